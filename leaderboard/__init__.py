@@ -1,0 +1,1 @@
+"""What was found: published and measured results."""

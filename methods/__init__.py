@@ -1,0 +1,1 @@
+"""How to train: one folder a method."""

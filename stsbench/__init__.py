@@ -1,0 +1,1 @@
+"""stsbench: sentence embeddings, measured under named protocols."""

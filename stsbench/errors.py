@@ -1,0 +1,17 @@
+"""The errors that users see: one line each, naming the file, row or option at fault and what to do."""
+
+
+class StsbenchError(Exception):
+    """Anything a user can put right. The command line prints it on one line and exits with 1."""
+
+
+class DataError(StsbenchError):
+    """A data file is missing, malformed or not what the catalog knows."""
+
+
+class EncoderError(StsbenchError):
+    """A model cannot be loaded, or it returned something that is no embedding."""
+
+
+class ScoreError(StsbenchError):
+    """A score that cannot be computed (constant predictions, too few pairs): a failure with a reason, never 0 or NaN."""
