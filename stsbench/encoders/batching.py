@@ -1,0 +1,51 @@
+"""Which texts share a batch: sorted by length, packed to a token budget, and the order restored afterwards.
+
+A batch holds texts of nearly equal length, so little or nothing is padded; the budget bounds memory where a fixed number
+of texts would not. Longest first: what does not fit into memory fails on the first batch, not after an hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Groups = list[tuple[int, int]]  # (texts, tokens of each), in the order of a batch
+
+
+def longest_first(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Positions (n,) of the texts in the order they are encoded; equal lengths keep their order."""
+    return np.argsort(-lengths, kind="stable")
+
+
+def pack(lengths: NDArray[np.int64], budget: int) -> Iterator[slice]:
+    """Slices of the sorted texts whose padded size (texts x longest) stays within `budget`, one text at least.
+
+    lengths: (n,), descending.
+    """
+    start = 0
+    while start < len(lengths):
+        stop = min(len(lengths), start + max(1, budget // max(1, int(lengths[start]))))
+        yield slice(start, stop)
+        start = stop
+
+
+def groups(lengths: NDArray[np.int64]) -> Groups:
+    """Runs of equal length in a sorted batch: [(texts, tokens of each), ...]."""
+    edges = np.flatnonzero(np.diff(lengths)) + 1
+    bounds = [0, *edges.tolist(), len(lengths)]
+    return [(stop - start, int(lengths[start])) for start, stop in zip(bounds, bounds[1:], strict=False) if stop > start]
+
+
+def restore(order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The permutation that undoes `order`: sorted_rows[restore(order)] are the rows in the texts' own order."""
+    inverse = np.empty_like(order)
+    inverse[order] = np.arange(len(order))
+    return inverse
+
+
+def flatten(ids: Sequence[Sequence[int]], order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """All token ids, text after text in `order`: (tokens,)."""
+    total = sum(len(row) for row in ids)
+    return np.fromiter((token for i in order.tolist() for token in ids[i]), dtype=np.int64, count=total)

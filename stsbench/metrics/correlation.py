@@ -1,0 +1,29 @@
+"""Spearman and Pearson correlation, refusing what has none."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from stsbench.errors import ScoreError
+
+METRICS = ("spearman", "pearson")
+Floats = NDArray[np.floating]
+
+
+def correlation(predicted: Floats, gold: Floats, metric: str) -> float:
+    """Correlation of two (n,) arrays: scipy's, average ranks for ties. Unit: 1, not 100.
+
+    Raises ScoreError for fewer than two pairs, for constant or non-finite predictions and for constant gold scores.
+    """
+    predicted, gold = np.asarray(predicted, np.float64), np.asarray(gold, np.float64)
+    if len(predicted) < 2:
+        raise ScoreError(f"a correlation needs two pairs at least; there are {len(predicted)}")
+    if not np.isfinite(predicted).all():
+        raise ScoreError(f"{int((~np.isfinite(predicted)).sum())} of {len(predicted)} predictions are NaN or infinite")
+    for name, values in (("predictions", predicted), ("gold scores", gold)):
+        if np.ptp(values) == 0:
+            raise ScoreError(f"all {len(values)} {name} are equal ({values[0]:g}): they correlate with nothing")
+    function = stats.spearmanr if metric == "spearman" else stats.pearsonr
+    return float(function(predicted, gold).statistic)

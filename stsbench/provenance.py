@@ -1,0 +1,55 @@
+"""Where a number came from: versions, revision, device, command."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import stsbench
+
+_PACKAGES = ("stsbench", "torch", "transformers", "sentence-transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def git_revision() -> str | None:
+    """The checkout's revision, with '+changes' when it has uncommitted ones; None outside a checkout of stsbench."""
+    root = Path(stsbench.__file__).resolve().parents[1]
+    if not (root / ".git").exists():  # installed: some other project's revision would mislead
+        return None
+    try:
+        revision = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
+        dirty = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return revision.stdout.strip() + ("+changes" if dirty.stdout.strip() else "")
+
+
+def device_name() -> str:
+    """The accelerator's name when torch is loaded and has one, else the processor's architecture."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return str(torch.cuda.get_device_name())
+    return f"cpu ({platform.machine()}, {os.cpu_count()} cores)"
+
+
+def provenance(**more: Any) -> dict[str, Any]:
+    """Versions, revision, platform and device of this process, and whatever the caller adds (seeds, command, seconds)."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": device_name(),
+        "versions": {name: found for name in _PACKAGES if (found := _version(name))},
+        "git": git_revision(),
+        **more,
+    }

@@ -1,0 +1,136 @@
+"""The record: one JSON file per (encoder x protocol x data digest), validated on reading, never overwritten."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from stsbench.errors import StsbenchError
+from stsbench.files import atomic_write
+
+SCHEMA_VERSION = 1
+Sha256 = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class ScoreRow(_Part):
+    """One score. value, low and high are x 100; low and high bound the 95 % bootstrap interval."""
+
+    protocol: str
+    task: str
+    subset: str | None = None
+    aggregation: str | None = None
+    metric: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    n: int = Field(ge=1)
+
+
+class DataIdentity(_Part):
+    """What was measured on. `known` is false when a file differs from the catalog: never ranked beside known data."""
+
+    id: str
+    task: str
+    view: Literal["senteval", "raw", "sample"]
+    digest: str = Sha256
+    n: int
+    subsets: dict[str, int]
+    known: bool
+    origin: str
+    warnings: list[str] = []
+
+
+class EncoderIdentity(_Part):
+    """Which encoder: its full spec, its fingerprint, and the width of its vectors."""
+
+    spec: dict[str, Any]
+    fingerprint: str = Sha256
+    dimension: int
+
+
+class ProtocolIdentity(_Part):
+    """Which protocol, its version (raised whenever a score would change) and its resolved settings."""
+
+    name: str
+    version: int
+    settings: dict[str, Any]
+
+
+class ObservationFile(_Part):
+    """The arrays that every score is computed from, beside the record."""
+
+    file: str
+    sha256: str = Sha256
+
+
+class Record(_Part):
+    """A measurement with everything needed to check, repeat or refuse to compare it."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["measured"] = "measured"
+    created: datetime
+    encoder: EncoderIdentity
+    protocol: ProtocolIdentity
+    data: DataIdentity
+    observations: ObservationFile
+    counts: dict[str, int]  # zero_vectors, truncated: distinct texts
+    scores: list[ScoreRow]
+    provenance: dict[str, Any]
+
+
+def record_name(record: Record) -> str:
+    """File name stem: protocol, data id and a digest over what identifies the record."""
+    key = [record.encoder.fingerprint, record.protocol.model_dump(), record.data.digest]
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
+    return f"{record.protocol.name}.{record.data.id.replace('/', '-')}.{digest}"
+
+
+def write_record(folder: Path, record: Record) -> Path:
+    """Write `record` into `folder`, atomically. Raises StsbenchError when it is already there."""
+    path = folder / f"{record_name(record)}.json"
+    if path.exists():
+        raise StsbenchError(f"{path} is already there; records are never overwritten: choose another --output")
+    with atomic_write(path) as stream:
+        stream.write(record.model_dump_json(indent=2) + "\n")
+    return path
+
+
+def read_record(path: Path) -> Record:
+    """Read and validate one record. Raises StsbenchError naming the file and the first field at fault."""
+    try:
+        return Record.model_validate_json(path.read_text("utf-8"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "file"
+        raise StsbenchError(f"{path} is no valid record: {field}: {first['msg']}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise StsbenchError(f"cannot read the record {path}: {error}") from error
+
+
+def load_records(folder: Path) -> list[tuple[Path, Record]]:
+    """Every record of a run folder, by file name. Raises StsbenchError when there is none."""
+    if not folder.is_dir():
+        raise StsbenchError(f"{folder} is no run folder: no such folder")
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        raise StsbenchError(f"{folder} is no run folder: it holds no records (*.json)")
+    return [(path, read_record(path)) for path in paths]
+
+
+def json_schema() -> dict[str, Any]:
+    """The record's JSON Schema."""
+    return Record.model_json_schema()
+
+
+def now() -> datetime:
+    """The present moment, UTC, whole seconds."""
+    return datetime.now(UTC).replace(microsecond=0)

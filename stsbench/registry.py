@@ -1,0 +1,53 @@
+"""Names to objects, lazily, through entry points: the built-in zoo uses the same door as a third party's plugin."""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from stsbench.errors import StsbenchError
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """'; did you mean ...?' with the closest known names, else '; known: ...'."""
+    names = list(known)
+    lower = {candidate.lower(): candidate for candidate in names}
+    close = [lower[match] for match in difflib.get_close_matches(name.lower(), lower, n=2, cutoff=0.6)]
+    return f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(names)}"
+
+
+@cache
+def _points(group: str) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=group)}
+
+
+def names(group: str) -> list[str]:
+    """The registered names of a group such as "stsbench.protocols", sorted."""
+    return sorted(_points(group))
+
+
+def resolve(group: str, name: str) -> Any:
+    """The object registered as `name`. Raises StsbenchError for an unknown name or a plugin that fails to import."""
+    kind = group.rpartition(".")[2].rstrip("s")
+    point = _points(group).get(name)
+    if point is None:
+        raise StsbenchError(f"unknown {kind} '{name}'{did_you_mean(name, names(group))}")
+    try:
+        return point.load()
+    except Exception as error:
+        raise StsbenchError(f"the {kind} '{name}' ({point.value}) failed to load: {error!r}") from error
+
+
+def resolve_all(group: str) -> dict[str, Any]:
+    """Every object of a group that loads; one that does not is warned about and left out."""
+    found: dict[str, Any] = {}
+    for name in names(group):
+        try:
+            found[name] = resolve(group, name)
+        except StsbenchError as error:
+            warnings.warn(str(error), stacklevel=2)
+    return found
