@@ -6,7 +6,7 @@ of texts would not. Longest first: what does not fit into memory fails on the fi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,16 +19,12 @@ def longest_first(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.argsort(-lengths, kind="stable")
 
 
-def pack(lengths: NDArray[np.int64], budget: int) -> Iterator[slice]:
-    """Slices of the sorted texts whose padded size (texts x longest) stays within `budget`, one text at least.
+def batch_end(lengths: NDArray[np.int64], start: int, budget: int) -> int:
+    """Where the batch that begins at `start` ends: its padded size (texts x longest) stays within `budget`.
 
-    lengths: (n,), descending.
+    lengths: (n,), descending. One text at least, whatever the budget.
     """
-    start = 0
-    while start < len(lengths):
-        stop = min(len(lengths), start + max(1, budget // max(1, int(lengths[start]))))
-        yield slice(start, stop)
-        start = stop
+    return min(len(lengths), start + max(1, budget // max(1, int(lengths[start]))))
 
 
 def groups(lengths: NDArray[np.int64]) -> Groups:

@@ -60,13 +60,11 @@ class Tokeniser:
 
     def _shorten(self, filled: str, ids: list[int]) -> list[int]:
         """`ids` without the sentence's last tokens, so that special tokens and template stay whole."""
-        assert self.limit is not None
-        excess = len(ids) - self.limit
-        if self.backend is None:  # no offsets: keep the special tokens at the end
-            tail = len(self.tokenizer.build_inputs_with_special_tokens([0])) - 2 if not self.template.after else 0
+        excess = len(ids) - (self.limit or 0)
+        if self.backend is None:  # a slow tokenizer knows no offsets: its own truncation, which keeps the special tokens
             if self.template.after:
-                raise EncoderError("a text is longer than --max-length, and this slow tokenizer cannot cut it in a template")
-            return ids[: self.limit - max(tail, 0)] + ids[len(ids) - max(tail, 0):]
+                raise EncoderError(f"--max-length {self.limit} would cut the template off {filled[:60]!r}")
+            return list(self.tokenizer(filled, truncation=True, max_length=self.limit)["input_ids"])
         encoding = self.backend.encode(filled)
         start, stop = len(self.template.before), len(filled) - len(self.template.after)
         sentence = [

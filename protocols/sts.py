@@ -1,0 +1,151 @@
+"""The STS protocol: pair similarities against gold scores, all/mean/wmean x Spearman/Pearson from one pass.
+
+SentEval (Conneau & Kiela 2018) scores a year's subsets one by one and averages them, weighted or not; SBERT (Reimers &
+Gurevych 2019) and SimCSE (Gao et al. 2021, appendix B) correlate over the concatenated subsets. No regressor is trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.data.sets import PairSet
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed, combine
+from stsbench.metrics.bootstrap import bootstrap_correlation, interval, resample_counts
+from stsbench.metrics.correlation import METRICS, correlation
+from stsbench.metrics.similarity import SIMILARITIES, paired_similarity
+from stsbench.protocol import Observations, Protocol
+from stsbench.records import Record, ScoreRow
+from stsbench.registry import did_you_mean
+
+# The seven tasks of the literature's average, then MTEB's SICK-R: other data under the same everyday name.
+TASKS = {
+    "STS12": "sts12/test", "STS13": "sts13/test", "STS14": "sts14/test", "STS15": "sts15/test", "STS16": "sts16/test",
+    "STS-B": "stsb/test", "SICK-R": "sick-r/test", "SICK-R-MTEB": "sick-r/mteb",
+}  # fmt: skip
+AVERAGED = tuple(TASKS)[:7]
+DEFAULTS = {"aggregations": list(AGGREGATIONS), "metrics": list(METRICS), "similarity": "cosine", "resamples": 1000, "seed": 0}
+
+
+class StsProtocol(Protocol):
+    """Settings: aggregations, metrics, similarity, resamples (0: no intervals), seed of the bootstrap."""
+
+    name: ClassVar[str] = "sts"
+    version: ClassVar[int] = 1
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        super().__init__({**DEFAULTS, **settings})
+        for key, known in (("aggregations", AGGREGATIONS), ("metrics", METRICS)):
+            for value in self.settings[key]:
+                if value not in known:
+                    raise StsbenchError(f"unknown {key[:-1]} '{value}'{did_you_mean(value, known)}")
+        if self.settings["similarity"] not in SIMILARITIES:
+            name = self.settings["similarity"]
+            raise StsbenchError(f"unknown similarity '{name}'{did_you_mean(name, SIMILARITIES)}")
+
+    @classmethod
+    def tasks(cls) -> dict[str, str]:
+        return dict(TASKS)
+
+    def observe(self, vectors: Any, row: Mapping[str, int], data: PairSet) -> Observations:
+        """similarity float32 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`."""
+        order = list(data.order)
+        similarity = paired_similarity(
+            vectors[[row[text] for text in data.first]],
+            vectors[[row[text] for text in data.second]],
+            self.settings["similarity"],
+        )
+        subset = np.array([order.index(name) for name in data.subsets], dtype=np.int64)
+        return Observations({"similarity": similarity, "gold": data.gold, "subset": subset}, {"subsets": order})
+
+    def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
+        similarity, gold = observations.arrays["similarity"], observations.arrays["gold"]
+        groups = _groups(observations)
+        draws, by_subset = self._draws(observations, data_id)
+        rows = []
+        for metric in self.settings["metrics"]:
+            points: list[float] = []
+            if len(groups) > 1:
+                for name, members in groups.items():
+                    try:
+                        points.append(correlation(similarity[members], gold[members], metric))
+                    except ScoreError as error:
+                        raise ScoreError(f"{task}, subset {name}: {error}") from error
+                    rows.append(self._row(task, name, None, metric, points[-1], by_subset.get((name, metric)), len(members)))
+            try:
+                pooled = correlation(similarity, gold, metric)
+            except ScoreError as error:
+                raise ScoreError(f"{task}: {error}") from error
+            sizes = [len(members) for members in groups.values()]
+            for how in self.settings["aggregations"]:
+                # One set without subsets (STS-B, SICK-R) is the same under every aggregation.
+                value = pooled if how == "all" or len(groups) == 1 else float(combine(points, sizes, how))
+                rows.append(self._row(task, None, how, metric, value, draws.get((how, metric)), len(gold)))
+        return rows
+
+    def _row(
+        self, task: str, subset: str | None, how: str | None, metric: str, value: float, draws: Any, n: int
+    ) -> ScoreRow:
+        bounds = interval(draws) if draws is not None else None
+        low, high = (100 * bounds[0], 100 * bounds[1]) if bounds else (None, None)
+        return ScoreRow(
+            protocol=self.name, task=task, subset=subset, aggregation=how, metric=metric, value=100 * value, low=low,
+            high=high, n=n,
+        )  # fmt: skip
+
+    def _draws(self, observations: Observations, data_id: str) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        """(resamples,) draws by (aggregation, metric), and by (subset, metric). Pairs are redrawn within their subset."""
+        resamples, metrics = self.settings["resamples"], self.settings["metrics"]
+        if not resamples:
+            return {}, {}
+        similarity, gold = observations.arrays["similarity"], observations.arrays["gold"]
+        groups = _groups(observations)
+        counts = np.empty((resamples, len(gold)))
+        by_subset: dict[Any, Any] = {}
+        for index, (name, members) in enumerate(groups.items()):
+            # Seeded by the data, not by the encoder: two encoders meet the same resamples.
+            own = resample_counts(len(members), resamples, (self.settings["seed"], index, *data_id.encode()))
+            counts[:, members] = own
+            for metric in metrics:
+                by_subset[name, metric] = bootstrap_correlation(similarity[members], gold[members], own, metric)
+        sizes = [len(members) for members in groups.values()]
+        draws: dict[Any, Any] = {}
+        for metric in metrics:
+            parts = [by_subset[name, metric] for name in groups]
+            for how in self.settings["aggregations"]:
+                if len(groups) == 1:
+                    draws[how, metric] = parts[0]
+                elif how == "all":
+                    draws[how, metric] = bootstrap_correlation(similarity, gold, counts, metric)
+                else:
+                    draws[how, metric] = combine(parts, sizes, how)
+        return draws, by_subset
+
+    def summarise(self, records: Sequence[Record]) -> list[ScoreRow]:
+        """The STS average, twice: `Avg` of two-decimal scores as papers print it, `Avg-full` of unrounded scores.
+
+        Only where all seven tasks were scored: a mean over fewer is no STS average.
+        """
+        found = {(row.task, row.aggregation, row.metric): row for record in records for row in record.scores if not row.subset}
+        rows = []
+        for metric in self.settings["metrics"]:
+            for how in self.settings["aggregations"]:
+                seven = [found.get((task, how, metric)) for task in AVERAGED]
+                chosen = [row for row in seven if row is not None]
+                if len(chosen) < len(seven):
+                    continue
+                values, n = [row.value for row in chosen], sum(row.n for row in chosen)
+                common = {"protocol": self.name, "aggregation": how, "metric": metric, "n": n}
+                rows.append(ScoreRow(task="Avg", value=average_of_printed(values), **common))
+                rows.append(ScoreRow(task="Avg-full", value=float(np.mean(values)), **common))
+        return rows
+
+
+def _groups(observations: Observations) -> dict[str, NDArray[np.int64]]:
+    subset = observations.arrays["subset"]
+    return {name: np.flatnonzero(subset == i) for i, name in enumerate(observations.names["subsets"])}
+

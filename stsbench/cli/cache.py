@@ -1,0 +1,59 @@
+"""`stsbench cache`: what the embedding cache holds, and emptying it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from stsbench.encoders.cache import EmbeddingCache
+from stsbench.files import cache_root
+
+
+def default_folder() -> Path:
+    """Where embeddings are kept unless --cache says otherwise."""
+    return cache_root() / "embeddings"
+
+
+@click.group()
+def cache() -> None:
+    """Show or clear the embeddings kept on disk."""
+
+
+_folder = click.option(
+    "--cache", "folder", type=click.Path(path_type=Path, file_okay=False), help="The cache folder, if not the default."
+)
+
+
+@cache.command()
+@_folder
+def info(folder: Path | None) -> None:
+    """Say what is stored, encoder by encoder."""
+    store = EmbeddingCache(folder or default_folder())
+    held = store.encoders()
+    click.echo(f"{store.folder}: {_readable(store.size())}, {_count(len(held), 'encoder')}")
+    for entry in held:
+        used = datetime.fromtimestamp(entry.used).strftime("%Y-%m-%d %H:%M")
+        texts = _count(entry.texts, "text")
+        click.echo(f"{entry.fingerprint[:12]}  {texts}, {_readable(entry.bytes)}, used {used}  {entry.name or '?'}")
+
+
+@cache.command()
+@_folder
+def clear(folder: Path | None) -> None:
+    """Delete every stored embedding (they are computed again when needed)."""
+    store = EmbeddingCache(folder or default_folder())
+    click.echo(f"{store.folder}: {_readable(store.clear())} freed")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _readable(size: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

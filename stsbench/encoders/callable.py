@@ -1,0 +1,109 @@
+"""`python:package.module:callable`: any Python callable that turns a list of n texts into n vectors."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_matrix, issparse
+
+from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
+from stsbench.errors import EncoderError
+
+
+class CallableEncoder(Encoder):
+    """`fn(list of n str) -> (n, d)` array, nested list, torch tensor or scipy sparse matrix.
+
+    What weights hide behind a callable nobody can see, so its vectors are cached only if it states a `fingerprint: str`
+    of its own, to be changed whenever its vectors change.
+    """
+
+    def __init__(self, fn: Callable[[list[str]], Any], name: str | None = None) -> None:
+        if not callable(fn):
+            raise EncoderError(f"{name or fn!r} is no callable but {type(fn).__name__}")
+        fingerprint = getattr(fn, "fingerprint", None)
+        self._fn = fn
+        self.cacheable = isinstance(fingerprint, str) and bool(fingerprint)
+        self.spec = EncoderSpec(
+            name=name or f"python:{_qualified(fn)}",
+            kind="callable",
+            weights=_source_digest(fn),
+            options={"fingerprint": fingerprint} if self.cacheable else {},
+        )
+
+    def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
+        """float32 (n, d), dense or CSR. Raises EncoderError when the callable fails or returns anything else."""
+        try:
+            returned = self._fn(list(texts))
+        except EncoderError:
+            raise
+        except Exception as error:  # whatever the user's code raises; the cause stays for --debug
+            raise EncoderError(f"{self.spec.name} raised {type(error).__name__}: {error}") from error
+        vectors = _matrix(returned, len(texts), self.spec.name)
+        if progress is not None:
+            progress(len(texts))
+        return Encoded(vectors, np.zeros(len(texts), dtype=bool))
+
+
+def load_callable(argument: str) -> CallableEncoder:
+    """The encoder for `python:ARGUMENT`, ARGUMENT being `package.module:callable` (dots after the colon allowed)."""
+    name = f"python:{argument}"
+    module_name, _, attribute = argument.partition(":")
+    if not module_name or not attribute:
+        raise EncoderError(f"{name}: expected python:package.module:callable")
+    if "" not in sys.path:
+        sys.path.append("")  # last, so that a stray tokenize.py in the working folder shadows nothing installed
+        importlib.invalidate_caches()
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # a module may fail with anything at all while it is imported
+        raise EncoderError(f"{name}: cannot import {module_name}: {type(error).__name__}: {error}") from error
+    try:
+        fn = operator.attrgetter(attribute)(module)
+    except AttributeError as error:
+        where = getattr(module, "__file__", None) or module_name
+        raise EncoderError(f"{name}: {where} has no '{attribute}'") from error
+    return CallableEncoder(fn, name)
+
+
+def _matrix(returned: Any, n: int, name: str) -> Any:
+    """`returned` as float32 (n, d), CSR if it is sparse; EncoderError says what it is and what it should be."""
+    torch = sys.modules.get("torch")  # a tensor can only come from a torch that is loaded already
+    if torch is not None and isinstance(returned, torch.Tensor):
+        returned = returned.detach().cpu()
+        # numpy has no bfloat16, and half precision must not decide the shape of an error message
+        returned = (returned.float() if returned.is_floating_point() else returned).numpy()
+    if issparse(returned):
+        array: Any = csr_matrix(returned)
+    else:
+        try:
+            array = np.asarray(returned)
+        except (ValueError, TypeError) as error:  # rows of different length, above all
+            raise EncoderError(f"{name} returned {type(returned).__name__} that is no array ({error})") from error
+    if array.dtype.kind not in "fiub" or array.ndim != 2 or array.shape[0] != n or array.shape[1] == 0:
+        got = f"{type(returned).__name__} of {array.dtype} with shape {array.shape}"
+        raise EncoderError(f"{name} returned {got}; expected numbers of shape ({n}, d) for {n} texts")
+    return array.astype(np.float32) if issparse(array) else np.ascontiguousarray(array, dtype=np.float32)
+
+
+def _qualified(fn: Any) -> str:
+    """module:qualified name of a function, or of the class of an object that can be called."""
+    named = fn if hasattr(fn, "__qualname__") else type(fn)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def _source_digest(fn: Any) -> str:
+    """sha256 over the qualified name and the file the callable is written in, where there is one."""
+    named = inspect.unwrap(fn) if hasattr(fn, "__qualname__") else type(fn)
+    try:
+        source = Path(inspect.getsourcefile(named) or "").read_bytes()
+    except (OSError, TypeError):  # built in, or typed at a prompt
+        source = b""
+    return hashlib.sha256(_qualified(fn).encode() + b"\0" + source).hexdigest()

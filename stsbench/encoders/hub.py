@@ -1,0 +1,102 @@
+"""From `--model` to an encoder: the embedded default, a folder or a Hub id, with the pooler that it stores or is given."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from stsbench.encoders.base import Encoder
+from stsbench.encoders.pooling import check_pooler
+from stsbench.errors import EncoderError
+
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_FILES = ["*.json", "*.txt", "*.model", "*.bpe", "*.safetensors"]
+_OLD_FILES = [*_FILES, "*.bin"]  # only where a repository has no safetensors: they would double the download
+_OTHERS = ["onnx/*", "openvino/*", "*/onnx/*", "*/openvino/*", "*.msgpack", "tf_model*", "checkpoint-*/*"]
+
+
+def load_transformer(
+    name: str,
+    *,
+    pooler: str | None,
+    template: str | None,
+    max_length: int | None,
+    dtype: str,
+    device: str | None,
+    batch_tokens: int | None,
+    offline: bool,
+) -> Encoder:
+    """The encoder called `name`: `minilm`, a transformers or sentence-transformers folder, or a Hub id.
+
+    What a folder stores wins; `pooler` overrides it; neither is an EncoderError that lists the poolers. A template takes
+    the place of a stored prompt.
+    """
+    from stsbench.encoders.sentence_transformer import SentenceTransformerEncoder, read_modules
+    from stsbench.encoders.transformer import TransformerEncoder
+
+    if pooler is not None:
+        check_pooler(pooler, name)  # before anything is downloaded
+    normalize, prefix = False, None
+    if name == "minilm":
+        from stsbench.encoders.minilm import find_minilm
+
+        folder, pooler, normalize = find_minilm(), pooler or "mean", True
+    else:
+        folder = resolve(name, offline)
+        if (folder / "modules.json").is_file():
+            stored = read_modules(folder)
+            prefix = stored.prefix if template is None else None
+            if pooler is None and stored.pooler is None:
+                if template is not None:
+                    raise EncoderError(f"--template: {name} runs its own modules; choose a --pooler to go with a template")
+                return SentenceTransformerEncoder(
+                    folder, name=name, max_length=max_length, dtype=dtype, device=device, prefix=prefix
+                )
+            if stored.transformer is None:
+                raise EncoderError(f"--pooler {pooler}: {name} has no transformers model to pool over")
+            folder, pooler, normalize = stored.transformer, pooler or stored.pooler, stored.normalize
+    return TransformerEncoder(
+        folder, pooler=check_pooler(pooler, name), template=template, max_length=max_length, dtype=dtype,
+        device=device, batch_tokens=batch_tokens, name=name, prefix=prefix, normalize=normalize,
+    )
+
+
+def resolve(name: str, offline: bool = False) -> Path:
+    """The folder that `name` stands for; Hub ids are downloaded, or found in the Hub cache when `offline`.
+
+    EncoderError, one line: no such folder, no model in it, not a Hub id, not in the cache, not on the Hub.
+    """
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not any((folder / file).is_file() for file in ("config.json", "modules.json")):
+            raise EncoderError(f"{name} is no model folder: it holds no config.json")
+        return folder
+    if folder.is_file() or name.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(name):
+        raise EncoderError(f"--model {name}: no such folder, and not a Hub id either")
+    return _download(name, offline)
+
+
+def _download(name: str, offline: bool) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    def fetch(patterns: list[str]) -> Path:
+        return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=_OTHERS, local_files_only=offline))
+
+    try:
+        folder = fetch(_FILES)
+        if not any(folder.rglob("*.safetensors")):
+            folder = fetch(_OLD_FILES)
+    except GatedRepoError as error:
+        raise EncoderError(f"{name} is gated: accept its terms on the Hub and set HF_TOKEN") from error
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise EncoderError(f"--model {name}: no such folder, and no such model on the Hub") from error
+    except LocalEntryNotFoundError as error:
+        why = "and --offline forbids fetching it" if offline else "and the Hub cannot be reached"
+        raise EncoderError(f"--model {name}: no such folder, not in the Hub cache, {why}") from error
+    except Exception as error:  # the client's other failures come from several libraries: HTTP, sockets, files
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise EncoderError(f"cannot fetch {name} from the Hub: {reason}") from error
+    if not any((folder / file).is_file() for file in ("config.json", "modules.json")):
+        raise EncoderError(f"{name} on the Hub is no model: it holds no config.json")
+    return folder

@@ -1,0 +1,105 @@
+"""Encoders that know words and nothing else: the floor any trained encoder has to beat.
+
+`lexical:token-set`  binary vector of the distinct tokens of a text, cut as bert-base-uncased cuts before word pieces
+`lexical:tfidf`      scikit-learn's TfidfVectorizer, which must be fitted on named texts first
+
+Both give scipy CSR matrices, and neither is cached: computing them costs less than reading them back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
+from stsbench.errors import EncoderError
+
+
+def _spec(name: str, revision: int, options: dict[str, Any]) -> EncoderSpec:
+    # There are no weights; raise the revision whenever a change here changes a vector.
+    weights = hashlib.sha256(f"stsbench {name} {revision}".encode()).hexdigest()
+    return EncoderSpec(name=name, kind="lexical", weights=weights, options=options)
+
+
+class TokenSet(Encoder):
+    """Binary bag of tokens: lower-cased, accents stripped, split as BERT's BasicTokenizer does.
+
+    The vocabulary grows with every call, so a column means the same token in all matrices of one instance; a later
+    matrix may be wider than an earlier one (`earlier.resize(...)` widens it). A text without tokens is a zero row.
+    """
+
+    cacheable = False
+
+    def __init__(self) -> None:
+        from tokenizers.normalizers import BertNormalizer
+        from tokenizers.pre_tokenizers import BertPreTokenizer
+
+        # Every setting stated: BertNormalizer's defaults tie strip_accents to lowercase only implicitly.
+        settings = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": True, "lowercase": True}
+        self._normalizer = BertNormalizer(**settings)
+        self._splitter = BertPreTokenizer()
+        self._columns: dict[str, int] = {}
+        self.spec = _spec("lexical:token-set", 1, {"tokens": "bert-pretokenizer", "values": "binary", **settings})
+
+    def tokens(self, text: str) -> list[str]:
+        """The tokens of one text, in order, repeats included."""
+        normal = self._normalizer.normalize_str(text)
+        return [token for token, _ in self._splitter.pre_tokenize_str(normal)]
+
+    def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
+        """float32 CSR (n, size of the vocabulary so far), ones at the tokens each text contains."""
+        indices: list[int] = []
+        starts = [0]
+        for text in texts:
+            row = {self._columns.setdefault(token, len(self._columns)) for token in self.tokens(text)}
+            indices.extend(sorted(row))
+            starts.append(len(indices))
+        shape = (len(texts), max(1, len(self._columns)))  # never (n, 0): cosine code may not expect it
+        vectors = csr_matrix((np.ones(len(indices), np.float32), indices, starts), shape=shape)
+        if progress is not None:
+            progress(len(texts))
+        return Encoded(vectors, np.zeros(len(texts), dtype=bool))
+
+
+class TfIdf(Encoder):
+    """Scikit-learn's TfidfVectorizer with its defaults: lower-cased words of two letters up, smoothed idf, l2 rows.
+
+    Inverse document frequencies come from `fit`, and what they were fitted on is part of the spec.
+    """
+
+    cacheable = False
+
+    def __init__(self, vectorizer: Any = None, fitted_on: str | None = None) -> None:
+        options = {"tokens": r"(?u)\b\w\w+\b", "lowercase": True, "idf": "smooth", "norm": "l2", "sublinear_tf": False}
+        self._vectorizer = vectorizer
+        self.spec = dataclasses.replace(_spec("lexical:tfidf", 1, options), fitted_on=fitted_on)
+
+    def fit(self, texts: Sequence[str], source: str) -> TfIdf:
+        """A copy fitted on `texts`, known as `source`. Raises EncoderError when the texts hold no word at all."""
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        try:
+            vectorizer = TfidfVectorizer(dtype=np.float32).fit(texts)
+        except ValueError as error:
+            raise EncoderError(f"lexical:tfidf cannot be fitted on {source} ({len(texts)} texts): {error}") from error
+        return TfIdf(vectorizer, fitted_on=source)
+
+    def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
+        """float32 CSR (n, size of the fitted vocabulary); words not seen in fitting count for nothing."""
+        if self._vectorizer is None:
+            raise EncoderError("lexical:tfidf has to be fitted first: encoder.fit(texts, source='what they are')")
+        if texts:
+            vectors = csr_matrix(self._vectorizer.transform(texts))
+        else:  # scikit-learn refuses an empty list
+            vectors = csr_matrix((0, len(self._vectorizer.vocabulary_)), dtype=np.float32)
+        if progress is not None:
+            progress(len(texts))
+        return Encoded(vectors, np.zeros(len(texts), dtype=bool))
+
+
+LEXICAL: dict[str, type[TokenSet] | type[TfIdf]] = {"token-set": TokenSet, "tfidf": TfIdf}

@@ -1,0 +1,210 @@
+"""Any transformers model as an encoder: each text tokenised once, sorted, packed, and nothing cut or made up unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.encoders import batching
+from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
+from stsbench.encoders.checkpoint import (
+    load_model,
+    load_tokenizer,
+    position_limit,
+    tokenizer_digest,
+    weights_digest,
+)
+from stsbench.encoders.pooling import STATES, check_pooler, pool
+from stsbench.encoders.template import parse_template
+from stsbench.encoders.tokenise import Tokeniser
+from stsbench.errors import EncoderError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DTYPES = ("float32", "bfloat16")
+_CHUNK = 32_768  # texts tokenised, sorted and copied back at a time: bounds memory on corpora of millions
+_BUDGET = {"cpu": 1024, "cuda": 32_768}  # tokens a batch: a CPU wants its caches, a GPU wants work
+
+
+class TransformerEncoder(Encoder):
+    """A BERT-like (packed) or any other (padded) transformers encoder with one of POOLERS."""
+
+    def __init__(
+        self,
+        path_or_id: str | Path,
+        *,
+        pooler: str,
+        template: str | None = None,
+        max_length: int | None = None,
+        dtype: str = "float32",
+        device: str | None = None,
+        batch_tokens: int | None = None,
+        engine: str = "auto",
+        offline: bool = False,
+        name: str | None = None,
+        prefix: str | None = None,
+        normalize: bool = False,
+    ) -> None:
+        """Load a folder or a Hub id.
+
+        max_length: tokens, special ones included, at most and by default the model's position limit; batch_tokens:
+        tokens a batch (default 1,024 on a CPU, 32,768 on a GPU); engine: "packed", "padded" or "auto" (packed where
+        supported); name: what the spec shows, by default `path_or_id`; prefix: a stored prompt before each sentence.
+        Raises EncoderError, one line, for whatever a user can put right.
+        """
+        from stsbench.encoders.hub import resolve
+
+        self.name = name or str(path_or_id)
+        check_pooler(pooler, self.name)
+        if dtype not in DTYPES:
+            raise EncoderError(f"--dtype {dtype} is unknown (there are {', '.join(DTYPES)})")
+        if batch_tokens is not None and batch_tokens < 1:
+            raise EncoderError(f"--batch-tokens must be positive, not {batch_tokens}")
+        folder = path_or_id if isinstance(path_or_id, Path) else resolve(path_or_id, offline)
+        self.device = _device(device)
+        model, missing = load_model(folder, self.name, dtype)
+        tokenizer = load_tokenizer(folder, self.name)
+        self.pooler = pooler
+        self.dense = _dense(model, missing, self.name) if pooler == "cls+dense" else None
+        limit = position_limit(model, tokenizer)
+        if max_length is not None and limit is not None and max_length > limit:
+            raise EncoderError(f"--max-length {max_length} is more than the {limit} positions of {self.name}")
+        limit = limit if max_length is None else max_length
+        filled = parse_template(template, tokenizer.mask_token, pooler == "mask", prefix or "")
+        self.tokeniser = Tokeniser(tokenizer, limit, filled)
+        self.model = model.to(self.device)
+        self.packed = _packed(engine, model, self.name)
+        self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
+        self.budget = batch_tokens or _BUDGET.get(self.device.type, 8192)
+        self.normalize = normalize
+        self.spec = EncoderSpec(
+            name=self.name, kind="transformers", weights=weights_digest(folder), tokenizer=tokenizer_digest(folder),
+            pooler=pooler, template=template, prefix=prefix or None, max_length=limit, dtype=dtype, normalize=normalize,
+        )
+
+    def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
+        """float32 (n, d) vectors of n texts and which were cut. A vector moves by less than 1e-5 with its company."""
+        import torch
+
+        vectors = np.zeros((len(texts), self.model.config.hidden_size), dtype=np.float32)
+        truncated = np.zeros(len(texts), dtype=np.bool_)
+        with torch.inference_mode():
+            forward = self._forward()
+            for start in range(0, len(texts), _CHUNK):
+                part = slice(start, min(len(texts), start + _CHUNK))
+                ids, truncated[part] = self.tokeniser(texts[part])
+                vectors[part] = self._chunk(forward, texts[part], ids, progress)
+        return Encoded(vectors, truncated)
+
+    def _forward(self) -> Any:
+        if self.packed:
+            from stsbench.encoders.packed import PackedForward
+
+            return PackedForward(self.model)
+        from stsbench.encoders.padded import PaddedForward
+
+        return PaddedForward(self.model, self.pad)
+
+    def _chunk(
+        self, forward: Any, texts: Sequence[str], ids: list[list[int]], progress: Progress | None
+    ) -> NDArray[np.float32]:
+        """(n, d) vectors of one chunk: one copy to the device, one back, no wait between batches."""
+        import torch
+
+        lengths = np.array([len(row) for row in ids], dtype=np.int64)
+        order = batching.longest_first(lengths)
+        order, empty = order[lengths[order] > 0], int((lengths == 0).sum())  # a text without a token keeps a zero vector
+        lengths = lengths[order]
+        result = np.zeros((len(ids), self.model.config.hidden_size), dtype=np.float32)
+        if progress and empty:
+            progress(empty)
+        if not len(order):
+            return result
+        tokens = self._to_device(torch.from_numpy(batching.flatten(ids, order)))
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        marks = None
+        if self.pooler == "mask":
+            inside = np.array([self.tokeniser.mark(ids[i], texts[i]) for i in order.tolist()], dtype=np.int64)
+            marks = self._to_device(torch.from_numpy(inside + starts[:-1]))
+        parts: list[Tensor] = []
+        done = 0
+        while done < len(lengths):
+            stop = batching.batch_end(lengths, done, self.budget)
+            first, groups = int(starts[done]), batching.groups(lengths[done:stop])
+            batch_marks = None if marks is None else marks[done:stop] - first
+            vectors = self._attempt(forward, tokens[first:int(starts[stop])], groups, batch_marks)
+            if vectors is None:
+                continue  # out of memory: the same texts again, under half the budget
+            parts.append(vectors)
+            if progress and self.device.type == "cpu":
+                progress(stop - done)
+            done = stop
+        result[order] = torch.cat(parts).cpu().numpy()
+        if progress and self.device.type != "cpu":  # there a batch has only been queued when the loop goes on
+            progress(len(order))
+        return result
+
+    def _attempt(self, forward: Any, ids: Tensor, groups: batching.Groups, marks: Tensor | None) -> Tensor | None:
+        """(n, d) vectors of one batch, or None after the token budget has been halved for want of memory."""
+        import torch
+
+        try:
+            states = forward(ids, groups, STATES[self.pooler])
+            vectors = pool(self.pooler, states, groups, marks, self.dense)
+            return torch.nn.functional.normalize(vectors, dim=1) if self.normalize else vectors
+        except torch.OutOfMemoryError as error:
+            if sum(texts for texts, _ in groups) == 1:
+                raise EncoderError(
+                    f"{self.name}: a single text of {len(ids)} tokens does not fit into memory; use --max-length"
+                ) from error
+        except IndexError as error:  # a pooler's layer, or a token id, that the model does not have
+            raise EncoderError(f"{self.name}: {error}") from error
+        self.budget = max(1, min(self.budget, len(ids)) // 2)
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return None
+
+    def _to_device(self, values: Tensor) -> Tensor:
+        if self.device.type != "cuda":
+            return values.to(self.device)
+        return values.pin_memory().to(self.device, non_blocking=True)
+
+
+def _device(name: str | None) -> Any:
+    import torch
+
+    if name is None:
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except Exception as error:  # RuntimeError, AssertionError or NotImplementedError, by the kind of device
+        raise EncoderError(f"--device {name} is not available on this machine") from error
+    return device
+
+
+def _packed(engine: str, model: Any, name: str) -> bool:
+    from stsbench.encoders.packed import supports
+
+    if engine not in ("auto", "packed", "padded"):
+        raise EncoderError(f"engine {engine!r} is unknown (there are auto, packed, padded)")
+    if engine == "packed" and not supports(model):
+        raise EncoderError(f"{name}: no packed forward pass for {type(model).__name__}; use engine='padded'")
+    return engine != "padded" and supports(model)
+
+
+def _dense(model: Any, missing: set[str], name: str) -> Any:
+    """(n, d) first vectors -> (n, d) through the checkpoint's own pooler; never through a random one.
+
+    SimCSE issues #25, #100, #208: an unconverted checkpoint with a made-up pooler is the commonest failed reproduction.
+    """
+    if any(key.startswith("pooler.") for key in missing):
+        raise EncoderError(f"--pooler cls+dense: {name} stores no pooler weights; use --pooler cls")
+    if not hasattr(getattr(model, "pooler", None), "dense"):
+        raise EncoderError(f"--pooler cls+dense: {type(model).__name__} has no pooler layer; use --pooler cls")
+    return lambda first: model.pooler(first.unsqueeze(1))

@@ -1,0 +1,77 @@
+"""`vectors:FILE.npz`: vectors computed elsewhere. The file holds `texts` (n strings) and `vectors` (n, d)."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
+from stsbench.errors import EncoderError
+from stsbench.files import sha256_file
+
+
+class StoredVectors(Encoder):
+    """Looks each text up, exactly as written. Not cached: the file is itself a cache."""
+
+    cacheable = False
+
+    def __init__(self, path: Path, name: str | None = None) -> None:
+        self.path = path
+        texts, self._vectors = _read(path)
+        self._rows = _rows(path, texts, self._vectors)
+        self.spec = EncoderSpec(name=name or f"vectors:{path}", kind="vectors", weights=sha256_file(path))
+
+    def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
+        """float32 (n, d). Raises EncoderError naming the first text that is not in the file, and how many are not."""
+        missing = [text for text in texts if text not in self._rows]
+        if missing:
+            raise EncoderError(
+                f"{self.path} has no vector for {len(missing)} of {len(texts)} texts, the first: {missing[0]!r} "
+                "(texts must match to the letter; is this another text view?)"
+            )
+        if progress is not None:
+            progress(len(texts))
+        rows = np.array([self._rows[text] for text in texts], dtype=np.intp)
+        return Encoded(self._vectors[rows], np.zeros(len(texts), dtype=bool))
+
+
+def _read(path: Path) -> tuple[NDArray[np.str_], NDArray[np.float32]]:
+    """texts (n,) and float32 vectors (n, d) of the file, or an EncoderError saying what is wrong with it."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise EncoderError(f"{path} is no .npz archive with the arrays 'texts' and 'vectors'")
+            if lacking := [key for key in ("texts", "vectors") if key not in archive.files]:
+                raise EncoderError(f"{path} has no array '{lacking[0]}': it holds {', '.join(archive.files) or 'none'}")
+            texts, vectors = archive["texts"], archive["vectors"]
+    except OSError as error:
+        raise EncoderError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        # Above all an object array, which numpy would unpickle, that is, run code from the file.
+        hint = "save texts as np.array(list_of_str), not as dtype=object"
+        raise EncoderError(f"cannot read {path}: {error} ({hint})") from error
+    if texts.dtype.kind != "U" or texts.ndim != 1:
+        raise EncoderError(f"{path}: 'texts' must be n strings, not {texts.dtype} of shape {texts.shape}")
+    if vectors.ndim != 2 or vectors.dtype.kind not in "fiu":
+        raise EncoderError(f"{path}: 'vectors' must be (n, d) numbers, not {vectors.dtype} of shape {vectors.shape}")
+    if len(texts) != len(vectors):
+        raise EncoderError(f"{path}: {len(texts)} texts but {len(vectors)} vectors")
+    vectors = np.ascontiguousarray(vectors, dtype=np.float32)
+    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if len(bad):
+        raise EncoderError(f"{path}: {len(bad)} vectors hold NaN or infinity, the first that of {str(texts[bad[0]])!r}")
+    return texts, vectors
+
+
+def _rows(path: Path, texts: NDArray[np.str_], vectors: NDArray[np.float32]) -> dict[str, int]:
+    """text -> row. A text may stand there twice, but only with the same vector."""
+    rows: dict[str, int] = {}
+    for row, text in enumerate(texts.tolist()):
+        first = rows.setdefault(text, row)
+        if first != row and not np.array_equal(vectors[first], vectors[row]):
+            raise EncoderError(f"{path}: rows {first} and {row} give different vectors to the same text {text!r}")
+    return rows
