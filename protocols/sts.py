@@ -37,8 +37,8 @@ class StsProtocol(Protocol):
     name: ClassVar[str] = "sts"
     version: ClassVar[int] = 1
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        super().__init__({**DEFAULTS, **settings})
+    def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
+        super().__init__({**DEFAULTS, **settings}, label)
         for key, known in (("aggregations", AGGREGATIONS), ("metrics", METRICS)):
             for value in self.settings[key]:
                 if value not in known:
@@ -93,7 +93,7 @@ class StsProtocol(Protocol):
         bounds = interval(draws) if draws is not None else None
         low, high = (100 * bounds[0], 100 * bounds[1]) if bounds else (None, None)
         return ScoreRow(
-            protocol=self.name, task=task, subset=subset, aggregation=how, metric=metric, value=100 * value, low=low,
+            protocol=self.label, task=task, subset=subset, aggregation=how, metric=metric, value=100 * value, low=low,
             high=high, n=n,
         )  # fmt: skip
 
@@ -139,7 +139,7 @@ class StsProtocol(Protocol):
                 if len(chosen) < len(seven):
                     continue
                 values, n = [row.value for row in chosen], sum(row.n for row in chosen)
-                common = {"protocol": self.name, "aggregation": how, "metric": metric, "n": n}
+                common = {"protocol": self.label, "aggregation": how, "metric": metric, "n": n}
                 rows.append(ScoreRow(task="Avg", value=average_of_printed(values), **common))
                 rows.append(ScoreRow(task="Avg-full", value=float(np.mean(values)), **common))
         return rows

@@ -29,8 +29,9 @@ class Protocol(ABC):
     name: ClassVar[str]
     version: ClassVar[int]
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
         self.settings: dict[str, Any] = dict(settings)
+        self.label = label or self.name  # the paper whose preset chose the settings; stands in every row
 
     @classmethod
     @abstractmethod

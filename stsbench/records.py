@@ -58,9 +58,13 @@ class EncoderIdentity(_Part):
 
 
 class ProtocolIdentity(_Part):
-    """Which protocol, its version (raised whenever a score would change) and its resolved settings."""
+    """Which protocol, its version (raised whenever a score would change) and its resolved settings.
+
+    `label` is the paper whose preset chose the settings, else the protocol's own name.
+    """
 
     name: str
+    label: str
     version: int
     settings: dict[str, Any]
 
@@ -87,16 +91,16 @@ class Record(_Part):
     provenance: dict[str, Any]
 
 
-def record_name(record: Record) -> str:
-    """File name stem: protocol, data id and a digest over what identifies the record."""
-    key = [record.encoder.fingerprint, record.protocol.model_dump(), record.data.digest]
+def record_stem(encoder: EncoderIdentity, protocol: ProtocolIdentity, data: DataIdentity) -> str:
+    """File name stem: protocol, data id and a digest over everything that identifies a record."""
+    key = [encoder.fingerprint, protocol.model_dump(), data.digest]
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
-    return f"{record.protocol.name}.{record.data.id.replace('/', '-')}.{digest}"
+    return f"{protocol.label}.{data.id.replace('/', '-')}.{digest}"
 
 
 def write_record(folder: Path, record: Record) -> Path:
     """Write `record` into `folder`, atomically. Raises StsbenchError when it is already there."""
-    path = folder / f"{record_name(record)}.json"
+    path = folder / f"{record_stem(record.encoder, record.protocol, record.data)}.json"
     if path.exists():
         raise StsbenchError(f"{path} is already there; records are never overwritten: choose another --output")
     with atomic_write(path) as stream:

@@ -1,12 +1,13 @@
 """Which texts share a batch: sorted by length, packed to a token budget, and the order restored afterwards.
 
-A batch holds texts of nearly equal length, so little or nothing is padded; the budget bounds memory where a fixed number
-of texts would not. Longest first: what does not fit into memory fails on the first batch, not after an hour.
+A batch holds texts of nearly equal length, so little or nothing is padded; the budget bounds memory where a fixed
+number of texts would not. Longest first: what does not fit into memory fails on the first batch, not after an hour.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,14 +32,7 @@ def groups(lengths: NDArray[np.int64]) -> Groups:
     """Runs of equal length in a sorted batch: [(texts, tokens of each), ...]."""
     edges = np.flatnonzero(np.diff(lengths)) + 1
     bounds = [0, *edges.tolist(), len(lengths)]
-    return [(stop - start, int(lengths[start])) for start, stop in zip(bounds, bounds[1:], strict=False) if stop > start]
-
-
-def restore(order: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The permutation that undoes `order`: sorted_rows[restore(order)] are the rows in the texts' own order."""
-    inverse = np.empty_like(order)
-    inverse[order] = np.arange(len(order))
-    return inverse
+    return [(stop - start, int(lengths[start])) for start, stop in pairwise(bounds) if stop > start]
 
 
 def flatten(ids: Sequence[Sequence[int]], order: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Embeddings kept on disk: FOLDER/<encoder fingerprint>/<shard>; the key is the whole fingerprint and the text's sha256.
+"""Embeddings kept on disk: FOLDER/<encoder fingerprint>/<shard>; the key is the whole fingerprint and a text's sha256.
 
 Every `put` writes one new file under a name nobody else uses, and no file is ever changed, so any number of processes
 can share a folder without locks. What is lost (evicted, damaged, never written) is computed again.
@@ -37,7 +37,7 @@ _STALE_SECONDS = 24 * 3600  # a temporary file this old belongs to a process tha
 
 @dataclass(frozen=True)
 class Found:
-    """mask: bool (n,), the texts found; vectors: float32 (n, d), zeros elsewhere, None if none; truncated: bool (n,)."""
+    """mask: bool (n,), the texts found; vectors: float32 (n, d), zeros elsewhere, None if none; truncated: (n,)."""
 
     mask: NDArray[np.bool_]
     vectors: NDArray[np.float32] | None

@@ -113,7 +113,8 @@ def checked(name: str, texts: Sequence[str], encoded: Encoded) -> Encoded:
     truncated = np.asarray(encoded.truncated, dtype=bool)
     if truncated.shape != (len(texts),):
         raise EncoderError(f"{name} returned truncated flags of shape {truncated.shape}, expected ({len(texts)},)")
-    vectors = vectors.astype(np.float32, copy=False)  # first, since a float64 may overflow to infinity here
+    with np.errstate(over="ignore"):  # a float64 that overflows to infinity here is found below
+        vectors = vectors.astype(np.float32, copy=False)
     if issparse(vectors):
         vectors = vectors.tocsr()
         row_of = np.repeat(np.arange(len(texts)), np.diff(vectors.indptr))

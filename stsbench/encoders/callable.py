@@ -75,6 +75,7 @@ def load_callable(argument: str) -> CallableEncoder:
 
 def _matrix(returned: Any, n: int, name: str) -> Any:
     """`returned` as float32 (n, d), CSR if it is sparse; EncoderError says what it is and what it should be."""
+    kind = type(returned).__name__
     torch = sys.modules.get("torch")  # a tensor can only come from a torch that is loaded already
     if torch is not None and isinstance(returned, torch.Tensor):
         returned = returned.detach().cpu()
@@ -86,11 +87,12 @@ def _matrix(returned: Any, n: int, name: str) -> Any:
         try:
             array = np.asarray(returned)
         except (ValueError, TypeError) as error:  # rows of different length, above all
-            raise EncoderError(f"{name} returned {type(returned).__name__} that is no array ({error})") from error
+            raise EncoderError(f"{name} returned {kind} that is no array ({error})") from error
     if array.dtype.kind not in "fiub" or array.ndim != 2 or array.shape[0] != n or array.shape[1] == 0:
-        got = f"{type(returned).__name__} of {array.dtype} with shape {array.shape}"
+        got = f"{kind} of {array.dtype} with shape {array.shape}"
         raise EncoderError(f"{name} returned {got}; expected numbers of shape ({n}, d) for {n} texts")
-    return array.astype(np.float32) if issparse(array) else np.ascontiguousarray(array, dtype=np.float32)
+    with np.errstate(over="ignore"):  # infinities are for the caller to find, with the text they belong to
+        return array.astype(np.float32) if issparse(array) else np.ascontiguousarray(array, dtype=np.float32)
 
 
 def _qualified(fn: Any) -> str:

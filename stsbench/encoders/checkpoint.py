@@ -78,10 +78,10 @@ def load_model(folder: Path, name: str, dtype: str) -> tuple[Any, set[str]]:
                 folder, dtype=torch.float32, output_loading_info=True, local_files_only=True
             )
     except Exception as error:  # safetensors, torch and transformers each have their own kinds
-        raise EncoderError(f"cannot load {name}: {_first_line(error)}") from error
+        raise EncoderError(f"cannot load {name}: {first_line(error)}") from error
     if getattr(model.config, "is_encoder_decoder", False):
         model = model.get_encoder()
-        missing: set[str] = {key.removeprefix("encoder.") for key in info["missing_keys"] if not key.startswith("decoder.")}
+        missing: set[str] = {key for key in info["missing_keys"] if not key.startswith("decoder.")}
     else:
         missing = set(info["missing_keys"])
     made_up = sorted(key for key in missing if not key.startswith("pooler."))
@@ -100,7 +100,7 @@ def load_tokenizer(folder: Path, name: str) -> Any:
         with _quiet():
             return AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:
-        raise EncoderError(f"cannot load the tokenizer of {name}: {_first_line(error)}") from error
+        raise EncoderError(f"cannot load the tokenizer of {name}: {first_line(error)}") from error
 
 
 def position_limit(model: Any, tokenizer: Any) -> int | None:
@@ -133,5 +133,6 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of an error's message that says anything."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,4 +1,4 @@
-"""From `--model` to an encoder: the embedded default, a folder or a Hub id, with the pooler that it stores or is given."""
+"""From `--model` to an encoder: the embedded default, a folder or a Hub id, with its stored or the given pooler."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def load_transformer(
 ) -> Encoder:
     """The encoder called `name`: `minilm`, a transformers or sentence-transformers folder, or a Hub id.
 
-    What a folder stores wins; `pooler` overrides it; neither is an EncoderError that lists the poolers. A template takes
-    the place of a stored prompt.
+    What a folder stores wins; `pooler` overrides it; neither is an EncoderError that lists the poolers. A template
+    takes the place of a stored prompt.
     """
     from stsbench.encoders.sentence_transformer import SentenceTransformerEncoder, read_modules
     from stsbench.encoders.transformer import TransformerEncoder
@@ -48,7 +48,7 @@ def load_transformer(
             prefix = stored.prefix if template is None else None
             if pooler is None and stored.pooler is None:
                 if template is not None:
-                    raise EncoderError(f"--template: {name} runs its own modules; choose a --pooler to go with a template")
+                    raise EncoderError(f"--template: {name} runs its own modules; choose a --pooler with it")
                 return SentenceTransformerEncoder(
                     folder, name=name, max_length=max_length, dtype=dtype, device=device, prefix=prefix
                 )
@@ -78,7 +78,12 @@ def resolve(name: str, offline: bool = False) -> Path:
 
 def _download(name: str, offline: bool) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import GatedRepoError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     def fetch(patterns: list[str]) -> Path:
         return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=_OTHERS, local_files_only=offline))

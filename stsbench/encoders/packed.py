@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from stsbench.encoders.batching import Groups
 from stsbench.encoders.pooling import views
@@ -86,11 +86,11 @@ class PackedForward:
     def _layer(self, layer: Any, joint: tuple[Tensor, Tensor], hidden: Tensor, groups: Groups) -> Tensor:
         attention = layer.attention
         heads = attention.self.num_attention_heads
-        qkv = F.linear(hidden, *joint).view(len(hidden), 3, heads, -1)
+        qkv = functional.linear(hidden, *joint).view(len(hidden), 3, heads, -1)
         mixed = []
         for group in views(qkv, groups):
             query, key, value = group.permute(2, 0, 3, 1, 4)  # each (texts, heads, length, head width)
-            context = F.scaled_dot_product_attention(query, key, value, scale=attention.self.scaling)
+            context = functional.scaled_dot_product_attention(query, key, value, scale=attention.self.scaling)
             mixed.append(context.transpose(1, 2).flatten(2).flatten(0, 1))
         context = mixed[0] if len(mixed) == 1 else torch.cat(mixed)
         # .add_ on the fresh product instead of a third tensor: the residual costs no allocation

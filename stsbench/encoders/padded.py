@@ -1,4 +1,4 @@
-"""Any transformers encoder through its own forward pass: padded to the longest of a sorted batch, with an attention mask."""
+"""Any transformers encoder through its own forward pass: padded to a sorted batch's longest, with an attention mask."""
 
 from __future__ import annotations
 

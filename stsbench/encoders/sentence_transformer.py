@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
-from stsbench.encoders.checkpoint import files_digest, position_limit, tokenizer_digest
+from stsbench.encoders.checkpoint import files_digest, first_line, position_limit, tokenizer_digest
 from stsbench.errors import EncoderError
 
 _LEGACY = {  # sentence-transformers before version 6 stored one switch per mode
@@ -89,7 +89,7 @@ class SentenceTransformerEncoder(Encoder):
                 str(folder), device=device, local_files_only=True, model_kwargs={"dtype": getattr(torch, dtype)}
             ).eval()
         except Exception as error:  # the library's modules raise whatever they like
-            raise EncoderError(f"cannot load {name}: {str(error).splitlines()[0] if str(error) else error!r}") from error
+            raise EncoderError(f"cannot load {name}: {first_line(error)}") from error
         limit = self._limit(max_length, name)
         if limit is not None:
             self.model.max_seq_length = limit

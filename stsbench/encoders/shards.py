@@ -108,9 +108,7 @@ def read_rows(path: Path, wanted: Mapping[bytes, int]) -> Rows:
         if hashlib.sha256(sizes + index).digest() != digest:
             raise DamagedShardError("its index does not match its checksum")
         hits = [
-            (row, position)
-            for row in range(n)
-            if (position := wanted.get(index[32 * row : 32 * row + 32])) is not None
+            (row, position) for row in range(n) if (position := wanted.get(index[32 * row : 32 * row + 32])) is not None
         ]
         rows = np.array([row for row, _ in hits], dtype=np.intp)
         positions = np.array([position for _, position in hits], dtype=np.intp)

@@ -61,15 +61,15 @@ class Tokeniser:
     def _shorten(self, filled: str, ids: list[int]) -> list[int]:
         """`ids` without the sentence's last tokens, so that special tokens and template stay whole."""
         excess = len(ids) - (self.limit or 0)
-        if self.backend is None:  # a slow tokenizer knows no offsets: its own truncation, which keeps the special tokens
+        if self.backend is None:  # a slow tokenizer knows no offsets: its own truncation keeps the special tokens
             if self.template.after:
                 raise EncoderError(f"--max-length {self.limit} would cut the template off {filled[:60]!r}")
             return list(self.tokenizer(filled, truncation=True, max_length=self.limit)["input_ids"])
         encoding = self.backend.encode(filled)
         start, stop = len(self.template.before), len(filled) - len(self.template.after)
         sentence = [
-            i for i, ((left, right), special) in enumerate(zip(encoding.offsets, encoding.special_tokens_mask, strict=True))
-            if not special and left >= start and right <= stop and right > left
+            i for i, (left, right) in enumerate(encoding.offsets)
+            if not encoding.special_tokens_mask[i] and start <= left < right <= stop
         ]
         if excess >= len(sentence):  # tokens without characters, or a template that swallows the sentence
             raise EncoderError(f"--max-length {self.limit} cannot hold the template around {filled[:60]!r}")

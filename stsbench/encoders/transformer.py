@@ -118,7 +118,8 @@ class TransformerEncoder(Encoder):
 
         lengths = np.array([len(row) for row in ids], dtype=np.int64)
         order = batching.longest_first(lengths)
-        order, empty = order[lengths[order] > 0], int((lengths == 0).sum())  # a text without a token keeps a zero vector
+        order = order[lengths[order] > 0]  # a text without a token keeps its zero vector
+        empty = len(lengths) - len(order)
         lengths = lengths[order]
         result = np.zeros((len(ids), self.model.config.hidden_size), dtype=np.float32)
         if progress and empty:

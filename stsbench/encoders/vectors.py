@@ -42,9 +42,10 @@ class StoredVectors(Encoder):
 def _read(path: Path) -> tuple[NDArray[np.str_], NDArray[np.float32]]:
     """texts (n,) and float32 vectors (n, d) of the file, or an EncoderError saying what is wrong with it."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise EncoderError(f"{path} is no .npz archive with the arrays 'texts' and 'vectors'")
+        loaded = np.load(path, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):  # a single array, from a .npy file
+            raise EncoderError(f"{path} is no .npz archive with the arrays 'texts' and 'vectors'")
+        with loaded as archive:
             if lacking := [key for key in ("texts", "vectors") if key not in archive.files]:
                 raise EncoderError(f"{path} has no array '{lacking[0]}': it holds {', '.join(archive.files) or 'none'}")
             texts, vectors = archive["texts"], archive["vectors"]
@@ -60,7 +61,8 @@ def _read(path: Path) -> tuple[NDArray[np.str_], NDArray[np.float32]]:
         raise EncoderError(f"{path}: 'vectors' must be (n, d) numbers, not {vectors.dtype} of shape {vectors.shape}")
     if len(texts) != len(vectors):
         raise EncoderError(f"{path}: {len(texts)} texts but {len(vectors)} vectors")
-    vectors = np.ascontiguousarray(vectors, dtype=np.float32)
+    with np.errstate(over="ignore"):  # what overflows float32 is reported below
+        vectors = np.ascontiguousarray(vectors, dtype=np.float32)
     bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(bad):
         raise EncoderError(f"{path}: {len(bad)} vectors hold NaN or infinity, the first that of {str(texts[bad[0]])!r}")

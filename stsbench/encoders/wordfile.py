@@ -20,7 +20,7 @@ Vector = NDArray[np.float32]
 
 
 def open_words(path: Path) -> IO[bytes]:
-    """The file, unpacked if its name ends in .gz; as bytes, since words hold characters that str takes for line ends."""
+    """The file, unpacked if its name ends in .gz; as bytes, since words hold characters str takes for line ends."""
     return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
 
 

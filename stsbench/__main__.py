@@ -1,0 +1,5 @@
+"""`python -m stsbench`."""
+
+from stsbench.cli.main import main
+
+main()

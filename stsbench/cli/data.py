@@ -1,0 +1,200 @@
+"""`stsbench data`: fetch, verify, bundle the data sets, and measure what they share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stsbench.errors import DataError
+
+if TYPE_CHECKING:
+    from stsbench.data.download import Progress
+    from stsbench.data.install import FetchReport
+
+_DEFAULT_OTHERS = "sts12/test,sts13/test,sts14/test,sts15/test,sts16/test,stsb/test"
+
+_data_dir = click.option(
+    "--data-dir", type=click.Path(path_type=Path, file_okay=False, exists=True), help="A folder with downstream/."
+)
+_json = click.option("--json", "json_to", metavar="FILE|-", help="Write the result as JSON to FILE, or to stdout.")
+_strict = click.option("--strict", is_flag=True, help="Refuse files that differ from the catalog.")
+
+
+@click.group()
+def data() -> None:
+    """Fetch, check, bundle and compare the data sets."""
+
+
+@data.command()
+@click.argument("sets", nargs=-1)
+@click.option("--raw", is_flag=True, help="Also the untouched texts of the Hub's copies (MTEB's data).")
+@click.option("--from", "bundle_file", type=click.Path(path_type=Path, dir_okay=False, exists=True),
+              help="Install a bundle instead of downloading.")
+@click.option("--force", is_flag=True, help="Fetch again even if everything is there.")
+@_strict
+def fetch(sets: tuple[str, ...], raw: bool, bundle_file: Path | None, force: bool, strict: bool) -> None:
+    """Bring the data into the user cache; with SETS and --raw only those sets' raw files."""
+    from stsbench.data.bundle import install_bundle
+    from stsbench.data.catalog import entries, entry
+    from stsbench.data.fetch import fetch_archive, fetch_raw
+    from stsbench.data.sources import data_root
+
+    root = data_root()
+    if bundle_file is not None:
+        _tell(install_bundle(bundle_file, root, strict=strict))
+        return
+    chosen = [entry(name, "raw") for name in sets] if raw and sets else list(entries("raw")) if raw else []
+    for name in sets:
+        if not raw:
+            entry(name)  # a name that does not exist is an error, though the archive always comes as a whole
+    with _progress("senteval.tar" if not (raw and sets) else "raw files") as step:
+        reports = [] if raw and sets else [fetch_archive(root, force=force, strict=strict, progress=step)]
+        reports += [fetch_raw(item, root, force=force, strict=strict, progress=step) for item in chosen]
+    for report in reports:
+        _tell(report)
+
+
+@data.command()
+@click.argument("sets", nargs=-1)
+@_data_dir
+@_json
+def verify(sets: tuple[str, ...], data_dir: Path | None, json_to: str | None) -> None:
+    """Compare the files of a data folder with the catalog; fails if any differs (or if a named set is missing)."""
+    from stsbench.data.catalog import entries, entry
+    from stsbench.data.verify import verify as states_of
+
+    for name in sets:
+        if name not in {item.id for item in entries()}:
+            entry(name)  # raises with the nearest name
+    root = _root(data_dir)
+    states = states_of(root, sets)
+    if json_to:
+        _write_json(json_to, {"root": str(root), "sets": [vars(state) for state in states]})
+    if json_to != "-":
+        _table(f"Data in {root}", ["set", "view", "state", "pairs", "digest"], [
+            [s.id, s.view, s.state, "" if s.pairs is None else f"{s.pairs:,}", s.digest[:12]] for s in states
+        ])
+    bad = [state for state in states if state.state in ("changed", "unreadable")]
+    if bad:
+        raise DataError(f"{len(bad)} of {len(states)} sets differ from the catalog: {bad[0].notes[0]}")
+    if all(state.state == "missing" for state in states):
+        raise DataError(f"no data set is complete in {root}: {states[0].notes[0]} is missing")
+    present = {state.id for state in states if state.state != "missing"}
+    for state in states:
+        if sets and state.id not in present:
+            raise DataError(f"{state.id} is not complete: {state.notes[0]} is missing")
+
+
+@data.command()
+@click.argument("target", type=click.Path(path_type=Path, dir_okay=False))
+@_data_dir
+def bundle(target: Path, data_dir: Path | None) -> None:
+    """Write the known data files to TARGET (.tar or .tar.gz), for `data fetch --from` on a machine without network."""
+    from stsbench.data.bundle import write_bundle
+
+    names = write_bundle(_root(data_dir), target)
+    click.echo(f"{target}: {len(names)} files, {target.stat().st_size / 1e6:.1f} MB")
+    click.echo("Mind the licences: several sets are for research only and may not be passed on publicly.")
+
+
+@data.command()
+@click.argument("target")
+@click.option("--with", "others", default=_DEFAULT_OTHERS, show_default=True, metavar="ID,ID", help="Sets to compare.")
+@_data_dir
+@click.option("--sample", is_flag=True, help="Use the small sample data in the package.")
+@click.option("--offline", is_flag=True, help="Never download.")
+@_json
+def overlap(
+    target: str, others: str, data_dir: Path | None, sample: bool, offline: bool, json_to: str | None
+) -> None:
+    """Say how many of TARGET's sentences stand in other sets too (case and punctuation aside)."""
+    from stsbench.data.overlap import overlap as measure
+    from stsbench.data.sources import load
+
+    names = [name for name in dict.fromkeys(part.strip() for part in others.split(",")) if name and name != target]
+    if not names:
+        raise DataError("--with names no set other than the target")
+    sets = [load(name, data_dir=data_dir, sample=sample, offline=offline) for name in [target, *names]]
+    report = measure(sets[0], sets[1:])
+    if json_to:
+        _write_json(json_to, {
+            **vars(report), "percent": report.percent, "view": sets[0].view,
+            "digests": {item.id: item.digest for item in sets},
+            "warnings": [line for item in sets for line in item.warnings],
+        })
+    if json_to == "-":
+        return
+    for line in (line for item in sets for line in item.warnings):
+        click.echo(f"warning: {line}", err=True)
+    rows = [[name, f"{count:,}", f"{_percent(count, report.sentences)}"] for name, count in report.by_other.items()]
+    rows.append(["any of these", f"{report.shared:,}", _percent(report.shared, report.sentences)])
+    label = " (sample data: not comparable with published numbers)" if sample else ""
+    _table(f"Sentences of {target} that other sets hold too{label}", ["in", "sentences", "percent"], rows)
+    click.echo(f"{target}: {report.sentences:,} distinct sentences; {report.touched_pairs:,} of {report.pairs:,} pairs "
+               "have at least one shared sentence")
+
+
+def _root(data_dir: Path | None) -> Path:
+    from stsbench.data.sources import data_root
+
+    own = os.environ.get("STSBENCH_DATA")
+    root = data_dir or (Path(own) if own else data_root())
+    if not root.is_dir():
+        raise DataError(f"{root} does not exist: fetch the data with `stsbench data fetch` or give --data-dir")
+    return root
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.2f}" if whole else "0.00"
+
+
+def _tell(report: FetchReport) -> None:
+    done = f"{len(report.installed)} files installed" if report.installed else "nothing to do, the files are there"
+    click.echo(f"{report.root}: {done}")
+    for name in report.changed:
+        click.echo(f"warning: {name} differs from the known file; sets read from it are marked as not comparable", err=True)
+    for name in report.missing:
+        click.echo(f"warning: {name} was not in the archive", err=True)
+
+
+def _table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        table.add_column(name, justify="right" if name in ("pairs", "sentences", "percent") else "left")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def _write_json(target: str, value: Any) -> None:
+    import json
+
+    from stsbench.files import atomic_write
+
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    if target == "-":
+        click.echo(text)
+        return
+    with atomic_write(Path(target)) as stream:
+        stream.write(text + "\n")
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[Progress]:
+    """A bar on stderr; rich shows none when stderr is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    console = Console(stderr=True)
+    with Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), console=console,
+                  disable=not console.is_terminal) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,88 @@
+"""`stsbench eval`: measure an encoder."""
+
+from __future__ import annotations
+
+import re
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stsbench.errors import StsbenchError
+
+
+def _split(text: str | None) -> list[str] | None:
+    return [part.strip() for part in text.split(",") if part.strip()] if text else None
+
+
+@click.command("eval")
+@click.option("--model", required=True, help="Hub id, model folder, minilm, lexical:token-set, lexical:tfidf, "
+              "vectors:FILE.npz, words:GLOVE.txt or python:module:callable.")  # fmt: skip
+@click.option("--pooler", help="cls, cls+dense, mean, first_last:embeddings, first_last:layer1, last2, max, mask. "
+              "Default: what the model folder stores.")  # fmt: skip
+@click.option("--template", help="Text around each sentence, {} where it goes; [MASK] for the mask pooler.")
+@click.option("--max-length", type=click.IntRange(min=1), help="Token limit; default: the model's positions.")
+@click.option("--protocol", "protocols", default="sts", show_default=True,
+              help="sts, sts:all, sts:mean, sts:wmean, a paper's name, several with commas, or all.")  # fmt: skip
+@click.option("--tasks", help="STS12,STS13,... Default: every task of the protocol.")
+@click.option("--similarity", help="cosine (default), dot, euclidean or manhattan.")
+@click.option("--resamples", type=click.IntRange(min=0), help="Bootstrap resamples; default 1000, 0: no intervals.")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Folder in SentEval's layout.")
+@click.option("--view", type=click.Choice(["senteval", "raw"]), default="senteval", show_default=True,
+              help="Text view: SentEval's tokenised files or the Hub's raw text.")  # fmt: skip
+@click.option("--sample", is_flag=True, help="The small data set inside the package.")
+@click.option("--without-overlap", metavar="ID,ID", help="Score without pairs that share a sentence with these sets, "
+              "e.g. stsb/dev.")  # fmt: skip
+@click.option("--strict-data", is_flag=True, help="Refuse data whose digest differs from the catalog's.")
+@click.option("--strict", is_flag=True, help="Refuse texts over the model's limit instead of truncating them.")
+@click.option("--output", type=click.Path(path_type=Path), help="Run folder; default runs/<time>-<model>.")
+@click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
+@click.option("--device", help="cpu, cuda, cuda:1, mps. Default: an accelerator if there is one.")
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True)
+@click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens a batch.")
+@click.option("--cache", "cache_dir", type=click.Path(path_type=Path), help="Embedding cache folder.")
+@click.option("--cache-limit", type=float, default=20.0, show_default=True, help="Embedding cache limit, GB.")
+@click.option("--no-cache", is_flag=True, help="Neither read nor write cached embeddings.")
+@click.option("--offline", is_flag=True, help="Never touch the network.")
+def evaluate(json_target: str | None, **options: Any) -> int:
+    """Measure an encoder under one protocol, several, or all.
+
+    Scores go to stdout; a run folder keeps records and observations, for `stsbench score`.
+    """
+    from stsbench.api import Options, run
+    from stsbench.cli.progress import progress_bar
+    from stsbench.cli.tables import SAMPLE, emit_json, print_failures, print_scores
+
+    def say(line: str) -> None:
+        click.echo(line, err=True)
+
+    if options["sample"] and options["data_dir"]:
+        raise click.UsageError("--sample and --data-dir exclude each other")
+    if options["cache_dir"] and options["no_cache"]:
+        raise click.UsageError("--cache and --no-cache exclude each other")
+    names = {key: _split(options.pop(key)) for key in ("protocols", "tasks", "without_overlap")}
+    output = options.pop("output") or _default_output(options["model"])
+    command = ["stsbench", *sys.argv[1:]]
+    chosen = Options(output=output, command=command, **{k: v for k, v in names.items() if v is not None}, **options)
+    with progress_bar() as progress:
+        result = run(chosen, say=say, progress=progress)
+    if json_target:
+        emit_json(result.rows, json_target)
+    if json_target != "-" and result.rows:
+        print_scores(result)
+    elif options["sample"]:
+        say(SAMPLE)
+    print_failures(result)
+    if not result.records:
+        raise StsbenchError("no task could be scored" if result.failures else "no task was asked for")
+    say(f"run: {result.folder}")
+    return 3 if result.failures else 0
+
+
+def _default_output(model: str) -> Path:
+    slug = re.sub(r"[^A-Za-z0-9.]+", "-", Path(model).name or model).strip("-.")[:40] or "model"
+    return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{slug}"
+
+

@@ -1,0 +1,74 @@
+"""The command line's door: lazy commands, one-line errors, exit codes."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from stsbench.errors import StsbenchError
+
+# name -> (module, one line of help): the module is imported only when its command runs.
+_COMMANDS = {
+    "eval": ("stsbench.cli.eval:evaluate", "Measure an encoder under one protocol, several, or all."),
+    "score": ("stsbench.cli.score:score", "Score a run again from its stored observations (imports no torch)."),
+    "list": ("stsbench.cli.show:list_", "List protocols, encoders or data."),
+    "show": ("stsbench.cli.show:show", "Show one protocol or data set in full."),
+    "data": ("stsbench.cli.data:data", "Fetch, verify, bundle data; find sentences that sets share."),
+    "cache": ("stsbench.cli.cache:cache", "Look at the embedding cache, or clear it."),
+}
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            from stsbench.registry import did_you_mean
+
+            ctx.fail(f"no such command '{args[0]}'{did_you_mean(args[0], _COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="stsbench")
+def cli() -> None:
+    """Measure sentence embeddings under the protocols of the literature. --debug, anywhere, shows tracebacks."""
+
+
+def main() -> None:
+    """Run the command line. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 finished with some tasks failed."""
+    arguments = [word for word in sys.argv[1:] if word != "--debug"]
+    debug = len(arguments) < len(sys.argv) - 1
+    try:
+        code = cli.main(arguments, prog_name="stsbench", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.stderr.write("stsbench: interrupted; finished embeddings are cached, the same command goes on from them\n")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    except (StsbenchError, OSError) as error:
+        if debug:
+            raise
+        sys.stderr.write("stsbench: error: " + " ".join(str(error).split()) + "\n")
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)

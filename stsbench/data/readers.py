@@ -1,0 +1,182 @@
+"""Readers of the STS files as SentEval reads them, and of the untouched files on the Hub.
+
+Every fault is a DataError that names `file:line`. Pairs stay in file order; nothing is sorted or de-duplicated.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stsbench.errors import DataError
+
+_MAX_BYTES = 256 * 1024 * 1024  # far above any set here; stops a gzip bomb
+
+
+@dataclass
+class Rows:
+    """Scored pairs while they are being read: four lists of one length n."""
+
+    first: list[str] = field(default_factory=list)
+    second: list[str] = field(default_factory=list)
+    gold: list[float] = field(default_factory=list)
+    subsets: list[str] = field(default_factory=list)
+
+    def add(self, first: str, second: str, gold: float, subset: str) -> None:
+        """Append one pair."""
+        self.first.append(first)
+        self.second.append(second)
+        self.gold.append(gold)
+        self.subsets.append(subset)
+
+    def extend(self, other: Rows) -> None:
+        """Append another file's pairs."""
+        self.first += other.first
+        self.second += other.second
+        self.gold += other.gold
+        self.subsets += other.subsets
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines of a UTF-8 file, without line ends.
+
+    Split at \\n only (a \\r before it is dropped): str.splitlines() also splits at characters such as U+2028 or U+0085
+    inside a sentence, which would shift every gold score after it.
+    Raises DataError naming the file (and the line, when the encoding is wrong).
+    """
+    return _decoded(_bytes_of(path), path)
+
+
+def read_sts_year(folder: Path, subsets: Sequence[str]) -> Rows:
+    """STS12-16: `STS.input.<subset>.txt` zipped with `STS.gs.<subset>.txt`, subsets in the order given.
+
+    Pairs with a blank gold line were never scored; they are dropped AFTER zipping, so the two files stay aligned.
+    Raises DataError for files of different length, a line without exactly one tab, an empty sentence, a bad score.
+    """
+    rows = Rows()
+    for subset in subsets:
+        input_path, gold_path = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
+        pairs, scores = lines_of(input_path), lines_of(gold_path)
+        if len(pairs) != len(scores):
+            raise DataError(f"{input_path} has {len(pairs)} lines but {gold_path} has {len(scores)}: must be equal")
+        for number, (pair, score) in enumerate(zip(pairs, scores, strict=True), start=1):
+            cells = pair.split("\t")
+            if len(cells) != 2:
+                raise DataError(f"{input_path}:{number}: expected two sentences with one tab between, "
+                                f"found {len(cells) - 1} tabs")
+            if not score.strip():
+                continue
+            gold = _score(score, gold_path, number, 0.0, 5.0)
+            rows.add(*_texts(cells[0], cells[1], input_path, number), gold, subset)
+    return rows
+
+
+def read_stsb(path: Path, subset: str = "STS-B") -> Rows:
+    """One split of the STS Benchmark: tab-separated despite `.csv`, no header, no quoting; columns 4, 5, 6 are used."""
+    rows = Rows()
+    for number, line in enumerate(lines_of(path), start=1):
+        cells = line.strip().split("\t")  # no csv module: a lone quotation mark is part of the sentence
+        if len(cells) < 7:
+            raise DataError(f"{path}:{number}: expected at least 7 tab-separated columns, found {len(cells)}")
+        gold = _score(cells[4], path, number, 0.0, 5.0)
+        rows.add(*_texts(cells[5], cells[6], path, number), gold, subset)
+    return rows
+
+
+def read_sick(path: Path, subset: str = "SICK-R") -> Rows:
+    """One SICK file: a header line, then pair_ID, sentence A, sentence B, relatedness 1-5, entailment label."""
+    rows = Rows()
+    for number, line in enumerate(lines_of(path), start=1):
+        cells = line.strip().split("\t")
+        if number == 1:
+            if cells[0] != "pair_ID":
+                raise DataError(f"{path}:1: expected SICK's header line starting with pair_ID, found {cells[0][:40]!r}")
+            continue
+        if len(cells) < 5:
+            raise DataError(f"{path}:{number}: expected at least 5 tab-separated columns, found {len(cells)}")
+        gold = _score(cells[3], path, number, 1.0, 5.0)
+        rows.add(*_texts(cells[1], cells[2], path, number), gold, subset)
+    return rows
+
+
+def read_raw(path: Path, subset: str, low: float = 0.0, high: float = 5.0) -> Rows:
+    """A Hub file of JSON lines (plain or .gz) with sentence1, sentence2 and score; the texts are kept letter by letter.
+
+    Raises DataError for a broken gzip stream, a line that is no JSON object, a missing or wrong field.
+    """
+    data = _bytes_of(path)
+    if path.suffix == ".gz":
+        data = _unzipped(data, path)
+    rows = Rows()
+    for number, line in enumerate(_decoded(data, path), start=1):
+        try:
+            item = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{path}:{number}: no JSON: {error}") from error
+        if not isinstance(item, dict):
+            raise DataError(f"{path}:{number}: expected a JSON object")
+        first, second = item.get("sentence1"), item.get("sentence2")
+        if not isinstance(first, str) or not isinstance(second, str):
+            raise DataError(f"{path}:{number}: sentence1 and sentence2 must be texts")
+        rows.add(first, second, _score(item.get("score"), path, number, low, high), subset)
+    return rows
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    if len(data) > _MAX_BYTES:
+        raise DataError(f"{path} is larger than {_MAX_BYTES // 1024**2} MiB: not a file of this data set")
+    return data
+
+
+def _unzipped(data: bytes, path: Path) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            plain = stream.read(_MAX_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is no complete gzip file: {error}") from error
+    if len(plain) > _MAX_BYTES:
+        raise DataError(f"{path} unpacks to more than {_MAX_BYTES // 1024**2} MiB: not a file of this data set")
+    return plain
+
+
+def _decoded(data: bytes, path: Path) -> list[str]:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path}:{line}: not UTF-8 (byte 0x{data[error.start]:02x})") from error
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()  # the file's last line end, not a line of its own
+    return [line.removesuffix("\r") for line in lines]
+
+
+def _texts(first: str, second: str, path: Path, number: int) -> tuple[str, str]:
+    """Both texts as SentEval hands them on: runs of whitespace become one space."""
+    pair = " ".join(first.split()), " ".join(second.split())
+    if not all(pair):
+        raise DataError(f"{path}:{number}: a sentence is empty")
+    return pair
+
+
+def _score(value: object, path: Path, number: int, low: float, high: float) -> float:
+    try:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError
+        score = float(value)
+    except (ValueError, OverflowError):
+        raise DataError(f"{path}:{number}: the score {value!r} is not a number") from None
+    if not math.isfinite(score) or not low <= score <= high:
+        raise DataError(f"{path}:{number}: the score {score:g} is outside {low:g}-{high:g}")
+    return score

@@ -1,0 +1,52 @@
+"""Comparing a data folder with the catalog, set by set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from stsbench.data.catalog import Entry, entries
+from stsbench.data.sets import PairSet
+from stsbench.data.sources import check, missing, read
+from stsbench.errors import DataError
+
+
+@dataclass(frozen=True)
+class SetState:
+    """One set in one folder. `state`: "ok", "changed" (files differ), "unreadable" or "missing" (not all files there)."""
+
+    id: str
+    view: str
+    state: str
+    pairs: int | None  # as read; None for transfer tasks and for sets that are not read
+    digest: str
+    notes: tuple[str, ...] = ()
+
+
+def verify(root: Path, ids: Sequence[str] = ()) -> list[SetState]:
+    """The state of every catalog set (or of `ids`, in all views) below `root`. Raises nothing about the data itself."""
+    return [_state(item, root) for item in entries() if not ids or item.id in ids]
+
+
+def _state(item: Entry, root: Path) -> SetState:
+    absent = missing(item, root)
+    if absent:
+        more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+        return SetState(item.id, item.view, "missing", None, "", (f"{root / absent[0]}{more}",))
+    differing = tuple(check(item, root))
+    if item.kind == "transfer":
+        return SetState(item.id, item.view, "changed" if differing else "ok", None, "", differing)
+    try:
+        rows = read(item, root)
+    except DataError as error:
+        return SetState(item.id, item.view, "unreadable", None, "", (str(error),))
+    digest = PairSet(
+        id=item.id, task=item.task, view=item.view, first=tuple(rows.first), second=tuple(rows.second),
+        gold=np.array(rows.gold), subsets=tuple(rows.subsets),
+    ).digest
+    if item.digest and digest != item.digest and not differing:
+        differing = (f"{item.id} reads with digest {digest[:12]}…, the catalog says {item.digest[:12]}…",)
+    return SetState(item.id, item.view, "changed" if differing else "ok", len(rows.gold), digest, differing)

@@ -1,0 +1,200 @@
+"""plan -> encode each distinct text once -> observe -> score -> record."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stsbench.data.sets import PairSet
+from stsbench.encoders.base import Encoder, Progress
+from stsbench.encoders.cache import EmbeddingCache
+from stsbench.encoders.cached import encode_cached
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.files import atomic_write, sha256_file
+from stsbench.metrics.similarity import zero_rows
+from stsbench.protocol import Observations, Protocol
+from stsbench.provenance import provenance
+from stsbench.records import (
+    DataIdentity,
+    EncoderIdentity,
+    ObservationFile,
+    ProtocolIdentity,
+    Record,
+    ScoreRow,
+    load_records,
+    now,
+    record_stem,
+    write_record,
+)
+from stsbench.registry import did_you_mean, resolve
+
+
+@dataclass
+class Result:
+    """What one evaluation gave. `failures`: task -> reason; `left_out`: protocol -> reason."""
+
+    folder: Path
+    records: list[Record] = field(default_factory=list)
+    summaries: list[ScoreRow] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> list[ScoreRow]:
+        """Every score: task by task, then the averages."""
+        return [row for record in self.records for row in record.scores] + self.summaries
+
+
+def chosen_tasks(protocol: type[Protocol], wanted: Sequence[str] | None) -> dict[str, str]:
+    """Task -> set id. Task names are matched regardless of case. Raises StsbenchError with a suggestion."""
+    known = protocol.tasks()
+    if wanted is None:
+        return known
+    lower = {name.lower(): name for name in known}
+    for name in wanted:
+        if name.lower() not in lower:
+            raise StsbenchError(f"unknown task '{name}' of protocol {protocol.name}{did_you_mean(name, known)}")
+    asked = {lower[name.lower()] for name in wanted}
+    return {name: id for name, id in known.items() if name in asked}
+
+
+def free_folder(folder: Path) -> Path:
+    """`folder`, or the first of folder-2, folder-3, ... that does not exist: a run never overwrites another."""
+    candidate, number = folder, 2
+    while candidate.exists() and (not candidate.is_dir() or any(candidate.iterdir())):
+        candidate, number = folder.with_name(f"{folder.name}-{number}"), number + 1
+    return candidate
+
+
+def measure(
+    encoder: Encoder,
+    protocol: Protocol,
+    sets: Mapping[str, PairSet],
+    folder: Path,
+    *,
+    cache: EmbeddingCache | None = None,
+    strict: bool = False,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    origin: Mapping[str, Any] | None = None,
+) -> Result:
+    """Score `encoder` on `sets` (task -> data) and write a record a set into `folder`.
+
+    A task that cannot be scored (constant predictions, ...) is a failure with a reason; the others go on. `strict`
+    refuses texts longer than the model's limit. `say` gets one line for what a user must know. Raises EncoderError
+    for vectors that are none.
+    """
+    result = Result(folder)
+    began = time.monotonic()
+    shared = _encode(encoder, dict.fromkeys(t for data in sets.values() for t in data.texts), cache, progress)
+    for task, data in sets.items():
+        fitted = encoder.fit(data.texts, f"{data.id}@{data.digest}")
+        row, encoded = shared if fitted is encoder else _encode(fitted, dict.fromkeys(data.texts), cache, progress)
+        mine = [row[text] for text in data.texts]
+        zero, cut = zero_rows(encoded.vectors[mine]), encoded.truncated[mine]
+        if strict and cut.any():
+            text = data.texts[int(np.argmax(cut))]
+            raise StsbenchError(
+                f"{int(cut.sum())} texts of {data.id} exceed the model's limit of {fitted.spec.max_length} tokens, the first "
+                f"'{text[:60]}...'; leave --strict out to truncate them"
+            )
+        for count, what in ((int(zero.sum()), "have a zero vector (cosine 0)"), (int(cut.sum()), "were truncated")):
+            if count:
+                limit = f" to the model's limit of {fitted.spec.max_length} tokens" if "trunc" in what else ""
+                say(f"{task}: {count} of {len(data.texts)} distinct texts {what}{limit}")
+        observations = protocol.observe(encoded.vectors, row, data)
+        try:
+            scores = protocol.score(observations, data.id, task)
+        except ScoreError as error:
+            result.failures[task] = str(error)
+            continue
+        who = EncoderIdentity(
+            spec=asdict(fitted.spec), fingerprint=fitted.spec.fingerprint(), dimension=int(encoded.vectors.shape[1])
+        )
+        how = ProtocolIdentity(
+            name=protocol.name, label=protocol.label, version=protocol.version, settings=protocol.settings
+        )
+        what_on = _identity(data)
+        name = f"observations/{record_stem(who, how, what_on)}.npz"
+        record = Record(
+            created=now(), encoder=who, protocol=how, data=what_on,
+            observations=ObservationFile(file=name, sha256=_store(folder / name, observations)),
+            counts={"zero_vectors": int(zero.sum()), "truncated": int(cut.sum())},
+            scores=scores,
+            provenance=provenance(seconds=round(time.monotonic() - began, 3), **(origin or {})),
+        )  # fmt: skip
+        write_record(folder, record)
+        result.records.append(record)
+    result.summaries = protocol.summarise(result.records)
+    return result
+
+
+def score_again(folder: Path) -> Result:
+    """Every score of a run folder, recomputed from its stored observations. Imports no torch, needs no data.
+
+    Raises StsbenchError when an observations file is missing, damaged or not the one the record names.
+    """
+    result = Result(folder)
+    groups: dict[str, tuple[Protocol, list[Record]]] = {}
+    for path, record in load_records(folder):
+        kind = resolve("stsbench.protocols", record.protocol.name)
+        if kind.version != record.protocol.version:
+            raise StsbenchError(
+                f"{path} was scored by version {record.protocol.version} of protocol {record.protocol.name}; this is "
+                f"version {kind.version}: its scores are not the same measurement"
+            )
+        key = record.protocol.model_dump_json() + record.encoder.spec["name"]
+        protocol, records = groups.setdefault(key, (kind(record.protocol.settings, record.protocol.label), []))
+        observations = _read(folder / record.observations.file, record.observations.sha256)
+        try:
+            record.scores = protocol.score(observations, record.data.id, record.data.task)
+        except ScoreError as error:
+            result.failures[record.data.task] = str(error)
+            continue
+        records.append(record)
+    for protocol, records in groups.values():
+        order = list(protocol.tasks())
+        records.sort(key=lambda record: order.index(record.data.task) if record.data.task in order else len(order))
+        result.summaries += protocol.summarise(records)
+        result.records += records
+    return result
+
+
+def _encode(encoder: Encoder, texts: Mapping[str, Any], cache: EmbeddingCache | None, progress: Progress | None) -> Any:
+    if encoder.spec.options.get("needs_fit") and encoder.spec.fitted_on is None:
+        return {}, None  # fitted set by set: no vectors are shared
+    return {text: i for i, text in enumerate(texts)}, encode_cached(encoder, list(texts), cache, progress)
+
+
+def _identity(data: PairSet) -> DataIdentity:
+    return DataIdentity(
+        id=data.id, task=data.task, view=data.view, digest=data.digest, n=len(data), known=data.known, origin=data.origin,
+        subsets={name: data.subsets.count(name) for name in data.order}, warnings=list(data.warnings),
+    )  # fmt: skip
+
+
+def _store(path: Path, observations: Observations) -> str:
+    names = {f"names.{key}": np.array(value, dtype=np.str_) for key, value in observations.names.items()}
+    buffer = io.BytesIO()
+    np.savez(buffer, **observations.arrays, **names)
+    with atomic_write(path, "wb") as stream:
+        stream.write(buffer.getvalue())
+    return hashlib.sha256(buffer.getvalue()).hexdigest()
+
+
+def _read(path: Path, digest: str) -> Observations:
+    if not path.is_file():
+        raise StsbenchError(f"{path} is missing: the record's scores cannot be recomputed")
+    if sha256_file(path) != digest:
+        raise StsbenchError(f"{path} is not the file its record names (sha256 differs): damaged or replaced")
+    with np.load(path, allow_pickle=False) as stored:
+        arrays = {key: stored[key] for key in stored.files if not key.startswith("names.")}
+        names = {key[6:]: stored[key].tolist() for key in stored.files if key.startswith("names.")}
+    return Observations(arrays, names)
