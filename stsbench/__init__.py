@@ -1,1 +1,22 @@
-"""stsbench: sentence embeddings, measured under named protocols."""
+"""stsbench: sentence embeddings, measured under named protocols.
+
+    from stsbench import evaluate, load_encoder, load_records
+
+The names load on first use, so that importing the package stays quick.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_PUBLIC = {
+    "evaluate": "stsbench.api",
+    "load_encoder": "stsbench.encoders.load",
+    "load_records": "stsbench.records",
+}
+__all__ = ["evaluate", "load_encoder", "load_records"]  # noqa: F822 - resolved by __getattr__
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'stsbench' has no attribute '{name}'")

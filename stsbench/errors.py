@@ -9,6 +9,10 @@ class DataError(StsbenchError):
     """A data file is missing, malformed or not what the catalog knows."""
 
 
+class MissingDataError(DataError):
+    """A data set is in none of the places looked in."""
+
+
 class EncoderError(StsbenchError):
     """A model cannot be loaded, or it returned something that is no embedding."""
 

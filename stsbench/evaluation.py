@@ -168,7 +168,7 @@ def score_again(folder: Path) -> Result:
 
 
 def _encode(encoder: Encoder, texts: Mapping[str, Any], cache: EmbeddingCache | None, progress: Progress | None) -> Any:
-    if encoder.spec.options.get("needs_fit") and encoder.spec.fitted_on is None:
+    if encoder.fitted_per_set and encoder.spec.fitted_on is None:
         return {}, None  # fitted set by set: no vectors are shared
     return {text: i for i, text in enumerate(texts)}, encode_cached(encoder, list(texts), cache, progress)
 

@@ -41,8 +41,9 @@ def fetch(sets: tuple[str, ...], raw: bool, bundle_file: Path | None, force: boo
     """Bring the data into the user cache; with SETS and --raw only those sets' raw files."""
     from stsbench.data.bundle import install_bundle
     from stsbench.data.catalog import entries, entry
+    from stsbench.data.download import NoConnectionError
     from stsbench.data.fetch import fetch_archive, fetch_raw
-    from stsbench.data.sources import data_root
+    from stsbench.data.sources import WAYS, data_root
 
     root = data_root()
     if bundle_file is not None:
@@ -52,9 +53,12 @@ def fetch(sets: tuple[str, ...], raw: bool, bundle_file: Path | None, force: boo
     for name in sets:
         if not raw:
             entry(name)  # a name that does not exist is an error, though the archive always comes as a whole
-    with _progress("senteval.tar" if not (raw and sets) else "raw files") as step:
-        reports = [] if raw and sets else [fetch_archive(root, force=force, strict=strict, progress=step)]
-        reports += [fetch_raw(item, root, force=force, strict=strict, progress=step) for item in chosen]
+    try:
+        with _progress("senteval.tar" if not (raw and sets) else "raw files") as step:
+            reports = [] if raw and sets else [fetch_archive(root, force=force, strict=strict, progress=step)]
+            reports += [fetch_raw(item, root, force=force, strict=strict, progress=step) for item in chosen]
+    except NoConnectionError as error:
+        raise DataError(f"{error}; {WAYS}") from error
     for report in reports:
         _tell(report)
 
@@ -157,7 +161,7 @@ def _tell(report: FetchReport) -> None:
     done = f"{len(report.installed)} files installed" if report.installed else "nothing to do, the files are there"
     click.echo(f"{report.root}: {done}")
     for name in report.changed:
-        click.echo(f"warning: {name} differs from the known file; sets read from it are marked as not comparable", err=True)
+        click.echo(f"warning: {name} differs from the known file: what is measured on it is marked so", err=True)
     for name in report.missing:
         click.echo(f"warning: {name} was not in the archive", err=True)
 
@@ -166,7 +170,8 @@ def _table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
+    click.echo(title)
+    table = Table()
     for name in columns:
         table.add_column(name, justify="right" if name in ("pairs", "sentences", "percent") else "left")
     for row in rows:

@@ -19,6 +19,10 @@ Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all (None
 _BLOCK = 1 << 20
 
 
+class NoConnectionError(DataError):
+    """The server cannot be reached at all: most likely this machine is offline."""
+
+
 class _CutError(Exception):
     """The connection ended early; what came is kept and the next try goes on from there."""
 
@@ -49,6 +53,7 @@ def _until_complete(
 ) -> None:
     failures, best = 0, _size(part)
     while True:
+        unreachable = False
         try:
             return _once(url, part, limit, timeout, progress)
         except urllib.error.HTTPError as error:
@@ -60,14 +65,14 @@ def _until_complete(
                 raise DataError(f"cannot download {url}: {reason}") from error
         except urllib.error.URLError as error:
             reason = f"no connection ({error.reason})"
-            if isinstance(error.reason, socket.gaierror | ConnectionRefusedError):
-                failures = max(failures, tries - 2)  # offline: one more try is enough, do not keep the user waiting
+            unreachable = isinstance(error.reason, socket.gaierror | ConnectionRefusedError)
         except (TimeoutError, ConnectionError, http.client.HTTPException, _CutError) as error:
             reason = str(error) or type(error).__name__
         failures = 1 if _size(part) > best else failures + 1
         best = max(best, _size(part))
-        if failures >= tries:
-            raise DataError(f"cannot download {url}: {reason}" + (
+        if failures >= (min(2, tries) if unreachable else tries):  # offline: do not keep the user waiting
+            kind = NoConnectionError if unreachable else DataError
+            raise kind(f"cannot download {url}: {reason}" + (
                 f"; {best} bytes are kept in {part}, the next try goes on from there" if best else ""))
         time.sleep(pause * 2 ** (failures - 1))
 

@@ -12,7 +12,7 @@ from stsbench.data import readers
 from stsbench.data.catalog import Entry, entry
 from stsbench.data.lock import read_lock
 from stsbench.data.sets import PairSet
-from stsbench.errors import DataError
+from stsbench.errors import DataError, MissingDataError
 from stsbench.files import cache_root, sha256_file
 
 WAYS = (
@@ -139,7 +139,7 @@ def _complete(item: Entry, root: Path, place: str) -> None:
     absent = missing(item, root)
     if absent:
         more = f" ({len(absent)} of {len(item.files)} files of {item.id} are absent)" if len(item.files) > 1 else ""
-        raise DataError(f"{path_in(root, absent[0])} is missing{more}: {place} must hold all of {item.id}")
+        raise MissingDataError(f"{path_in(root, absent[0])} is missing{more}: {place} must hold all of {item.id}")
 
 
 def _miscounted(item: Entry, rows: readers.Rows) -> list[str]:
@@ -154,7 +154,7 @@ def _fetched(item: Entry, offline: bool, places: list[str]) -> Found:
 
     looked = f"{item.id} ({item.view} view) is not in {' or '.join(places)}"
     if offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
-        raise DataError(f"{looked} and downloads are off (offline): {WAYS}")
+        raise MissingDataError(f"{looked} and downloads are off (offline): {WAYS}")
     root = data_root()
     try:
         if item.hub:
@@ -162,6 +162,6 @@ def _fetched(item: Entry, offline: bool, places: list[str]) -> Found:
         else:
             fetch.fetch_archive(root)
     except DataError as error:
-        raise DataError(f"{looked} and cannot be fetched: {error}; {WAYS}") from error
+        raise MissingDataError(f"{looked} and cannot be fetched: {error}; {WAYS}") from error
     _complete(item, root, "the fetched archive")
     return Found(root, "user cache")

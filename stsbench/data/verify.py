@@ -16,7 +16,7 @@ from stsbench.errors import DataError
 
 @dataclass(frozen=True)
 class SetState:
-    """One set in one folder. `state`: "ok", "changed" (files differ), "unreadable" or "missing" (not all files there)."""
+    """One set in one folder. `state`: "ok", "changed" (files differ), "unreadable", "missing" (not all files there)."""
 
     id: str
     view: str

@@ -73,6 +73,7 @@ class TfIdf(Encoder):
     """
 
     cacheable = False
+    fitted_per_set = True
 
     def __init__(self, vectorizer: Any = None, fitted_on: str | None = None) -> None:
         options = {"tokens": r"(?u)\b\w\w+\b", "lowercase": True, "idf": "smooth", "norm": "l2", "sublinear_tf": False}

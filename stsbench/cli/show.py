@@ -1,0 +1,58 @@
+"""`stsbench list` and `stsbench show`."""
+
+from __future__ import annotations
+
+import click
+import yaml
+
+from stsbench.registry import did_you_mean, names, resolve
+
+
+@click.command("list")
+@click.argument("what", type=click.Choice(["protocols", "encoders", "data"]))
+def list_(what: str) -> None:
+    """List protocols (with papers' presets), encoders or data sets."""
+    if what == "protocols":
+        from stsbench.plan import PLANNED, presets
+
+        for name in names("stsbench.protocols"):
+            click.echo(f"{name:12} tasks: {', '.join(resolve('stsbench.protocols', name).tasks())}")
+        for name, preset in presets().items():
+            click.echo(f"{name:12} {preset['paper']}")
+        click.echo(f"not in this version: {', '.join(PLANNED)}")
+    elif what == "encoders":
+        from stsbench.encoders.pooling import POOLERS
+
+        click.echo("minilm, a Hub id, a transformers or sentence-transformers folder")
+        click.echo("lexical:token-set, lexical:tfidf, words:GLOVE.txt, vectors:FILE.npz, python:module:callable")
+        click.echo(f"poolers: {', '.join(POOLERS)}")
+    else:
+        from stsbench.data.catalog import entries
+
+        for entry in entries():
+            click.echo(f"{entry.id:20} {entry.view:9} {entry.total:6} {entry.licence}")
+
+
+@click.command("show")
+@click.argument("kind", type=click.Choice(["protocol", "data"]))
+@click.argument("name")
+def show(kind: str, name: str) -> None:
+    """Show one protocol (or a paper's preset) or data set in full, as YAML."""
+    from stsbench.errors import StsbenchError
+
+    if kind == "data":
+        from stsbench.data.catalog import entry
+
+        click.echo(yaml.safe_dump(entry(name).model_dump(mode="json"), sort_keys=False, allow_unicode=True), nl=False)
+        return
+    from stsbench.plan import presets
+
+    papers = presets()
+    if name in papers:
+        click.echo(yaml.safe_dump({"name": name, **papers[name]}, sort_keys=False), nl=False)
+    elif name in names("stsbench.protocols"):
+        kind_ = resolve("stsbench.protocols", name)
+        facts = {"name": name, "version": kind_.version, "tasks": kind_.tasks(), "settings": kind_({}).settings}
+        click.echo(yaml.safe_dump(facts, sort_keys=False), nl=False)
+    else:
+        raise StsbenchError(f"unknown protocol '{name}'{did_you_mean(name, [*papers, *names('stsbench.protocols')])}")
