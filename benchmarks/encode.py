@@ -2,13 +2,13 @@
 
     python benchmarks/encode.py --data-dir ../shared/data --threads 1
 
-(a) `simcse`: SimCSE's evaluation as it is: 62,198 sentences (every split of STS-B and SICK-R, duplicates included), batches
-    of 128 in its order, padded to the longest, transformers' own forward pass.
-(b) `st`: SentenceTransformer.encode with its defaults on the 26,083 distinct texts of the tests, which are all one needs.
+(a) `simcse`: SimCSE's evaluation as it is: 62,198 sentences (every split of STS-B and SICK-R, duplicates included),
+    batches of 128 in its order, padded to the longest, transformers' own forward pass.
+(b) `st`: SentenceTransformer.encode with its defaults on the 26,083 distinct texts of the tests, all that one needs.
 (c) `limit`: the multiply-adds of those texts' real tokens at this machine's measured matrix-product rate.
-Ours encodes the texts of (b) in float32 and bfloat16. Only a sample is run and scaled up to each whole workload by tokens:
-random batches of (a), random batches of (b)'s own length order (so that the sample is padded exactly as the whole is), and
-for ours the very texts of (b)'s sample, which is against us: fewer texts, fewer of equal length.
+Ours encodes the texts of (b) in float32 and bfloat16. Only a sample is run and scaled up to each whole workload by
+tokens: random batches of (a), random batches of (b)'s own length order (so that the sample is padded exactly as the whole
+is), and for ours the very texts of (b)'s sample, which is against us: fewer texts, fewer of equal length.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def batches_of(tasks: list[list[Pair]], size: int = 128) -> list[list[str]]:
 
 
 def model_folder(name: str, place: Path) -> Path:
-    """The weights: official or fp16 MiniLM, or a random BERT-base with MiniLM's tokenizer, as a sentence-transformers folder."""
+    """A sentence-transformers folder: official or fp16 MiniLM, or a random BERT-base with MiniLM's tokenizer."""
     from stsbench.encoders.minilm import find_minilm
     from stsbench.errors import EncoderError
 
@@ -172,14 +172,17 @@ def measure(name: str, fraction: float, args: argparse.Namespace) -> dict[str, A
     limits = {dtype: work / rate for dtype, rate in rates.items()}
     gaps = {}
     distinct = list(dict.fromkeys(t for batch in some_naive for t in batch))[:400]
-    row = {t: vector for batch, found in zip(some_naive, theirs, strict=True) for t, vector in zip(batch, found, strict=True)}
+    row: dict[str, Any] = {}
+    for batch, found in zip(some_naive, theirs, strict=True):
+        row.update(zip(batch, found, strict=True))
     want = np.stack([row[t] for t in distinct]).astype(np.float64)
     for dtype, encoder in encoders.items():
         got = encoder.run(distinct).vectors.astype(np.float64)
         cosines = (got * want).sum(1) / np.linalg.norm(got, axis=1) / np.linalg.norm(want, axis=1)
         gaps[dtype] = float(np.abs(1 - cosines).max())
     return {
-        "model": name, "threads": args.threads, "fraction": fraction, "sentences": sum(map(len, naive)), "distinct": len(texts),
+        "model": name, "threads": args.threads, "fraction": fraction,
+        "sentences": sum(map(len, naive)), "distinct": len(texts),
         "seconds": whole, "limit": limits, "max_1_minus_cosine": gaps,
         "tokens": {"simcse, padded": sum(padded), "distinct": sum(lengths[t] for t in texts)},
     }
@@ -188,17 +191,19 @@ def measure(name: str, fraction: float, args: argparse.Namespace) -> dict[str, A
 def show(result: dict[str, Any]) -> None:
     """Print one model's table."""
     seconds, limit, distinct = result["seconds"], result["limit"], result["distinct"]
-    print(f"\n{result['model']}: {result['threads']} thread(s), a sample of {result['fraction']:.0%} scaled up; tokens {result['tokens']}")
-    print(f"{'':16}{'sentences':>10}{'seconds':>9}{'per s':>8}{'over (a)':>10}{'over (b)':>10}{'of limit':>10}{'1-cos':>10}")
+    print(f"\n{result['model']}: {result['threads']} thread(s), a sample of {result['fraction']:.1%} scaled up")
+    print("tokens: " + ", ".join(f"{key} {count:,}" for key, count in result["tokens"].items()))
+    heads = ("sentences", "seconds", "per s", "over (a)", "over (b)", "of limit", "1-cos")
+    print(" " * 16 + "".join(f"{head:>10}" for head in heads))
     for key in ("simcse", "st", "ours float32", "ours bfloat16"):
         count = result["sentences"] if key == "simcse" else distinct
         dtype = "bfloat16" if "bfloat16" in key else "float32"
         share = f"{limit[dtype] / seconds[key]:.2f}" if key != "simcse" else ""
         gap = f"{result['max_1_minus_cosine'][dtype]:.0e}" if "ours" in key else ""
-        print(f"{key:16}{count:10,}{seconds[key]:9.0f}{count / seconds[key]:8.0f}{seconds['simcse'] / seconds[key]:9.2f}x"
+        print(f"{key:16}{count:10,}{seconds[key]:10.0f}{count / seconds[key]:10.0f}{seconds['simcse'] / seconds[key]:9.2f}x"
               f"{seconds['st'] / seconds[key]:9.2f}x{share:>10}{gap:>10}")
     for dtype in limit:
-        print(f"limit {dtype:10}{distinct:10,}{limit[dtype]:9.0f}{distinct / limit[dtype]:8.0f}")
+        print(f"limit {dtype:10}{distinct:10,}{limit[dtype]:10.0f}{distinct / limit[dtype]:10.0f}")
     print(f"tokenising: {seconds['tokeniser'] / seconds['ours float32']:.1%} of ours float32")
 
 
@@ -208,9 +213,9 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, default=Path(__file__).resolve().parents[2] / "shared" / "data")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--models", default="minilm,bert-base")
-    parser.add_argument("--sample-fraction", type=float, help="of the batches; default 0.05 for MiniLM, 0.02 for BERT-base")
+    parser.add_argument("--sample-fraction", type=float, help="of the batches; default .05 MiniLM, .02 BERT-base")
     parser.add_argument("--repeats", type=int, default=2, help="the best of so many")
-    parser.add_argument("--cpu-time", action="store_true", help="count this process's CPU seconds: for a machine with company")
+    parser.add_argument("--cpu-time", action="store_true", help="CPU seconds, for a machine with company")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

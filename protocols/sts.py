@@ -52,7 +52,7 @@ class StsProtocol(Protocol):
         return dict(TASKS)
 
     def observe(self, vectors: Any, row: Mapping[str, int], data: PairSet) -> Observations:
-        """similarity float32 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`."""
+        """similarity float64 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`."""
         order = list(data.order)
         similarity = paired_similarity(
             vectors[[row[text] for text in data.first]],

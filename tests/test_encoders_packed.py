@@ -23,7 +23,8 @@ def _states(folder, family, forward_class, texts):
     order = batching.longest_first(lengths)
     forward = PackedForward(model) if forward_class is PackedForward else PaddedForward(model, tok.pad_token_id)
     with torch.inference_mode():
-        got = forward(torch.from_numpy(batching.flatten(ids, order)), batching.groups(lengths[order]), (0, 1, -2, -1))
+        tokens, groups = torch.from_numpy(batching.flatten(ids, order)), batching.groups(lengths[order])
+        got = forward(tokens, groups, (0, 1, -2, -1))
         padded = tok.pad({"input_ids": [ids[i] for i in order]}, return_tensors="pt")
         want = model(**padded, output_hidden_states=True).hidden_states
     mask = padded["attention_mask"].bool()

@@ -50,8 +50,9 @@ def test_templates(mark, mask):
 
 
 @pytest.mark.parametrize(("template", "token", "message"), [
-    (None, "[MASK]", "needs --template"), ("{} means", "[MASK]", "exactly once"), ("means [MASK]", "[MASK]", "sentence"),
-    ("{} [X] [MASK]", "[MASK]", "sentence"), ("{} [MASK]", None, "no mask token"), ("{} [MASK] {mask}", "m", "exactly once"),
+    (None, "[MASK]", "needs --template"), ("{} means", "[MASK]", "exactly once"),
+    ("means [MASK]", "[MASK]", "sentence"), ("{} [X] [MASK]", "[MASK]", "sentence"),
+    ("{} [MASK]", None, "no mask token"), ("{} [MASK] {mask}", "m", "exactly once"),
 ])
 def test_template_errors(template, token, message):
     with pytest.raises(EncoderError, match=message):
@@ -65,7 +66,8 @@ def test_batches_keep_to_the_budget_and_cover_every_text():
         stop = batching.batch_end(lengths, start, 256)
         assert stop > start
         assert int(lengths[start]) * (stop - start) <= 256
-        assert sum(texts * length for texts, length in batching.groups(lengths[start:stop])) == lengths[start:stop].sum()
+        groups = batching.groups(lengths[start:stop])
+        assert sum(texts * length for texts, length in groups) == lengths[start:stop].sum()
         start = stop
     assert batching.batch_end(np.array([900, 900]), 0, 256) == 1  # a text longer than the budget goes alone
 

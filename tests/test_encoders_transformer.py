@@ -149,7 +149,7 @@ def test_out_of_memory_halves_the_budget_and_goes_on(folder, encoder, monkeypatc
         raise torch.OutOfMemoryError("injected")
 
     monkeypatch.setattr(encoder, "_forward", lambda: hopeless)
-    with pytest.raises(EncoderError, match="single text of .* does not fit"):
+    with pytest.raises(EncoderError, match=r"single text of .* does not fit"):
         encoder.run(TEXTS)
 
 
@@ -180,7 +180,7 @@ def test_missing_and_broken_weights(tmp_path):
     weights = load_file(file)
     kept = {key: value for key, value in weights.items() if "layer.1.output.dense" not in key}
     save_file(kept, file, metadata={"format": "pt"})
-    with pytest.raises(EncoderError, match=r"lacks 2 of its weights, e.g. encoder.layer.1.output.dense.bias"):
+    with pytest.raises(EncoderError, match=r"lacks 2 of its weights, e\.g\. encoder.layer.1.output.dense.bias"):
         TransformerEncoder(tmp_path, pooler="mean")
     file.write_bytes(file.read_bytes()[:1000])
     with pytest.raises(EncoderError, match="cannot load") as caught:
@@ -193,7 +193,8 @@ def test_missing_and_broken_weights(tmp_path):
 
 def test_wrong_options(folder):
     for options, message in (
-        ({"pooler": "men"}, "did you mean mean"), ({"dtype": "int8"}, "--dtype int8"), ({"engine": "fast"}, "engine 'fast'"),
+        ({"pooler": "men"}, "did you mean mean"), ({"dtype": "int8"}, "--dtype int8"),
+        ({"engine": "fast"}, "engine 'fast'"),
         ({"device": "cuda:99"}, "--device cuda:99"), ({"device": "abacus"}, "--device abacus"),
         ({"batch_tokens": 0}, "--batch-tokens"), ({"pooler": "mask"}, "needs --template"),
     ):

@@ -19,17 +19,25 @@ from transformers import (
     RobertaModel,
 )
 
-WORDS = "a the man woman cat dog plays eats runs sleeps guitar food park red blue big small with in on means : .".split()
+WORDS = [
+    "a", "the", "man", "woman", "cat", "dog", "plays", "eats", "runs", "sleeps", "guitar", "food", "park", "red", "blue",
+    "big", "small", "with", "in", "on", "means", ":", ".",
+]
 SHAPE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
 MINILM = Path(__file__).resolve().parents[2] / "shared" / "models" / "minilm-l6-fp16"
 
 
 def tokenizer(family: str) -> PreTrainedTokenizerFast:
     """A WordPiece tokenizer whose file carries the truncation and fixed padding of all-MiniLM-L6-v2's."""
-    cls, sep, pad, mask = ("[CLS]", "[SEP]", "[PAD]", "[MASK]") if family == "bert" else ("<s>", "</s>", "<pad>", "<mask>")
-    special = [pad, cls, sep, mask, "[UNK]"] if family == "bert" else [cls, pad, sep, mask, "[UNK]"]
+    if family == "bert":
+        cls, sep, pad, mask = "[CLS]", "[SEP]", "[PAD]", "[MASK]"
+        special = [pad, cls, sep, mask, "[UNK]"]
+    else:
+        cls, sep, pad, mask = "<s>", "</s>", "<pad>", "<mask>"
+        special = [cls, pad, sep, mask, "[UNK]"]
     letters = [chr(i) for i in range(97, 123)]
-    vocab = {token: i for i, token in enumerate([*special, *dict.fromkeys([*WORDS, *letters, *("##" + x for x in letters)])])}
+    pieces = dict.fromkeys([*WORDS, *letters, *("##" + letter for letter in letters)])
+    vocab = {token: i for i, token in enumerate([*special, *pieces])}
     backend = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
     backend.normalizer = normalizers.BertNormalizer()
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -45,7 +53,7 @@ def tokenizer(family: str) -> PreTrainedTokenizerFast:
 
 
 def build(folder: Path, family: str = "bert", pooler: bool = True, positions: int = 64) -> Path:
-    """Write a random model of `family` and its tokenizer to `folder`; the weights are large enough to tell texts apart."""
+    """Write a random model of `family` and its tokenizer to `folder`, large enough in its weights to tell texts apart."""
     torch.manual_seed(7)
     tok = tokenizer("bert" if family in ("bert", "distilbert") else "roberta")
     vocab = {"vocab_size": len(tok), "pad_token_id": tok.pad_token_id, "initializer_range": 0.3}
@@ -69,7 +77,9 @@ def build(folder: Path, family: str = "bert", pooler: bool = True, positions: in
     return folder
 
 
-def add_modules(folder: Path, pooling: dict[str, object], extra: tuple[str, ...] = ("Normalize",), **settings: object) -> Path:
+def add_modules(
+    folder: Path, pooling: dict[str, object], extra: tuple[str, ...] = ("Normalize",), **settings: object
+) -> Path:
     """Make `folder` a sentence-transformers folder: modules.json, 1_Pooling and the top settings."""
     kinds = ["Transformer", "Pooling", *extra]
     modules = [
