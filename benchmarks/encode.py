@@ -7,8 +7,8 @@
 (b) `st`: SentenceTransformer.encode with its defaults on the 26,083 distinct texts of the tests, all that one needs.
 (c) `limit`: the multiply-adds of those texts' real tokens at this machine's measured matrix-product rate.
 Ours encodes the texts of (b) in float32 and bfloat16. Only a sample is run and scaled up to each whole workload by
-tokens: random batches of (a), random batches of (b)'s own length order (so that the sample is padded exactly as the whole
-is), and for ours the very texts of (b)'s sample, which is against us: fewer texts, fewer of equal length.
+tokens: random batches of (a), random batches of (b)'s own length order (so that the sample is padded exactly as the
+whole is), and for ours the very texts of (b)'s sample, which is against us: fewer texts, fewer of equal length.
 """
 
 from __future__ import annotations
@@ -200,8 +200,8 @@ def show(result: dict[str, Any]) -> None:
         dtype = "bfloat16" if "bfloat16" in key else "float32"
         share = f"{limit[dtype] / seconds[key]:.2f}" if key != "simcse" else ""
         gap = f"{result['max_1_minus_cosine'][dtype]:.0e}" if "ours" in key else ""
-        print(f"{key:16}{count:10,}{seconds[key]:10.0f}{count / seconds[key]:10.0f}{seconds['simcse'] / seconds[key]:9.2f}x"
-              f"{seconds['st'] / seconds[key]:9.2f}x{share:>10}{gap:>10}")
+        print(f"{key:16}{count:10,}{seconds[key]:10.0f}{count / seconds[key]:10.0f}"
+              f"{seconds['simcse'] / seconds[key]:9.2f}x{seconds['st'] / seconds[key]:9.2f}x{share:>10}{gap:>10}")
     for dtype in limit:
         print(f"limit {dtype:10}{distinct:10,}{limit[dtype]:10.0f}{distinct / limit[dtype]:10.0f}")
     print(f"tokenising: {seconds['tokeniser'] / seconds['ours float32']:.1%} of ours float32")

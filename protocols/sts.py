@@ -28,7 +28,9 @@ TASKS = {
     "STS-B": "stsb/test", "SICK-R": "sick-r/test", "SICK-R-MTEB": "sick-r/mteb",
 }  # fmt: skip
 AVERAGED = tuple(TASKS)[:7]
-DEFAULTS = {"aggregations": list(AGGREGATIONS), "metrics": list(METRICS), "similarity": "cosine", "resamples": 1000, "seed": 0}
+DEFAULTS = {
+    "aggregations": list(AGGREGATIONS), "metrics": list(METRICS), "similarity": "cosine", "resamples": 1000, "seed": 0,
+}  # fmt: skip
 
 
 class StsProtocol(Protocol):
@@ -130,7 +132,8 @@ class StsProtocol(Protocol):
 
         Only where all seven tasks were scored: a mean over fewer is no STS average.
         """
-        found = {(row.task, row.aggregation, row.metric): row for record in records for row in record.scores if not row.subset}
+        whole = (row for record in records for row in record.scores if row.subset is None)
+        found = {(row.task, row.aggregation, row.metric): row for row in whole}
         rows = []
         for metric in self.settings["metrics"]:
             for how in self.settings["aggregations"]:

@@ -13,7 +13,7 @@ _PUBLIC = {
     "load_encoder": "stsbench.encoders.load",
     "load_records": "stsbench.records",
 }
-__all__ = ["evaluate", "load_encoder", "load_records"]  # noqa: F822 - resolved by __getattr__
+__all__ = ["evaluate", "load_encoder", "load_records"]
 
 
 def __getattr__(name: str) -> Any:

@@ -152,16 +152,18 @@ def score_again(folder: Path) -> Result:
             )
         key = record.protocol.model_dump_json() + record.encoder.spec["name"]
         protocol, records = groups.setdefault(key, (kind(record.protocol.settings, record.protocol.label), []))
+        # SICK-R and SICK-R-MTEB are two tasks on data of one name: the set's id tells them apart.
+        task = {id: name for name, id in kind.tasks().items()}.get(record.data.id, record.data.task)
         observations = _read(folder / record.observations.file, record.observations.sha256)
         try:
-            record.scores = protocol.score(observations, record.data.id, record.data.task)
+            record.scores = protocol.score(observations, record.data.id, task)
         except ScoreError as error:
-            result.failures[record.data.task] = str(error)
+            result.failures[task] = str(error)
             continue
         records.append(record)
     for protocol, records in groups.values():
-        order = list(protocol.tasks())
-        records.sort(key=lambda record: order.index(record.data.task) if record.data.task in order else len(order))
+        order = list(protocol.tasks().values())
+        records.sort(key=lambda record: order.index(record.data.id) if record.data.id in order else len(order))
         result.summaries += protocol.summarise(records)
         result.records += records
     return result
@@ -183,7 +185,8 @@ def _identity(data: PairSet) -> DataIdentity:
 def _store(path: Path, observations: Observations) -> str:
     names = {f"names.{key}": np.array(value, dtype=np.str_) for key, value in observations.names.items()}
     buffer = io.BytesIO()
-    np.savez(buffer, **observations.arrays, **names)
+    stored: dict[str, Any] = {**observations.arrays, **names}
+    np.savez(buffer, **stored)
     with atomic_write(path, "wb") as stream:
         stream.write(buffer.getvalue())
     return hashlib.sha256(buffer.getvalue()).hexdigest()

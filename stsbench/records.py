@@ -40,7 +40,7 @@ class DataIdentity(_Part):
 
     id: str
     task: str
-    view: Literal["senteval", "raw", "sample"]
+    view: str
     digest: str = Sha256
     n: int
     subsets: dict[str, int]

@@ -1,4 +1,4 @@
-"""From a name to an encoder: folders, stored modules, the Hub cache, the embedded model, and every refusal in one line."""
+"""From a name to an encoder: folders, stored modules, the Hub cache, the embedded model, every refusal in a line."""
 
 from __future__ import annotations
 

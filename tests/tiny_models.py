@@ -20,8 +20,8 @@ from transformers import (
 )
 
 WORDS = [
-    "a", "the", "man", "woman", "cat", "dog", "plays", "eats", "runs", "sleeps", "guitar", "food", "park", "red", "blue",
-    "big", "small", "with", "in", "on", "means", ":", ".",
+    "a", "the", "man", "woman", "cat", "dog", "plays", "eats", "runs", "sleeps", "guitar", "food", "park", "red",
+    "blue", "big", "small", "with", "in", "on", "means", ":", ".",
 ]
 SHAPE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
 MINILM = Path(__file__).resolve().parents[2] / "shared" / "models" / "minilm-l6-fp16"
@@ -53,7 +53,7 @@ def tokenizer(family: str) -> PreTrainedTokenizerFast:
 
 
 def build(folder: Path, family: str = "bert", pooler: bool = True, positions: int = 64) -> Path:
-    """Write a random model of `family` and its tokenizer to `folder`, large enough in its weights to tell texts apart."""
+    """Write a random model of `family` and its tokenizer to `folder`, with weights that tell texts apart."""
     torch.manual_seed(7)
     tok = tokenizer("bert" if family in ("bert", "distilbert") else "roberta")
     vocab = {"vocab_size": len(tok), "pad_token_id": tok.pad_token_id, "initializer_range": 0.3}

@@ -62,10 +62,11 @@ def evaluate(json_target: str | None, **options: Any) -> int:
         raise click.UsageError("--sample and --data-dir exclude each other")
     if options["cache_dir"] and options["no_cache"]:
         raise click.UsageError("--cache and --no-cache exclude each other")
-    names = {key: _split(options.pop(key)) for key in ("protocols", "tasks", "without_overlap")}
+    names: dict[str, Any] = {key: _split(options.pop(key)) for key in ("protocols", "tasks", "without_overlap")}
     output = options.pop("output") or _default_output(options["model"])
     command = ["stsbench", *sys.argv[1:]]
-    chosen = Options(output=output, command=command, **{k: v for k, v in names.items() if v is not None}, **options)
+    options.update({key: value for key, value in names.items() if value is not None})
+    chosen = Options(output=output, command=command, **options)
     with progress_bar() as progress:
         result = run(chosen, say=say, progress=progress)
     if json_target:

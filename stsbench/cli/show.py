@@ -41,9 +41,12 @@ def show(kind: str, name: str) -> None:
     from stsbench.errors import StsbenchError
 
     if kind == "data":
+        import json
+        from dataclasses import asdict
+
         from stsbench.data.catalog import entry
 
-        click.echo(yaml.safe_dump(entry(name).model_dump(mode="json"), sort_keys=False, allow_unicode=True), nl=False)
+        click.echo(yaml.safe_dump(json.loads(json.dumps(asdict(entry(name)))), sort_keys=False, allow_unicode=True), nl=False)
         return
     from stsbench.plan import presets
 

@@ -53,8 +53,8 @@ class Encoder(ABC):
 
     spec: EncoderSpec
     cacheable: bool = True  # False: cheaper to compute than to read, or not a function of the text alone
-    fitted_per_set: bool = False  # True: `fit` on a set's own texts before encoding them, so that a task's score does not
-    # depend on which other tasks were asked for
+    # True: `fit` on a set's own texts before encoding them, so that a score does not depend on which other tasks were run.
+    fitted_per_set: bool = False
 
     @abstractmethod
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:

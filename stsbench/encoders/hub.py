@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stsbench.encoders.base import Encoder
+from stsbench.encoders.base import Encoder, EncoderSpec
+from stsbench.encoders.checkpoint import tokenizer_digest, weights_digest
+from stsbench.encoders.lazy import LazyEncoder, stated_limit
 from stsbench.encoders.pooling import check_pooler
 from stsbench.errors import EncoderError
 
@@ -32,7 +34,6 @@ def load_transformer(
     takes the place of a stored prompt.
     """
     from stsbench.encoders.sentence_transformer import SentenceTransformerEncoder, read_modules
-    from stsbench.encoders.transformer import TransformerEncoder
 
     if pooler is not None:
         check_pooler(pooler, name)  # before anything is downloaded
@@ -55,10 +56,26 @@ def load_transformer(
             if stored.transformer is None:
                 raise EncoderError(f"--pooler {pooler}: {name} has no transformers model to pool over")
             folder, pooler, normalize = stored.transformer, pooler or stored.pooler, stored.normalize
-    return TransformerEncoder(
-        folder, pooler=check_pooler(pooler, name), template=template, max_length=max_length, dtype=dtype,
-        device=device, batch_tokens=batch_tokens, name=name, prefix=prefix, normalize=normalize,
+    pooler = check_pooler(pooler, name)
+    source = folder
+
+    def build() -> Encoder:
+        from stsbench.encoders.transformer import TransformerEncoder
+
+        return TransformerEncoder(
+            source, pooler=pooler, template=template, max_length=max_length, dtype=dtype, device=device,
+            batch_tokens=batch_tokens, name=name, prefix=prefix, normalize=normalize,
+        )
+
+    limit = stated_limit(folder)
+    if limit is None or (max_length is not None and max_length > limit):
+        return build()  # which also says what is wrong with the length
+    spec = EncoderSpec(
+        name=name, kind="transformers", weights=weights_digest(folder), tokenizer=tokenizer_digest(folder),
+        pooler=pooler, template=template, prefix=prefix or None, max_length=max_length or limit, dtype=dtype,
+        normalize=normalize,
     )
+    return LazyEncoder(spec, build)
 
 
 def resolve(name: str, offline: bool = False) -> Path:

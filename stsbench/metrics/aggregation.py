@@ -17,9 +17,9 @@ def combine(scores: Sequence[NDArray[np.float64] | float], sizes: Sequence[int],
     correlation over the concatenated pairs), so it is refused here.
     """
     if how == "mean":
-        return np.mean(np.asarray(scores, np.float64), axis=0)
+        return np.asarray(np.mean(np.asarray(scores, np.float64), axis=0))
     if how == "wmean":
-        return np.average(np.asarray(scores, np.float64), axis=0, weights=np.asarray(sizes, np.float64))
+        return np.asarray(np.average(np.asarray(scores, np.float64), axis=0, weights=np.asarray(sizes, np.float64)))
     raise ValueError(f"'{how}' does not combine subset scores")
 
 

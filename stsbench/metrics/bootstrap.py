@@ -28,29 +28,36 @@ class _Ranker:
     """Weighted mid-ranks of one variable x (n,), ties shared, for many weightings."""
 
     def __init__(self, x: Floats) -> None:
-        self.order = np.argsort(x, kind="stable")
-        ordered = x[self.order]
-        self.starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-        group = np.cumsum(np.r_[False, ordered[1:] != ordered[:-1]])
+        order = np.argsort(x, kind="stable")
+        new = np.r_[True, x[order][1:] != x[order][:-1]]
+        self.order, self.starts = order, np.flatnonzero(new)
         self.group = np.empty(len(x), dtype=np.int64)
-        self.group[self.order] = group
+        self.group[order] = np.cumsum(new) - 1
 
     def __call__(self, counts: Floats) -> Floats:
-        """(b, n) mid-ranks, up to a constant, under (b, n) counts."""
-        weight = np.add.reduceat(counts[:, self.order], self.starts, axis=1)
-        middle = np.cumsum(weight, axis=1) - weight / 2
-        return middle[:, self.group]
+        """(b, n) mid-ranks under (b, n) counts, less their mean, which is half the number drawn."""
+        weight = counts[:, self.order]
+        if len(self.starts) < len(self.order):
+            weight = np.add.reduceat(weight, self.starts, axis=1)
+        middle = np.cumsum(weight, axis=1)
+        middle -= weight / 2
+        middle -= len(self.order) / 2
+        return np.asarray(middle[:, self.group])
 
 
 def _weighted_pearson(x: Floats, y: Floats, counts: Floats) -> Floats:
-    total = counts.sum(axis=1, keepdims=True)
-    x = x - (counts * x).sum(axis=1, keepdims=True) / total
-    y = y - (counts * y).sum(axis=1, keepdims=True) / total
-    weighted = counts * x
-    covariance = (weighted * y).sum(axis=1)
-    spread = np.sqrt((weighted * x).sum(axis=1) * (counts * y * y).sum(axis=1))
+    """(b,) correlations of x and y, each (b, n) or (1, n), under (b, n) counts."""
+    total = counts.sum(axis=1)
+    weighted_x, weighted_y = counts * x, counts * y
+    mean_x, mean_y = weighted_x.sum(axis=1) / total, weighted_y.sum(axis=1) / total
+    x, y = np.broadcast_to(x, counts.shape), np.broadcast_to(y, counts.shape)
+    covariance = np.einsum("bn,bn->b", weighted_x, y) - total * mean_x * mean_y
+    square_x = np.einsum("bn,bn->b", weighted_x, x) - total * mean_x**2
+    square_y = np.einsum("bn,bn->b", weighted_y, y) - total * mean_y**2
+    spread = np.sqrt(np.maximum(square_x, 0) * np.maximum(square_y, 0))
     # A resample that drew one value only has no correlation: NaN, left out by `interval`.
-    return np.divide(covariance, spread, out=np.full_like(covariance, np.nan), where=spread > 1e-12)
+    varies = np.minimum(square_x, square_y) > 1e-9 * total  # above what rounding leaves of a constant
+    return np.divide(covariance, spread, out=np.full_like(covariance, np.nan), where=varies)
 
 
 def bootstrap_correlation(predicted: Floats, gold: Floats, counts: Floats, metric: str) -> Floats:
@@ -58,12 +65,14 @@ def bootstrap_correlation(predicted: Floats, gold: Floats, counts: Floats, metri
     predicted, gold = np.asarray(predicted, np.float64), np.asarray(gold, np.float64)
     out = np.empty(len(counts))
     rankers = (_Ranker(predicted), _Ranker(gold)) if metric == "spearman" else None
+    # Standardised, so that the sums of squares keep their digits whatever the units.
+    x, y = ((values - values.mean()) / (values.std() or 1.0) for values in (predicted, gold))
     for start in range(0, len(counts), _BLOCK):
         block = counts[start : start + _BLOCK]
         if rankers:
             out[start : start + _BLOCK] = _weighted_pearson(rankers[0](block), rankers[1](block), block)
         else:
-            out[start : start + _BLOCK] = _weighted_pearson(predicted[None], gold[None], block)
+            out[start : start + _BLOCK] = _weighted_pearson(x[None], y[None], block)
     return out
 
 

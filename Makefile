@@ -1,0 +1,31 @@
+# Two commands: `make eval` and `make test`. Both build .venv first, once.
+PYTHON ?= python3
+# What pip installs as torch; a GPU user names another build, e.g. TORCH="torch --index-url https://..."
+TORCH ?= torch -c constraints.txt
+DATA ?= $(firstword $(wildcard $(STSBENCH_DATA) ../shared/data))
+STAMP = .venv/.stsbench-ready
+
+.PHONY: env eval test lint clean
+
+env: $(STAMP)
+
+# Torch goes first and alone: whatever depends on it then keeps the build that was chosen.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("stsbench needs Python 3.11 or later: make PYTHON=python3.11 ..." if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+eval: env
+	.venv/bin/stsbench eval --model minilm --protocol all $(if $(DATA),--data-dir $(DATA),--sample)
+
+test: env
+	.venv/bin/python -m pytest
+
+lint: env
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+
+clean:
+	rm -rf .venv build *.egg-info

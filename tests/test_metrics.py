@@ -1,0 +1,229 @@
+"""The arithmetic against scipy and against loops: ranks, bootstrap, aggregation, similarity, what is refused."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse, stats
+from scipy.spatial import distance
+
+from stsbench.errors import ScoreError
+from stsbench.metrics.aggregation import average_of_printed, combine
+from stsbench.metrics.bootstrap import _Ranker, bootstrap_correlation, interval, resample_counts
+from stsbench.metrics.correlation import METRICS, correlation
+from stsbench.metrics.similarity import SIMILARITIES, paired_similarity, zero_rows
+
+SCIPY = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
+# Few distinct values: nearly every example holds ties, in both variables.
+tied = st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 5)), min_size=2, max_size=25)
+
+
+def varies(values):
+    return len(set(values.tolist())) > 1
+
+
+@given(tied, st.integers(0, 2**32 - 1))
+@settings(max_examples=150, deadline=None)
+@pytest.mark.parametrize("metric", METRICS)
+def test_bootstrap_equals_scipy_on_the_repeated_pairs(metric, pairs, seed):
+    x, y = np.array(pairs, dtype=np.float64).T
+    counts = resample_counts(len(x), 7, (seed,))
+    got = bootstrap_correlation(x, y, counts, metric)
+    for value, count in zip(got, counts.astype(int), strict=True):
+        a, b = np.repeat(x, count), np.repeat(y, count)
+        if varies(a) and varies(b):
+            assert value == pytest.approx(SCIPY[metric](a, b).statistic, abs=1e-9)
+        else:
+            assert np.isnan(value)
+
+
+@given(st.lists(st.integers(-2, 2), min_size=1, max_size=20), st.data())
+@settings(deadline=None)
+def test_weighted_ranks_equal_ranks_of_the_repeated_values(values, data):
+    x = np.array(values, dtype=np.float64)
+    count = data.draw(st.lists(st.integers(0, 3), min_size=len(x), max_size=len(x)))
+    ranks = _Ranker(x)(np.array([count], dtype=np.float64))[0]
+    got, want = np.repeat(ranks, count), stats.rankdata(np.repeat(x, count))
+    assert not len(want) or np.allclose(got - got[0], want - want[0])  # mid-ranks up to a constant
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("resamples", [1, 63, 64, 65, 130])
+def test_blocks_do_not_show(metric, resamples):
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(2, 40))
+    counts = resample_counts(40, resamples, (3,))
+    one_by_one = [bootstrap_correlation(x, y, row[None], metric)[0] for row in counts]
+    assert np.allclose(bootstrap_correlation(x, y, counts, metric), one_by_one)
+
+
+def test_drawing_every_pair_once_is_the_plain_correlation():
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(2, 50)).round(1)
+    for metric in METRICS:
+        got = bootstrap_correlation(x, y, np.ones((1, 50)), metric)[0]
+        assert got == pytest.approx(correlation(x, y, metric)) == pytest.approx(SCIPY[metric](x, y).statistic)
+
+
+@pytest.mark.parametrize("scale", [1e-5, 1e6])
+def test_the_scale_of_the_predictions_does_not_matter(scale):
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=(2, 60))
+    counts = resample_counts(60, 20, (0,))
+    for metric in METRICS:
+        plain = bootstrap_correlation(x, y, counts, metric)
+        assert np.allclose(bootstrap_correlation(scale * x, y, counts, metric), plain)
+
+
+def test_resamples_follow_the_seed_and_keep_the_size():
+    first, again, other = (resample_counts(30, 50, seed) for seed in ((1, 2), (1, 2), (2, 1)))
+    assert first.shape == (50, 30) and (first.sum(axis=1) == 30).all() and (first == first.round()).all()
+    assert (first == again).all() and (first != other).any()
+    assert abs(first.mean(axis=0) - 1).max() < 0.7 and first.var() == pytest.approx(1 - 1 / 30, rel=0.15)
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    rng, truth, inside = np.random.default_rng(4), 0.6, 0
+    for trial in range(200):
+        x, noise = rng.normal(size=(2, 150))
+        y = truth * x + np.sqrt(1 - truth**2) * noise
+        low, high = interval(bootstrap_correlation(x, y, resample_counts(150, 300, (trial,)), "pearson"))
+        inside += low <= truth <= high
+    assert 0.89 <= inside / 200 <= 0.99
+
+
+def test_intervals_are_percentiles_and_need_95_percent_of_the_draws():
+    assert interval(np.arange(1001.0)) == pytest.approx((25, 975))
+    assert interval(np.arange(1001.0), level=0.5) == pytest.approx((250, 750))
+    draws = np.linspace(0, 1, 100)
+    draws[:5] = np.nan
+    low, high = interval(draws)
+    assert draws[5] <= low < high <= 1
+    draws[5] = np.nan
+    assert interval(draws) is None
+
+
+numbers = st.floats(-1, 1, allow_nan=False, width=32)
+
+
+@given(st.lists(st.tuples(numbers, st.integers(1, 2000)), min_size=1, max_size=8))
+def test_mean_and_wmean_equal_the_loop(subsets):
+    total = weighted = 0.0
+    for score, size in subsets:
+        total += score
+        weighted += score * size
+    scores, sizes = zip(*subsets, strict=True)
+    assert combine(scores, sizes, "mean") == pytest.approx(total / len(subsets))
+    assert combine(scores, sizes, "wmean") == pytest.approx(weighted / sum(sizes))
+    draws = [np.array([score, -score, 0.0]) for score in scores]
+    for how in ("mean", "wmean"):
+        value = float(combine(scores, sizes, how))
+        assert combine(draws, sizes, how) == pytest.approx(np.array([value, -value, 0.0]))
+
+
+def test_all_is_no_combination():
+    for how in ("all", "median"):
+        with pytest.raises(ValueError, match=how):
+            combine([0.1, 0.2], [1, 2], how)
+
+
+@pytest.mark.parametrize(
+    ("scores", "average"),
+    [
+        ([68.40, 82.41, 74.38, 80.91, 78.56, 76.85, 72.23], 76.25),  # unsupervised SimCSE, BERT base
+        ([75.30, 84.67, 80.19, 85.40, 80.82, 84.25, 80.39], 81.57),  # supervised SimCSE, BERT base
+        ([0.004, 0.004, 0.004], 0.0),  # rounded before the sum, not only after it
+        ([1.006, 1.006], 1.01),
+    ],
+)
+def test_the_average_as_papers_print_it(scores, average):
+    assert average_of_printed(scores) == average
+
+
+ORACLES = {
+    "cosine": lambda a, b: 1 - distance.cosine(a, b),
+    "dot": np.dot,
+    "euclidean": lambda a, b: -distance.euclidean(a, b),
+    "manhattan": lambda a, b: -distance.cityblock(a, b),
+}
+vectors = st.integers(1, 6).flatmap(
+    lambda d: st.lists(st.lists(st.integers(-9, 9), min_size=2 * d, max_size=2 * d), min_size=1, max_size=6)
+)
+
+
+@pytest.mark.parametrize("name", SIMILARITIES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@given(vectors)
+@settings(deadline=None, max_examples=60)
+def test_similarity_equals_scipy_dense_and_sparse(name, dtype, rows):
+    both = np.array(rows, dtype=dtype)
+    first, second = np.hsplit(both, 2)
+    got = paired_similarity(first, second, name)
+    assert got.dtype == np.float64 and got.shape == (len(rows),)
+    for value, a, b in zip(got, first.astype(np.float64), second.astype(np.float64), strict=True):
+        if name == "cosine" and not (a.any() and b.any()):
+            assert value == 0
+        else:
+            assert value == pytest.approx(ORACLES[name](a, b), abs=1e-9)
+    from_sparse = paired_similarity(sparse.csr_matrix(first), sparse.csr_matrix(second), name)
+    assert np.array_equal(from_sparse, got) if name != "euclidean" else np.allclose(from_sparse, got, rtol=1e-15)
+    assert np.array_equal(zero_rows(sparse.csr_matrix(first)), zero_rows(first))
+    assert zero_rows(first).tolist() == [not row.any() for row in first]
+
+
+def test_zero_vectors_and_stored_zeros():
+    zero, one = np.zeros((1, 3), np.float32), np.ones((1, 3), np.float32)
+    assert paired_similarity(zero, one)[0] == paired_similarity(zero, zero)[0] == 0
+    stored = sparse.csr_matrix((np.zeros(2, np.float32), [0, 1], [0, 2]), shape=(1, 3))
+    assert stored.nnz == 2 and zero_rows(stored).tolist() == [True]
+    cancelling = sparse.csr_matrix(np.array([[1.0, -1.0]]))
+    assert zero_rows(cancelling).tolist() == [False]
+
+
+def test_equal_fractions_tie_exactly():
+    """1/2 and 2/4 are one similarity; a last-bit difference would break the tie and move Spearman."""
+    def sets(common, own):
+        a, b = np.zeros((2, 20), np.float32)
+        a[:common], b[:common] = 1, 1
+        a[common:common + own], b[common + own:common + 2 * own] = 1, 1
+        return a, b
+
+    first, second = zip(*[sets(c, c) for c in range(1, 7)], strict=True)
+    assert set(paired_similarity(np.array(first), np.array(second)).tolist()) == {0.5}
+
+
+def test_large_and_small_float32_vectors_do_not_overflow():
+    for size in (1e18, 1e-18):
+        a = np.full((1, 4), size, np.float32)
+        assert paired_similarity(a, a)[0] == pytest.approx(1)
+
+
+def test_unknown_similarity():
+    with pytest.raises(ValueError, match=r"cosin.*known: cosine, dot"):
+        paired_similarity(np.ones((1, 1)), np.ones((1, 1)), "cosin")
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize(
+    ("predicted", "gold", "reason"),
+    [
+        ([], [], "two pairs at least; there are 0"),
+        ([1.0], [1.0], "two pairs at least; there are 1"),
+        ([0.5, 0.5, 0.5], [1, 2, 3], r"all 3 predictions are equal \(0.5\)"),
+        ([1, 2, 3], [4, 4, 4], r"all 3 gold scores are equal \(4\)"),
+        ([1, np.nan, np.inf], [1, 2, 3], "2 of 3 predictions are NaN or infinite"),
+    ],
+)
+def test_what_has_no_correlation_is_refused(metric, predicted, gold, reason):
+    with pytest.raises(ScoreError, match=reason):
+        correlation(np.array(predicted, float), np.array(gold, float), metric)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_rounding_noise_around_one_value_is_constant(metric):
+    """Vectors along one line: every cosine is 1, but for the last bit. Its correlation would be noise."""
+    line = np.random.default_rng(5).uniform(1, 2, size=(2, 200, 1)) * np.array([0.3, 0.7, 0.1])
+    predicted = paired_similarity(line[0], line[1])
+    assert np.ptp(predicted) > 0
+    with pytest.raises(ScoreError, match="equal"):
+        correlation(predicted, np.arange(200.0), metric)
