@@ -2,7 +2,7 @@
 PYTHON ?= python3
 # What pip installs as torch; a GPU user names another build, e.g. TORCH="torch --index-url https://..."
 TORCH ?= torch -c constraints.txt
-DATA ?= $(firstword $(wildcard $(STSBENCH_DATA) ../shared/data))
+DATA ?= $(firstword $(wildcard $(STSBENCH_DATA) ../shared/data $(HOME)/.cache/stsbench/data))
 STAMP = .venv/.stsbench-ready
 
 .PHONY: env eval test lint clean

@@ -11,7 +11,7 @@ from stsbench.data.sets import PairSet
 from stsbench.encoders.base import Encoder, Progress
 from stsbench.encoders.cache import EmbeddingCache
 from stsbench.errors import DataError, MissingDataError
-from stsbench.evaluation import Result, free_folder, measure
+from stsbench.evaluation import Result, measure
 from stsbench.files import cache_root
 from stsbench.plan import plan
 
@@ -74,17 +74,16 @@ def run(options: Options, say: Callable[[str], None] = print, progress: StartPro
         folder = options.cache_dir or cache_root() / "embeddings"
         cache = EmbeddingCache(folder, int(options.cache_limit * 1e9))
     step = progress(len({t for d in sets.values() for t in d.texts})) if progress else None
-    result = Result(free_folder(options.output), left_out=left_out)
+    result = Result(options.output, left_out=left_out)
     for each in planned:
         chosen = {task: sets[id] for task, id in each.tasks.items() if id in sets}
         part = measure(
             encoder, each.protocol, chosen, result.folder, cache=cache, strict=options.strict, progress=step, say=say,
             origin={"command": list(options.command), "batch_tokens": options.batch_tokens},
         )  # fmt: skip
-        result.records += part.records
-        result.summaries += part.summaries
-        result.failures.update(part.failures)
+        result.add(part)
         step = None  # what the first protocol encoded the others find in the cache
+    result.save()
     return result
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -45,11 +47,42 @@ class Result:
     summaries: list[ScoreRow] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    unsaved: dict[str, bytes] = field(default_factory=dict)  # observation files by name, until `save`
 
     @property
     def rows(self) -> list[ScoreRow]:
         """Every score: task by task, then the averages."""
         return [row for record in self.records for row in record.scores] + self.summaries
+
+
+    def add(self, part: Result) -> None:
+        """Take over what another protocol gave."""
+        self.records += part.records
+        self.summaries += part.summaries
+        self.unsaved.update(part.unsaved)
+        for task, reason in part.failures.items():
+            known = self.failures.get(task)
+            self.failures[task] = reason if known in (None, reason) else f"{known}; {reason}"
+
+    def save(self) -> None:
+        """Write the records and observations as one: the run folder appears whole, or not at all."""
+        if not self.records:
+            return
+        self.folder = free_folder(self.folder)
+        building = self.folder.with_name(f".{self.folder.name}.{os.getpid()}.tmp")
+        try:
+            for name, content in self.unsaved.items():
+                with atomic_write(building / name, "wb") as stream:
+                    stream.write(content)
+            for position, record in enumerate(self.records):
+                record.provenance["position"] = position  # file names do not keep the order of protocols and tasks
+                write_record(building, record)
+            building.rename(self.folder)
+        except OSError as error:
+            raise StsbenchError(f"cannot write {self.folder}: {error.strerror or error}") from error
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+        self.unsaved = {}
 
 
 def chosen_tasks(protocol: type[Protocol], wanted: Sequence[str] | None) -> dict[str, str]:
@@ -85,7 +118,7 @@ def measure(
     say: Callable[[str], None] = lambda line: None,
     origin: Mapping[str, Any] | None = None,
 ) -> Result:
-    """Score `encoder` on `sets` (task -> data) and write a record a set into `folder`.
+    """Score `encoder` on `sets` (task -> data): a record a set, which `Result.save` writes to `folder`.
 
     A task that cannot be scored (constant predictions, ...) is a failure with a reason; the others go on. `strict`
     refuses texts longer than the model's limit. `say` gets one line for what a user must know. Raises EncoderError
@@ -102,7 +135,7 @@ def measure(
         if strict and cut.any():
             text = data.texts[int(np.argmax(cut))]
             raise StsbenchError(
-                f"{int(cut.sum())} texts of {data.id} exceed the model's limit of {fitted.spec.max_length} tokens, the first "
+                f"{int(cut.sum())} texts of {data.id} exceed the limit of {fitted.spec.max_length} tokens, the first "
                 f"'{text[:60]}...'; leave --strict out to truncate them"
             )
         for count, what in ((int(zero.sum()), "have a zero vector (cosine 0)"), (int(cut.sum()), "were truncated")):
@@ -122,16 +155,17 @@ def measure(
             name=protocol.name, label=protocol.label, version=protocol.version, settings=protocol.settings
         )
         what_on = _identity(data)
+        content = _packed(observations)
         name = f"observations/{record_stem(who, how, what_on)}.npz"
         record = Record(
             created=now(), encoder=who, protocol=how, data=what_on,
-            observations=ObservationFile(file=name, sha256=_store(folder / name, observations)),
+            observations=ObservationFile(file=name, sha256=hashlib.sha256(content).hexdigest()),
             counts={"zero_vectors": int(zero.sum()), "truncated": int(cut.sum())},
             scores=scores,
             provenance=provenance(seconds=round(time.monotonic() - began, 3), **(origin or {})),
         )  # fmt: skip
-        write_record(folder, record)
         result.records.append(record)
+        result.unsaved[name] = content
     result.summaries = protocol.summarise(result.records)
     return result
 
@@ -143,7 +177,8 @@ def score_again(folder: Path) -> Result:
     """
     result = Result(folder)
     groups: dict[str, tuple[Protocol, list[Record]]] = {}
-    for path, record in load_records(folder):
+    found = load_records(folder)
+    for path, record in sorted(found, key=lambda item: item[1].provenance.get("position", 0)):
         kind = resolve("stsbench.protocols", record.protocol.name)
         if kind.version != record.protocol.version:
             raise StsbenchError(
@@ -162,8 +197,6 @@ def score_again(folder: Path) -> Result:
             continue
         records.append(record)
     for protocol, records in groups.values():
-        order = list(protocol.tasks().values())
-        records.sort(key=lambda record: order.index(record.data.id) if record.data.id in order else len(order))
         result.summaries += protocol.summarise(records)
         result.records += records
     return result
@@ -176,20 +209,19 @@ def _encode(encoder: Encoder, texts: Mapping[str, Any], cache: EmbeddingCache | 
 
 
 def _identity(data: PairSet) -> DataIdentity:
+    view = cast(Literal["senteval", "raw", "sample"], data.view)  # pydantic checks it
     return DataIdentity(
-        id=data.id, task=data.task, view=data.view, digest=data.digest, n=len(data), known=data.known, origin=data.origin,
+        id=data.id, task=data.task, view=view, digest=data.digest, n=len(data), known=data.known, origin=data.origin,
         subsets={name: data.subsets.count(name) for name in data.order}, warnings=list(data.warnings),
     )  # fmt: skip
 
 
-def _store(path: Path, observations: Observations) -> str:
+def _packed(observations: Observations) -> bytes:
     names = {f"names.{key}": np.array(value, dtype=np.str_) for key, value in observations.names.items()}
-    buffer = io.BytesIO()
     stored: dict[str, Any] = {**observations.arrays, **names}
+    buffer = io.BytesIO()
     np.savez(buffer, **stored)
-    with atomic_write(path, "wb") as stream:
-        stream.write(buffer.getvalue())
-    return hashlib.sha256(buffer.getvalue()).hexdigest()
+    return buffer.getvalue()
 
 
 def _read(path: Path, digest: str) -> Observations:

@@ -40,7 +40,7 @@ class DataIdentity(_Part):
 
     id: str
     task: str
-    view: str
+    view: Literal["senteval", "raw", "sample"]
     digest: str = Sha256
     n: int
     subsets: dict[str, int]

@@ -41,7 +41,7 @@ def test_a_plain_folder_needs_a_pooler(tmp_path):
     with pytest.raises(EncoderError, match="did you mean last2"):
         load(tmp_path, pooler="last")
     encoder = load(tmp_path, pooler="last2", batch_tokens=50, max_length=20)
-    assert (encoder.spec.pooler, encoder.spec.max_length, encoder.budget) == ("last2", 20, 50)
+    assert (encoder.spec.pooler, encoder.spec.max_length, encoder.built.budget) == ("last2", 20, 50)
     assert encoder.spec.name == str(tmp_path)
 
 

@@ -46,7 +46,8 @@ def show(kind: str, name: str) -> None:
 
         from stsbench.data.catalog import entry
 
-        click.echo(yaml.safe_dump(json.loads(json.dumps(asdict(entry(name)))), sort_keys=False, allow_unicode=True), nl=False)
+        facts = json.loads(json.dumps(asdict(entry(name))))
+        click.echo(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True), nl=False)
         return
     from stsbench.plan import presets
 

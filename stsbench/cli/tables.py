@@ -40,7 +40,7 @@ def print_scores(result: Result) -> None:
     for protocol in dict.fromkeys(row.protocol for row in result.rows):
         rows = [row for row in result.rows if row.protocol == protocol and row.subset is None]
         columns = list(dict.fromkeys((row.metric, row.aggregation) for row in rows))
-        title = f"{protocol}: correlation x 100" + (f" ({SAMPLE})" if sample else "")
+        title = f"{protocol}: correlation x 100" + (f" ({SAMPLE})" if sample else "") + _restricted(result, protocol)
         table = Table(title=title, title_justify="left")
         table.add_column("task")
         table.add_column("n", justify="right")
@@ -56,13 +56,20 @@ def print_scores(result: Result) -> None:
             name = {"Avg": "Avg (of two-decimal scores, as papers print it)", "Avg-full": "Avg (full precision)"}
             table.add_row(name.get(task, task), str(next(iter(cells.values())).n), *numbers, bounds)
         console.print(table)
-        if not any(row.task == "Avg" for row in rows) and protocol == "sts":
+        if not any(row.task == "Avg" for row in rows):
             console.print("No average: an STS average is the mean of all seven tasks.")
     unknown = [record.data.id for record in result.records if not record.data.known]
     if unknown:
         console.print(f"Data differ from the catalog: {', '.join(unknown)}. Not comparable with other results.")
     if sample:
         console.print(SAMPLE)
+
+
+def _restricted(result: Result, protocol: str) -> str:
+    for record in result.records:
+        if record.protocol.label == protocol and (others := record.protocol.settings.get("without_overlap")):
+            return f" (without the pairs that share a sentence with {', '.join(others)}: not the published task)"
+    return ""
 
 
 def print_failures(result: Result) -> None:

@@ -47,7 +47,7 @@ def load(
     found = locate(item, data_dir=data_dir, sample=sample, offline=offline)
     warnings = [] if sample else check(item, found.root)
     if strict and warnings:
-        raise DataError(f"{warnings[0]} (refused because of --strict)")
+        raise DataError(f"{warnings[0]} (refused: --strict-data)")
     rows = read(item, found.root)
     if warnings:
         warnings += _miscounted(item, rows)

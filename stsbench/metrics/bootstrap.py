@@ -21,7 +21,7 @@ def resample_counts(n: int, resamples: int, seed: tuple[int, ...]) -> NDArray[np
     rng = np.random.default_rng(np.random.SeedSequence(seed))
     draws = rng.integers(0, n, size=(resamples, n), dtype=np.int64)
     draws += np.arange(resamples, dtype=np.int64)[:, None] * n
-    return np.bincount(draws.ravel(), minlength=resamples * n).reshape(resamples, n).astype(np.float64)
+    return np.asarray(np.bincount(draws.ravel(), minlength=resamples * n).reshape(resamples, n), dtype=np.float64)
 
 
 class _Ranker:
@@ -57,7 +57,7 @@ def _weighted_pearson(x: Floats, y: Floats, counts: Floats) -> Floats:
     spread = np.sqrt(np.maximum(square_x, 0) * np.maximum(square_y, 0))
     # A resample that drew one value only has no correlation: NaN, left out by `interval`.
     varies = np.minimum(square_x, square_y) > 1e-9 * total  # above what rounding leaves of a constant
-    return np.divide(covariance, spread, out=np.full_like(covariance, np.nan), where=varies)
+    return np.asarray(np.divide(covariance, spread, out=np.full_like(covariance, np.nan), where=varies))
 
 
 def bootstrap_correlation(predicted: Floats, gold: Floats, counts: Floats, metric: str) -> Floats:

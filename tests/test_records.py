@@ -1,0 +1,217 @@
+"""Records: what is written is read, what is wrong is named, nothing is overwritten, scores come back identical."""
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stsbench.api import evaluate
+from stsbench.errors import StsbenchError
+from stsbench.evaluation import score_again
+from stsbench.records import (
+    DataIdentity,
+    EncoderIdentity,
+    ObservationFile,
+    ProtocolIdentity,
+    Record,
+    ScoreRow,
+    json_schema,
+    load_records,
+    now,
+    read_record,
+    record_stem,
+    write_record,
+)  # fmt: skip
+
+SCHEMA = Path(__file__).resolve().parents[1] / "docs" / "record.schema.json"
+SHA = "0" * 64
+
+
+def make(**changes):
+    parts = {
+        "created": datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "encoder": EncoderIdentity(spec={"name": "m", "options": {}}, fingerprint=SHA, dimension=3),
+        "protocol": ProtocolIdentity(name="sts", label="sts", version=1, settings={"metrics": ["spearman"]}),
+        "data": DataIdentity(
+            id="stsb/test", task="STS-B", view="senteval", digest=SHA, n=2, subsets={"STS-B": 2}, known=True,
+            origin="user cache",
+        ),
+        "observations": ObservationFile(file="observations/x.npz", sha256=SHA),
+        "counts": {"zero_vectors": 0, "truncated": 0},
+        "scores": [ScoreRow(protocol="sts", task="STS-B", aggregation="all", metric="spearman", value=1.5, n=2)],
+        "provenance": {"git": None, "seconds": 0.25, "command": ["stsbench", "eval"]},
+    }  # fmt: skip
+    return Record(**{**parts, **changes})
+
+
+numbers = st.floats(-100, 100, allow_nan=False)
+
+
+@given(st.lists(st.tuples(st.text(max_size=9), numbers, st.none() | numbers, st.integers(1, 10**6)), max_size=4), st.text())
+def test_round_trip(rows, name):
+    scores = [ScoreRow(protocol="sts", task=t, metric="pearson", value=v, low=low, n=n) for t, v, low, n in rows]
+    record = make(scores=scores, encoder=EncoderIdentity(spec={"name": name}, fingerprint=SHA, dimension=1))
+    assert Record.model_validate_json(record.model_dump_json(indent=2)) == record
+
+
+def test_written_and_read(tmp_path):
+    record = make(created=now())
+    path = write_record(tmp_path / "new" / "run", record)
+    assert path.name == f"{record_stem(record.encoder, record.protocol, record.data)}.json"
+    assert path.name.startswith("sts.stsb-test.") and path.read_text().endswith("}\n")
+    assert read_record(path) == record and load_records(path.parent) == [(path, record)]
+
+
+def test_never_overwritten(tmp_path):
+    path = write_record(tmp_path, make())
+    before = path.read_bytes()
+    with pytest.raises(StsbenchError, match="already there; records are never overwritten: choose another --output"):
+        write_record(tmp_path, make(counts={"zero_vectors": 9, "truncated": 0}))
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+def test_the_name_follows_everything_that_identifies_a_record():
+    base = make()
+    changed = [
+        base.encoder.model_copy(update={"fingerprint": "1" * 64}),
+        base.protocol.model_copy(update={"settings": {"metrics": ["pearson"]}}),
+        base.protocol.model_copy(update={"version": 2}),
+        base.data.model_copy(update={"digest": "1" * 64}),
+    ]
+    stems = {record_stem(base.encoder, base.protocol, base.data)}
+    for part in changed:
+        parts = {"encoder": base.encoder, "protocol": base.protocol, "data": base.data}
+        kind = {EncoderIdentity: "encoder", ProtocolIdentity: "protocol", DataIdentity: "data"}[type(part)]
+        stems.add(record_stem(**{**parts, kind: part}))
+    assert len(stems) == 5
+
+
+def cut(record):
+    del record["data"]["digest"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "field"),
+    [
+        (cut, "data.digest: Field required"),
+        (lambda r: r.update(extra=1), "extra: "),
+        (lambda r: r.update(schema_version=2), "schema_version: "),
+        (lambda r: r.update(kind="copied"), "kind: "),
+        (lambda r: r["data"].update(digest="abc"), "data.digest: "),
+        (lambda r: r["data"].update(known="perhaps"), "data.known: "),
+        (lambda r: r["scores"][0].update(value="much"), "scores.0.value: "),
+        (lambda r: r["scores"][0].update(value=float("nan")), "scores.0.value: "),
+        (lambda r: r["scores"][0].update(n=0), "scores.0.n: "),
+        (lambda r: r.update(created="yesterday"), "created: "),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, damage, field):
+    path = write_record(tmp_path, make())
+    content = json.loads(path.read_text())
+    damage(content)
+    path.write_text(json.dumps(content))
+    with pytest.raises(StsbenchError) as caught:
+        load_records(tmp_path)
+    assert str(caught.value).startswith(f"{path} is no valid record: {field}")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null"])
+def test_files_that_are_no_record(tmp_path, content):
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(StsbenchError, match=r"a\.json is no valid record: file: "):
+        load_records(tmp_path)
+
+
+def test_unreadable_records(tmp_path):
+    (tmp_path / "a.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(StsbenchError, match=r"a\.json"):
+        load_records(tmp_path)
+    with pytest.raises(StsbenchError, match=r"cannot read the record .*b\.json"):
+        read_record(tmp_path / "b.json")
+
+
+def test_nan_scores_cannot_be_made():
+    with pytest.raises(ValueError, match="finite"):
+        ScoreRow(protocol="sts", task="x", metric="pearson", value=float("nan"), n=2)
+
+
+def test_the_published_schema_is_the_code_s():
+    """Written by: json.dumps(stsbench.records.json_schema(), indent=1) and a line end."""
+    assert SCHEMA.read_text("utf-8") == json.dumps(json_schema(), indent=1) + "\n"
+
+
+# Scores again ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(tmp_path):
+    return evaluate("lexical:token-set", output=tmp_path / "run", sample=True, resamples=30)
+
+
+def test_score_again_gives_identical_rows(run):
+    again = score_again(run.folder)
+    assert again.rows == run.rows and not again.failures
+    assert [record.data.id for record in again.records] == [record.data.id for record in run.records]
+
+
+@pytest.mark.parametrize("protocols", [["sts:mean", "sts:all"], ["simcse", "senteval"], ["sts", "bert-flow"]])
+def test_score_again_for_several_protocols(tmp_path, protocols):
+    """Every row comes back; which protocol comes first is not stored."""
+    run = evaluate("lexical:tfidf", output=tmp_path / "run", sample=True, resamples=0, protocols=protocols)
+    again = score_again(run.folder)
+    assert sorted(r.model_dump_json() for r in again.rows) == sorted(r.model_dump_json() for r in run.rows)
+
+
+def test_a_tampered_observations_file_is_refused(run):
+    path = run.folder / run.records[2].observations.file
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    arrays["similarity"] = arrays["gold"]  # a perfect score
+    np.savez(path, **arrays)
+    with pytest.raises(StsbenchError, match=f"{path} is not the file its record names .sha256 differs.: damaged or repl"):
+        score_again(run.folder)
+    path.unlink()
+    with pytest.raises(StsbenchError, match=f"{path} is missing"):
+        score_again(run.folder)
+
+
+def test_a_version_that_measured_otherwise_is_refused(run):
+    path = next(run.folder.glob("*.json"))
+    content = json.loads(path.read_text())
+    content["protocol"]["version"] = 99
+    path.write_text(json.dumps(content))
+    with pytest.raises(StsbenchError, match="scored by version 99 of protocol sts; this is version 1"):
+        score_again(run.folder)
+    content["protocol"]["name"] = "stz"
+    path.write_text(json.dumps(content))
+    with pytest.raises(StsbenchError, match="unknown protocol 'stz'"):
+        score_again(run.folder)
+
+
+def test_edited_scores_do_not_come_back(run):
+    """The scores are computed from the observations: what a hand wrote into the record counts for nothing."""
+    path = next(run.folder.glob("*.json"))
+    content = json.loads(path.read_text())
+    for row in content["scores"]:
+        row["value"] = 99.9
+    path.write_text(json.dumps(content))
+    assert score_again(run.folder).rows == run.rows
+
+
+def test_score_imports_no_torch_and_needs_no_data(run, tmp_path):
+    code = (
+        f"import sys; sys.argv = ['stsbench', 'score', {str(run.folder)!r}, '--json', '-']\n"
+        "from stsbench.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit as stop: assert not stop.code\n"
+        "assert not {'torch', 'transformers', 'sklearn', 'tokenizers'} & set(sys.modules), sorted(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [row.model_dump() for row in run.rows]
