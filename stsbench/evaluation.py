@@ -78,8 +78,9 @@ class Result:
                 record.provenance["position"] = position  # file names do not keep the order of protocols and tasks
                 write_record(building, record)
             building.rename(self.folder)
-        except OSError as error:
-            raise StsbenchError(f"cannot write {self.folder}: {error.strerror or error}") from error
+        except (OSError, StsbenchError) as error:
+            reason = error if isinstance(error, OSError) else error.__cause__ or error
+            raise StsbenchError(f"cannot write {self.folder}/: {getattr(reason, 'strerror', None) or reason}") from error
         finally:
             shutil.rmtree(building, ignore_errors=True)
         self.unsaved = {}

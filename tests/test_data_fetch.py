@@ -90,7 +90,7 @@ def test_first_fetch_locks_and_a_later_change_is_reported(server: Server) -> Non
     assert fetch_raw(item, data_root(), force=True).changed == (name,)
     after = load("stsb/test", view="raw")
     assert not after.known and "lock.json" in after.warnings[0] and read_lock(data_root()) == locked
-    with pytest.raises(DataError, match="refused because of --strict"):
+    with pytest.raises(DataError, match="refused: --strict-data"):
         load("stsb/test", view="raw", strict=True)
     with pytest.raises(DataError, match="no single file"):
         fetch_raw(entry("stsb/test"), data_root())

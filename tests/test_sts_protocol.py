@@ -269,3 +269,15 @@ def test_minilm_s_published_values(tmp_path):
     result = evaluate(model, output=tmp_path / "run", data_dir=real_data(), tasks=list(MINILM_ALL), resamples=0)
     got = headline(result)
     assert {task: got[task, "all"] for task in MINILM_ALL} == pytest.approx(MINILM_ALL, abs=0.01)
+
+
+def test_a_year_without_subset_names_claims_no_mean():
+    """The Hub's raw view does not name subsets: `mean` would silently be `all` there."""
+    from stsbench.protocol import Observations
+
+    rng = np.random.default_rng(0)
+    arrays = {"similarity": rng.random(20), "gold": rng.random(20), "subset": np.zeros(20, dtype=np.int64)}
+    observations = Observations(arrays, {"subsets": ["STS12"]})
+    protocol = StsProtocol({"resamples": 0})
+    assert {row.aggregation for row in protocol.score(observations, "sts12/test", "STS12")} == {"all"}
+    assert {row.aggregation for row in protocol.score(observations, "stsb/test", "STS-B")} == {"all", "mean", "wmean"}
