@@ -86,17 +86,24 @@ class Result:
         self.unsaved = {}
 
 
-def chosen_tasks(protocol: type[Protocol], wanted: Sequence[str] | None) -> dict[str, str]:
-    """Task -> set id. Task names are matched regardless of case. Raises StsbenchError with a suggestion."""
-    known = protocol.tasks()
+def pick_tasks(known: Mapping[str, str], wanted: Sequence[str] | None, owner: str) -> dict[str, str]:
+    """Task -> set id of the `wanted` tasks, in the order of `known`; names are matched regardless of case.
+
+    None wants them all. Raises StsbenchError, with a suggestion, for a task that `owner` does not have.
+    """
     if wanted is None:
-        return known
+        return dict(known)
     lower = {name.lower(): name for name in known}
     for name in wanted:
         if name.lower() not in lower:
-            raise StsbenchError(f"unknown task '{name}' of protocol {protocol.name}{did_you_mean(name, known)}")
+            raise StsbenchError(f"unknown task '{name}' of {owner}{did_you_mean(name, known)}")
     asked = {lower[name.lower()] for name in wanted}
     return {name: id for name, id in known.items() if name in asked}
+
+
+def chosen_tasks(protocol: type[Protocol], wanted: Sequence[str] | None) -> dict[str, str]:
+    """Task -> set id of one protocol's `wanted` tasks, as `pick_tasks`."""
+    return pick_tasks(protocol.tasks(), wanted, f"protocol {protocol.name}")
 
 
 def free_folder(folder: Path) -> Path:

@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation import chosen_tasks
+from stsbench.evaluation import chosen_tasks, pick_tasks
 from stsbench.protocol import Protocol
-from stsbench.registry import did_you_mean, names, resolve
+from stsbench.registry import did_you_mean, names, resolve, resolve_all
 
 # Part of the command line's contract, not of this version: `all` names each of them as left out.
 PLANNED = ("regression", "transfer", "transfer:sklearn", "retrieval", "geometry", "mteb")
@@ -49,14 +49,26 @@ def plan(
     left_out: dict[str, str] = {}
     for name in protocols:
         if name == "all":
-            for each in registered:
-                chosen[each] = _planned(each, resolve("stsbench.protocols", each), tasks, settings)
+            kinds = resolve_all("stsbench.protocols")
+            everything = {task: task for kind in kinds.values() for task in kind.tasks()}
+            pick_tasks(everything, tasks, "any protocol")  # a task that no protocol knows is a mistake
+            for each, kind in kinds.items():
+                has = {task.lower() for task in kind.tasks()}
+                mine = [task for task in tasks if task.lower() in has] if tasks else None
+                if mine == []:
+                    left_out[each] = f"it has none of the tasks {', '.join(tasks or ())}"
+                else:
+                    chosen[each] = _planned(each, kind, mine, settings)
             left_out.update({each: "not in this version of stsbench" for each in PLANNED if each not in registered})
         elif name in papers:
             paper = papers[name]
             kind = resolve("stsbench.protocols", paper["protocol"])
+            within = chosen_tasks(kind, paper.get("tasks"))
+            outside = [task for task in chosen_tasks(kind, tasks) if tasks and task not in within]
+            if outside:
+                raise StsbenchError(f"protocol '{name}' does not score {', '.join(outside)} so: {paper['left_out']}")
             own = {**paper.get("settings", {}), **settings}
-            chosen[name] = _planned(name, kind, tasks or paper.get("tasks"), own, paper.get("left_out", ""))
+            chosen[name] = _planned(name, kind, tasks or list(within), own, paper.get("left_out", ""))
         elif name in registered:
             chosen[name] = _planned(name, resolve("stsbench.protocols", name), tasks, settings)
         elif name.partition(":")[0] in registered and ":" in name:

@@ -476,3 +476,15 @@ def test_the_program_s_streams_and_exit_codes():
     assert failed.returncode == 1 and failed.stdout == "" and not Path("bad").exists()
     assert failed.stderr.splitlines()[-1].startswith("stsbench: error: python:mine_cli:too_few returned ndarray")
     assert program("eval", "--nope").returncode == 2
+
+
+def test_a_preset_scores_no_task_otherwise_than_its_paper(evaluate):
+    """InferSent sends STS-B through a trained regressor: a plain cosine must not carry its name."""
+    fails(evaluate("lexical:token-set", "--protocol", "infersent", tasks=("--tasks", "STS-B")), "STS-B", "regressor")
+    code, out, err = evaluate("lexical:token-set", "--protocol", "infersent", tasks=("--tasks", "STS12"))
+    assert code == 0 and "infersent" in out and "regressor" in err
+
+
+def test_the_sample_has_no_raw_view(evaluate):
+    code, _, err = evaluate("lexical:token-set", "--view", "raw")
+    assert code == 2 and "--view" in err

@@ -39,7 +39,7 @@ def _split(text: str | None) -> list[str] | None:
 @click.option("--strict", is_flag=True, help="Refuse texts over the model's limit instead of truncating them.")
 @click.option("--output", type=click.Path(path_type=Path), help="Run folder; default runs/<time>-<model>.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
-@click.option("--device", help="cpu, cuda, cuda:1, mps. Default: an accelerator if there is one.")
+@click.option("--device", help="cpu, cuda, cuda:1, mps. Default: cuda where there is one, else cpu.")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True)
 @click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens a batch.")
 @click.option("--cache", "cache_dir", type=click.Path(path_type=Path), help="Embedding cache folder.")
@@ -60,6 +60,8 @@ def evaluate(json_target: str | None, **options: Any) -> int:
 
     if options["sample"] and options["data_dir"]:
         raise click.UsageError("--sample and --data-dir exclude each other")
+    if options["sample"] and options["view"] == "raw":
+        raise click.UsageError("--sample has a text view of its own: leave --view out")
     if options["cache_dir"] and options["no_cache"]:
         raise click.UsageError("--cache and --no-cache exclude each other")
     names: dict[str, Any] = {key: _split(options.pop(key)) for key in ("protocols", "tasks", "without_overlap")}

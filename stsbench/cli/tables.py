@@ -40,23 +40,27 @@ def print_scores(result: Result) -> None:
     for protocol in dict.fromkeys(row.protocol for row in result.rows):
         rows = [row for row in result.rows if row.protocol == protocol and row.subset is None]
         columns = list(dict.fromkeys((row.metric, row.aggregation) for row in rows))
-        title = f"{protocol}: correlation x 100" + (f" ({SAMPLE})" if sample else "") + _restricted(result, protocol)
-        table = Table(title=title, title_justify="left")
+        title = f"{protocol}: scores x 100" + (f" ({SAMPLE})" if sample else "") + _restricted(result, protocol)
+        table = Table()
         table.add_column("task")
         table.add_column("n", justify="right")
         for metric, aggregation in columns:
             table.add_column(f"{metric}\n{aggregation or ''}", justify="right")
         metric, aggregation = columns[0]
-        table.add_column(f"95 % interval of\n{metric} {aggregation or ''}", justify="right")
+        bounded = any(row.low is not None for row in rows)
+        if bounded:
+            table.add_column(f"95 % interval of\n{metric} {aggregation or ''}", justify="right")
         for task in dict.fromkeys(row.task for row in rows):
             cells = {(row.metric, row.aggregation): row for row in rows if row.task == task}
             first = cells.get(columns[0])
             bounds = f"{first.low:.2f} to {first.high:.2f}" if first and first.low is not None else ""
             numbers = [f"{cells[column].value:.2f}" if column in cells else "" for column in columns]
             name = {"Avg": "Avg (of two-decimal scores, as papers print it)", "Avg-full": "Avg (full precision)"}
-            table.add_row(name.get(task, task), str(next(iter(cells.values())).n), *numbers, bounds)
+            table.add_row(name.get(task, task), str(next(iter(cells.values())).n), *numbers, *([bounds] if bounded else []))
+        console.print(title, soft_wrap=True)  # a table's own title would be wrapped to its width
         console.print(table)
-        if not any(row.task == "Avg" for row in rows):
+        sts = any(record.protocol.name == "sts" and record.protocol.label == protocol for record in result.records)
+        if sts and not any(row.task == "Avg" for row in rows):
             console.print("No average: an STS average is the mean of all seven tasks.")
     unknown = [record.data.id for record in result.records if not record.data.known]
     if unknown:

@@ -57,6 +57,8 @@ def load_transformer(
                 raise EncoderError(f"--pooler {pooler}: {name} has no transformers model to pool over")
             folder, pooler, normalize = stored.transformer, pooler or stored.pooler, stored.normalize
     pooler = check_pooler(pooler, name)
+    if pooler == "mask" and template is None:
+        raise EncoderError("--pooler mask needs a --template that holds [MASK]")
     source = folder
 
     def build() -> Encoder:
