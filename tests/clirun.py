@@ -1,0 +1,122 @@
+"""Running the command line in tests: a folder of its own, callables that misbehave, a copy of the sample to damage."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+import stsbench
+from stsbench.cli.main import main
+
+SAMPLE = Path(stsbench.__file__).parent / "data" / "sample"
+STS12 = "downstream/STS/STS12-en-test"
+STSB = "downstream/STS/STSBenchmark/sts-test.csv"
+
+MODULE = """
+import zlib
+import numpy as np
+
+def hashed(texts):
+    return np.array([[(zlib.crc32(t.encode()) >> s) % 97 for s in (0, 7, 13)] for t in texts], dtype=float)
+
+def stsb_texts():
+    import pathlib, stsbench
+    path = pathlib.Path(stsbench.__file__).parent / "data/sample/downstream/STS/STSBenchmark/sts-test.csv"
+    rows = [line.split("\\t") for line in path.read_text("utf-8").splitlines()]
+    return [" ".join(cell.split()) for row in rows for cell in row[5:7]]
+
+def some_zero(texts):
+    vectors, zero = hashed(texts), set(sorted(set(stsb_texts()))[:5])
+    vectors[[t in zero for t in texts]] = 0
+    return vectors
+
+def with_nan(texts):
+    vectors = hashed(texts)
+    vectors[texts.index(stsb_texts()[4]), 1] = np.nan
+    return vectors
+
+def with_infinity(texts):
+    vectors = hashed(texts)
+    vectors[texts.index(stsb_texts()[4]), 1] = np.inf
+    return vectors
+
+def too_few(texts): return hashed(texts)[1:]
+def flat(texts): return hashed(texts)[:, 0]
+def constant(texts): return np.ones((len(texts), 3))
+
+def constant_on_stsb(texts):
+    vectors, these = hashed(texts), set(stsb_texts())
+    vectors[[t in these for t in texts]] = 1
+    return vectors
+"""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """A working folder with the user's own module, an empty cache and no data anywhere."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "mine_cli.py").write_text(MODULE)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("STSBENCH_DATA", raising=False)
+    yield folder
+    sys.modules.pop("mine_cli", None)
+
+
+@pytest.fixture
+def cli(monkeypatch, capsys):
+    """Run the command line in this process: (exit code, stdout, stderr)."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["stsbench", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return stop.value.code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def evaluate(cli):
+    """`stsbench eval` on the sample, STS-B only, without intervals, into `run`, unless told otherwise."""
+
+    def run(model, *more, data=("--sample",), tasks=("--tasks", "STS-B")):
+        return cli("eval", "--model", model, *data, *tasks, "--resamples", "0", "--output", "run", *more)
+
+    return run
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """A copy of the sample, to be damaged, as a data folder."""
+    return Path(shutil.copytree(SAMPLE, tmp_path / "data"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A transformers model without modules.json: nothing says how to pool."""
+    return pytest.importorskip("tests.tiny_models" if __package__ else "tiny_models").build(tmp_path / "tiny")
+
+
+def fails(outcome, *parts, code=1):
+    """Exit `code`, nothing on stdout, exactly one error line with all `parts`, and no run folder. Returns the line."""
+    got, out, err = outcome
+    lines = [line for line in err.splitlines() if line.startswith("stsbench: error: ")]
+    assert (got, out, len(lines)) == (code, "", 1), (got, out, err)
+    assert err.endswith(lines[0] + "\n") and "Traceback" not in err
+    for part in parts:
+        assert str(part) in lines[0], (part, lines[0])
+    assert not Path("run").exists() and not Path("runs").exists()
+    return lines[0]
+
+
+def record():
+    [path] = Path("run").glob("*.json")
+    return json.loads(path.read_text())
+
