@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from stsbench.data.sets import PairSet
 from stsbench.encoders.base import Encoder, Progress
 from stsbench.encoders.cache import EmbeddingCache
-from stsbench.errors import DataError, MissingDataError
+from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError
 from stsbench.evaluation import Result, measure
 from stsbench.files import cache_root
-from stsbench.plan import plan
+from stsbench.plan import Planned, plan
 
 StartProgress = Callable[[int], Progress]  # number of texts -> step function
 
@@ -52,11 +52,14 @@ def run(options: Options, say: Callable[[str], None] = print, progress: StartPro
 
     Raises StsbenchError before anything is encoded for unknown names, missing or malformed data and models.
     """
+    _check(options)
     named = {"similarity": options.similarity, "resamples": options.resamples}
     settings: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
     if options.without_overlap:
         settings["without_overlap"] = sorted(options.without_overlap)
     planned, left_out = plan(options.protocols, options.tasks, settings)
+    if options.tasks is None and not options.sample:
+        planned = [_with_view(each, options.view, left_out) for each in planned]
     ids = dict.fromkeys(id for each in planned for id in each.tasks.values())
     sets = _load_sets(list(ids), options, left_out, optional=options.tasks is None)
     for each in planned:
@@ -87,6 +90,29 @@ def run(options: Options, say: Callable[[str], None] = print, progress: StartPro
     return result
 
 
+def _check(options: Options) -> None:
+    """Options that would be ignored without a word are refused."""
+    if options.sample and options.data_dir:
+        raise StsbenchError("--sample (sample=True) and --data-dir (data_dir) exclude each other")
+    if options.sample and options.view == "raw":
+        raise StsbenchError("the sample has a text view of its own: leave view='raw' out")
+    if not isinstance(options.model, str):
+        for name, unset in (("pooler", None), ("template", None), ("max_length", None), ("dtype", "float32")):
+            if getattr(options, name) != unset:
+                raise EncoderError(f"{name} does not apply to an encoder that is already loaded: give it to load_encoder")
+
+
+def _with_view(planned: Planned, view: str, left_out: dict[str, str]) -> Planned:
+    """The plan without tasks whose set has no such text view (SICK-R's 4,927 pairs have no raw one), each one said."""
+    from stsbench.data.catalog import entries
+
+    have = {item.id for item in entries(view)}
+    for task, id in planned.tasks.items():
+        if id not in have:
+            left_out[task] = f"{id} has no view '{view}'"
+    return replace(planned, tasks={task: id for task, id in planned.tasks.items() if id in have})
+
+
 def _load_sets(ids: list[str], options: Options, left_out: dict[str, str], optional: bool) -> dict[str, PairSet]:
     """Set id -> data. `--protocol all` leaves out what the data at hand lack, and says so; else that is an error."""
     from stsbench.data.sources import load
@@ -115,7 +141,9 @@ def _without_overlap(sets: dict[str, PairSet], options: Options, say: Callable[[
     others = _load_sets(list(options.without_overlap), options, {}, optional=False)
     kept = {}
     for id, data in sets.items():
-        shared = overlapping_pairs(data, [other for other in others.values() if other.id != id])
+        if id in others:
+            raise DataError(f"--without-overlap {id}: the set is scored itself; leave it out of --tasks or of this option")
+        shared = overlapping_pairs(data, list(others.values()))
         kept[id] = data.keep(~shared)
         say(f"{id}: {int(shared.sum())} of {len(data)} pairs share a sentence with {', '.join(others)}: left out")
         if not len(kept[id]):

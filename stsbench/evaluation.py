@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import shutil
 import time
@@ -36,6 +37,8 @@ from stsbench.records import (
     write_record,
 )
 from stsbench.registry import did_you_mean, resolve
+
+_NUMBERS = {"value", "low", "high"}
 
 
 @dataclass
@@ -186,6 +189,7 @@ def score_again(folder: Path) -> Result:
     result = Result(folder)
     groups: dict[str, tuple[Protocol, list[Record]]] = {}
     found = load_records(folder)
+    encoders: set[str] = set()
     for path, record in sorted(found, key=lambda item: item[1].provenance.get("position", 0)):
         kind = resolve("stsbench.protocols", record.protocol.name)
         if kind.version != record.protocol.version:
@@ -193,21 +197,34 @@ def score_again(folder: Path) -> Result:
                 f"{path} was scored by version {record.protocol.version} of protocol {record.protocol.name}; this is "
                 f"version {kind.version}: its scores are not the same measurement"
             )
-        key = record.protocol.model_dump_json() + record.encoder.spec["name"]
+        if path.stem != record_stem(record.encoder, record.protocol, record.data):
+            raise StsbenchError(f"{path} was renamed or edited: its name does not fit what it says was measured")
+        encoders.add(json.dumps({**record.encoder.spec, "fitted_on": None}, sort_keys=True))
+        if len(encoders) > 1:
+            raise StsbenchError(f"{folder} holds records of several encoders: they have no table or average in common")
+        key = record.protocol.model_dump_json()
         protocol, records = groups.setdefault(key, (kind(record.protocol.settings, record.protocol.label), []))
         # SICK-R and SICK-R-MTEB are two tasks on data of one name: the set's id tells them apart.
         task = {id: name for name, id in kind.tasks().items()}.get(record.data.id, record.data.task)
         observations = _read(folder / record.observations.file, record.observations.sha256)
         try:
-            record.scores = protocol.score(observations, record.data.id, task)
+            again = protocol.score(observations, record.data.id, task)
         except ScoreError as error:
             result.failures[task] = str(error)
             continue
+        if not _same(again, record.scores):
+            raise StsbenchError(f"{path} was edited: its scores are not those that its observations give")
+        record.scores = again
         records.append(record)
     for protocol, records in groups.values():
         result.summaries += protocol.summarise(records)
         result.records += records
     return result
+
+
+def _same(again: Sequence[ScoreRow], stored: Sequence[ScoreRow]) -> bool:
+    names = [[row.model_dump(exclude=_NUMBERS) for row in rows] for rows in (again, stored)]
+    return names[0] == names[1] and all(abs(new.value - old.value) < 1e-6 for new, old in zip(again, stored, strict=True))
 
 
 def _encode(encoder: Encoder, texts: Mapping[str, Any], cache: EmbeddingCache | None, progress: Progress | None) -> Any:

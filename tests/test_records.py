@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stsbench.api import evaluate
+from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import score_again
 from stsbench.records import (
@@ -194,14 +195,39 @@ def test_a_version_that_measured_otherwise_is_refused(run):
         score_again(run.folder)
 
 
-def test_edited_scores_do_not_come_back(run):
-    """The scores are computed from the observations: what a hand wrote into the record counts for nothing."""
+def test_an_edited_record_is_refused(run):
+    """Scores are computed from the observations; a record that says otherwise, or names other settings, was edited."""
     path = next(run.folder.glob("*.json"))
-    content = json.loads(path.read_text())
-    for row in content["scores"]:
-        row["value"] = 99.9
+    whole = path.read_text()
+    content = json.loads(whole)
+    content["scores"][0]["value"] = 99.9
     path.write_text(json.dumps(content))
-    assert score_again(run.folder).rows == run.rows
+    with pytest.raises(StsbenchError, match="was edited"):
+        score_again(run.folder)
+    content = json.loads(whole)
+    content["protocol"]["settings"]["similarity"] = "dot"
+    path.write_text(json.dumps(content))
+    with pytest.raises(StsbenchError, match="renamed or edited"):
+        score_again(run.folder)
+
+
+def test_records_of_two_encoders_share_no_table(run, tmp_path):
+    other = evaluate("lexical:tfidf", output=tmp_path / "other", sample=True, tasks=["STS12"], resamples=0)
+    for path in other.folder.rglob("*.*"):
+        (run.folder / path.relative_to(other.folder)).write_bytes(path.read_bytes())
+    with pytest.raises(StsbenchError, match="several encoders"):
+        score_again(run.folder)
+
+
+def test_options_that_would_be_ignored_are_refused(tmp_path):
+    encoder = load_encoder("lexical:token-set")
+    for options in ({"pooler": "cls"}, {"max_length": 8}, {"dtype": "bfloat16"}):
+        with pytest.raises(StsbenchError, match="already loaded"):
+            evaluate(encoder, output=tmp_path / "run", sample=True, **options)
+    with pytest.raises(StsbenchError, match="exclude each other"):
+        evaluate(encoder, output=tmp_path / "run", sample=True, data_dir=tmp_path)
+    with pytest.raises(StsbenchError, match="scored itself"):
+        evaluate(encoder, output=tmp_path / "run", sample=True, without_overlap=["stsb/test"])
 
 
 def test_score_imports_no_torch_and_needs_no_data(run, tmp_path):

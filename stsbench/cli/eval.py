@@ -71,16 +71,16 @@ def evaluate(json_target: str | None, **options: Any) -> int:
     chosen = Options(output=output, command=command, **options)
     with progress_bar() as progress:
         result = run(chosen, say=say, progress=progress)
-    if json_target:
-        emit_json(result.rows, json_target)
-    if json_target != "-" and result.rows:
-        print_scores(result)
-    elif options["sample"]:
-        say(SAMPLE)
     print_failures(result)
     if not result.records:
         raise StsbenchError("no task could be scored" if result.failures else "no task was asked for")
-    say(f"run: {result.folder}")
+    if options["sample"] and json_target == "-":
+        say(SAMPLE)
+    say(f"run: {result.folder}")  # before anything that can still fail: the run is kept whatever happens to its table
+    if json_target != "-":
+        print_scores(result)
+    if json_target:
+        emit_json(result.rows, json_target)
     return 3 if result.failures else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
@@ -61,11 +62,11 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        sys.stderr.write("stsbench: interrupted; finished embeddings are cached, the same command goes on from them\n")
+        sys.stderr.write("stsbench: interrupted; embeddings are cached every 1,024 texts, the same command goes on there\n")
         sys.exit(130)
     except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: not a failure of ours
+        sys.exit(0)
     except (StsbenchError, OSError) as error:
         if debug:
             raise

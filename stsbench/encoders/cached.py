@@ -18,7 +18,7 @@ from stsbench.errors import EncoderError
 if TYPE_CHECKING:
     from stsbench.encoders.cache import EmbeddingCache
 
-CHUNK = 4096  # texts between two writes: what an interrupted run loses at most
+CHUNK = 1024  # texts between two writes: what an interrupted run loses at most
 
 
 @runtime_checkable

@@ -77,9 +77,12 @@ def bootstrap_correlation(predicted: Floats, gold: Floats, counts: Floats, metri
 
 
 def interval(draws: Floats, level: float = 0.95) -> tuple[float, float] | None:
-    """Percentile interval of (resamples,) draws; None when more than 5 % of them could not be computed."""
+    """Percentile interval of (resamples,) draws; None when more than 5 % of them could not be computed.
+
+    None also for fewer than 2 / (1 - level) draws (40), which have no such percentiles.
+    """
     finite = draws[np.isfinite(draws)]
-    if len(finite) < 0.95 * len(draws):
+    if len(finite) < 0.95 * len(draws) or len(finite) * (1 - level) < 2 - 1e-9:
         return None
     low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
