@@ -57,7 +57,6 @@ class Result:
         """Every score: task by task, then the averages."""
         return [row for record in self.records for row in record.scores] + self.summaries
 
-
     def add(self, part: Result) -> None:
         """Take over what another protocol gave."""
         self.records += part.records
@@ -184,7 +183,8 @@ def measure(
 def score_again(folder: Path) -> Result:
     """Every score of a run folder, recomputed from its stored observations. Imports no torch, needs no data.
 
-    Raises StsbenchError when an observations file is missing, damaged or not the one the record names.
+    Raises StsbenchError when an observations file is missing, damaged or not the one the record names, when a record was
+    edited or renamed, and when the folder holds records of several encoders.
     """
     result = Result(folder)
     groups: dict[str, tuple[Protocol, list[Record]]] = {}
