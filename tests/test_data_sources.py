@@ -108,12 +108,13 @@ def test_raw_file_without_digest_is_unknown(tmp_path: Path) -> None:
         load("stsb/test", view="raw", data_dir=tmp_path, strict=True)
 
 
-def test_transfer_sets_are_located_but_hold_no_pairs(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="classification task"):
-        load("mr", data_dir=tmp_path)
+def test_transfer_sets_are_found_like_the_others(tmp_path: Path) -> None:
     put(tmp_path, "downstream/MR/rt-polarity.pos", "x\n")
+    with pytest.raises(DataError, match=r"rt-polarity\.neg is missing \(1 of 2 files of mr are absent\): --data-dir"):
+        load("mr", data_dir=tmp_path)
     put(tmp_path, "downstream/MR/rt-polarity.neg", "y\n")
     assert locate(entry("mr"), data_dir=tmp_path).root == tmp_path
+    assert load("mr", data_dir=tmp_path).first == ("x", "y")
 
 
 def test_unknown_view_and_id() -> None:

@@ -29,16 +29,16 @@ class Entry:
 
     id: str  # "sts12/test"
     task: str  # "STS12"
-    kind: str  # which reader: "sts-year", "stsb", "sick", "raw" or "transfer"
+    kind: str  # which reader: "sts-year", "stsb", "sick", "raw", or of labels "classes", "sst", "trec", "mrpc", "sick-e"
     split: str
     view: str  # "senteval" or "raw"
-    counts: Mapping[str, int]  # pairs (texts for transfer tasks) per subset, in the official order
+    counts: Mapping[str, int]  # items per subset, split or (kind "classes") class, in the official order
     total: int
     licence: str
     citation: str
     sources: tuple[str, ...]
     files: Mapping[str, str]
-    digest: str = ""  # PairSet.digest, "" where unknown
+    digest: str = ""  # DataSet.digest, "" where unknown
     hub: HubFile | None = None  # where a raw view's one file is fetched from
 
 

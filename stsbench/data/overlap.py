@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.sets import PairSet
+from stsbench.data.sets import DataSet, PairSet
+from stsbench.errors import DataError
 
 _WORDS = re.compile(r"[^\W_]+")
 
@@ -38,21 +39,30 @@ def normalise(text: str) -> str:
     return " ".join(_WORDS.findall(html.unescape(text).lower()))
 
 
-def overlap(target: PairSet, others: Sequence[PairSet]) -> OverlapReport:
-    """Which share of `target`'s distinct sentences stands in `others`; a sentence of punctuation only never counts."""
+def overlap(target: DataSet, others: Sequence[DataSet]) -> OverlapReport:
+    """Which share of `target`'s distinct sentences stands in `others`; a sentence of punctuation only never counts.
+
+    Raises DataError for a set that does not hold scored pairs.
+    """
+    mask = overlapping_pairs(target, others)
     own = _sentences([target])
     found = {other.id: own & _sentences([other]) for other in others}
     shared: set[str] = set().union(*found.values())
     return OverlapReport(
         target=target.id, others=tuple(found), sentences=len(own), shared=len(shared),
         by_other={name: len(common) for name, common in found.items()}, pairs=len(target),
-        touched_pairs=int(overlapping_pairs(target, others).sum()),
+        touched_pairs=int(mask.sum()),
     )
 
 
-def overlapping_pairs(target: PairSet, others: Sequence[PairSet]) -> NDArray[np.bool_]:
-    """Mask (n,): true where either sentence of the pair stands in `others`. `target.keep(~mask)` is the unseen rest."""
-    known = _sentences(others)
+def overlapping_pairs(target: DataSet, others: Sequence[DataSet]) -> NDArray[np.bool_]:
+    """Mask (n,): true where either sentence of the pair stands in `others`. `target.keep(~mask)` is the unseen rest.
+
+    Raises DataError for a set that does not hold scored pairs.
+    """
+    for item in others:
+        _pairs(item)
+    target, known = _pairs(target), _sentences(others)
     return np.array(
         [normalise(first) in known or normalise(second) in known
          for first, second in zip(target.first, target.second, strict=True)],
@@ -60,5 +70,11 @@ def overlapping_pairs(target: PairSet, others: Sequence[PairSet]) -> NDArray[np.
     )
 
 
-def _sentences(sets: Iterable[PairSet]) -> set[str]:
+def _pairs(item: DataSet) -> PairSet:
+    if not isinstance(item, PairSet):
+        raise DataError(f"{item.id} holds labelled texts, not scored pairs: only sets of scored pairs are compared")
+    return item
+
+
+def _sentences(sets: Iterable[DataSet]) -> set[str]:
     return {normalise(text) for item in sets for text in item.texts} - {""}

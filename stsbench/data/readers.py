@@ -10,7 +10,7 @@ import io
 import json
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,14 +43,14 @@ class Rows:
         self.subsets += other.subsets
 
 
-def lines_of(path: Path) -> list[str]:
-    """The lines of a UTF-8 file, without line ends.
+def lines_of(path: Path, encoding: str = "utf-8") -> list[str]:
+    """The lines of a text file, without line ends.
 
     Split at \\n only (a \\r before it is dropped): str.splitlines() also splits at characters such as U+2028 or U+0085
-    inside a sentence, which would shift every gold score after it.
+    inside a sentence, which would shift every gold score after it. On SentEval's own files the two give the same lines.
     Raises DataError naming the file (and the line, when the encoding is wrong).
     """
-    return _decoded(_bytes_of(path), path)
+    return _decoded(_bytes_of(path), path, encoding)
 
 
 def read_sts_year(folder: Path, subsets: Sequence[str]) -> Rows:
@@ -73,7 +73,7 @@ def read_sts_year(folder: Path, subsets: Sequence[str]) -> Rows:
             if not score.strip():
                 continue
             gold = _score(score, gold_path, number, 0.0, 5.0)
-            rows.add(*_texts(cells[0], cells[1], input_path, number), gold, subset)
+            rows.add(*pair_of(cells[0], cells[1], input_path, number), gold, subset)
     return rows
 
 
@@ -85,13 +85,21 @@ def read_stsb(path: Path, subset: str = "STS-B") -> Rows:
         if len(cells) < 7:
             raise DataError(f"{path}:{number}: expected at least 7 tab-separated columns, found {len(cells)}")
         gold = _score(cells[4], path, number, 0.0, 5.0)
-        rows.add(*_texts(cells[5], cells[6], path, number), gold, subset)
+        rows.add(*pair_of(cells[5], cells[6], path, number), gold, subset)
     return rows
 
 
 def read_sick(path: Path, subset: str = "SICK-R") -> Rows:
     """One SICK file: a header line, then pair_ID, sentence A, sentence B, relatedness 1-5, entailment label."""
     rows = Rows()
+    for number, cells in sick_cells(path):
+        gold = _score(cells[3], path, number, 1.0, 5.0)
+        rows.add(*pair_of(cells[1], cells[2], path, number), gold, subset)
+    return rows
+
+
+def sick_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line number and columns of every line of a SICK file but its header. Raises DataError as the readers do."""
     for number, line in enumerate(lines_of(path), start=1):
         cells = line.strip().split("\t")
         if number == 1:
@@ -100,9 +108,7 @@ def read_sick(path: Path, subset: str = "SICK-R") -> Rows:
             continue
         if len(cells) < 5:
             raise DataError(f"{path}:{number}: expected at least 5 tab-separated columns, found {len(cells)}")
-        gold = _score(cells[3], path, number, 1.0, 5.0)
-        rows.add(*_texts(cells[1], cells[2], path, number), gold, subset)
-    return rows
+        yield number, cells
 
 
 def read_raw(path: Path, subset: str, low: float = 0.0, high: float = 5.0) -> Rows:
@@ -150,20 +156,20 @@ def _unzipped(data: bytes, path: Path) -> bytes:
     return plain
 
 
-def _decoded(data: bytes, path: Path) -> list[str]:
+def _decoded(data: bytes, path: Path, encoding: str = "utf-8") -> list[str]:
     try:
-        text = data.decode("utf-8")
+        text = data.decode(encoding)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}:{line}: not UTF-8 (byte 0x{data[error.start]:02x})") from error
+        raise DataError(f"{path}:{line}: not {encoding.upper()} (byte 0x{data[error.start]:02x})") from error
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()  # the file's last line end, not a line of its own
     return [line.removesuffix("\r") for line in lines]
 
 
-def _texts(first: str, second: str, path: Path, number: int) -> tuple[str, str]:
-    """Both texts as SentEval hands them on: runs of whitespace become one space."""
+def pair_of(first: str, second: str, path: Path, number: int) -> tuple[str, str]:
+    """Both texts as SentEval hands them on: runs of whitespace become one space. Raises DataError for an empty one."""
     pair = " ".join(first.split()), " ".join(second.split())
     if not all(pair):
         raise DataError(f"{path}:{number}: a sentence is empty")

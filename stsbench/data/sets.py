@@ -4,30 +4,68 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+BLANK = "."  # what SentEval's encoders are fed for a line without words (CR and MPQA hold seven)
+
 
 @dataclass(frozen=True)
-class PairSet:
-    """Scored sentence pairs.
-
-    first, second: n texts each; gold: float64 (n,) in the set's own units (0-5 for STS, 1-5 for SICK-R);
-    subsets: n names (one name throughout for STS-B and SICK-R). `order` keeps the subsets' official order.
-    """
+class DataSet(ABC):
+    """What every kind of set has."""
 
     id: str  # "sts12/test"
     task: str  # "STS12"
-    view: str  # "senteval", "raw" or "sample"
+    view: str  # "senteval", "raw", "sample" or "own" (a user's files)
+    origin: str = field(default="", kw_only=True)  # where it was read from: a folder, "user cache", "sample"
+    known: bool = field(default=True, kw_only=True)  # False: a file's digest differs from the catalog's
+    warnings: tuple[str, ...] = field(default=(), kw_only=True)
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of items."""
+
+    @property
+    @abstractmethod
+    def texts(self) -> tuple[str, ...]:
+        """Distinct texts to encode, in order of appearance."""
+
+    @property
+    @abstractmethod
+    def counts(self) -> dict[str, int]:
+        """Items by subset or split."""
+
+    @abstractmethod
+    def rows(self) -> Iterable[Any]:
+        """Every item as a JSON value, in order: what the digest is taken over."""
+
+    @property
+    def digest(self) -> str:
+        """sha256 over id, view and every item: equal exactly when the data are."""
+        sha = hashlib.sha256(json.dumps([self.id, self.view]).encode())
+        for row in self.rows():
+            sha.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+        return sha.hexdigest()
+
+
+@dataclass(frozen=True)
+class PairSet(DataSet):
+    """Scored sentence pairs.
+
+    first, second: n texts each; gold: float64 (n,) in the set's own units (0-5 for STS, 1-5 for SICK-R);
+    subsets: n names (one name throughout for STS-B and SICK-R; the splits' names where a set holds several splits).
+    `order` keeps the subsets' official order.
+    """
+
     first: tuple[str, ...]
     second: tuple[str, ...]
     gold: NDArray[np.float64]
     subsets: tuple[str, ...]
-    origin: str = ""  # where it was read from: a folder, "user cache", "sample"
-    known: bool = True  # False: a file's digest differs from the catalog's
-    warnings: tuple[str, ...] = field(default=())
 
     def __len__(self) -> int:
         return len(self.first)
@@ -39,16 +77,14 @@ class PairSet:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Distinct texts in order of appearance."""
         return tuple(dict.fromkeys([*self.first, *self.second]))
 
     @property
-    def digest(self) -> str:
-        """sha256 over id, view and every (subset, first, second, gold): equal exactly when the data are."""
-        sha = hashlib.sha256(json.dumps([self.id, self.view]).encode())
-        for row in zip(self.subsets, self.first, self.second, self.gold.tolist(), strict=True):
-            sha.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-        return sha.hexdigest()
+    def counts(self) -> dict[str, int]:
+        return {name: self.subsets.count(name) for name in self.order}
+
+    def rows(self) -> Iterable[Any]:
+        return zip(self.subsets, self.first, self.second, self.gold.tolist(), strict=True)
 
     def keep(self, mask: NDArray[np.bool_]) -> PairSet:
         """The pairs where `mask` (n,) is true, as a set with its own digest."""
@@ -61,31 +97,84 @@ class PairSet:
 
 
 @dataclass(frozen=True)
-class LabelledSet:
-    """Classified texts: texts n, labels int64 (n,); `second` holds the other half where items are pairs (MRPC)."""
+class LabelledSet(DataSet):
+    """Classified texts, or classified pairs.
 
-    id: str  # "mr", "sst2/train"
-    task: str
-    view: str
-    texts: tuple[str, ...]
+    first: n texts, "" for a line without words; second: n texts where items are pairs (MRPC, SICK-E), else ();
+    labels: int64 (n,); splits: n names, "all" throughout or "train", "dev", "test".
+    """
+
+    first: tuple[str, ...]
     labels: NDArray[np.int64]
+    splits: tuple[str, ...]
     second: tuple[str, ...] = ()
-    origin: str = ""
-    known: bool = True
 
     def __len__(self) -> int:
-        return len(self.texts)
+        return len(self.first)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(fed([*self.first, *self.second])))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {name: self.splits.count(name) for name in dict.fromkeys(self.splits)}
+
+    def rows(self) -> Iterable[Any]:
+        second = self.second or (None,) * len(self)
+        return zip(self.splits, self.first, second, self.labels.tolist(), strict=True)
 
 
 @dataclass(frozen=True)
-class Corpus:
-    """Plain sentences, one an item."""
+class RetrievalSet(DataSet):
+    """Queries, a corpus, and which corpus texts are relevant.
 
-    id: str
-    view: str
-    texts: tuple[str, ...]
-    origin: str = ""
-    known: bool = True
+    queries, corpus: q and c texts; relevant: q tuples of corpus positions (at least one each); own: q corpus positions
+    that are the query itself, never counted as found, -1 where the query is no corpus text.
+    """
+
+    queries: tuple[str, ...]
+    corpus: tuple[str, ...]
+    relevant: tuple[tuple[int, ...], ...]
+    own: tuple[int, ...]
 
     def __len__(self) -> int:
-        return len(self.texts)
+        return len(self.queries)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*self.queries, *self.corpus]))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {"queries": len(self.queries), "corpus": len(self.corpus)}
+
+    def rows(self) -> Iterable[Any]:
+        yield from zip(self.queries, self.relevant, self.own, strict=True)
+        yield from self.corpus
+
+
+@dataclass(frozen=True)
+class Corpus(DataSet):
+    """Plain sentences, one an item."""
+
+    lines: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.lines))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {"all": len(self.lines)}
+
+    def rows(self) -> Iterable[Any]:
+        return iter(self.lines)
+
+
+def fed(texts: Sequence[str]) -> list[str]:
+    """The texts as an encoder gets them: a line without words becomes a full stop."""
+    return [text or BLANK for text in texts]

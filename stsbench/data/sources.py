@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from stsbench.data import readers
+from stsbench.data import labelled, readers
 from stsbench.data.catalog import Entry, entry
 from stsbench.data.lock import read_lock
-from stsbench.data.sets import PairSet
+from stsbench.data.sets import LabelledSet, PairSet
 from stsbench.errors import DataError, MissingDataError
 from stsbench.files import cache_root, sha256_file
 
@@ -20,6 +21,12 @@ WAYS = (
     "by $STSBENCH_DATA or the user cache (`stsbench data fetch`; without network `stsbench data fetch --from BUNDLE`), "
     "or use --sample"
 )
+
+# Kinds of labelled texts -> reader of one file; "classes" is read file by file, one a class.
+LABELLED: dict[str, Callable[[Path, str], labelled.Items]] = {
+    "sst": labelled.read_sst, "trec": labelled.read_trec, "mrpc": labelled.read_mrpc,
+    "sick-e": labelled.read_sick_entailment,
+}
 
 
 @dataclass(frozen=True)
@@ -33,8 +40,8 @@ class Found:
 def load(
     set_id: str, *, data_dir: Path | None = None, view: str = "senteval", sample: bool = False,
     offline: bool = False, strict: bool = False,
-) -> PairSet:
-    """Read one set of scored pairs.
+) -> PairSet | LabelledSet:
+    """Read one set: scored pairs, or labelled texts, as its catalog entry says.
 
     A file whose sha256 is not the catalog's makes the set `known=False` with a warning that names it; `strict` refuses.
     The sample has a view and so a digest of its own and is compared with nothing.
@@ -42,20 +49,14 @@ def load(
     """
     sample = sample or view == "sample"
     item = entry(set_id, "senteval" if sample else view)
-    if item.kind == "transfer":
-        raise DataError(f"{set_id} is a classification task: it holds labelled texts, not scored pairs")
     found = locate(item, data_dir=data_dir, sample=sample, offline=offline)
     warnings = [] if sample else check(item, found.root)
     if strict and warnings:
         raise DataError(f"{warnings[0]} (refused: --strict-data)")
-    rows = read(item, found.root)
+    data = read(item, found.root, view="sample" if sample else item.view)
     if warnings:
-        warnings += _miscounted(item, rows)
-    return PairSet(
-        id=item.id, task=item.task, view="sample" if sample else item.view, first=tuple(rows.first),
-        second=tuple(rows.second), gold=np.array(rows.gold, dtype=np.float64), subsets=tuple(rows.subsets),
-        origin=found.origin, known=not warnings, warnings=tuple(warnings),
-    )
+        warnings += _miscounted(item, data)
+    return replace(data, origin=found.origin, known=not warnings, warnings=tuple(warnings))
 
 
 def locate(
@@ -117,22 +118,42 @@ def check(item: Entry, root: Path) -> list[str]:
     return lines
 
 
-def read(item: Entry, root: Path) -> readers.Rows:
-    """The pairs of a set whose files are all below `root`, in file order."""
+def read(item: Entry, root: Path, view: str | None = None) -> PairSet | LabelledSet:
+    """A set whose files are all below `root`, in file order; `view` replaces the entry's own."""
     paths = [path_in(root, name) for name in item.files]
-    if item.kind == "sts-year":
-        return readers.read_sts_year(paths[0].parent, tuple(item.counts))
+    named = list(item.counts) if len(item.counts) == len(paths) else [item.task] * len(paths)
+    if item.kind == "classes" or item.kind in LABELLED:
+        return _labelled(item, zip(paths, named, strict=True), view or item.view)
     rows = readers.Rows()
-    for path in paths:
-        if item.kind == "stsb":
-            rows.extend(readers.read_stsb(path, item.task))
-        elif item.kind == "sick":
-            rows.extend(readers.read_sick(path, item.task))
-        elif item.kind == "raw":
-            rows.extend(readers.read_raw(path, item.task, low=1.0 if item.task == "SICK-R" else 0.0))
-        else:
-            raise DataError(f"{item.id} holds no scored pairs")
-    return rows
+    if item.kind == "sts-year":
+        rows = readers.read_sts_year(paths[0].parent, tuple(item.counts))
+    else:
+        for path, subset in zip(paths, named, strict=True):
+            rows.extend(_pairs(item, path, subset))
+    return PairSet(
+        id=item.id, task=item.task, view=view or item.view, first=tuple(rows.first), second=tuple(rows.second),
+        gold=np.array(rows.gold, dtype=np.float64), subsets=tuple(rows.subsets),
+    )
+
+
+def _pairs(item: Entry, path: Path, subset: str) -> readers.Rows:
+    if item.kind == "stsb":
+        return readers.read_stsb(path, subset)
+    if item.kind == "sick":
+        return readers.read_sick(path, subset)
+    return readers.read_raw(path, subset, low=1.0 if item.task == "SICK-R" else 0.0)
+
+
+def _labelled(item: Entry, files: Iterable[tuple[Path, str]], view: str) -> LabelledSet:
+    items = labelled.Items()
+    for number, (path, split) in enumerate(files):
+        # SentEval gives the first of two class files label 1: positive texts, and SUBJ's objective ones.
+        classes = item.kind == "classes"
+        items.extend(labelled.read_class(path, 1 - number) if classes else LABELLED[item.kind](path, split))
+    return LabelledSet(
+        id=item.id, task=item.task, view=view, first=tuple(items.first), second=tuple(items.second),
+        labels=np.array(items.labels, dtype=np.int64), splits=tuple(items.splits),
+    )
 
 
 def _complete(item: Entry, root: Path, place: str) -> None:
@@ -142,10 +163,14 @@ def _complete(item: Entry, root: Path, place: str) -> None:
         raise MissingDataError(f"{path_in(root, absent[0])} is missing{more}: {place} must hold all of {item.id}")
 
 
-def _miscounted(item: Entry, rows: readers.Rows) -> list[str]:
+def _miscounted(item: Entry, data: PairSet | LabelledSet) -> list[str]:
+    found, what = data.counts, "pairs" if isinstance(data, PairSet) else "items"
+    if item.kind == "classes":
+        ones = int(np.count_nonzero(data.labels)) if isinstance(data, LabelledSet) else 0
+        found = dict(zip(item.counts, (ones, len(data) - ones), strict=True))
     return [
-        f"{item.id} {subset} holds {rows.subsets.count(subset)} pairs, the catalog says {count}"
-        for subset, count in item.counts.items() if rows.subsets.count(subset) != count
+        f"{item.id} {part} holds {found.get(part, 0)} {what}, the catalog says {count}"
+        for part, count in item.counts.items() if found.get(part, 0) != count
     ]
 
 

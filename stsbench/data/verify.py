@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from stsbench.data.catalog import Entry, entries
-from stsbench.data.sets import PairSet
 from stsbench.data.sources import check, missing, read
 from stsbench.errors import DataError
 
@@ -21,7 +18,7 @@ class SetState:
     id: str
     view: str
     state: str
-    pairs: int | None  # as read; None for transfer tasks and for sets that are not read
+    pairs: int | None  # items as read (pairs, or labelled texts); None for a set that is not there or unreadable
     digest: str
     notes: tuple[str, ...] = ()
 
@@ -37,16 +34,11 @@ def _state(item: Entry, root: Path) -> SetState:
         more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
         return SetState(item.id, item.view, "missing", None, "", (f"{root / absent[0]}{more}",))
     differing = tuple(check(item, root))
-    if item.kind == "transfer":
-        return SetState(item.id, item.view, "changed" if differing else "ok", None, "", differing)
     try:
-        rows = read(item, root)
+        data = read(item, root)
     except DataError as error:
         return SetState(item.id, item.view, "unreadable", None, "", (str(error),))
-    digest = PairSet(
-        id=item.id, task=item.task, view=item.view, first=tuple(rows.first), second=tuple(rows.second),
-        gold=np.array(rows.gold), subsets=tuple(rows.subsets),
-    ).digest
+    digest = data.digest
     if item.digest and digest != item.digest and not differing:
         differing = (f"{item.id} reads with digest {digest[:12]}…, the catalog says {item.digest[:12]}…",)
-    return SetState(item.id, item.view, "changed" if differing else "ok", len(rows.gold), digest, differing)
+    return SetState(item.id, item.view, "changed" if differing else "ok", len(data), digest, differing)
