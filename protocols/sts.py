@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.sets import PairSet
+from stsbench.encoders.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed, combine
 from stsbench.metrics.bootstrap import bootstrap_correlation, interval, resample_counts
@@ -31,14 +32,18 @@ AVERAGED = tuple(TASKS)[:7]
 YEARS = tuple(TASKS.values())[:5]  # the sets made of subsets
 DEFAULTS = {
     "aggregations": list(AGGREGATIONS), "metrics": list(METRICS), "similarity": "cosine", "resamples": 1000, "seed": 0,
+    "without_overlap": [],
 }  # fmt: skip
 
 
 class StsProtocol(Protocol):
-    """Settings: aggregations, metrics, similarity, resamples (0: no intervals), seed of the bootstrap."""
+    """Settings: aggregations, metrics, similarity, resamples (0: no intervals), seed of the bootstrap; without_overlap
+    names the sets whose sentences were taken out before (`stsbench eval --without-overlap`)."""
 
     name: ClassVar[str] = "sts"
     version: ClassVar[int] = 1
+    position: ClassVar[int] = 0
+    variants: ClassVar[dict[str, dict[str, Any]]] = {how: {"aggregations": [how]} for how in AGGREGATIONS}
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
         super().__init__({**DEFAULTS, **settings}, label)
@@ -50,18 +55,13 @@ class StsProtocol(Protocol):
             name = self.settings["similarity"]
             raise StsbenchError(f"unknown similarity '{name}'{did_you_mean(name, SIMILARITIES)}")
 
-    @classmethod
-    def tasks(cls) -> dict[str, str]:
+    def tasks(self) -> dict[str, str]:
         return dict(TASKS)
 
-    def observe(self, vectors: Any, row: Mapping[str, int], data: PairSet) -> Observations:
+    def observe(self, embed: Embed, data: PairSet) -> Observations:
         """similarity float64 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`."""
         order = list(data.order)
-        similarity = paired_similarity(
-            vectors[[row[text] for text in data.first]],
-            vectors[[row[text] for text in data.second]],
-            self.settings["similarity"],
-        )
+        similarity = paired_similarity(embed(data.first), embed(data.second), self.settings["similarity"])
         subset = np.array([order.index(name) for name in data.subsets], dtype=np.int64)
         return Observations({"similarity": similarity, "gold": data.gold, "subset": subset}, {"subsets": order})
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stsbench.data.sets import PairSet
+from stsbench.data.sets import DataSet, PairSet
 from stsbench.encoders.base import Encoder, Progress
 from stsbench.encoders.cache import EmbeddingCache
+from stsbench.encoders.embed import Embed
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError
 from stsbench.evaluation import Result, measure
 from stsbench.files import cache_root
@@ -31,6 +34,7 @@ class Options:
     max_length: int | None = None
     similarity: str | None = None
     resamples: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # "retrieval.ties" -> value
     data_dir: Path | None = None
     view: str = "senteval"
     sample: bool = False
@@ -48,46 +52,78 @@ class Options:
 
 
 def run(options: Options, say: Callable[[str], None] = print, progress: StartProgress | None = None) -> Result:
-    """Plan, load, encode, score, record. `say` gets one line for each thing a user must know before and after.
+    """Plan, load, encode every distinct text once, observe, score, record. `say` gets one line for each thing a user
+    must know before and after.
 
-    Raises StsbenchError before anything is encoded for unknown names, missing or malformed data and models.
+    Raises StsbenchError before anything is encoded for unknown names and models, and when no task has usable data.
     """
+    began = time.monotonic()
     _check(options)
-    named = {"similarity": options.similarity, "resamples": options.resamples}
-    settings: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
-    if options.without_overlap:
-        settings["without_overlap"] = sorted(options.without_overlap)
-    planned, left_out = plan(options.protocols, options.tasks, settings)
-    if options.tasks is None and not options.sample:
+    planned, left_out = plan(options.protocols, options.tasks, _settings(options))
+    if not options.sample:
         planned = [_with_view(each, options.view, left_out) for each in planned]
-    ids = dict.fromkeys(id for each in planned for id in each.tasks.values())
-    sets = _load_sets(list(ids), options, left_out, optional=options.tasks is None)
+    sets, missing = _load_sets(planned, options)
+    result = Result(options.output, left_out=left_out)
     for each in planned:
         if each.note:
             left_out[each.label] = each.note
+        for task, id in each.tasks.items():
+            if id in missing:
+                optional = isinstance(missing[id], MissingDataError) and "all" in options.protocols and not options.tasks
+                (left_out if optional else result.failures)[f"{each.label} {task}"] = str(missing[id])
     for data in sets.values():
         for line in data.warnings:
             say(f"warning: {line}")
+    chosen = [(each, {task: sets[id] for task, id in each.tasks.items() if id in sets}) for each in planned]
     if options.without_overlap:
-        sets = _without_overlap(sets, options, say)
+        chosen = _without_overlap(chosen, options, say)
     encoder = _encoder(options)
-    _announce(encoder, options, sets, say)
-    cache = None
-    if not options.no_cache:
-        folder = options.cache_dir or cache_root() / "embeddings"
-        cache = EmbeddingCache(folder, int(options.cache_limit * 1e9))
-    step = progress(len({t for d in sets.values() for t in d.texts})) if progress else None
-    result = Result(options.output, left_out=left_out)
-    for each in planned:
-        chosen = {task: sets[id] for task, id in each.tasks.items() if id in sets}
-        part = measure(
-            encoder, each.protocol, chosen, result.folder, cache=cache, strict=options.strict, progress=step, say=say,
-            origin={"command": list(options.command), "batch_tokens": options.batch_tokens},
-        )  # fmt: skip
-        result.add(part)
-        step = None  # what the first protocol encoded the others find in the cache
+    _announce(encoder, options, [data for _, mine in chosen for data in mine.values()], say)
+    texts = list(dict.fromkeys(text for _, mine in chosen for data in mine.values() for text in data.texts))
+    embed = Embed(encoder, _cache(options), progress(len(texts)) if progress else None)
+    if not encoder.fitted_per_set or encoder.spec.fitted_on is not None:  # else fitted set by set
+        embed.add(texts)
+        say(f"{len(texts)} distinct texts encoded or read from the cache in {time.monotonic() - began:.1f} s")
+    for each, mine in chosen:
+        start = time.monotonic()
+        origin = {"command": list(options.command), "batch_tokens": options.batch_tokens}
+        result.add(measure(embed, each.protocol, mine, result.folder, strict=options.strict, say=say, origin=origin))
+        if len(chosen) > 1:
+            say(f"{each.label}: measured in {time.monotonic() - start:.1f} s")
     result.save()
+    say(f"done in {time.monotonic() - began:.1f} s{_peak_memory()}")
     return result
+
+
+def _settings(options: Options) -> dict[str, dict[str, Any]]:
+    """The protocols' settings among the options, by protocol; "" for every protocol that takes them."""
+    named = {
+        "similarity": options.similarity, "resamples": options.resamples,
+        "without_overlap": sorted(options.without_overlap) or None,
+    }  # fmt: skip
+    settings: dict[str, dict[str, Any]] = {"": {key: value for key, value in named.items() if value is not None}}
+    for key, value in options.settings.items():
+        protocol, dot, name = key.partition(".")
+        if not dot or not name:
+            raise StsbenchError(f"the setting '{key}' names no protocol: write PROTOCOL.SETTING, as in retrieval.ties")
+        settings.setdefault(protocol, {})[name] = value
+    return settings
+
+
+def _peak_memory() -> str:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return ""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return f", peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9:.2f} GB"
+
+
+def _cache(options: Options) -> EmbeddingCache | None:
+    if options.no_cache:
+        return None
+    folder = options.cache_dir or cache_root() / "embeddings"
+    return EmbeddingCache(folder, int(options.cache_limit * 1e9))
 
 
 def _check(options: Options) -> None:
@@ -106,49 +142,74 @@ def _with_view(planned: Planned, view: str, left_out: dict[str, str]) -> Planned
     """The plan without tasks whose set has no such text view (SICK-R's 4,927 pairs have no raw one), each one said."""
     from stsbench.data.catalog import entries
 
-    have = {item.id for item in entries(view)}
+    catalogued = {item.id for item in entries()}
+    lacking = catalogued - {item.id for item in entries(view)}
     for task, id in planned.tasks.items():
-        if id not in have:
-            left_out[task] = f"{id} has no view '{view}'"
-    return replace(planned, tasks={task: id for task, id in planned.tasks.items() if id in have})
+        if id in lacking:
+            left_out[f"{planned.label} {task}"] = f"{id} has no view '{view}'"
+    return replace(planned, tasks={task: id for task, id in planned.tasks.items() if id not in lacking})
 
 
-def _load_sets(ids: list[str], options: Options, left_out: dict[str, str], optional: bool) -> dict[str, PairSet]:
-    """Set id -> data. `--protocol all` leaves out what the data at hand lack, and says so; else that is an error."""
+def _load_sets(planned: list[Planned], options: Options) -> tuple[dict[str, DataSet], dict[str, DataError]]:
+    """Set id -> data, and set id -> why there are none. Raises the first such DataError when no set can be read."""
+    sets: dict[str, DataSet] = {}
+    missing: dict[str, DataError] = {}
+    for each in planned:
+        for id in each.tasks.values():
+            if id in sets or id in missing:
+                continue
+            try:
+                sets[id] = each.protocol.load(id) or _load(id, options)
+            except DataError as error:
+                missing[id] = error
+    if missing and not sets:
+        raise next(iter(missing.values()))
+    return sets, missing
+
+
+def _load(id: str, options: Options) -> DataSet:
     from stsbench.data.sources import load
 
-    sets: dict[str, PairSet] = {}
-    missing: list[MissingDataError] = []
-    for id in ids:
-        try:
-            sets[id] = load(
-                id, data_dir=options.data_dir, view=options.view, sample=options.sample, offline=options.offline,
-                strict=options.strict_data,
-            )  # fmt: skip
-        except MissingDataError as error:
-            if not optional:
-                raise
-            missing.append(error)
-            left_out[id] = str(error)
-    if missing and (not sets or "all" not in options.protocols):
-        raise missing[0]
-    return sets
+    return load(
+        id, data_dir=options.data_dir, view=options.view, sample=options.sample, offline=options.offline,
+        strict=options.strict_data,
+    )  # fmt: skip
 
 
-def _without_overlap(sets: dict[str, PairSet], options: Options, say: Callable[[str], None]) -> dict[str, PairSet]:
+Chosen = list[tuple[Planned, dict[str, DataSet]]]
+
+
+def _without_overlap(chosen: Chosen, options: Options, say: Callable[[str], None]) -> Chosen:
+    """The pairs that share no sentence with the named sets, for the protocols that know of this."""
     from stsbench.data.overlap import overlapping_pairs
 
-    others = _load_sets(list(options.without_overlap), options, {}, optional=False)
-    kept = {}
-    for id, data in sets.items():
-        if id in others:
-            raise DataError(f"--without-overlap {id}: the set is scored itself; leave it out of --tasks or of this option")
-        shared = overlapping_pairs(data, list(others.values()))
-        kept[id] = data.keep(~shared)
-        say(f"{id}: {int(shared.sum())} of {len(data)} pairs share a sentence with {', '.join(others)}: left out")
-        if not len(kept[id]):
-            raise DataError(f"{id}: no pair is left without those that overlap with {', '.join(others)}")
-    return kept
+    others = {}
+    for id in options.without_overlap:
+        other = _load(id, options)
+        if not isinstance(other, PairSet):
+            raise DataError(f"--without-overlap {id}: it holds labelled texts, not scored pairs")
+        others[id] = other
+    filtered: Chosen = []
+    said: set[str] = set()
+    for each, sets in chosen:
+        kept = dict(sets)
+        if "without_overlap" in each.protocol.settings:
+            for task, data in sets.items():
+                if data.id in others:
+                    raise DataError(
+                        f"--without-overlap {data.id}: the set is scored itself; leave it out of --tasks or of this option"
+                    )
+                assert isinstance(data, PairSet)
+                shared = overlapping_pairs(data, list(others.values()))
+                kept[task] = data.keep(~shared)
+                if data.id not in said:
+                    count = f"{int(shared.sum())} of {len(data)} pairs"
+                    say(f"{data.id}: {count} share a sentence with {', '.join(others)}: left out")
+                said.add(data.id)
+                if not len(kept[task]):
+                    raise DataError(f"{data.id}: no pair is left without those that overlap with {', '.join(others)}")
+        filtered.append((each, kept))
+    return filtered
 
 
 def _encoder(options: Options) -> Encoder:
@@ -166,17 +227,18 @@ def _encoder(options: Options) -> Encoder:
     )  # fmt: skip
 
 
-def _announce(encoder: Encoder, options: Options, sets: dict[str, PairSet], say: Callable[[str], None]) -> None:
+def _announce(encoder: Encoder, options: Options, chosen: list[DataSet], say: Callable[[str], None]) -> None:
     spec = encoder.spec
     parts = [f"encoder {spec.name}"]
     for name in ("pooler", "template", "prefix", "max_length"):
         if (value := getattr(spec, name)) is not None:
             parts.append(f"{name.replace('_', ' ')} {value}")
     say(", ".join([*parts, spec.dtype, f"fingerprint {spec.fingerprint()[:12]}"]))
-    views = ", ".join(dict.fromkeys(data.view for data in sets.values()))
-    pairs = ", ".join(f"{data.id} {len(data)}" for data in sets.values())
-    origins = ", ".join(dict.fromkeys(data.origin for data in sets.values() if data.origin))
-    say(f"text view {views}; pairs: {pairs}; from {origins}")
+    sets = list({data.id: data for data in chosen}.values())
+    views = ", ".join(dict.fromkeys(data.view for data in sets))
+    items = ", ".join(f"{data.id} {len(data)}" for data in sets)
+    origins = ", ".join(dict.fromkeys(data.origin for data in sets if data.origin))
+    say(f"text view {views}; items: {items}; from {origins}")
 
 
 def evaluate(model: str | Encoder | Callable[..., Any], *, output: str | Path, **options: Any) -> Result:

@@ -15,11 +15,9 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from stsbench.data.sets import PairSet
-from stsbench.encoders.base import Encoder, Progress
-from stsbench.encoders.cache import EmbeddingCache
-from stsbench.encoders.cached import encode_cached
-from stsbench.errors import ScoreError, StsbenchError
+from stsbench.data.sets import DataSet
+from stsbench.encoders.embed import Embed
+from stsbench.errors import DataError, EncoderError, ScoreError, StsbenchError
 from stsbench.files import atomic_write, sha256_file
 from stsbench.metrics.similarity import zero_rows
 from stsbench.protocol import Observations, Protocol
@@ -36,14 +34,14 @@ from stsbench.records import (
     record_stem,
     write_record,
 )
-from stsbench.registry import did_you_mean, resolve
+from stsbench.registry import resolve
 
 _NUMBERS = {"value", "low", "high"}
 
 
 @dataclass
 class Result:
-    """What one evaluation gave. `failures`: task -> reason; `left_out`: protocol -> reason."""
+    """What one evaluation gave. `failures`: protocol and task -> reason; `left_out`: protocol -> reason."""
 
     folder: Path
     records: list[Record] = field(default_factory=list)
@@ -62,9 +60,7 @@ class Result:
         self.records += part.records
         self.summaries += part.summaries
         self.unsaved.update(part.unsaved)
-        for task, reason in part.failures.items():
-            known = self.failures.get(task)
-            self.failures[task] = reason if known in (None, reason) else f"{known}; {reason}"
+        self.failures.update(part.failures)
 
     def save(self) -> None:
         """Write the records and observations as one: the run folder appears whole, or not at all."""
@@ -88,26 +84,6 @@ class Result:
         self.unsaved = {}
 
 
-def pick_tasks(known: Mapping[str, str], wanted: Sequence[str] | None, owner: str) -> dict[str, str]:
-    """Task -> set id of the `wanted` tasks, in the order of `known`; names are matched regardless of case.
-
-    None wants them all. Raises StsbenchError, with a suggestion, for a task that `owner` does not have.
-    """
-    if wanted is None:
-        return dict(known)
-    lower = {name.lower(): name for name in known}
-    for name in wanted:
-        if name.lower() not in lower:
-            raise StsbenchError(f"unknown task '{name}' of {owner}{did_you_mean(name, known)}")
-    asked = {lower[name.lower()] for name in wanted}
-    return {name: id for name, id in known.items() if name in asked}
-
-
-def chosen_tasks(protocol: type[Protocol], wanted: Sequence[str] | None) -> dict[str, str]:
-    """Task -> set id of one protocol's `wanted` tasks, as `pick_tasks`."""
-    return pick_tasks(protocol.tasks(), wanted, f"protocol {protocol.name}")
-
-
 def free_folder(folder: Path) -> Path:
     """`folder`, or the first of folder-2, folder-3, ... that does not exist: a run never overwrites another."""
     candidate, number = folder, 2
@@ -117,50 +93,36 @@ def free_folder(folder: Path) -> Path:
 
 
 def measure(
-    encoder: Encoder,
+    embed: Embed,
     protocol: Protocol,
-    sets: Mapping[str, PairSet],
+    sets: Mapping[str, DataSet],
     folder: Path,
     *,
-    cache: EmbeddingCache | None = None,
     strict: bool = False,
-    progress: Progress | None = None,
     say: Callable[[str], None] = lambda line: None,
     origin: Mapping[str, Any] | None = None,
 ) -> Result:
-    """Score `encoder` on `sets` (task -> data): a record a set, which `Result.save` writes to `folder`.
+    """Score an encoder on `sets` (task -> data): a record a set, which `Result.save` writes to `folder`.
 
-    A task that cannot be scored (constant predictions, ...) is a failure with a reason; the others go on. `strict`
-    refuses texts longer than the model's limit. `say` gets one line for what a user must know. Raises EncoderError
-    for vectors that are none.
+    A task that cannot be scored (constant predictions, vectors of NaN, ...) is a failure with a reason; the others go on.
+    `strict` refuses texts longer than the model's limit. `say` gets one line for what a user must know.
     """
     result = Result(folder)
-    began = time.monotonic()
-    shared = _encode(encoder, dict.fromkeys(t for data in sets.values() for t in data.texts), cache, progress)
     for task, data in sets.items():
-        fitted = encoder.fit(data.texts, f"{data.id}@{data.digest}")
-        row, encoded = shared if fitted is encoder else _encode(fitted, dict.fromkeys(data.texts), cache, progress)
-        mine = [row[text] for text in data.texts]
-        zero, cut = zero_rows(encoded.vectors[mine]), encoded.truncated[mine]
-        if strict and cut.any():
-            text = data.texts[int(np.argmax(cut))]
-            raise StsbenchError(
-                f"{int(cut.sum())} texts of {data.id} exceed the limit of {fitted.spec.max_length} tokens, the first "
-                f"'{text[:60]}...'; leave --strict out to truncate them"
-            )
-        for count, what in ((int(zero.sum()), "have a zero vector (cosine 0)"), (int(cut.sum()), "were truncated")):
-            if count:
-                limit = f" to the model's limit of {fitted.spec.max_length} tokens" if "trunc" in what else ""
-                say(f"{task}: {count} of {len(data.texts)} distinct texts {what}{limit}")
-        observations = protocol.observe(encoded.vectors, row, data)
+        began = time.monotonic()
         try:
+            mine = embed.for_set(data.texts, f"{data.id}@{data.digest}")
+            if problem := mine.unusable(data.texts):
+                raise ScoreError(problem)
+            counts = _doubtful(mine, task, data, strict, say)
+            observations = protocol.observe(mine, data)
             scores = protocol.score(observations, data.id, task)
-        except ScoreError as error:
-            result.failures[task] = str(error)
+        except (ScoreError, DataError, EncoderError) as error:
+            result.failures[f"{protocol.label} {task}"] = str(error)
             continue
-        who = EncoderIdentity(
-            spec=asdict(fitted.spec), fingerprint=fitted.spec.fingerprint(), dimension=int(encoded.vectors.shape[1])
-        )
+        for note in observations.names.get("notes", []):
+            say(f"{protocol.label} {task}: {note}")
+        who = EncoderIdentity(spec=asdict(mine.spec), fingerprint=mine.spec.fingerprint(), dimension=mine.dimension)
         how = ProtocolIdentity(
             name=protocol.name, label=protocol.label, version=protocol.version, settings=protocol.settings
         )
@@ -170,14 +132,31 @@ def measure(
         record = Record(
             created=now(), encoder=who, protocol=how, data=what_on,
             observations=ObservationFile(file=name, sha256=hashlib.sha256(content).hexdigest()),
-            counts={"zero_vectors": int(zero.sum()), "truncated": int(cut.sum())},
-            scores=scores,
+            counts=counts, scores=scores,
             provenance=provenance(seconds=round(time.monotonic() - began, 3), **(origin or {})),
         )  # fmt: skip
         result.records.append(record)
         result.unsaved[name] = content
     result.summaries = protocol.summarise(result.records)
     return result
+
+
+def _doubtful(embed: Embed, task: str, data: DataSet, strict: bool, say: Callable[[str], None]) -> dict[str, int]:
+    """How many distinct texts have a zero vector and how many were cut; said, and with `strict` refused."""
+    texts = data.texts
+    zero, cut = zero_rows(embed(texts)), embed.truncated(texts)
+    if strict and cut.any():
+        raise StsbenchError(
+            f"{int(cut.sum())} texts of {data.id} exceed the limit of {embed.spec.max_length} tokens, the first "
+            f"'{texts[int(np.argmax(cut))][:60]}...'; leave --strict out to truncate them"
+        )
+    counts = {"zero_vectors": int(zero.sum()), "truncated": int(cut.sum())}
+    if counts["zero_vectors"]:
+        say(f"{task}: {counts['zero_vectors']} of {len(texts)} distinct texts have a zero vector (cosine 0)")
+    if counts["truncated"]:
+        limit = f"the model's limit of {embed.spec.max_length} tokens"
+        say(f"{task}: {counts['truncated']} of {len(texts)} distinct texts were truncated to {limit}")
+    return counts
 
 
 def score_again(folder: Path) -> Result:
@@ -205,12 +184,12 @@ def score_again(folder: Path) -> Result:
         key = record.protocol.model_dump_json()
         protocol, records = groups.setdefault(key, (kind(record.protocol.settings, record.protocol.label), []))
         # SICK-R and SICK-R-MTEB are two tasks on data of one name: the set's id tells them apart.
-        task = {id: name for name, id in kind.tasks().items()}.get(record.data.id, record.data.task)
-        observations = _read(folder / record.observations.file, record.observations.sha256)
+        task = {id: name for name, id in protocol.tasks().items()}.get(record.data.id, record.data.task)
+        observations = read_observations(folder / record.observations.file, record.observations.sha256)
         try:
             again = protocol.score(observations, record.data.id, task)
         except ScoreError as error:
-            result.failures[task] = str(error)
+            result.failures[f"{protocol.label} {task}"] = str(error)
             continue
         if not _same(again, record.scores):
             raise StsbenchError(f"{path} was edited: its scores are not those that its observations give")
@@ -227,17 +206,11 @@ def _same(again: Sequence[ScoreRow], stored: Sequence[ScoreRow]) -> bool:
     return names[0] == names[1] and all(abs(new.value - old.value) < 1e-6 for new, old in zip(again, stored, strict=True))
 
 
-def _encode(encoder: Encoder, texts: Mapping[str, Any], cache: EmbeddingCache | None, progress: Progress | None) -> Any:
-    if encoder.fitted_per_set and encoder.spec.fitted_on is None:
-        return {}, None  # fitted set by set: no vectors are shared
-    return {text: i for i, text in enumerate(texts)}, encode_cached(encoder, list(texts), cache, progress)
-
-
-def _identity(data: PairSet) -> DataIdentity:
-    view = cast(Literal["senteval", "raw", "sample"], data.view)  # pydantic checks it
+def _identity(data: DataSet) -> DataIdentity:
+    view = cast(Literal["senteval", "raw", "sample", "own"], data.view)  # pydantic checks it
     return DataIdentity(
         id=data.id, task=data.task, view=view, digest=data.digest, n=len(data), known=data.known, origin=data.origin,
-        subsets={name: data.subsets.count(name) for name in data.order}, warnings=list(data.warnings),
+        subsets=data.counts, warnings=list(data.warnings),
     )  # fmt: skip
 
 
@@ -249,7 +222,8 @@ def _packed(observations: Observations) -> bytes:
     return buffer.getvalue()
 
 
-def _read(path: Path, digest: str) -> Observations:
+def read_observations(path: Path, digest: str) -> Observations:
+    """The observations in `path`. Raises StsbenchError when it is missing or its sha256 is not `digest`."""
     if not path.is_file():
         raise StsbenchError(f"{path} is missing: the record's scores cannot be recomputed")
     if sha256_file(path) != digest:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
-from stsbench.data.sets import PairSet
+from stsbench.data.sets import DataSet
+from stsbench.encoders.embed import Embed
+from stsbench.errors import StsbenchError
 from stsbench.records import Record, ScoreRow
-
-Load = Callable[[str], PairSet]  # set id -> data
+from stsbench.registry import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -24,27 +25,42 @@ class Observations:
 
 
 class Protocol(ABC):
-    """One way of measuring. Stateless but for `settings`; `score` runs without torch."""
+    """One way of measuring. Stateless but for `settings`; `score` and `summarise` run without torch."""
 
     name: ClassVar[str]
     version: ClassVar[int]
+    position: ClassVar[int] = 100  # where lists and `--protocol all` put it: the lowest first
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # `sts:wmean`: the word after the colon -> settings
+    labels_variants: ClassVar[bool] = False  # True: a variant is a measurement of its own, its rows carry the full name
+    in_all: ClassVar[tuple[str, ...]] = ("",)  # the variants that `--protocol all` runs, "" the plain protocol
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
         self.settings: dict[str, Any] = dict(settings)
-        self.label = label or self.name  # the paper whose preset chose the settings; stands in every row
+        self.label = label or self.name  # what stands in every row: the protocol's name, or a paper's
 
     @classmethod
+    def variant(cls, word: str) -> dict[str, Any]:
+        """The settings that `NAME:word` stands for. Raises StsbenchError, with a suggestion, for an unknown word."""
+        if word not in cls.variants:
+            known = [f"{cls.name}:{name}" for name in cls.variants]
+            raise StsbenchError(f"unknown protocol '{cls.name}:{word}'{did_you_mean(f'{cls.name}:{word}', known)}")
+        return dict(cls.variants[word])
+
     @abstractmethod
-    def tasks(cls) -> dict[str, str]:
+    def tasks(self) -> dict[str, str]:
         """Task names, in the order they are reported in, with the id of the set each is measured on."""
 
     @abstractmethod
-    def observe(self, vectors: Any, row: Mapping[str, int], data: PairSet) -> Observations:
-        """What is needed of the vectors. vectors: (n, d), dense or CSR; row: text -> its row in them."""
+    def observe(self, embed: Embed, data: Any) -> Observations:
+        """What is needed of the vectors; data: the set that `tasks` names. Raises ScoreError where it cannot be done."""
 
     @abstractmethod
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         """Pure arithmetic. Raises ScoreError when a score cannot be computed."""
+
+    def load(self, set_id: str) -> DataSet | None:
+        """A set that is not in the catalog (a user's own files), or None: the catalog's sets are loaded for it."""
+        return None
 
     def summarise(self, records: Sequence[Record]) -> list[ScoreRow]:
         """Scores over several records, such as an average over tasks; none by default."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,8 @@ from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 
 SCHEMA_VERSION = 1
+# Metrics that are no share of anything: their rows hold the number itself, as papers print it.
+PLAIN = frozenset({"mse", "alignment", "uniformity", "anisotropy", "mean cosine", "effective rank", "isotropy"})
 Sha256 = Field(pattern=r"^[0-9a-f]{64}$")
 
 
@@ -22,7 +25,7 @@ class _Part(BaseModel):
 
 
 class ScoreRow(_Part):
-    """One score. value, low and high are x 100; low and high bound the 95 % bootstrap interval."""
+    """One score. value, low and high are x 100, but for the PLAIN metrics; low and high bound the 95 % interval."""
 
     protocol: str
     task: str
@@ -40,7 +43,7 @@ class DataIdentity(_Part):
 
     id: str
     task: str
-    view: Literal["senteval", "raw", "sample"]
+    view: Literal["senteval", "raw", "sample", "own"]  # own: in no catalog (a user's files, what mteb loads)
     digest: str = Sha256
     n: int
     subsets: dict[str, int]
@@ -95,7 +98,11 @@ def record_stem(encoder: EncoderIdentity, protocol: ProtocolIdentity, data: Data
     """File name stem: protocol, data id and a digest over everything that identifies a record."""
     key = [encoder.fingerprint, protocol.model_dump(), data.digest]
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
-    return f"{protocol.label}.{data.id.replace('/', '-')}.{digest}"
+    return f"{_plain(protocol.label)}.{_plain(data.id)}.{digest}"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name)  # a file name on every system
 
 
 def write_record(folder: Path, record: Record) -> Path:

@@ -39,8 +39,10 @@ def test_unknown_models(evaluate, model, parts):
     [
         (["--protocol", "stss"], ["unknown protocol 'stss'; did you mean sts?"]),
         (["--protocol", "simsce"], ["unknown protocol 'simsce'; did you mean simcse"]),
-        (["--protocol", "sts:wmeen"], ["'wmeen'", "did you mean wmean"]),
-        (["--protocol", "sts,retrieval"], ["'retrieval' is not in this version"]),
+        (["--protocol", "sts:wmeen"], ["'sts:wmeen'", "did you mean sts:wmean"]),
+        (["--set", "sts.metric=[pearson]"], ["protocol sts has no setting 'metric'; did you mean metrics"]),
+        (["--set", "geometry.alpha=1"], ["geometry.alpha does not apply to protocol sts"]),
+        (["--protocol", "geometry", "--similarity", "dot"], ["--similarity does not apply to protocol geometry"]),
         (["--tasks", "STS21"], ["unknown task 'STS21' of protocol sts; did you mean STS1"]),
         (["--tasks", "STS12,sickr"], ["unknown task 'sickr'", "SICK-R"]),
         (["--similarity", "cosin"], ["unknown similarity 'cosin'; did you mean cosine?"]),
@@ -145,12 +147,10 @@ def test_missing_data_offline_says_three_ways(evaluate, tmp_path):
 def test_a_data_folder_without_the_set(evaluate, damaged):
     (damaged / STSB).unlink()
     fails(evaluate("lexical:token-set", data=("--data-dir", damaged)), damaged / STSB, "is missing")
-    fails(evaluate("lexical:token-set", data=("--data-dir", damaged), tasks=()), damaged / STSB, "is missing")
-    # Only --protocol all leaves it out, and says so.
-    code, out, err = evaluate("lexical:token-set", "--protocol", "all", data=("--data-dir", damaged), tasks=())
-    assert code == 0 and "STS-B" not in out and "No average" in out
-    [line] = [line for line in err.splitlines() if line.startswith("left out: stsb/test:")]
-    assert str(damaged / STSB) in line
+    code, out, err = evaluate("lexical:token-set", data=("--data-dir", damaged), tasks=())
+    assert code == 3 and "STS-B" not in out and "No average" in out
+    [line] = [line for line in err.splitlines() if line.startswith("failed: sts STS-B:")]
+    assert f"{damaged / STSB} is missing" in line
 
 
 def test_without_overlap(evaluate, tmp_path, damaged):
@@ -180,7 +180,10 @@ def test_zero_vectors_are_counted_and_have_cosine_0(evaluate):
 @pytest.mark.parametrize("name", ["with_nan", "with_infinity"])
 def test_nan_and_infinity_name_the_text(evaluate, name):
     text = " ".join((SAMPLE / STSB).read_text("utf-8").splitlines()[2].split("\t")[5].split())
-    fails(evaluate(f"python:mine_cli:{name}"), f"python:mine_cli:{name}", "NaN or infinity for 1 of", text[:60])
+    code, out, err = evaluate(f"python:mine_cli:{name}")
+    assert (code, out) == (1, "") and not Path("run").exists()
+    [line] = [line for line in err.splitlines() if line.startswith("failed: ")]
+    assert f"sts STS-B: python:mine_cli:{name} returned NaN or infinity for 1 of" in line and text[:60] in line
 
 
 @pytest.mark.parametrize(("name", "shape"), [("too_few", ", 3)"), ("flat", ",)")])
@@ -191,14 +194,14 @@ def test_vectors_of_the_wrong_shape(evaluate, name, shape):
 def test_constant_predictions_fail_with_a_reason(evaluate):
     code, out, err = evaluate("python:mine_cli:constant")
     assert (code, out) == (1, "") and not Path("run").exists()
-    assert "failed: STS-B: all 42 predictions are equal (1): they correlate with nothing" in err
+    assert "failed: sts STS-B: all 42 predictions are equal (1): they correlate with nothing" in err
     assert err.endswith("stsbench: error: no task could be scored\n")
 
 
 def test_one_failed_task_leaves_the_others_and_exits_with_3(cli, evaluate):
     code, out, err = evaluate("python:mine_cli:constant_on_stsb", tasks=("--tasks", "STS-B,SICK-R"))
     assert code == 3 and "SICK-R" in out and "STS-B" not in out
-    assert [line for line in err.splitlines() if line.startswith("failed: STS-B: all 42 predictions are equal")]
+    assert [line for line in err.splitlines() if line.startswith("failed: sts STS-B: all 42 predictions are equal")]
     assert record()["data"]["task"] == "SICK-R"
     assert len(list(Path("run/observations").iterdir())) == 1
     shutil.rmtree("run")

@@ -80,7 +80,7 @@ def verify(sets: tuple[str, ...], data_dir: Path | None, json_to: str | None) ->
     if json_to:
         _write_json(json_to, {"root": str(root), "sets": [vars(state) for state in states]})
     if json_to != "-":
-        _table(f"Data in {root}", ["set", "view", "state", "pairs", "digest"], [
+        _table(f"Data in {root}", ["set", "view", "state", "items", "digest"], [
             [s.id, s.view, s.state, "" if s.pairs is None else f"{s.pairs:,}", s.digest[:12]] for s in states
         ])
     bad = [state for state in states if state.state in ("changed", "unreadable")]
@@ -173,7 +173,7 @@ def _table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     click.echo(title)
     table = Table()
     for name in columns:
-        table.add_column(name, justify="right" if name in ("pairs", "sentences", "percent") else "left")
+        table.add_column(name, justify="right" if name in ("items", "sentences", "percent") else "left")
     for row in rows:
         table.add_row(*row)
     Console().print(table)

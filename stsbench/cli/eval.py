@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from datetime import datetime
@@ -14,7 +15,8 @@ from stsbench.errors import StsbenchError
 
 
 def _split(text: str | None) -> list[str] | None:
-    return [part.strip() for part in text.split(",") if part.strip()] if text else None
+    """Parts between commas; a comma inside brackets is part of a name: mteb:MTEB(eng, v2)."""
+    return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()] if text else None
 
 
 @click.command("eval")
@@ -25,10 +27,13 @@ def _split(text: str | None) -> list[str] | None:
 @click.option("--template", help="Text around each sentence, {} where it goes; [MASK] for the mask pooler.")
 @click.option("--max-length", type=click.IntRange(min=1), help="Token limit; default: the model's positions.")
 @click.option("--protocol", "protocols", default="sts", show_default=True,
-              help="sts, sts:all, sts:mean, sts:wmean, a paper's name, several with commas, or all.")  # fmt: skip
+              help="sts, regression, transfer, retrieval, geometry, mteb, a variant such as sts:wmean or "
+              "transfer:exact, a paper's name, several with commas, or all.")  # fmt: skip
 @click.option("--tasks", help="STS12,STS13,... Default: every task of the protocol.")
 @click.option("--similarity", help="cosine (default), dot, euclidean or manhattan.")
 @click.option("--resamples", type=click.IntRange(min=0), help="Bootstrap resamples; default 1000, 0: no intervals.")
+@click.option("--set", "settings", multiple=True, metavar="PROTOCOL.KEY=VALUE",
+              help="One of a protocol's settings (`stsbench show protocol NAME` lists them); repeatable.")  # fmt: skip
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder in SentEval's layout.")
 @click.option("--view", type=click.Choice(["senteval", "raw"]), default="senteval", show_default=True,
               help="Text view: SentEval's tokenised files or the Hub's raw text.")  # fmt: skip
@@ -39,6 +44,8 @@ def _split(text: str | None) -> list[str] | None:
 @click.option("--strict", is_flag=True, help="Refuse texts over the model's limit instead of truncating them.")
 @click.option("--output", type=click.Path(path_type=Path), help="Run folder; default runs/<time>-<model>.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
+@click.option("--format", "form", type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
+              show_default=True, help="How scores are printed.")  # fmt: skip
 @click.option("--device", help="cpu, cuda, cuda:1, mps. Default: cuda where there is one, else cpu.")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True)
 @click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens a batch.")
@@ -46,18 +53,21 @@ def _split(text: str | None) -> list[str] | None:
 @click.option("--cache-limit", type=float, default=20.0, show_default=True, help="Embedding cache limit, GB.")
 @click.option("--no-cache", is_flag=True, help="Neither read nor write cached embeddings.")
 @click.option("--offline", is_flag=True, help="Never touch the network.")
-def evaluate(json_target: str | None, **options: Any) -> int:
+def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     """Measure an encoder under one protocol, several, or all.
 
     Scores go to stdout; a run folder keeps records and observations, for `stsbench score`.
     """
     from stsbench.api import Options, run
     from stsbench.cli.progress import progress_bar
-    from stsbench.cli.tables import SAMPLE, emit_json, print_failures, print_scores
+    from stsbench.cli.report import print_report
+    from stsbench.cli.tables import SAMPLE, emit_json, print_failures
 
     def say(line: str) -> None:
         click.echo(line, err=True)
 
+    if options["offline"]:
+        os.environ["HF_HUB_OFFLINE"] = "1"  # for the libraries that load from the Hub by themselves, such as mteb
     if options["sample"] and options["data_dir"]:
         raise click.UsageError("--sample and --data-dir exclude each other")
     if options["sample"] and options["view"] == "raw":
@@ -65,6 +75,7 @@ def evaluate(json_target: str | None, **options: Any) -> int:
     if options["cache_dir"] and options["no_cache"]:
         raise click.UsageError("--cache and --no-cache exclude each other")
     names: dict[str, Any] = {key: _split(options.pop(key)) for key in ("protocols", "tasks", "without_overlap")}
+    options["settings"] = dict(_setting(word) for word in options["settings"])
     output = options.pop("output") or _default_output(options["model"])
     command = ["stsbench", *sys.argv[1:]]
     options.update({key: value for key, value in names.items() if value is not None})
@@ -78,10 +89,23 @@ def evaluate(json_target: str | None, **options: Any) -> int:
         say(SAMPLE)
     say(f"run: {result.folder}")  # before anything that can still fail: the run is kept whatever happens to its table
     if json_target != "-":
-        print_scores(result)
+        print_report(result, form)
     if json_target:
         emit_json(result.rows, json_target)
     return 3 if result.failures else 0
+
+
+def _setting(word: str) -> tuple[str, Any]:
+    """`retrieval.ties=middle` -> its key and its value, read as YAML."""
+    import yaml
+
+    key, equals, value = word.partition("=")
+    if not equals or "." not in key:
+        raise click.UsageError(f"--set {word}: write PROTOCOL.KEY=VALUE")
+    try:
+        return key.strip(), yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise click.UsageError(f"--set {word}: the value cannot be read") from None
 
 
 def _default_output(model: str) -> Path:

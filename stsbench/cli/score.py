@@ -10,15 +10,18 @@ import click
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
-def score(run: Path, json_target: str | None) -> int:
+@click.option("--format", "form", type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
+              show_default=True, help="How scores are printed.")  # fmt: skip
+def score(run: Path, json_target: str | None, form: str) -> int:
     """Recompute every score of RUN, a folder that `stsbench eval` wrote, from its stored observations."""
-    from stsbench.cli.tables import emit_json, print_failures, print_scores
+    from stsbench.cli.report import print_report
+    from stsbench.cli.tables import emit_json, print_failures
     from stsbench.evaluation import score_again
 
     result = score_again(run)
     if json_target:
         emit_json(result.rows, json_target)
     if json_target != "-":
-        print_scores(result)
+        print_report(result, form)
     print_failures(result)
     return 3 if result.failures else 0

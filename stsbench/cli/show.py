@@ -13,13 +13,13 @@ from stsbench.registry import did_you_mean, names, resolve
 def list_(what: str) -> None:
     """List protocols (with papers' presets), encoders or data sets."""
     if what == "protocols":
-        from stsbench.plan import PLANNED, presets
+        from stsbench.plan import kinds, presets
 
-        for name in names("stsbench.protocols"):
-            click.echo(f"{name:12} tasks: {', '.join(resolve('stsbench.protocols', name).tasks())}")
+        for name, kind in kinds().items():
+            forms = f"; also {', '.join(f'{name}:{word}' for word in kind.variants)}" if kind.variants else ""
+            click.echo(f"{name:12} tasks: {', '.join(kind({}).tasks())}{forms}")
         for name, preset in presets().items():
             click.echo(f"{name:12} {preset['paper']}")
-        click.echo(f"not in this version: {', '.join(PLANNED)}")
     elif what == "encoders":
         from stsbench.encoders.pooling import POOLERS
 
@@ -56,7 +56,7 @@ def show(kind: str, name: str) -> None:
         click.echo(yaml.safe_dump({"name": name, **papers[name]}, sort_keys=False), nl=False)
     elif name in names("stsbench.protocols"):
         kind_ = resolve("stsbench.protocols", name)
-        facts = {"name": name, "version": kind_.version, "tasks": kind_.tasks(), "settings": kind_({}).settings}
+        facts = {"name": name, "version": kind_.version, "tasks": kind_({}).tasks(), "settings": kind_({}).settings}
         click.echo(yaml.safe_dump(facts, sort_keys=False), nl=False)
     else:
         raise StsbenchError(f"unknown protocol '{name}'{did_you_mean(name, [*papers, *names('stsbench.protocols')])}")

@@ -30,21 +30,23 @@ class Preparable(Protocol):
 
 
 def encode_cached(
-    encoder: Encoder, texts: Sequence[str], cache: EmbeddingCache | None, progress: Progress | None = None
+    encoder: Encoder, texts: Sequence[str], cache: EmbeddingCache | None, progress: Progress | None = None,
+    *, tolerant: bool = False,
 ) -> Encoded:
     """Vectors (n, d) and truncated flags (n,) of any n texts, in their order; each distinct text is computed once.
 
     With a cache (and an encoder that may be cached) only missing texts run, longest first. `progress` is called with
     counts that sum to n. Raises EncoderError when the encoder returns anything but n finite vectors of one width;
-    such vectors are never stored.
+    such vectors are never stored. `tolerant` lets rows with NaN or infinity through, as rows of NaN: the caller decides
+    what they spoil.
     """
     distinct = list(dict.fromkeys(texts))
     if progress is not None and len(texts) > len(distinct):
         progress(len(texts) - len(distinct))
     if cache is None or not encoder.cacheable:
-        encoded = _run(encoder, distinct, progress)
+        encoded = _run(encoder, distinct, progress, tolerant)
     else:
-        encoded = _through(encoder, distinct, cache, progress)
+        encoded = _through(encoder, distinct, cache, progress, tolerant)
     if len(distinct) == len(texts):
         return encoded
     row = {text: i for i, text in enumerate(distinct)}
@@ -52,7 +54,9 @@ def encode_cached(
     return Encoded(encoded.vectors[rows], encoded.truncated[rows])
 
 
-def _through(encoder: Encoder, texts: list[str], cache: EmbeddingCache, progress: Progress | None) -> Encoded:
+def _through(
+    encoder: Encoder, texts: list[str], cache: EmbeddingCache, progress: Progress | None, tolerant: bool
+) -> Encoded:
     """The same for distinct texts and a cache."""
     fingerprint = encoder.spec.fingerprint()
     found = cache.get(fingerprint, texts)
@@ -61,7 +65,7 @@ def _through(encoder: Encoder, texts: list[str], cache: EmbeddingCache, progress
     if progress is not None and len(missing) < len(texts):
         progress(len(texts) - len(missing))
     if not len(missing):
-        return Encoded(vectors, truncated) if vectors is not None else _run(encoder, texts, progress)
+        return Encoded(vectors, truncated) if vectors is not None else _run(encoder, texts, progress, tolerant)
     # Longest first: a chunk then holds texts of like length, and a batch too large for the memory fails at once.
     missing = np.array(sorted(missing.tolist(), key=lambda i: -len(texts[i])), dtype=np.intp)
     if isinstance(encoder, Preparable):
@@ -69,7 +73,7 @@ def _through(encoder: Encoder, texts: list[str], cache: EmbeddingCache, progress
     for start in range(0, len(missing), CHUNK):
         rows = missing[start : start + CHUNK]
         chunk = [texts[i] for i in rows]
-        encoded = _run(encoder, chunk, progress)
+        encoded = _run(encoder, chunk, progress, tolerant)
         if issparse(encoded.vectors):
             raise EncoderError(f"{encoder.spec.name}: sparse vectors cannot be cached (set cacheable = False)")
         if vectors is None:
@@ -81,12 +85,14 @@ def _through(encoder: Encoder, texts: list[str], cache: EmbeddingCache, progress
             )
         if start == 0:
             cache.note(encoder.spec)
-        cache.put(fingerprint, chunk, encoded)
+        good = np.isfinite(encoded.vectors).all(axis=1)
+        kept = Encoded(encoded.vectors[good], encoded.truncated[good])
+        cache.put(fingerprint, [text for text, fine in zip(chunk, good, strict=True) if fine], kept)
         vectors[rows], truncated[rows] = encoded.vectors, encoded.truncated
     return Encoded(vectors, truncated)
 
 
-def _run(encoder: Encoder, texts: list[str], progress: Progress | None) -> Encoded:
+def _run(encoder: Encoder, texts: list[str], progress: Progress | None, tolerant: bool) -> Encoded:
     """Run and check; whatever the encoder leaves unreported, progress is told at the end."""
     done = 0
 
@@ -96,14 +102,17 @@ def _run(encoder: Encoder, texts: list[str], progress: Progress | None) -> Encod
         if progress is not None:
             progress(finished)
 
-    encoded = checked(encoder.spec.name, texts, encoder.run(texts, None if progress is None else count))
+    encoded = checked(encoder.spec.name, texts, encoder.run(texts, None if progress is None else count), tolerant)
     if progress is not None and done < len(texts):
         progress(len(texts) - done)
     return encoded
 
 
-def checked(name: str, texts: Sequence[str], encoded: Encoded) -> Encoded:
-    """`encoded` as float32 if it is n finite vectors and n flags; else an EncoderError that names a text at fault."""
+def checked(name: str, texts: Sequence[str], encoded: Encoded, tolerant: bool = False) -> Encoded:
+    """`encoded` as float32 if it is n finite vectors and n flags; else an EncoderError that names a text at fault.
+
+    `tolerant`: dense rows that are not finite become rows of NaN instead.
+    """
     vectors: Any = encoded.vectors
     if not issparse(vectors) and not isinstance(vectors, np.ndarray):
         raise EncoderError(f"{name} returned {type(vectors).__name__}, expected a numpy array or a CSR matrix")
@@ -121,8 +130,16 @@ def checked(name: str, texts: Sequence[str], encoded: Encoded) -> Encoded:
         bad = np.unique(row_of[~np.isfinite(vectors.data)])
     else:
         bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-    if len(bad):
-        text = texts[int(bad[0])]
-        shown = repr(text if len(text) <= 80 else text[:77] + "...")
-        raise EncoderError(f"{name} returned NaN or infinity for {len(bad)} of {len(texts)} texts, the first: {shown}")
+    if len(bad) and tolerant and not issparse(vectors):
+        vectors = vectors.copy()
+        vectors[bad] = np.nan
+    elif len(bad):
+        raise EncoderError(not_finite(name, texts, bad))
     return Encoded(vectors, truncated)
+
+
+def not_finite(name: str, texts: Sequence[str], bad: NDArray[np.intp]) -> str:
+    """One line about the texts at positions `bad` that have no finite vector."""
+    text = texts[int(bad[0])]
+    shown = repr(text if len(text) <= 80 else text[:77] + "...")
+    return f"{name} returned NaN or infinity for {len(bad)} of {len(texts)} texts, the first: {shown}"
