@@ -1,0 +1,250 @@
+"""The MTEB protocol: tasks of the package mteb, run by its own evaluators (Muennighoff et al. 2023; Enevoldsen et al. 2025).
+
+`mteb` runs its STS tasks on the data held here; `mteb:TASK` and `mteb:BENCHMARK` any other, on the data that mteb loads
+from the Hub. Which data a score is of stands in its record: on SentEval's text it is not MTEB's score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from stsbench.data.sets import DataSet, PairSet
+from stsbench.encoders.embed import Embed
+from stsbench.encoders.mteb_adapter import MtebEncoder, undisturbed
+from stsbench.errors import DataError, ScoreError, StsbenchError
+from stsbench.export import hub_revision
+from stsbench.metrics.correlation import correlation
+from stsbench.metrics.similarity import paired_similarity, zero_rows
+from stsbench.protocol import Observations, Protocol
+from stsbench.records import ScoreRow
+from stsbench.registry import did_you_mean
+
+TASKS = {
+    "STS12": "sts12/test", "STS13": "sts13/test", "STS14": "sts14/test", "STS15": "sts15/test", "STS16": "sts16/test",
+    "STS-B": "stsb/test", "SICK-R": "sick-r/test", "SICK-R-MTEB": "sick-r/mteb",
+}  # fmt: skip
+RENAMED = {"STSBenchmark": "STS-B", "SICK-R": "SICK-R-MTEB"}  # mteb's name -> ours, where they differ
+HUB = "mteb:"  # begins the id of a set that mteb loads: mteb:TASK
+# What mteb computes for a pair task beside its main score; of other tasks' dozens of figures the rows hold the main one.
+STS_METRICS = (
+    "cosine_spearman", "cosine_pearson", "spearman", "pearson", "manhattan_spearman", "manhattan_pearson",
+    "euclidean_spearman", "euclidean_pearson",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class HubData(DataSet):
+    """Data that mteb loads from the Hub while it runs the task: known by their revision, not by their texts."""
+
+    parts: tuple[tuple[str, ...], ...]  # one a Hub data set: its path and revision, then splits and subsets
+
+    def __len__(self) -> int:
+        return 0
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {}
+
+    def rows(self) -> Iterable[Any]:
+        return self.parts
+
+
+class MtebProtocol(Protocol):
+    """Settings: tasks (task -> set id, by default the STS tasks held here) and benchmark (mteb's name of the one they
+    belong to, which decides the languages a task is run in), both set by `mteb:NAME`."""
+
+    name: ClassVar[str] = "mteb"
+    version: ClassVar[int] = 1
+    position: ClassVar[int] = 5
+
+    def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
+        super().__init__({"tasks": dict(TASKS), "benchmark": None, **settings}, label)
+        tasks, benchmark = self.settings["tasks"], self.settings["benchmark"]
+        if not isinstance(tasks, Mapping) or not all(id in TASKS.values() or id.startswith(HUB) for id in tasks.values()):
+            raise StsbenchError(f"mteb.tasks is {tasks!r}: name a task or a benchmark as mteb:NAME instead")
+        if benchmark and self.label == self.name:  # a benchmark's STS12 is on other data than the one of `mteb`
+            self.label = f"{self.name}:{benchmark}"
+
+    @classmethod
+    def variant(cls, word: str) -> dict[str, Any]:
+        """The settings for mteb's task or benchmark `word`. Only names of tasks whose data are not held here load mteb."""
+        ours = RENAMED.get(word, word)
+        if ours in TASKS:
+            return {"tasks": {ours: TASKS[ours]}}
+        with undisturbed() as mteb:
+            try:
+                return {"tasks": _hub_tasks([mteb.get_task(word)])}
+            except KeyError:
+                pass  # not a task
+            try:
+                benchmark = mteb.get_benchmark(word)
+            except KeyError:
+                from mteb.get_tasks import TASK_LIST
+
+                names = [each.metadata.name for each in TASK_LIST] + [each.name for each in mteb.get_benchmarks()]
+                hint = did_you_mean(word, names)
+                hint = hint if hint.startswith("; did") else "; mteb.get_tasks() and mteb.get_benchmarks() list them"
+                raise StsbenchError(f"mteb has no task or benchmark '{word}'{hint}") from None
+            return {"tasks": _hub_tasks(benchmark.tasks), "benchmark": benchmark.name}
+
+    def tasks(self) -> dict[str, str]:
+        return dict(self.settings["tasks"])
+
+    def load(self, set_id: str) -> DataSet | None:
+        """What mteb says about the data of `mteb:TASK`; they are loaded when the task runs."""
+        if not set_id.startswith(HUB):
+            return None
+        with undisturbed() as mteb:
+            task = self._task(mteb, set_id.removeprefix(HUB))
+            parts = tuple(_described(each) for each in _leaves(task))
+        return HubData(set_id, task.metadata.name, "own", parts, origin="the Hub, through mteb", known=False)
+
+    def observe(self, embed: Embed, data: PairSet | HubData) -> Observations:
+        """value float64 (k,): k scores, in the order of the names `metric`, `split` and `subset`, the main one of each
+        split and subset first; items int64 (k,). Names also hold mteb's name of the task and its own result as JSON.
+        """
+        if isinstance(data, PairSet):  # mteb's float32 cosines would rank rounding errors
+            correlation(paired_similarity(embed(data.first), embed(data.second)), data.gold, "spearman")
+        with undisturbed() as mteb:
+            encoder = MtebEncoder(embed)
+            task = self._task(mteb, _mteb_name(data.id))
+            _fill(task, data)
+            try:
+                result = _evaluated(mteb, encoder, task)
+                items = {(split, each["hf_subset"]): _items(task, split, each["hf_subset"])
+                         for split, scores in result.scores.items() for each in scores}  # fmt: skip
+            finally:
+                for each in _leaves(task):
+                    each.unload_data()
+            main = task.metadata.main_score
+        if isinstance(data, PairSet) and hub_revision(data.id, data.view, data.known, len(data)) is None:
+            result.dataset_revision = f"stsbench {data.id} {data.view} {data.digest}"  # not the Hub's: mteb cannot know
+        found = [
+            (metric, split, each["hf_subset"], each["main_score" if metric == main else metric])
+            for split, scores in result.scores.items() for each in scores
+            for metric in dict.fromkeys([main, *(name for name in STS_METRICS if name in each)])
+        ]  # fmt: skip
+        metrics, splits, subsets, values = (list(column) for column in zip(*found, strict=True))
+        arrays = {"value": np.array(values, dtype=np.float64),
+                  "items": np.array([items[key] for key in zip(splits, subsets, strict=True)], dtype=np.int64)}  # fmt: skip
+        names = {"metric": metrics, "split": splits, "subset": subsets, "mteb_task": [task.metadata.name],
+                 "task_result": [result.model_dump_json()]}  # fmt: skip
+        names["notes"] = list(_notes(embed, list(encoder.texts), isinstance(data, HubData)))
+        return Observations(arrays, names)
+
+    def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
+        names, values = observations.names, observations.arrays["value"]
+        parts = list(zip(names["split"], names["subset"], strict=True))
+        main = names["metric"][0]
+        mains = [row for row, metric in enumerate(names["metric"]) if metric == main]
+        if not np.isfinite(values[mains]).all():
+            raise ScoreError(f"{task}: mteb computes no {main} (constant predictions, or nothing to compare)")
+        rows = []
+        several = len(mains) > 1
+        if several:  # as mteb averages a task: over its splits and subsets, each counting once
+            total = int(observations.arrays["items"][mains].sum())
+            rows.append(self._row(task, None, "mean", main, values[mains].mean(), total))
+        for row, (split, subset) in enumerate(parts):
+            if np.isfinite(values[row]):
+                part = (f"{split}/{subset}" if len(set(names["split"])) > 1 else subset) if several else None
+                items = observations.arrays["items"][row]
+                rows.append(self._row(task, part, None, names["metric"][row], values[row], items))
+        return rows
+
+    def _row(self, task: str, subset: str | None, how: str | None, metric: str, value: Any, n: Any) -> ScoreRow:
+        return ScoreRow(
+            protocol=self.label, task=task, subset=subset, aggregation=how, metric=metric, value=100 * float(value), n=int(n)
+        )
+
+    def _task(self, mteb: Any, name: str) -> Any:
+        """mteb's task, in the languages of the benchmark if it is run for one."""
+        try:
+            if benchmark := self.settings["benchmark"]:
+                return next(task for task in mteb.get_benchmark(benchmark).tasks if task.metadata.name == name)
+            return mteb.get_task(name)
+        except (KeyError, StopIteration) as error:
+            raise DataError(f"this version of mteb has no task {name}: {error}") from error
+
+
+def _hub_tasks(tasks: Iterable[Any]) -> dict[str, str]:
+    names = [task.metadata.name for task in tasks]
+    return {RENAMED.get(name, name): HUB + name for name in names}
+
+
+def _mteb_name(set_id: str) -> str:
+    """mteb's name of the task that is measured on this set."""
+    if set_id.startswith(HUB):
+        return set_id.removeprefix(HUB)
+    ours = next(task for task, id in TASKS.items() if id == set_id)
+    return next((name for name, renamed in RENAMED.items() if renamed == ours), ours)
+
+
+def _leaves(task: Any) -> list[Any]:
+    """The task, or those that an aggregated one is made of."""
+    return [leaf for each in task.metadata.tasks for leaf in _leaves(each)] if task.is_aggregate else [task]
+
+
+def _described(task: Any) -> tuple[str, ...]:
+    where = (f"{key}={value}" for key, value in sorted(task.metadata.dataset.items()))
+    return (task.metadata.name, *where, f"splits={list(task.eval_splits)}", f"subsets={list(task.hf_subsets)}")
+
+
+def _fill(task: Any, data: PairSet | HubData) -> None:
+    """Give the task its data. Raises ScoreError, one line, where mteb cannot get them."""
+    if isinstance(data, PairSet):
+        from datasets import Dataset, DatasetDict
+
+        # In the set's own units: mteb's scaling by its task's bounds is linear and moves no correlation.
+        columns = {"sentence1": list(data.first), "sentence2": list(data.second), "score": data.gold.tolist()}
+        task.dataset, task.data_loaded = DatasetDict({task.eval_splits[0]: Dataset.from_dict(columns)}), True
+        return
+    for each in _leaves(task):
+        try:
+            each.load_data()
+        except Exception as error:  # whatever datasets, the Hub's client and a task's own loader raise
+            raise ScoreError(f"mteb cannot load the data of {each.metadata.name} from the Hub: {_line(error)}") from error
+
+
+def _evaluated(mteb: Any, encoder: MtebEncoder, task: Any) -> Any:
+    """mteb's TaskResult. cache=None: neither read from nor written to mteb's result cache."""
+    try:
+        done = mteb.evaluate(
+            encoder, task, cache=None, co2_tracker=False, show_progress_bar=False, encode_kwargs={"batch_size": 1024}
+        )
+    except StsbenchError:
+        raise
+    except Exception as error:  # any of hundreds of tasks' code
+        raise ScoreError(f"mteb failed on {task.metadata.name}: {_line(error)}") from error
+    if not done.task_results:
+        raise ScoreError(f"mteb gave no result for {task.metadata.name}: {done.exceptions}")
+    return done.task_results[0]
+
+
+def _items(task: Any, split: str, subset: str) -> int:
+    """How many items a score is of: pairs, texts, or queries."""
+    if task.is_aggregate:
+        return sum(_items(leaf, split, each) for leaf in _leaves(task) for each in leaf.hf_subsets)
+    data = task.dataset.get(subset, task.dataset)[split]
+    return len(data["queries"] if isinstance(data, Mapping) and "queries" in data else data)
+
+
+def _notes(embed: Embed, texts: list[str], unseen: bool) -> Iterable[str]:
+    """What a user must know of the vectors; `unseen`: nobody has looked at these texts before."""
+    if unseen and (cut := int(embed.truncated(texts).sum())):
+        yield f"{cut} of {len(texts)} distinct texts were truncated"
+    if zero := int(zero_rows(embed(texts)).sum()):
+        what = "its cosine is 0.5 (1 with another one) in mteb's cosine_*, 0 in spearman and pearson"
+        yield f"{zero} of {len(texts)} distinct texts have a zero vector: {what}"
+
+
+def _line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__

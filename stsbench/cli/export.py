@@ -1,0 +1,27 @@
+"""`stsbench export`: a run's results in another program's format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("export")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--to", "target", type=click.Choice(["mteb"]), required=True, help="mteb: its own result files.")
+@click.option("--output", type=click.Path(path_type=Path), help="A new folder; default: RUN-mteb beside the run.")
+def export(run: Path, target: str, output: Path | None) -> int:
+    """Write a run's results in the format of another program.
+
+    To mteb: the records of `--protocol mteb` whose data are MTEB's own, for mteb.ResultCache(DIR).load_results(). Scores
+    on SentEval's text, on the sample or on a part of a set are left out, each with its reason (exit code 3).
+    """
+    from stsbench.export import export_mteb
+
+    files, left_out = export_mteb(run, output or run.resolve().with_name(f"{run.resolve().name}-{target}"))
+    for path in files:
+        click.echo(str(path))
+    for task, reason in left_out.items():
+        click.echo(f"{task} left out: {reason}", err=True)
+    return 3 if left_out else 0
