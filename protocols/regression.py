@@ -1,0 +1,188 @@
+"""SentEval's supervised pair tasks: relatedness by a trained head (STS-B, SICK-R), entailment by a classifier (SICK-E).
+
+Conneau & Kiela 2018, after Tai, Socher & Manning 2015. Both take the features [|u - v| ; u * v].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.data.sets import LabelledSet, PairSet, fed
+from stsbench.encoders.embed import Embed
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.metrics.bootstrap import bootstrap_correlation, interval, resample_counts
+from stsbench.metrics.correlation import correlation
+from stsbench.metrics.proportion import wilson
+from stsbench.probes.regressor import Recipe, check_features, fit_regressor, pair_features
+from stsbench.probes.schemes import given_splits
+from stsbench.protocol import Observations, Protocol
+from stsbench.records import ScoreRow
+from stsbench.registry import did_you_mean
+
+TASKS = {"STS-B": "stsb/splits", "SICK-R": "sick-r/splits", "SICK-E": "sick-e/splits"}
+SPLITS = ("train", "dev", "test")
+ENTAILMENT_CLASSES = 3  # contradiction, neutral, entailment
+DEFAULTS: dict[str, Any] = {
+    "seed": 1111, "soft_labels": "bit-compatible", "learning_rate": 1e-3, "batch": 64, "round_epochs": 50, "tenacity": 3,
+    "max_epoch": 1000,
+    "entailment_regs": [1e-5, 1e-4, 1e-3, 1e-2], "entailment_optimizer": "adam", "entailment_batch": 64,
+    "entailment_epoch_size": 4, "entailment_tenacity": 5, "entailment_max_epoch": 200,
+    "resamples": 1000, "bootstrap_seed": 0,
+}  # fmt: skip
+LEAST = {
+    "seed": 0, "batch": 1, "round_epochs": 1, "tenacity": 0, "max_epoch": 0, "entailment_batch": 1,
+    "entailment_epoch_size": 1, "entailment_tenacity": 0, "entailment_max_epoch": 0, "resamples": 0, "bootstrap_seed": 0,
+}  # fmt: skip
+MAX_DENSE = 1 << 30  # bytes of sparse features made dense for SICK-E
+Rows = dict[str, NDArray[np.int64]]
+
+
+class RegressionProtocol(Protocol):
+    """Settings: those of the relatedness head; entailment_*, those of SICK-E's classifier; resamples (0: no intervals).
+
+    `seed` is both trainings' seed, `bootstrap_seed` the intervals'.
+    """
+
+    name: ClassVar[str] = "regression"
+    version: ClassVar[int] = 1
+    position: ClassVar[int] = 1
+
+    def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
+        super().__init__({**DEFAULTS, **settings}, label)
+        _check(self.settings)
+
+    def tasks(self) -> dict[str, str]:
+        return dict(TASKS)
+
+    def observe(self, embed: Embed, data: PairSet | LabelledSet) -> Observations:
+        """Of m test pairs: row int64 (m,), positions in `data`; predicted and gold (m,), float64 scores or int64 classes.
+
+        sizes int64 (3,): train, dev, test. Relatedness: dev_spearman float64 (rounds,), unit 1, and epochs int64 (1,).
+        Entailment: dev_accuracy float64 (regs,), percent with two decimals. Raises ScoreError as `fit_regressor` does.
+        """
+        rows = _split_rows(data)
+        gold = data.gold if isinstance(data, PairSet) else data.labels
+        first, second = np.array(fed(data.first), dtype=object), np.array(fed(data.second), dtype=object)
+        features = {name: pair_features(embed(first[at].tolist()), embed(second[at].tolist())) for name, at in rows.items()}
+        sizes = np.array([len(rows[name]) for name in SPLITS], dtype=np.int64)
+        common = {"row": rows["test"], "gold": gold[rows["test"]], "sizes": sizes}
+        if isinstance(data, PairSet):
+            return Observations({**common, **self._relatedness(features, rows, data.gold)})
+        return Observations({**common, **self._entailment(embed, features, rows, data.labels)})
+
+    def _relatedness(self, features: dict[str, Any], rows: Rows, gold: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+        taken = ("seed", "batch", "learning_rate", "round_epochs", "tenacity", "max_epoch")
+        found = fit_regressor(
+            features["train"], gold[rows["train"]], features["dev"], gold[rows["dev"]], features["test"],
+            Recipe(**{key: self.settings[key] for key in taken}),
+        )  # fmt: skip
+        epochs = np.array([found.epochs], dtype=np.int64)
+        return {"predicted": found.predicted, "dev_spearman": found.dev_spearman, "epochs": epochs}
+
+    def _entailment(
+        self, embed: Embed, features: dict[str, Any], rows: Rows, labels: NDArray[np.int64]
+    ) -> dict[str, NDArray[Any]]:
+        from stsbench.probes.lockstep import lockstep_solver
+
+        for name in SPLITS:
+            check_features(name, features[name])
+        x = np.concatenate([_dense(features[name], sum(len(at) for at in rows.values())) for name in SPLITS])
+        y = np.concatenate([labels[rows[name]] for name in SPLITS])
+        ends = np.cumsum([len(rows[name]) for name in SPLITS])
+        train, dev, test = np.split(np.arange(ends[-1], dtype=np.int64), ends[:-1])
+        taken = ("optimizer", "batch", "tenacity", "epoch_size", "max_epoch")
+        solver = lockstep_solver(
+            x, y, ENTAILMENT_CLASSES, seed=self.settings["seed"], device=_device(embed),
+            **{key: self.settings[f"entailment_{key}"] for key in taken},
+        )  # fmt: skip
+        probed = given_splits(y, train, dev, test, self.settings["entailment_regs"], solver)
+        return {"predicted": probed.predicted, "dev_accuracy": probed.grid[0]}
+
+    def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
+        """STS-B, SICK-R: pearson, spearman, mse (squared points, not x 100), dev spearman; SICK-E: accuracies."""
+        seen = observations.arrays
+        predicted, gold, resamples = seen["predicted"], seen["gold"], self.settings["resamples"]
+        _, dev, n = seen["sizes"].tolist()
+        if "dev_accuracy" in seen:
+            hits = int((predicted == gold).sum())
+            return [
+                self._row(task, "accuracy", 100 * hits / n, n, wilson(hits, n)),
+                self._row(task, "dev accuracy", float(seen["dev_accuracy"].max()), dev),
+            ]
+        # Seeded by the data, not by the encoder: two encoders meet the same resamples.
+        seed = (self.settings["bootstrap_seed"], 0, *data_id.encode())
+        counts = resample_counts(n, resamples, seed) if resamples else None
+        rows = []
+        for metric in ("pearson", "spearman"):  # Pearson is the headline of SentEval's own tables
+            try:
+                value = correlation(predicted, gold, metric)
+            except ScoreError as error:
+                raise ScoreError(f"{task}: {error}") from error
+            draws = None if counts is None else bootstrap_correlation(predicted, gold, counts, metric)
+            rows.append(self._row(task, metric, 100 * value, n, None if draws is None else interval(draws)))
+        rows.append(self._row(task, "mse", float(np.mean((predicted - gold) ** 2)), n))
+        rows.append(self._row(task, "dev spearman", 100 * float(seen["dev_spearman"].max()), dev))
+        return rows
+
+    def _row(self, task: str, metric: str, value: float, n: int, bounds: tuple[float, float] | None = None) -> ScoreRow:
+        low, high = (100 * bounds[0], 100 * bounds[1]) if bounds else (None, None)
+        return ScoreRow(protocol=self.label, task=task, metric=metric, value=value, low=low, high=high, n=n)
+
+
+def _split_rows(data: PairSet | LabelledSet) -> Rows:
+    """The positions of each split's pairs, sorted as SentEval sorts them: words of first, words of second, gold.
+
+    The order decides which pairs share a batch. Raises ScoreError for an empty split.
+    """
+    splits, gold = (data.subsets, data.gold) if isinstance(data, PairSet) else (data.splits, data.labels)
+    keys = [(len(a.split()), len(b.split()), y) for a, b, y in zip(data.first, data.second, gold.tolist(), strict=True)]
+    rows = {}
+    for split in SPLITS:
+        mine = sorted((i for i, name in enumerate(splits) if name == split), key=keys.__getitem__)
+        if not mine:
+            raise ScoreError(f"{data.id}: the {split} split is empty: a trained protocol needs train, dev and test")
+        rows[split] = np.array(mine, dtype=np.int64)
+    return rows
+
+
+def _dense(features: Any, total: int) -> NDArray[np.float32]:
+    """Features as an array; `total` rows of them must fit. The classifier takes no sparse ones."""
+    from scipy.sparse import issparse
+
+    if not issparse(features):
+        return np.asarray(features, dtype=np.float32)
+    if (size := 4 * total * features.shape[1]) > MAX_DENSE:
+        most = f"{size / 2**30:.1f} GiB, more than the {MAX_DENSE >> 30} GiB that SICK-E's classifier may take"
+        raise ScoreError(f"sparse vectors of {features.shape[1] // 2} columns would fill {most}: use narrower ones")
+    return np.asarray(features.toarray(), dtype=np.float32)
+
+
+def _device(embed: Embed) -> str:
+    """The encoder's CUDA device where it has one. The classifier computes in float64, which other accelerators lack."""
+    device = str(getattr(embed.encoder, "device", "cpu"))
+    return device if device.startswith("cuda") else "cpu"
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    """One line for the first setting that cannot be used."""
+    for key in settings:
+        if key not in DEFAULTS:
+            raise StsbenchError(f"protocol regression has no setting '{key}'{did_you_mean(key, DEFAULTS)}")
+    if (labels := settings["soft_labels"]) != DEFAULTS["soft_labels"]:
+        raise StsbenchError(f"unknown soft_labels '{labels}'{did_you_mean(str(labels), [DEFAULTS['soft_labels']])}")
+    for key, least in LEAST.items():
+        value = settings[key]
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**32:
+            raise StsbenchError(f"regression: {key} must be a whole number from {least} to 2**32 - 1, not {value!r}")
+    regs = settings["entailment_regs"]
+    for key, numbers in (("learning_rate", [settings["learning_rate"]]), ("entailment_regs", regs)):
+        if not isinstance(numbers, list | tuple) or not numbers or not all(_positive(number) for number in numbers):
+            raise StsbenchError(f"regression: {key} must be above 0, not {settings[key]!r}")
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
