@@ -1,0 +1,112 @@
+"""The geometry protocol: where STS-B's sentences lie on the unit sphere, as SimCSE (Gao et al. 2021) looks at it.
+
+Alignment and uniformity (Wang & Isola 2020; SimCSE equations 2 and 3 and figure 3), anisotropy (Ethayarajh 2019), singular
+values (SimCSE figure F.1), cosines by human rating (figure G.1). Plain numbers as papers print them; only a share is x 100.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.data.sets import PairSet
+from stsbench.encoders.embed import Embed
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.metrics import geometry
+from stsbench.metrics.bootstrap import interval, resample_counts
+from stsbench.metrics.similarity import paired_similarity, zero_rows
+from stsbench.protocol import Observations, Protocol
+from stsbench.records import ScoreRow
+from stsbench.registry import did_you_mean
+
+SPLITS = {"test": ("STS-B", "stsb/test"), "dev": ("STS-B-dev", "stsb/dev"), "whole": ("STS-B-whole", "stsb/splits")}
+TEXTS = ("all", "distinct")
+DEFAULTS = {
+    "split": "test", "alpha": 2.0, "t": 2.0, "positive_above": 4.0, "texts": "all", "centre": False, "resamples": 1000,
+    "seed": 0,
+}  # fmt: skip
+
+
+class GeometryProtocol(Protocol):
+    """Settings: split of STS-B; alpha and t, the exponents of alignment and uniformity; positive_above, the rating that
+    positive pairs exceed; texts, all 2n sentences or distinct ones; centre, for the spectrum; resamples and seed.
+    """
+
+    name: ClassVar[str] = "geometry"
+    version: ClassVar[int] = 1
+    position: ClassVar[int] = 4
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"dev": {"split": "dev"}, "whole": {"split": "whole"}}
+
+    def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
+        super().__init__({**DEFAULTS, **settings}, label)
+        for key, known in (("split", SPLITS), ("texts", TEXTS)):
+            if (value := self.settings[key]) not in known:
+                raise StsbenchError(f"unknown {key} '{value}'{did_you_mean(str(value), known)}")
+        for key in ("alpha", "t"):
+            if not self.settings[key] > 0:
+                raise StsbenchError(f"{key} must be above 0, not {self.settings[key]:g}")
+
+    def tasks(self) -> dict[str, str]:
+        return dict([SPLITS[self.settings["split"]]])
+
+    def observe(self, embed: Embed, data: PairSet) -> Observations:
+        """n pairs, p positive ones, m sentences with a direction (u distinct), r = min(m, d).
+
+        cosine, gold float64 (n,); distance float64 (p,); uniformity, anisotropy float64 (); spectrum float64 (r,) singular
+        values; sentences int64 (2,): m and u. A zero vector has cosine 0, and no direction: no other measure counts it.
+        """
+        first, second = embed(data.first), embed(data.second)
+        directed = ~zero_rows(first) & ~zero_rows(second)
+        positive = np.flatnonzero((data.gold > self.settings["positive_above"]) & directed)
+        distinct = geometry.directions(embed(data.texts))
+        if self.settings["texts"] == "all":
+            unit = geometry.directions(embed([*data.first, *data.second]))
+            left_out = 2 * len(data) - len(unit)
+        else:
+            unit, left_out = distinct, len(data.texts) - len(distinct)
+        arrays: dict[str, NDArray[Any]] = {
+            "cosine": paired_similarity(first, second),
+            "gold": data.gold,
+            "distance": geometry.distances(geometry.directions(first[positive]), geometry.directions(second[positive])),
+            "uniformity": np.array(geometry.uniformity(unit, self.settings["t"])),
+            "anisotropy": np.array(geometry.anisotropy(distinct)),
+            "spectrum": geometry.singular_values(unit, self.settings["centre"]),
+            "sentences": np.array([len(unit), len(distinct)], dtype=np.int64),
+        }
+        notes = [f"{left_out} sentences have a zero vector: left out of all measures but the cosines"] if left_out else []
+        return Observations(arrays, {"notes": notes})
+
+    def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
+        arrays, settings = observations.arrays, self.settings
+        distance, (sentences, distinct) = arrays["distance"], arrays["sentences"].tolist()
+        if not len(distance):
+            raise ScoreError(f"{task}: no pair is rated above {settings['positive_above']:g}: there is no alignment")
+        spectrum = arrays["spectrum"]
+        rows = [
+            self._row(task, None, "alignment", geometry.alignment(distance, settings["alpha"]), len(distance),
+                      self._interval(distance ** settings["alpha"], data_id, 0)),
+            self._row(task, None, "uniformity", float(arrays["uniformity"]), sentences),
+            self._row(task, None, "anisotropy", float(arrays["anisotropy"]), distinct),
+            self._row(task, None, "explained by first", 100 * geometry.explained_by_first(spectrum), sentences),
+            self._row(task, None, "effective rank", geometry.effective_rank(spectrum), sentences),
+        ]  # fmt: skip
+        for name, cosine in geometry.by_rating(arrays["cosine"], arrays["gold"]).items():
+            bounds = self._interval(cosine, data_id, geometry.RATINGS.index(name) + 1)
+            rows.append(self._row(task, name, "mean cosine", float(cosine.mean()), len(cosine), bounds))
+        return rows
+
+    def _row(
+        self, task: str, subset: str | None, metric: str, value: float, n: int, bounds: tuple[float, float] | None = None
+    ) -> ScoreRow:
+        low, high = bounds or (None, None)
+        return ScoreRow(protocol=self.label, task=task, subset=subset, metric=metric, value=value, low=low, high=high, n=n)
+
+    def _interval(self, values: NDArray[np.float64], data_id: str, index: int) -> tuple[float, float] | None:
+        """95 % bootstrap interval of the mean of (n,) values: pairs are redrawn, the same for every encoder."""
+        if not self.settings["resamples"]:
+            return None
+        counts = resample_counts(len(values), self.settings["resamples"], (self.settings["seed"], index, *data_id.encode()))
+        return interval(counts @ values / len(values))

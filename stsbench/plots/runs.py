@@ -1,0 +1,108 @@
+"""What a picture is drawn from: run folders, their records and their observations. No model, no data, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation import read_observations
+from stsbench.protocol import Observations
+from stsbench.records import Record, load_records
+from stsbench.registry import resolve
+
+_UNSEEN = {"resamples", "seed"}  # settings that change no number of a picture
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One run in a picture: its record of the drawn task, that record's observations, and a label unlike the others'."""
+
+    label: str
+    folder: Path
+    record: Record
+    observations: Observations
+
+    def value(self, metric: str) -> float:
+        """The record's score of this name, over all pairs or sentences."""
+        return next(row.value for row in self.record.scores if row.metric == metric and row.subset is None)
+
+
+def drawn(folders: Sequence[Path], protocols: Sequence[str]) -> list[Drawn]:
+    """Each folder's STS-B record by the first of `protocols` that it has, with observations.
+
+    Raises StsbenchError when a folder has none, when a file is missing or damaged, or when runs were measured on
+    different data or with different settings: they do not belong into one picture.
+    """
+    found = [(folder, _record(folder, protocols)) for folder in folders]
+    _comparable(found)
+    labels = _labels(found)
+    return [
+        Drawn(label, folder, record, read_observations(folder / record.observations.file, record.observations.sha256))
+        for label, (folder, record) in zip(labels, found, strict=True)
+    ]
+
+
+def sts_average(folder: Path) -> float | None:
+    """The run's STS average (all, Spearman, x 100, as papers print it), or None where not all seven tasks were scored."""
+    records = [record for _, record in load_records(folder) if record.protocol.name == "sts"]
+    for record in records:
+        same = [other for other in records if other.protocol == record.protocol]
+        protocol = resolve("stsbench.protocols", "sts")(record.protocol.settings, record.protocol.label)
+        for row in protocol.summarise(same):
+            if (row.task, row.aggregation, row.metric) == ("Avg", "all", "spearman"):
+                return float(row.value)
+    return None
+
+
+def _record(folder: Path, protocols: Sequence[str]) -> Record:
+    records = [record for _, record in load_records(folder)]
+    for name in protocols:
+        mine = [record for record in records if record.protocol.name == name and record.data.id.startswith("stsb/")]
+        # Cosines are drawn: a run scored by dot product has none.
+        mine = [record for record in mine if record.protocol.settings.get("similarity", "cosine") == "cosine"]
+        if mine:
+            return min(mine, key=lambda record: (record.data.id != "stsb/test", record.provenance.get("position", 0)))
+    wanted = " or ".join(protocols)
+    raise StsbenchError(
+        f"{folder} has no {wanted} record of STS-B: run `stsbench eval --protocol {protocols[0]}` with this model first"
+    )
+
+
+def _comparable(found: Sequence[tuple[Path, Record]]) -> None:
+    (folder, first), *others = found
+    for other, record in others:
+        if record.data.digest != first.data.digest:
+            raise StsbenchError(
+                f"{folder} and {other} were measured on different data ({first.data.id}, {first.data.view} and "
+                f"{record.data.id}, {record.data.view}): they do not belong into one picture"
+            )
+        if record.protocol.name != first.protocol.name:
+            continue  # the cosines of both protocols are the same
+        before, after = ({k: v for k, v in r.protocol.settings.items() if k not in _UNSEEN} for r in (first, record))
+        if first.protocol.name == "geometry" and before != after:
+            key = next(key for key in sorted({*before, *after}) if before.get(key) != after.get(key))
+            raise StsbenchError(
+                f"{folder} and {other} were measured with different settings ({key}: {before.get(key)} and "
+                f"{after.get(key)}): they do not belong into one picture"
+            )
+
+
+def _labels(found: Sequence[tuple[Path, Record]]) -> list[str]:
+    """The shortest that tells the runs apart: the model's name, then its pooler too, then the run folder."""
+    specs = [record.encoder.spec for _, record in found]
+    names = [_short(str(spec.get("name") or "?")) for spec in specs]
+    poolers = [spec.get("pooler") for spec in specs]
+    both = [f"{name}, {pooler}" if pooler else name for name, pooler in zip(names, poolers, strict=True)]
+    folders = [folder.resolve().name for folder, _ in found]
+    for labels in (names, both, folders):
+        if len(set(labels)) == len(labels):
+            return labels
+    return [f"{label} ({number})" for number, label in enumerate(folders, start=1)]
+
+
+def _short(name: str) -> str:
+    """A model's name without its folder or owner, at most 28 characters: the end tells models apart less."""
+    last = name.rstrip("/").rpartition("/")[2] or name
+    return last if len(last) <= 28 else last[:27] + "…"

@@ -1,0 +1,86 @@
+"""Densities of the cosines of STS-B's pairs, by human rating, one panel a run (SimCSE, Gao et al. 2021, figure G.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.metrics.geometry import RATINGS, by_rating
+from stsbench.plots.runs import Drawn, drawn
+from stsbench.plots.style import COLUMN, GREY, PAGE, new_figure
+
+Floats = NDArray[np.float64]
+PROTOCOLS = ("geometry", "sts")
+_HEIGHT = 0.92  # how far the highest density reaches, in steps from group to group: none hides another
+
+
+def figure(folders: Sequence[Path]) -> Any:
+    """A matplotlib figure. Raises StsbenchError where a run has no cosines of STS-B."""
+    runs = drawn(folders, PROTOCOLS)
+    groups = [by_rating(_cosine(run), run.observations.arrays["gold"]) for run in runs]
+    columns = {1: 1, 2: 2, 4: 2}.get(len(runs), 3)
+    rows = -(-len(runs) // columns)
+    drawing = new_figure(COLUMN if columns == 1 else PAGE, 2.3 * rows + 0.2)
+    panels = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    lowest = min(float(cosine.min()) for each in groups for cosine in each.values())
+    grid = np.linspace(max(-1.0, np.floor(10 * lowest - 0.5) / 10), 1.0, 400)
+    for panel, run, each in zip(panels, runs, groups, strict=False):
+        _ridges(panel, each, grid)
+        panel.tick_params(labelbottom=True)
+        if len(runs) > 1:
+            panel.set_title(run.label)
+    for panel in panels[len(runs) :]:
+        panel.remove()
+    for panel in panels[max(0, len(runs) - columns) : len(runs)]:
+        panel.set_xlabel("cosine similarity")
+    for panel in panels[: len(runs) : columns]:
+        panel.set_ylabel("human rating")
+    return drawing
+
+
+def density(values: Floats, grid: Floats) -> Floats:
+    """Gaussian kernel density (Scott's bandwidth) of (n,) cosines at (g,) points; what would leave [-1, 1] is reflected.
+
+    Zero throughout when fewer than two values differ: one value has no density.
+    """
+    from scipy.stats import gaussian_kde
+
+    if len(values) < 2 or np.ptp(values) < 1e-9:
+        return np.zeros_like(grid)
+    kernel = gaussian_kde(values)
+    return np.asarray(kernel(grid) + kernel(2 - grid) + kernel(-2 - grid))
+
+
+def _ridges(panel: Any, groups: dict[str, Floats], grid: Floats) -> None:
+    """One ridge a rating group, low ratings at the bottom; all densities of a panel on one scale, a tick at each mean."""
+    curves = {name: density(values, grid) for name, values in groups.items()}
+    highest = max((float(curve.max()) for curve in curves.values()), default=0.0) or 1.0
+    shades = _shades(len(RATINGS))
+    for level, name in enumerate(RATINGS):
+        panel.axhline(level, color=GREY, linewidth=0.4, zorder=1)
+        if name in groups:
+            ridge = level + _HEIGHT * curves[name] / highest
+            panel.fill_between(grid, level, ridge, color=shades[level], linewidth=0, zorder=2)
+            mean = float(groups[name].mean())
+            for colour, width in (("white", 2.2), ("black", 1.0)):  # to be seen on dark and on light
+                panel.vlines(mean, level, level + 0.3, color=colour, linewidth=width, zorder=3)
+    panel.set_yticks(range(len(RATINGS)), [name.replace("-", "–") for name in RATINGS])
+    panel.tick_params(axis="y", length=0)
+    panel.spines["left"].set_visible(False)
+    panel.set_xlim(grid[0], grid[-1])
+    panel.set_ylim(-0.08, len(RATINGS) - 1 + _HEIGHT + 0.05)
+
+
+def _shades(count: int) -> list[Any]:
+    from matplotlib import colormaps
+
+    return [colormaps["cividis"](0.1 + 0.75 * i / (count - 1)) for i in range(count)]
+
+
+def _cosine(run: Drawn) -> Floats:
+    arrays = run.observations.arrays
+    return np.asarray(arrays["cosine"] if "cosine" in arrays else arrays["similarity"], dtype=np.float64)

@@ -1,0 +1,72 @@
+"""One look for every picture, and a way to write it: column widths, colours for every eye, the same bytes every time."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from stsbench.errors import StsbenchError
+from stsbench.files import atomic_write
+
+COLUMN, PAGE = 3.3, 6.9  # inches: one column of a two-column paper, and both
+SUFFIXES = (".png", ".svg")
+# Okabe & Ito (2008), told apart by colour-blind readers; yellow, too pale for a line on white, is left out.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES = ("-", "--", "-.", ":")
+GREY = "#555555"
+_RC: Any = {
+    "font.family": "DejaVu Sans", "font.size": 8, "axes.labelsize": 8, "axes.titlesize": 8, "xtick.labelsize": 7,
+    "ytick.labelsize": 7, "legend.fontsize": 7, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.linewidth": 0.6, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "lines.linewidth": 1.2,
+    "legend.frameon": False, "savefig.dpi": 300, "svg.hashsalt": "stsbench", "svg.fonttype": "path", "text.usetex": False,
+    "axes.unicode_minus": True,
+}  # fmt: skip
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The look, whatever a user's matplotlibrc says."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_RC)
+        yield
+
+
+def new_figure(width: float, height: float) -> Any:
+    """An empty figure of this size in inches; no display, no window, no global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def targets(output: Path) -> list[Path]:
+    """The files that `--output` stands for: itself, or both .png and .svg when it has no suffix.
+
+    Raises StsbenchError for another suffix.
+    """
+    if not output.suffix:
+        return [output.with_name(output.name + suffix) for suffix in SUFFIXES]
+    if output.suffix.lower() not in SUFFIXES:
+        raise StsbenchError(f"unknown suffix '{output.suffix}' of {output}: pictures are written as .png or .svg")
+    return [output]
+
+
+def save(figure: Any, output: Path) -> list[Path]:
+    """Write the figure to every file of `targets`; the same figure gives the same bytes. Raises StsbenchError."""
+    written = targets(output)
+    for path in written:
+        content = io.BytesIO()
+        kind = path.suffix.lower()[1:]
+        metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+        figure.savefig(content, format=kind, metadata=metadata)
+        with atomic_write(path, "wb") as stream:
+            stream.write(content.getvalue())
+    return written
