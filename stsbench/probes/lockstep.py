@@ -1,0 +1,197 @@
+"""SentEval's PyTorch logistic regression, all fits of a call trained side by side instead of one after another.
+
+Every fit has the start, the permutations and the stopping rule that it would have alone, so it gives the same classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.probes.batched import Model, Table, initial_weight
+from stsbench.probes.schemes import Fit, Rows, Solver
+
+_CACHE = 2 << 20  # bytes that one step touches, for each thread: they should stay in a core's cache
+_MEMORY = 1 << 30  # the same on an accelerator, where larger steps are always better
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """Fits that share their rows, by their positions in the call."""
+
+    train: Rows
+    stop: Rows
+    drawn: int  # how many items the stream had permuted before the first epoch, 0 for none
+    fits: list[int]
+    regs: list[float]
+
+
+def lockstep_solver(
+    x: NDArray[np.floating[Any]],
+    y: Rows,
+    classes: int,
+    *,
+    seed: int = 1111,
+    optimizer: str = "adam",
+    batch: int = 64,
+    tenacity: int = 5,
+    epoch_size: int = 4,
+    max_epoch: int = 200,
+    validation: float = 0.05,
+    dtype: str = "float64",
+    device: str | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Solver:
+    """A solver that fits SentEval's softmax regressions (`MLP` with nhid 0; Conneau & Kiela 2018) on x (n, d), y (n,).
+
+    y: classes 0 to `classes` - 1. Each fit starts as torch.nn.Linear does under `seed`, minimises mean cross entropy with
+    Adam (learning rate 1e-3) or RMSprop (1e-2), `Fit.reg` decaying weights and bias. After every `epoch_size` epochs, until
+    more than `max_epoch` are done, it is scored on `Fit.stop`; the best weights so far are kept, and it ends at failure
+    `tenacity` + 1 to improve on them, counted from the start. Without `Fit.stop`, the share `validation` of `Fit.train` is
+    drawn for it. `progress` is called with the number of fits just finished.
+
+    dtype: float64 makes rounding too small to move a predicted class, so that neither the device nor the number of fits
+    trained side by side matters; float32 is SentEval's own, where they do. Raises ScoreError for vectors that cannot be
+    fitted, StsbenchError for an unknown option.
+    """
+    import torch
+
+    if optimizer not in ("adam", "rmsprop"):
+        raise StsbenchError(f"unknown optimizer '{optimizer}' (there are adam, rmsprop)")
+    if dtype not in ("float32", "float64"):
+        raise StsbenchError(f"unknown dtype '{dtype}' of the probe (there are float32, float64)")
+    bad = int((~np.isfinite(x)).any(axis=1).sum())
+    if bad:
+        raise ScoreError(f"{bad} of {len(x)} items have features that are NaN or infinite")
+    if len(x) != len(y):
+        raise ScoreError(f"{len(x)} vectors for {len(y)} labels")
+    if len(y) and not 0 <= y.min() <= y.max() < classes:
+        raise ScoreError(f"labels run from {y.min()} to {y.max()}, not from 0 to {classes - 1}")
+    name = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(name)
+        table = Table(x, y, classes, getattr(torch, dtype), place)
+    except (TypeError, RuntimeError, AssertionError) as error:  # no such device, or one without float64 (Apple's)
+        raise StsbenchError(f"the probe cannot compute in {dtype} on device {name}: use the cpu") from error
+    start = initial_weight(x.shape[1], classes, seed)
+    most = _CACHE * torch.get_num_threads() if place.type == "cpu" else _MEMORY
+
+    def solve(fits: Sequence[Fit]) -> list[Rows]:
+        found: list[Rows] = [fit.predict for fit in fits]
+        alike: dict[tuple[int, int], list[_Stack]] = {}
+        for stack in _stacks(fits, seed, validation):
+            alike.setdefault((ceil(len(stack.train) / batch), len(stack.fits)), []).append(stack)
+        for (_, together), stacks in alike.items():
+            # A step touches the batches, and the weights, gradients and moments, of all its stacks.
+            touched = start.shape[1] * (batch + 4 * together * classes) * table.features.element_size()
+            size = max(1, most // touched)
+            for first in range(0, len(stacks), size):
+                run = _Run(table, stacks[first : first + size], start, optimizer, batch, seed)
+                with torch.inference_mode():
+                    for position, weight in run.train(epoch_size, max_epoch, tenacity, progress):
+                        rows = table.to_device(fits[position].predict)
+                        found[position] = table.classify(weight, rows)[0].cpu().numpy()
+        return found
+
+    return solve
+
+
+def _stacks(fits: Sequence[Fit], seed: int, validation: float) -> list[_Stack]:
+    stacks: dict[tuple[bytes, bytes | None], _Stack] = {}
+    for position, fit in enumerate(fits):
+        key = fit.train.tobytes(), None if fit.stop is None else fit.stop.tobytes()
+        if key not in stacks:
+            train, stop, drawn = fit.train, fit.stop, 0
+            if stop is None:
+                # SentEval's split takes the stream's first permutation; the epochs go on from there.
+                drawn = len(train)
+                shuffled, held = train[np.random.RandomState(seed).permutation(drawn)], int(validation * drawn)
+                train, stop = shuffled[held:], shuffled[:held]
+            if not len(train) or not len(stop):
+                few = f"{len(train)} to train on, {len(stop)} to stop early on"
+                raise ScoreError(f"too few items for the probe: {few}")
+            stacks[key] = _Stack(train, stop, drawn, [], [])
+        stacks[key].fits.append(position)
+        stacks[key].regs.append(fit.reg)
+    return list(stacks.values())
+
+
+class _Run:
+    """Stacks with equally many batches an epoch and equally many fits, trained together until all have stopped."""
+
+    def __init__(self, table: Table, stacks: list[_Stack], start: Any, optimizer: str, batch: int, seed: int) -> None:
+        self.table, self.stacks, self.batch = table, stacks, batch
+        self.model = Model(table, start, [stack.regs for stack in stacks], optimizer)
+        self.streams = {(len(stack.train), stack.drawn): np.random.RandomState(seed) for stack in stacks}
+        for (_, drawn), stream in self.streams.items():
+            if drawn:
+                stream.permutation(drawn)
+        self.stops = [table.to_device(stack.stop) for stack in stacks]
+
+    def train(
+        self, epoch_size: int, max_epoch: int, tenacity: int, progress: Callable[[int], None] | None
+    ) -> Iterator[tuple[int, Any]]:
+        """Every fit's position in the call with its best weights (1, c, d + 1), as they end."""
+        position = np.array([stack.fits for stack in self.stacks])
+        shape: tuple[int, ...] = position.shape
+        best, failures, going = np.full(shape, -1), np.zeros(shape, dtype=int), np.ones(shape, dtype=bool)
+        kept = self.model.weight.clone()
+        epoch = 0
+        while True:
+            for _ in range(epoch_size):
+                self._epoch()
+            epoch += epoch_size
+            hits = self._hits()
+            better = going & (hits > best)
+            best[better] = hits[better]
+            mask = self.table.to_device(better)
+            kept[mask] = self.model.weight[mask]
+            failed = going & ~better
+            ended = failed & (failures >= tenacity) if epoch <= max_epoch else going
+            failures += failed
+            going = going & ~ended
+            for stack, fit in np.argwhere(ended).tolist():
+                yield int(position[stack, fit]), kept[stack, fit : fit + 1]
+            if progress and ended.any():
+                progress(int(ended.sum()))
+            live, most = np.flatnonzero(going.any(axis=1)), int(going.sum(axis=1).max())
+            if not most:
+                return
+            if (len(live), most) != going.shape:
+                # The fits that go on come first; a stack that has fewer of them than another keeps some that ended.
+                at = live[:, None], np.argsort(~going[live], axis=1, kind="stable")[:, :most]
+                best, failures, going, position = best[at], failures[at], going[at], position[at]
+                self.stacks, self.stops = [self.stacks[i] for i in live], [self.stops[i] for i in live]
+                chosen = self.table.to_device(at[0]), self.table.to_device(at[1])
+                kept = kept[chosen]
+                self.model.keep(chosen)
+
+    def _epoch(self) -> None:
+        """Every stack's batches, once through."""
+        orders = {key: stream.permutation(key[0]) for key, stream in self.streams.items()}
+        sizes = np.array([len(stack.train) for stack in self.stacks])
+        rows = np.zeros((len(sizes), sizes.max()), dtype=np.int64)
+        for own, stack in zip(rows, self.stacks, strict=True):
+            own[: len(stack.train)] = stack.train[orders[len(stack.train), stack.drawn]]
+        order = self.table.to_device(rows)
+        whole = (sizes.max() - 1) // self.batch * self.batch  # where the last batch starts, whole or not
+        for first in range(0, whole, self.batch):
+            self.model.step(order[:, first : first + self.batch], 1 / self.batch)
+        there = np.arange(whole, sizes.max()) < sizes[:, None]
+        scale = there / (sizes[:, None] - whole)
+        self.model.step(order[:, whole:], self.table.to_device(scale[:, None, None]).to(self.table.features.dtype))
+
+    def _hits(self) -> NDArray[np.int64]:
+        """int64 (g, r): how many of its stopping rows each fit classifies rightly."""
+        import torch
+
+        found = []
+        for weight, rows in zip(self.model.weight, self.stops, strict=True):
+            found.append((self.table.classify(weight, rows) == self.table.labels[rows]).sum(1))
+        return np.asarray(torch.stack(found).cpu().numpy())

@@ -1,0 +1,130 @@
+"""Which classifiers SentEval fits, on which rows, and how it chooses between them; a solver does the fitting.
+
+Three schemes (Conneau & Kiela 2018; `senteval/tools/validation.py`): nested cross-validation (MR, CR, SUBJ, MPQA),
+cross-validation on the training split (TREC, MRPC), given splits (SST2, SICK-E). A grid's accuracies are rounded to two
+decimals before the best is chosen, and ties go to the grid's first value: the rounding decides near-ties.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.errors import ScoreError
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One classifier to fit. All rows index the one feature matrix X (n, d) that a solver was made for."""
+
+    train: Rows
+    stop: Rows | None  # watched for early stopping; None: the solver draws 5 % of `train` for it, if it stops early at all
+    predict: Rows
+    reg: float  # the grid's value: L2 strength (torch probe) or C (scikit-learn)
+
+
+# Fits -> the predicted class of every row in `Fit.predict`, int64, one array a fit. Fits do not depend on one another.
+Solver = Callable[[Sequence[Fit]], list[Rows]]
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What a scheme found. m tested items, o outer folds (1 without nesting), r grid values.
+
+    rows, predicted, fold: int64 (m,), the tested rows of X, the class given to each and the outer fold it was tested in;
+    grid: float64 (o, r), development accuracy in percent, rounded to 2 decimals; chosen: int64 (o,), its argmax.
+    """
+
+    rows: Rows
+    predicted: Rows
+    fold: Rows
+    grid: NDArray[np.float64]
+    chosen: Rows
+
+
+def nested(y: Rows, k: int, seed: int, regs: Sequence[float], solver: Solver) -> Probed:
+    """Nested stratified k-fold over all n items (SentEval's InnerKFoldClassifier): r*k*k + k fits, in two calls.
+
+    Inner models stop early on the very fold that scores them. Raises ScoreError for data that cannot be folded so.
+    """
+    everything = np.arange(len(y), dtype=np.int64)
+    outer = _folds(everything, y, k, seed)
+    inner = [_folds(train, y, k, seed) for train, _ in outer]
+    fits = [Fit(train, held, held, reg) for folds in inner for reg in regs for train, held in folds]
+    grid = _grid(fits, solver(fits), y, len(outer), len(regs), k)
+    chosen = grid.argmax(axis=1)
+    last = solver([Fit(train, None, test, regs[best]) for (train, test), best in zip(outer, chosen, strict=True)])
+    rows = np.concatenate([test for _, test in outer])
+    fold = np.repeat(np.arange(k), [len(test) for _, test in outer])
+    return Probed(rows, np.concatenate(last), fold, grid, chosen)
+
+
+def cross_validated(
+    y: Rows, train: Rows, test: Rows, k: int, seed: int, regs: Sequence[float], solver: Solver
+) -> Probed:
+    """Stratified k-fold on `train` chooses, a refit on all of it is tested on `test` (SentEval's KFoldClassifier)."""
+    folds = _folds(train, y, k, seed)
+    fits = [Fit(rows, held, held, reg) for reg in regs for rows, held in folds]
+    grid = _grid(fits, solver(fits), y, 1, len(regs), k)
+    return _tested(test, grid, solver, lambda best: Fit(train, None, test, regs[best]))
+
+
+def given_splits(
+    y: Rows, train: Rows, dev: Rows, test: Rows, regs: Sequence[float], solver: Solver
+) -> Probed:
+    """`dev` chooses and stops early, also in the refit that is tested on `test` (SentEval's SplitClassifier)."""
+    _two_classes(y[train], "the training split")
+    if not len(dev):
+        raise ScoreError("the development split is empty")
+    fits = [Fit(train, dev, dev, reg) for reg in regs]
+    grid = _grid(fits, solver(fits), y, 1, len(regs), 1)
+    return _tested(test, grid, solver, lambda best: Fit(train, dev, test, regs[best]))
+
+
+def _tested(test: Rows, grid: NDArray[np.float64], solver: Solver, refit: Callable[[int], Fit]) -> Probed:
+    if not len(test):
+        raise ScoreError("the test split is empty")
+    best = int(grid[0].argmax())
+    predicted = solver([refit(best)])[0]
+    return Probed(test, predicted, np.zeros(len(test), dtype=np.int64), grid, np.array([best]))
+
+
+def _grid(
+    fits: Sequence[Fit], predicted: Sequence[Rows], y: Rows, outer: int, regs: int, folds: int
+) -> NDArray[np.float64]:
+    """Accuracy in percent (outer, regs): the mean over folds, rounded to 2 decimals as SentEval rounds it."""
+    hits = [float(np.mean(got == y[fit.predict])) for fit, got in zip(fits, predicted, strict=True)]
+    # numpy's rounding, which differs from Python's in the last place now and then: near-ties hang on it.
+    rounded: NDArray[np.float64] = np.round(100 * np.array(hits).reshape(outer, regs, folds).mean(axis=2), 2)
+    return rounded
+
+
+def _folds(rows: Rows, y: Rows, k: int, seed: int) -> list[tuple[Rows, Rows]]:
+    """k (train, held-out) pairs of row numbers: scikit-learn's stratified folds of `rows`, shuffled by `seed`."""
+    from sklearn.model_selection import StratifiedKFold
+
+    if len(rows) < k:
+        raise ScoreError(f"{len(rows)} items are fewer than the {k} folds")
+    counts = np.unique(y[rows], return_counts=True)[1]
+    if counts.max() < k:
+        raise ScoreError(f"no class has as many items as there are folds ({k}): {counts.tolist()} items a class")
+    splitter = StratifiedKFold(n_splits=k, shuffle=True, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a class with fewer items than folds: SentEval goes on too
+        folds = [(rows[train], rows[held]) for train, held in splitter.split(np.zeros(len(rows)), y[rows])]
+    for number, (train, _) in enumerate(folds, start=1):
+        _two_classes(y[train], f"the training part of fold {number} of {k}")
+    return folds
+
+
+def _two_classes(labels: Rows, where: str) -> None:
+    found = np.unique(labels)
+    if len(found) < 2:
+        only = f"only class {found[0]}" if len(found) else "no item"
+        raise ScoreError(f"{where} holds {only}: nothing can be learnt from it")
