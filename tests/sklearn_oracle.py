@@ -33,7 +33,7 @@ def choose(x: Any, y: Any, k: int, grid: Any) -> tuple[int, float]:
         parts = []
         for train, held in StratifiedKFold(n_splits=k, shuffle=True, random_state=SEED).split(x, y):
             parts.append(percent(fitted(x[train], y[train], c), x[held], y[held]))
-        scores.append(round(float(np.mean(parts)), 2))
+        scores.append(round(np.mean(parts), 2))
     best = scores.index(max(scores))
     return best, scores[best]
 

@@ -1,0 +1,159 @@
+"""The retrieval protocol: is a sentence's paraphrase among its nearest neighbours?
+
+DiffCSE (Chuang et al. 2022, table 10) looks for the partners of STS-B test's 97 pairs with gold 5 among the 2,758 test
+sentences. `retrieval:FOLDER` measures a user's own queries, corpus and relevance judgements in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.data.relevance import folder_name, read_relevance
+from stsbench.data.sets import DataSet, PairSet, RetrievalSet
+from stsbench.encoders.embed import Embed
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.metrics.bootstrap import interval, resample_counts
+from stsbench.metrics.ranking import TIES, hit, ranks_of, recall, reciprocal_rank
+from stsbench.protocol import Observations, Protocol
+from stsbench.records import ScoreRow
+from stsbench.registry import did_you_mean
+
+GOLD = 5.0  # the score of a pair that means the same
+DUPLICATES = ("merge", "keep", "drop")
+DEFAULTS = {"duplicates": "merge", "ties": "worst", "ks": [1, 5, 10], "resamples": 1000, "seed": 0}
+
+
+class RetrievalProtocol(Protocol):
+    """Settings: duplicates (merge: equal sentences are one text; keep: copies are distractors; drop: copies of the query
+    are taken out), ties (worst, mid), ks, resamples (0: no intervals), seed; folder: the name of a user's own folder.
+
+    Similarity is the cosine. A query itself is never counted. The path of a folder is not part of the settings.
+    """
+
+    name: ClassVar[str] = "retrieval"
+    version: ClassVar[int] = 1
+    position: ClassVar[int] = 3
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"keep": {"duplicates": "keep"}, "drop": {"duplicates": "drop"}}
+    labels_variants: ClassVar[bool] = True
+
+    def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
+        super().__init__({**DEFAULTS, **settings}, label)
+        for key, known in (("duplicates", DUPLICATES), ("ties", TIES)):
+            if self.settings[key] not in known:
+                value = str(self.settings[key])
+                raise StsbenchError(f"unknown {key} '{value}' of protocol retrieval{did_you_mean(value, known)}")
+        if not self.settings["ks"] or any(type(k) is not int or k < 1 for k in self.settings["ks"]):
+            raise StsbenchError(f"ks of protocol retrieval must be whole numbers from 1 up, not {self.settings['ks']}")
+        self._folder: Path | None = None
+        if "folder" in self.settings:
+            if self.settings["duplicates"] != "keep":
+                raise StsbenchError("duplicates: every id of your own folder is a text of its own; leave the setting out")
+            self._folder = Path(self.settings["folder"])
+            self.settings["folder"] = folder_name(self._folder)
+            self.label = f"{self.name}:{self.settings['folder']}"
+
+    @classmethod
+    def variant(cls, word: str) -> dict[str, Any]:
+        if word not in cls.variants and Path(word).is_dir():
+            return {"folder": word, "duplicates": "keep"}
+        try:
+            return super().variant(word)
+        except StsbenchError as error:
+            raise StsbenchError(f"{error}; and there is no folder {word}") from None
+
+    def tasks(self) -> dict[str, str]:
+        if self._folder is None:
+            return {"STS-B": "stsb/test"}
+        return {self.settings["folder"]: f"own:{self._folder}"}
+
+    def load(self, set_id: str) -> DataSet | None:
+        return read_relevance(self._folder) if self._folder and set_id == f"own:{self._folder}" else None
+
+    def observe(self, embed: Embed, data: PairSet | RetrievalSet) -> Observations:
+        """rank float64 (m,) and query int64 (m,), one number for each relevant text; group int64 (q,): which queries
+        are redrawn together (the two of a pair); corpus int64 (1,): its size."""
+        if isinstance(data, PairSet):
+            found = from_pairs(data, self.settings["duplicates"])
+            group = np.tile(np.arange(len(found) // 2), 2)
+        else:
+            found, group = data, np.arange(len(data))
+        hidden: list[tuple[int, ...]] = [(place,) if place >= 0 else () for place in found.own]
+        if self.settings["duplicates"] == "drop":
+            copies = _places(found.corpus)
+            hidden = [copies[text] for text in found.queries]
+        rank, query = ranks_of(
+            embed(found.queries), embed(found.corpus), found.relevant, hidden, ties=self.settings["ties"]
+        )
+        size = np.array([len(found.corpus)], dtype=np.int64)
+        return Observations({"rank": rank, "query": query, "group": group, "corpus": size})
+
+    def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
+        rank, query, group = (observations.arrays[name] for name in ("rank", "query", "group"))
+        ks = self.settings["ks"]
+        values = {f"recall@{k}": recall(rank, query, k) for k in ks}
+        if len(query) > len(group):  # several relevant texts: the two differ
+            values |= {f"hit@{k}": hit(rank, query, k) for k in ks}
+        values["mrr"] = reciprocal_rank(rank, query)
+        draws = self._draws(np.stack(list(values.values())), group, data_id)
+        rows = []
+        for i, (metric, each) in enumerate(values.items()):
+            bounds = interval(draws[i]) if draws is not None else None
+            low, high = (100 * bounds[0], 100 * bounds[1]) if bounds else (None, None)
+            rows.append(ScoreRow(
+                protocol=self.label, task=task, metric=metric, value=100 * float(np.mean(each)), low=low, high=high,
+                n=len(group),
+            ))  # fmt: skip
+        return rows
+
+    def _draws(self, values: NDArray[np.float64], group: NDArray[np.int64], data_id: str) -> NDArray[np.float64] | None:
+        """(metrics, resamples) means of (metrics, q) values over redrawn groups of queries."""
+        resamples, groups = self.settings["resamples"], int(group.max()) + 1
+        if not resamples:
+            return None
+        sums = np.stack([np.bincount(group, each) for each in values])
+        sizes = np.bincount(group).astype(np.float64)
+        out = np.empty((len(values), resamples))
+        step = max(1, 2**22 // groups)  # 32 MB of counts at a time
+        for start in range(0, resamples, step):
+            many = min(step, resamples - start)
+            # Seeded by the data, not by the encoder: two encoders meet the same resamples.
+            counts = resample_counts(groups, many, (self.settings["seed"], start, *data_id.encode()))
+            out[:, start : start + many] = (sums @ counts.T) / (counts @ sizes)
+        return out
+
+
+def from_pairs(data: PairSet, duplicates: str) -> RetrievalSet:
+    """Each of the two sentences of a pair with gold 5 as a query for the other, first all first sentences, then all
+    second ones; the corpus is every sentence (`merge`: every distinct one) of the set.
+
+    Raises ScoreError where no pair has gold 5, or where the two sentences of one are the same.
+    """
+    chosen = np.flatnonzero(data.gold == GOLD).tolist()
+    if not chosen:
+        raise ScoreError(f"{data.id} has no pair with gold {GOLD:g}: there is nothing to look for")
+    for i in chosen:
+        if data.first[i] == data.second[i]:
+            raise ScoreError(f"{data.id}, pair {i + 1}: the two sentences are the same: there is nothing to look for")
+    corpus = data.texts if duplicates == "merge" else (*data.first, *data.second)
+    if duplicates == "merge":
+        place = {text: position for position, text in enumerate(corpus)}
+        one, other = [place[data.first[i]] for i in chosen], [place[data.second[i]] for i in chosen]
+    else:
+        one, other = chosen, [i + len(data) for i in chosen]
+    own = (*one, *other)
+    return RetrievalSet(
+        id=data.id, task=data.task, view=data.view, origin=data.origin, known=data.known,
+        queries=tuple(corpus[i] for i in own), corpus=corpus, relevant=tuple((i,) for i in (*other, *one)), own=own,
+    )  # fmt: skip
+
+
+def _places(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    places: dict[str, list[int]] = {}
+    for position, text in enumerate(texts):
+        places.setdefault(text, []).append(position)
+    return {text: tuple(found) for text, found in places.items()}

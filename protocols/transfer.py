@@ -1,0 +1,241 @@
+"""The transfer protocol: SentEval's seven classification tasks, a logistic regression on frozen vectors.
+
+Conneau & Kiela 2018 (SentEval) with the settings of Gao et al. 2021 (SimCSE, `evaluation.py`): 10 folds, the classifier
+trained by Adam in "test" mode; 5 folds and RMSprop in its fast mode; or scikit-learn; or the same objective solved exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from stsbench.data.sets import BLANK, LabelledSet
+from stsbench.encoders.embed import Embed
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.metrics.aggregation import average_of_printed
+from stsbench.metrics.proportion import wilson
+from stsbench.probes.schemes import Fit, Probed, Rows, Solver, cross_validated, given_splits, nested
+from stsbench.probes.sklearn_solver import GRID_KFOLD, GRID_NESTED_SPLIT
+from stsbench.protocol import Observations, Protocol
+from stsbench.records import Record, ScoreRow
+from stsbench.registry import did_you_mean
+
+TASKS = {"MR": "mr", "CR": "cr", "SUBJ": "subj", "MPQA": "mpqa", "SST2": "sst2", "TREC": "trec", "MRPC": "mrpc"}
+GIVEN, FOLDED = ("sst2",), ("trec", "mrpc")  # the sets with a dev split, those with a test split only; others are nested
+CLASSES = {"trec": 6}  # others have two
+COMMON = {"k": 10, "seed": 1111, "blank": BLANK}
+PACE = {"batch": 64, "tenacity": 5, "epoch_size": 4, "max_epoch": 200}
+TORCH = {"optimizer": "adam", **PACE, "validation": 0.05, "dtype": "float64"}
+L2 = [1e-5, 1e-4, 1e-3, 1e-2]  # the torch probe's strengths
+C = {"grid": list(GRID_NESTED_SPLIT), "grid_kfold": list(GRID_KFOLD)}  # scikit-learn's inverse strengths
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "torch": {**COMMON, "grid": L2, "grid_kfold": L2, **TORCH},
+    "sklearn": {**COMMON, **C},
+    "exact": {**COMMON, **C},
+}
+CHOICES = {"optimizer": ("adam", "rmsprop"), "dtype": ("float64", "float32")}
+LEAST = {"k": 2, "seed": 0, "batch": 1, "tenacity": 0, "epoch_size": 1, "max_epoch": 1}
+MAX_DENSE = 1 << 30  # bytes of float32 features that sparse vectors may become; scikit-learn takes them as they are
+
+
+class TransferProtocol(Protocol):
+    """Settings: classifier (torch, sklearn, exact), k, seed, grid (MR to SST2), grid_kfold (TREC, MRPC), blank (what is
+    encoded for a line without words); for torch also optimizer, batch, tenacity, epoch_size, max_epoch, validation and
+    the dtype it computes in."""
+
+    name: ClassVar[str] = "transfer"
+    version: ClassVar[int] = 1
+    position: ClassVar[int] = 2
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {"k": 5, "optimizer": "rmsprop", "batch": 128, "tenacity": 3, "epoch_size": 2},
+        "sklearn": {"classifier": "sklearn"},
+        "exact": {"classifier": "exact"},
+    }
+    labels_variants: ClassVar[bool] = True
+    in_all: ClassVar[tuple[str, ...]] = ("", "sklearn", "exact")
+
+    def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
+        classifier = settings.get("classifier", "torch")
+        if classifier not in DEFAULTS:
+            raise StsbenchError(f"unknown classifier '{classifier}'{did_you_mean(str(classifier), DEFAULTS)}")
+        defaults = {"classifier": classifier, **DEFAULTS[classifier]}
+        for key in settings:
+            if key not in defaults:
+                hint = did_you_mean(key, defaults)
+                raise StsbenchError(f"setting '{key}' does not apply to protocol transfer, classifier {classifier}{hint}")
+        super().__init__({**defaults, **settings}, label)
+        _check(self.settings)
+
+    def tasks(self) -> dict[str, str]:
+        return dict(TASKS)
+
+    def observe(self, embed: Embed, data: LabelledSet) -> Observations:
+        """What the classifiers did; m tested items, o outer folds, r grid values.
+
+        rows, predicted, gold, fold: int64 (m,), the item's position in the set, its classes and its outer fold; grid:
+        float64 (o, r) development accuracies; chosen: int64 (o,); regs: float64 (r,); counts: int64 (3,), named `counts`.
+        """
+        classes = CLASSES.get(data.id, 2)
+        labels = set(data.labels.tolist())
+        if not labels or not labels <= set(range(classes)):
+            raise ScoreError(f"{data.id} has the labels {sorted(labels)}, expected 0 to {classes - 1}")
+        splits = _sorted_splits(data)
+        order = np.concatenate([np.array(part, dtype=np.int64) for part in splits.values()])
+        vectors = [
+            embed([texts[i] or self.settings["blank"] for i in order.tolist()])
+            for texts in (data.first, data.second) if texts
+        ]  # fmt: skip
+        x, y = _features(data.id, vectors, self.settings["classifier"] == "sklearn"), data.labels[order]
+        bounds = np.cumsum([0, *(len(part) for part in splits.values())])
+        rows = {name: np.arange(bounds[i], bounds[i + 1], dtype=np.int64) for i, name in enumerate(splits)}
+        counts = {"fits": 0, "unconverged": 0}
+        solver = self._solver(x, y, classes, counts)
+        regs = [float(reg) for reg in self.settings["grid_kfold" if data.id in FOLDED else "grid"]]
+        probed = self._probe(data.id, y, rows, regs, solver)
+        fits, unconverged = counts["fits"], counts["unconverged"]
+        developed = len(rows.get("dev" if data.id in GIVEN else "train", y))
+        return Observations(
+            {
+                "rows": order[probed.rows], "predicted": probed.predicted, "gold": y[probed.rows], "fold": probed.fold,
+                "grid": probed.grid, "chosen": probed.chosen, "regs": np.array(regs),
+                "counts": np.array([fits, unconverged, developed]),
+            },
+            {
+                "counts": ["fits", "unconverged", "development items"],
+                "notes": [f"{unconverged} of {fits} fits stopped before convergence"] if unconverged else [],
+            },
+        )  # fmt: skip
+
+    def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
+        arrays = observations.arrays
+        predicted, gold, fold = arrays["predicted"], arrays["gold"], arrays["fold"]
+        hits = predicted == gold
+        low, high = wilson(int(hits.sum()), len(hits))
+        folds = [round(100 * float(hits[fold == number].mean()), 2) for number in np.unique(fold)]
+        best = arrays["grid"][np.arange(len(arrays["chosen"])), arrays["chosen"]]
+        developed = int(arrays["counts"][observations.names["counts"].index("development items")])
+        rows = [
+            self._row(task, "accuracy", _mean_as_printed(folds), len(hits), 100 * low, 100 * high),
+            self._row(task, "dev accuracy", _mean_as_printed(best), developed),
+        ]
+        if data_id == "mrpc":
+            rows.append(self._row(task, "f1", round(100 * f1(predicted, gold), 2), len(hits)))
+        return rows
+
+    def summarise(self, records: Sequence[Record]) -> list[ScoreRow]:
+        """The transfer average: the mean of the seven printed accuracies, printed; none over fewer tasks."""
+        found = {row.task: row for record in records for row in record.scores
+                 if row.metric == "accuracy" and row.protocol == self.label}
+        if any(task not in found for task in TASKS):
+            return []
+        seven = [found[task] for task in TASKS]
+        return [self._row("Avg", "accuracy", average_of_printed([row.value for row in seven]), sum(row.n for row in seven))]
+
+    def _row(
+        self, task: str, metric: str, value: float, n: int, low: float | None = None, high: float | None = None
+    ) -> ScoreRow:
+        return ScoreRow(protocol=self.label, task=task, metric=metric, value=value, low=low, high=high, n=n)
+
+    def _probe(self, data_id: str, y: Rows, rows: Mapping[str, Rows], regs: Sequence[float], solver: Solver) -> Probed:
+        k, seed, none = self.settings["k"], self.settings["seed"], np.zeros(0, dtype=np.int64)
+        train, dev, test = (rows.get(name, none) for name in ("train", "dev", "test"))
+        if data_id in GIVEN:
+            return given_splits(y, train, dev, test, regs, solver)
+        if data_id in FOLDED:
+            return cross_validated(y, train, test, k, seed, regs, solver)
+        return nested(y, k, seed, regs, solver)
+
+    def _solver(self, x: Any, y: Rows, classes: int, counts: dict[str, int]) -> Solver:
+        """The classifier's solver; it adds its fits to counts["fits"], those that did not converge to "unconverged"."""
+        if self.settings["classifier"] == "sklearn":
+            from stsbench.probes.sklearn_solver import sklearn_solver
+
+            return sklearn_solver(x, y, seed=self.settings["seed"], counts=counts)
+        if self.settings["classifier"] == "exact":
+            from stsbench.probes.exact import exact_solver
+
+            return exact_solver(x, y, classes, counts=counts)
+        from stsbench.probes.lockstep import lockstep_solver
+
+        own = {key: self.settings[key] for key in TORCH}
+        return _counting(lockstep_solver(x, y, classes, seed=self.settings["seed"], **own), counts)
+
+
+def f1(predicted: Rows, gold: Rows) -> float:
+    """F1 of class 1. Raises ScoreError where neither array holds one."""
+    found, positives = int(((predicted == 1) & (gold == 1)).sum()), int((predicted == 1).sum() + (gold == 1).sum())
+    if not positives:
+        raise ScoreError("no item of class 1 is there or predicted: F1 does not exist")
+    return 2 * found / positives
+
+
+def _mean_as_printed(values: Any) -> float:
+    # numpy's rounding, as in SentEval: Python's differs by 0.01 for one mean of ten in thirty.
+    return float(np.round(np.mean(values), 2))
+
+
+def _sorted_splits(data: LabelledSet) -> dict[str, list[int]]:
+    """Split -> its items' positions, sorted as SentEval sorts: words, words of the second text, label; else file order."""
+    words = [[len(text.split()) for text in texts] for texts in (data.first, data.second) if texts]
+    keys = list(zip(*words, data.labels.tolist(), strict=True))
+    splits: dict[str, list[int]] = {}
+    for position in sorted(range(len(data)), key=keys.__getitem__):
+        splits.setdefault(data.splits[position], []).append(position)
+    return splits
+
+
+def _features(name: str, vectors: Sequence[Any], sparse: bool) -> Any:
+    """float32 (n, d): u, or |u - v| beside u * v for pairs (SentEval); CSR stays CSR with `sparse`.
+
+    Raises ScoreError for values that are not finite, and for more than MAX_DENSE bytes.
+    """
+    from scipy.sparse import hstack, issparse
+
+    u, *v = vectors
+    if not issparse(u):
+        x = np.concatenate([np.abs(u - v[0]), u * v[0]], axis=1) if v else u
+        bad = int((~np.isfinite(x)).any(axis=1).sum())
+        if bad:
+            raise ScoreError(f"{name}: the features of {bad} of {len(x)} items are NaN or infinite")
+        return np.ascontiguousarray(x, dtype=np.float32)
+    x = hstack([abs(u - v[0]), u.multiply(v[0])]).tocsr() if v else u.tocsr()
+    if not np.isfinite(x.data).all():
+        raise ScoreError(f"{name}: the features hold NaN or infinite values")
+    if sparse:
+        return x
+    if (size := 4 * x.shape[0] * x.shape[1]) > MAX_DENSE:
+        raise ScoreError(
+            f"{name}: {x.shape[1]} sparse columns of {x.shape[0]} items would fill {size / 2**30:.1f} GiB as dense "
+            f"features, {MAX_DENSE >> 30} GiB are allowed: use transfer:sklearn, which keeps them sparse"
+        )
+    return x.toarray()
+
+
+def _counting(solver: Solver, counts: dict[str, int]) -> Solver:
+    def counted(fits: Sequence[Fit]) -> list[Rows]:
+        counts["fits"] += len(fits)
+        return solver(fits)
+
+    return counted
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    """One line for the first setting that cannot be used."""
+    for key, least in LEAST.items():
+        value = settings.get(key, least)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise StsbenchError(f"transfer: {key} must be a whole number of at least {least}, not {value!r}")
+    for key, known in CHOICES.items():
+        if key in settings and settings[key] not in known:
+            raise StsbenchError(f"transfer: {key} must be {' or '.join(known)}, not {settings[key]!r}")
+    for key in ("grid", "grid_kfold"):
+        grid = settings[key]
+        if not isinstance(grid, list) or not grid or not all(type(reg) in (int, float) and reg > 0 for reg in grid):
+            raise StsbenchError(f"transfer: {key} must be a list of numbers above 0, not {grid!r}")
+    share = settings.get("validation", 0.05)
+    if not isinstance(share, float) or not 0 < share < 1:
+        raise StsbenchError(f"transfer: validation must be between 0 and 1, not {share!r}")
+    if not isinstance(settings["blank"], str):
+        raise StsbenchError(f"transfer: blank must be a text, not {settings['blank']!r}")

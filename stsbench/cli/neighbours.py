@@ -1,0 +1,150 @@
+"""`stsbench neighbours`: the lines of a text file that are nearest to a query."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stsbench.errors import DataError
+
+
+@click.command("neighbours")
+@click.option("--model", required=True, help="As for `stsbench eval`.")
+@click.option("--corpus", required=True, type=click.Path(path_type=Path), metavar="FILE",
+              help="UTF-8, a text a line; blank lines are passed over.")  # fmt: skip
+@click.option("--column", type=click.IntRange(min=1), help="Which tab-separated column of the corpus holds the text, from "
+              "1; needed where lines hold tabs (Flickr30k's image.jpg#0<TAB>caption: 2).")  # fmt: skip
+@click.option("--query", "queries", multiple=True, metavar="TEXT", help="Repeat for several queries.")
+@click.option("--query-file", type=click.Path(path_type=Path), metavar="FILE", help="Further queries, one a line.")
+@click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, help="Neighbours of each query.")
+@click.option("--backend", type=click.Choice(["exact", "faiss"]), default="exact", show_default=True,
+              help="faiss needs faiss-cpu.")  # fmt: skip
+@click.option("--pooler", help="As for `stsbench eval`.")
+@click.option("--template", help="Text around each sentence, {} where it goes.")
+@click.option("--max-length", type=click.IntRange(min=1), help="Token limit; default: the model's positions.")
+@click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
+@click.option("--device", help="cpu, cuda, cuda:1, mps. Default: cuda where there is one, else cpu.")
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True)
+@click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens a batch.")
+@click.option("--cache", "cache_dir", type=click.Path(path_type=Path), help="Embedding cache folder.")
+@click.option("--cache-limit", type=float, default=20.0, show_default=True, help="Embedding cache limit, GB.")
+@click.option("--no-cache", is_flag=True, help="Neither read nor write cached embeddings.")
+@click.option("--offline", is_flag=True, help="Never touch the network.")
+def neighbours(
+    model: str, corpus: Path, column: int | None, queries: Sequence[str], query_file: Path | None, top: int, backend: str,
+    json_target: str | None, cache_dir: Path | None, cache_limit: float, no_cache: bool, **how: Any,
+) -> int:
+    """Find the lines of a text file nearest to a query, by cosine.
+
+    Equal lines are one text: its first line is shown, and how many more there are. A line that equals the query is shown
+    too, with cosine 1.
+    """
+    from stsbench.cli.progress import progress_bar
+    from stsbench.encoders.cache import EmbeddingCache
+    from stsbench.encoders.embed import Embed
+    from stsbench.encoders.load import load_encoder
+    from stsbench.files import cache_root
+
+    if cache_dir and no_cache:
+        raise click.UsageError("--cache and --no-cache exclude each other")
+    asked = [text for text in (" ".join(query.split()) for query in queries) if text]
+    if query_file:
+        asked += read_lines(query_file, None)
+    asked = list(dict.fromkeys(asked))
+    if not asked:
+        raise click.UsageError("nothing to look for: give --query TEXT or --query-file FILE")
+    lines = read_lines(corpus, column)
+    texts = list(lines)
+    encoder = load_encoder(model, **how)
+    cache = None if no_cache else EmbeddingCache(cache_dir or cache_root() / "embeddings", int(cache_limit * 1e9))
+    everything = list(dict.fromkeys([*texts, *asked]))
+    with progress_bar() as progress:
+        embed = Embed(encoder, cache, progress(len(everything)) if progress else None).for_set(texts, _named(corpus, texts))
+        embed.add(everything)
+    if problem := embed.unusable(everything):
+        raise DataError(problem)
+    rows = _rows(asked, texts, lines, embed, top, backend)
+    if json_target:
+        _write(rows, json_target)
+    if json_target != "-":
+        _print(rows)
+    return 0
+
+
+def read_lines(path: Path, column: int | None) -> dict[str, list[int]]:
+    """Text -> the numbers of its lines (from 1), in file order; runs of whitespace become one space, blank texts go.
+
+    Raises DataError naming file and line for text that is not UTF-8, for tabs without a column, for too few columns.
+    """
+    from stsbench.data.relevance import numbered_lines
+
+    found: dict[str, list[int]] = {}
+    for number, line in numbered_lines(path):
+        if not line.strip():
+            continue
+        cells = line.split("\t")
+        if column is None and len(cells) > 1:
+            raise DataError(f"{path}:{number} holds a tab: say which column is the text, e.g. --column {len(cells)}")
+        if column is not None and len(cells) < column:
+            columns = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
+            raise DataError(f"{path}:{number} has {columns}: there is no --column {column}")
+        if text := " ".join(cells[(column or 1) - 1].split()):
+            found.setdefault(text, []).append(number)
+    if not found:
+        raise DataError(f"{path} holds no text")
+    return found
+
+
+def _named(path: Path, texts: Sequence[str]) -> str:
+    """What an encoder that is fitted on the corpus was fitted on."""
+    import hashlib
+
+    return f"{path.name}@{hashlib.sha256(chr(10).join(texts).encode()).hexdigest()}"
+
+
+def _rows(
+    asked: Sequence[str], texts: Sequence[str], lines: dict[str, list[int]], embed: Any, top: int, backend: str
+) -> list[dict[str, Any]]:
+    from stsbench.metrics.nearest import nearest
+
+    scores, places = nearest(embed(asked), embed(texts), min(top, len(texts)), cosine=True, backend=backend)
+    return [
+        {"query": query, "rank": rank + 1, "cosine": float(scores[i, rank]), "line": lines[texts[place]][0],
+         "copies": len(lines[texts[place]]), "text": texts[place]}
+        for i, query in enumerate(asked) for rank, place in enumerate(places[i].tolist())
+    ]  # fmt: skip
+
+
+def _write(rows: Sequence[dict[str, Any]], target: str) -> None:
+    from stsbench.files import atomic_write
+
+    text = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
+    if target == "-":
+        click.echo(text, nl=False)
+        return
+    with atomic_write(Path(target)) as stream:
+        stream.write(text)
+
+
+def _print(rows: Sequence[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    out = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160, highlight=False)
+    for query in dict.fromkeys(row["query"] for row in rows):
+        table = Table()
+        for name in ("rank", "cosine", "line"):
+            table.add_column(name, justify="right")
+        table.add_column("text")
+        for row in rows:
+            if row["query"] == query:
+                line = str(row["line"]) + (f" (+{row['copies'] - 1} more)" if row["copies"] > 1 else "")
+                table.add_row(str(row["rank"]), f"{row['cosine']:.4f}", line, escape(row["text"]))
+        out.print(f"query: {escape(query)}", soft_wrap=True)
+        out.print(table)

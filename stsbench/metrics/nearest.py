@@ -1,0 +1,182 @@
+"""The k most similar rows of a corpus for each query, exactly, block by block, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.metrics.similarity import paired_similarity
+
+Floats = NDArray[np.float32]
+Positions = NDArray[np.int64]
+BACKENDS = ("exact", "faiss")
+_QUERIES = 1024  # queries at a time
+_RESCORED = 2048  # candidates at a time
+
+
+def nearest(
+    queries: Any,
+    corpus: Any,
+    k: int,
+    *,
+    cosine: bool = False,
+    exclude: Positions | None = None,
+    block: int = 4096,
+    progress: Callable[[int], None] | None = None,
+    backend: str = "exact",
+) -> tuple[Floats, Positions]:
+    """Scores float32 (q, k) and positions int64 (q, k) of the k corpus rows with the largest inner products, best first.
+
+    queries: (q, d), dense or CSR. corpus: (n, d) of the same kind, an array or memmap, or an iterable of such blocks.
+    cosine: rows are scaled to length 1 first (a zero row's cosine is 0). exclude: int64 (q,), a corpus position that a
+    query never finds, -1 for none. A score is the float64 product rounded to float32; equal scores go by the lower
+    position, so that neither `block` nor the machine's matrix product decides. Places for which the corpus has no row
+    hold position -1 and score -inf. progress is called with the number of corpus rows just searched.
+
+    Memory beside queries, corpus and result: 4 * block * (1024 + 2 d) bytes, 17 MB of products at block = 4096 (about
+    twelve times that in the worst case, a corpus of ties throughout, which is also slow).
+
+    backend "faiss" (needs faiss-cpu; dense rows) holds a copy of the corpus; its scores are float32 sums, and the order
+    of equal ones is its own. Raises ScoreError for rows that are not finite, StsbenchError without faiss.
+    """
+    if backend not in BACKENDS:
+        raise StsbenchError(f"unknown backend '{backend}'; known: {', '.join(BACKENDS)}")
+    if k < 1 or block < 1:
+        raise ValueError("k and block must be at least 1")
+    excluded = np.full(queries.shape[0], -1, np.int64) if exclude is None else np.asarray(exclude, np.int64)
+    search = _faiss if backend == "faiss" else _exact
+    return search(queries, blocks_of(corpus, block), k, cosine, excluded, progress or (lambda rows: None))
+
+
+def blocks_of(corpus: Any, block: int) -> Iterator[Any]:
+    """Blocks of at most `block` rows of an array, a CSR matrix, or an iterable of either."""
+    parts: Iterable[Any] = [corpus] if hasattr(corpus, "shape") else corpus
+    for part in parts:
+        for start in range(0, part.shape[0], block):
+            yield part[start : start + block]
+
+
+def _exact(
+    queries: Any, blocks: Iterator[Any], k: int, cosine: bool, exclude: Positions, progress: Callable[[int], None]
+) -> tuple[Floats, Positions]:
+    scores = np.full((len(exclude), k), -np.inf, np.float32)
+    positions = np.full((len(exclude), k), -1, np.int64)
+    start, memory = 0, np.empty(0, np.float32)
+    for raw in blocks:
+        rows, size = _scaled(raw, cosine, start, "corpus row")
+        for low in range(0, len(exclude), _QUERIES):
+            part = slice(low, low + _QUERIES)
+            asked, asked_size = _scaled(queries[part], cosine, low, "query")
+            if len(memory) < asked.shape[0] * rows.shape[0]:
+                memory = np.empty(asked.shape[0] * rows.shape[0], np.float32)
+            products = _products(asked, rows, memory)
+            own = exclude[part] - start
+            mine = np.flatnonzero((own >= 0) & (own < rows.shape[0]))
+            products[mine, own[mine]] = -np.inf
+            # What a float32 sum may be off by (Higham 2002, section 3.1), with room for the scaling and the last rounding.
+            margin = np.float32((_terms(rows) + 16) * 2.0**-23 * size * asked_size)
+            at, column = _candidates(products, scores[part, -1], k, margin)
+            exact = _rescored(queries[part], raw, at, column, cosine)
+            _merge(scores[part], positions[part], at, exact, column + start)
+        start += rows.shape[0]
+        progress(rows.shape[0])
+    return scores, positions
+
+
+def _scaled(rows: Any, cosine: bool, start: int, what: str) -> tuple[Any, float]:
+    """float32 rows, of length 1 where cosine is asked for (zero rows stay zero), and the largest length among them."""
+    if sparse.issparse(rows):
+        rows = rows.tocsr().astype(np.float32)
+        squares = np.asarray(rows.multiply(rows).sum(axis=1), np.float64).ravel()
+    else:
+        rows = np.asarray(rows, np.float32)
+        squares = np.einsum("nd,nd->n", rows, rows)
+        if not (squares.min(initial=1) > 1e-30 and squares.max(initial=0) < 1e30):  # zero, or out of float32's range
+            squares = np.einsum("nd,nd->n", rows, rows, dtype=np.float64)
+    if not np.isfinite(squares).all():
+        bad = int(np.argmin(np.isfinite(squares)))
+        raise ScoreError(f"{what} {start + bad} (from 0) holds NaN or infinity: it has no neighbours")
+    lengths = np.sqrt(squares)
+    if not cosine:
+        return rows, float(lengths.max(initial=0))
+    factors = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    if sparse.issparse(rows):
+        return sparse.diags(factors.astype(np.float32)) @ rows, 1.0
+    # A length may be too small for its factor to be a float32: divide in float64 there.
+    tiny = factors > 1e30
+    scaled = rows * np.where(tiny, 0, factors).astype(np.float32)[:, None]
+    scaled[tiny] = rows[tiny] * factors[tiny, None]
+    return scaled, 1.0
+
+
+def _terms(rows: Any) -> int:
+    return int(np.diff(rows.indptr).max(initial=0)) if sparse.issparse(rows) else int(rows.shape[1])
+
+
+def _products(queries: Any, rows: Any, memory: Floats) -> Floats:
+    if sparse.issparse(rows):
+        return np.asarray((queries @ rows.T).toarray(), np.float32)
+    out = memory[: queries.shape[0] * rows.shape[0]].reshape(queries.shape[0], rows.shape[0])
+    return np.matmul(queries, rows.T, out=out)
+
+
+def _candidates(products: Floats, worst: Floats, k: int, margin: np.float32) -> tuple[Positions, Positions]:
+    """(query, column) of every product that may belong to the k best, given each query's `worst` score kept so far."""
+    floor = worst - margin
+    empty = np.flatnonzero(np.isneginf(worst))  # fewer than k are kept: this block's own k-th decides
+    if len(empty) and products.shape[1] > k:
+        place = products.shape[1] - k
+        floor[empty] = np.partition(products[empty], place, axis=1)[:, place] - 2 * margin
+    hits = np.flatnonzero(products >= floor[:, None])
+    hits = hits[~np.isneginf(products.ravel()[hits])]
+    at, column = np.divmod(hits, products.shape[1])
+    return at, column
+
+
+def _rescored(queries: Any, rows: Any, at: Positions, column: Positions, cosine: bool) -> Floats:
+    """float32 (m,): the float64 scores of m candidates, each from its own two rows alone."""
+    out = np.empty(len(at), np.float32)
+    for low in range(0, len(at), _RESCORED):
+        some = slice(low, low + _RESCORED)
+        out[some] = paired_similarity(queries[at[some]], rows[column[some]], "cosine" if cosine else "dot")
+    return out
+
+
+def _merge(scores: Floats, positions: Positions, at: Positions, found: Floats, where: Positions) -> None:
+    """Put m candidates (query, score, position) among the k kept, in place."""
+    k = scores.shape[1]
+    touched, group = np.unique(at, return_inverse=True)
+    group = np.concatenate([group, np.repeat(np.arange(len(touched)), k)])
+    score = np.concatenate([found, scores[touched].ravel()])
+    position = np.concatenate([where, positions[touched].ravel()])
+    order = np.lexsort((position, -score, group))
+    first = np.searchsorted(group[order], np.arange(len(touched)))
+    best = order[first[:, None] + np.arange(k)]
+    scores[touched], positions[touched] = score[best], position[best]
+
+
+def _faiss(
+    queries: Any, blocks: Iterator[Any], k: int, cosine: bool, exclude: Positions, progress: Callable[[int], None]
+) -> tuple[Floats, Positions]:
+    try:
+        import faiss
+    except ImportError as error:
+        raise StsbenchError("backend faiss is not installed: pip install 'stsbench[faiss]', or use exact") from error
+    if sparse.issparse(queries):
+        raise StsbenchError("backend faiss takes dense vectors only: use exact for this encoder")
+    index = faiss.IndexFlatIP(queries.shape[1])
+    for raw in blocks:
+        index.add(np.ascontiguousarray(_scaled(raw, cosine, index.ntotal, "corpus row")[0]))
+        progress(raw.shape[0])
+    spare = int((exclude >= 0).any())  # room for the row that is taken out
+    scores, positions = index.search(np.ascontiguousarray(_scaled(queries, cosine, 0, "query")[0]), k + spare)
+    if spare:
+        keep = (positions != exclude[:, None]) | (positions < 0)
+        order = np.argsort(~keep, axis=1, kind="stable")[:, :k]
+        scores, positions = np.take_along_axis(scores, order, 1), np.take_along_axis(positions, order, 1)
+    return np.where(positions < 0, -np.inf, scores).astype(np.float32), positions.astype(np.int64)

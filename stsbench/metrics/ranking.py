@@ -1,0 +1,142 @@
+"""Ranks of relevant texts by cosine, and what is reported of them: recall, hit, reciprocal rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from stsbench.errors import ScoreError
+from stsbench.metrics.similarity import paired_similarity
+
+Floats = NDArray[np.float64]
+Index = NDArray[np.int64]
+TIES = ("worst", "mid")
+TIED = 1e-9  # cosines closer than this are equal: float32 vectors do not tell more
+_QUERIES = 256  # queries, and relevant texts, at a time
+_PAIRS = 2048
+
+
+def ranks_of(
+    queries: Any,
+    corpus: Any,
+    relevant: Sequence[Sequence[int]],
+    own: Sequence[Sequence[int]] | None = None,
+    *,
+    ties: str = "worst",
+    block: int = 4096,
+) -> tuple[Floats, Index]:
+    """Ranks float64 (m,) of all relevant texts, 1 the best, and int64 (m,) which query each belongs to.
+
+    queries (q, d), corpus (n, d): dense or CSR, ranked by cosine in float64. relevant: for each query distinct corpus
+    positions, at least one; own: positions that are never counted, such as the query itself.
+    rank = 1 + the number of corpus texts with a larger cosine, and of those that tie with it (less than 1e-9 apart):
+    `ties` "worst" counts every irrelevant one as ranked before it, "mid" half of them. Relevant texts of one query that
+    tie with one another take consecutive ranks in the order given.
+    Memory beside the arguments: about 16 * block * (d + 1024) bytes. Raises ScoreError for a query without relevant
+    text, a relevant text that is not counted, and vectors that are not finite.
+    """
+    if ties not in TIES:
+        raise ValueError(f"unknown ties '{ties}'; known: {', '.join(TIES)}")
+    own = [()] * len(relevant) if own is None else own
+    _check(relevant, own, corpus.shape[0])
+    query = np.repeat(np.arange(len(relevant)), [len(each) for each in relevant])
+    position = np.array([place for each in relevant for place in each], dtype=np.int64)
+    score = np.concatenate([
+        paired_similarity(queries[query[low : low + _PAIRS]], corpus[position[low : low + _PAIRS]])
+        for low in range(0, len(query), _PAIRS)
+    ])  # fmt: skip
+    hidden = np.array([(i, place) for i, each in enumerate(own) for place in each], np.int64).reshape(-1, 2)
+    larger, tied = np.zeros(len(query)), np.zeros(len(query))
+    for start in range(0, corpus.shape[0], block):
+        rows = _unit(corpus[start : start + block], "corpus row", start)
+        here = hidden[(hidden[:, 1] >= start) & (hidden[:, 1] < start + block)]
+        for low in range(0, len(relevant), _QUERIES):
+            cosines = _products(_unit(queries[low : low + _QUERIES], "query", low), rows)
+            mine = here[(here[:, 0] >= low) & (here[:, 0] < low + _QUERIES)]
+            cosines[mine[:, 0] - low, mine[:, 1] - start] = -np.inf
+            first, last = np.searchsorted(query, [low, low + _QUERIES])
+            for some in range(first, last, _QUERIES):
+                these = slice(some, min(some + _QUERIES, last))
+                against = cosines[query[these] - low]
+                above = np.count_nonzero(against > (score[these] + TIED)[:, None], axis=1)
+                larger[these] += above
+                tied[these] += np.count_nonzero(against >= (score[these] - TIED)[:, None], axis=1) - above
+    among, before = _relevant_ties(score, query)
+    return 1 + larger + before + (tied - among) * (1.0 if ties == "worst" else 0.5), query
+
+
+def recall(ranks: Floats, query: Index, k: int) -> Floats:
+    """(q,) share of each query's relevant texts that are in its top k (recall_k of trec_eval; Manning et al. 2008, 8.4).
+
+    With one relevant text a query this is 0 or 1, and its mean is DiffCSE's recall@k (Chuang et al. 2022, table 10).
+    """
+    return np.asarray(np.bincount(query, ranks <= k) / np.bincount(query))
+
+
+def hit(ranks: Floats, query: Index, k: int) -> Floats:
+    """(q,) 1 where at least one relevant text is in the top k, else 0: success_k of trec_eval.
+
+    Image-caption retrieval calls this R@k although an image has five captions (Faghri et al. 2018, VSE++).
+    """
+    return np.asarray(_best(ranks, query) <= k, dtype=np.float64)
+
+
+def reciprocal_rank(ranks: Floats, query: Index, k: int | None = None) -> Floats:
+    """(q,) 1 / the rank of the best relevant text (Voorhees 1999), 0 where that is beyond k; its mean is the MRR."""
+    best = _best(ranks, query)
+    return np.asarray(np.where(best <= (np.inf if k is None else k), 1 / best, 0.0))
+
+
+def precision_at_1(ranks: Floats, query: Index) -> Floats:
+    """(q,) 1 where the best-ranked text is relevant, else 0."""
+    return hit(ranks, query, 1)
+
+
+def _best(ranks: Floats, query: Index) -> Floats:
+    best = np.full(int(query.max()) + 1, np.inf)
+    np.minimum.at(best, query, ranks)
+    return best
+
+
+def _check(relevant: Sequence[Sequence[int]], own: Sequence[Sequence[int]], n: int) -> None:
+    if not len(relevant):
+        raise ScoreError("there is no query")
+    for number, (wanted, mine) in enumerate(zip(relevant, own, strict=True)):
+        if not wanted:
+            raise ScoreError(f"query {number} (from 0) has no relevant text")
+        if len(set(wanted)) < len(wanted) or not all(0 <= place < n for place in wanted):
+            raise ScoreError(f"query {number} (from 0): relevant positions must be distinct and below {n}")
+        if set(wanted) & set(mine):
+            raise ScoreError(f"query {number} (from 0): its relevant text is the query itself, which is never counted")
+
+
+def _unit(rows: Any, what: str, start: int) -> Any:
+    """float64 rows of length 1; zero rows stay zero."""
+    many = sparse.issparse(rows)
+    rows = rows.tocsr().astype(np.float64) if many else np.asarray(rows, np.float64)
+    squares = np.asarray(rows.multiply(rows).sum(axis=1)).ravel() if many else np.einsum("nd,nd->n", rows, rows)
+    if not np.isfinite(squares).all():
+        raise ScoreError(f"{what} {start + int(np.argmin(np.isfinite(squares)))} (from 0) holds NaN or infinity")
+    factors = np.divide(1, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
+    return sparse.diags(factors) @ rows if many else rows * factors[:, None]
+
+
+def _products(queries: Any, rows: Any) -> Floats:
+    return np.asarray((queries @ rows.T).toarray() if sparse.issparse(rows) else queries @ rows.T, dtype=np.float64)
+
+
+def _relevant_ties(score: Floats, query: Index) -> tuple[Floats, Floats]:
+    """For each relevant text: how many of its query's relevant texts tie with it, itself included, and how many of
+    these stand before it."""
+    among, before = np.ones(len(score)), np.zeros(len(score))
+    starts = np.flatnonzero(np.r_[True, query[1:] != query[:-1]])
+    for low, high in zip(starts, np.r_[starts[1:], len(query)], strict=True):
+        if high - low > 1:
+            equal = np.abs(score[low:high, None] - score[None, low:high]) <= TIED
+            among[low:high] = equal.sum(axis=1)
+            before[low:high] = np.tril(equal, -1).sum(axis=1)
+    return among, before

@@ -1,0 +1,174 @@
+"""Nearest rows: equal to sorting the whole product matrix, whatever the block, the ties, the kind of matrix."""
+
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.sparse import csr_matrix
+
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.metrics import nearest as module
+from stsbench.metrics.nearest import nearest
+
+SMALL = st.integers(-2, 2).map(float)  # few values: ties everywhere
+
+
+def unit(rows):
+    norms = np.linalg.norm(np.asarray(rows, np.float64), axis=1, keepdims=True)
+    return np.asarray(rows, np.float64) / np.where(norms > 0, norms, 1)
+
+
+def sorted_whole(queries, corpus, k, exclude=None):
+    """Stable argsort of the full float64 matrix, rounded to float32: the lower position wins."""
+    scores = (np.asarray(queries, np.float64) @ np.asarray(corpus, np.float64).T).astype(np.float32)
+    if exclude is not None:
+        for i, place in enumerate(exclude):
+            if place >= 0:
+                scores[i, place] = -np.inf
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(scores, order, axis=1), order
+
+
+def random(q=40, n=500, d=24, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((q, d)).astype(np.float32), rng.standard_normal((n, d)).astype(np.float32)
+
+
+@pytest.mark.parametrize("k", [1, 3, 10, 500])
+@pytest.mark.parametrize("block", [1, 7, 100, 4096])
+def test_equals_sorting_the_whole_matrix(k, block):
+    queries, corpus = random()
+    scores, positions = nearest(queries, corpus, k, block=block)
+    want, order = sorted_whole(queries, corpus, k)
+    assert scores.dtype == np.float32 and positions.dtype == np.int64
+    assert np.array_equal(positions, order)
+    np.testing.assert_allclose(scores, want, rtol=3e-7, atol=1e-7)
+
+
+@given(arrays(np.float32, (5, 3), elements=SMALL), arrays(np.float32, (17, 3), elements=SMALL), st.integers(1, 20),
+       st.integers(1, 20), st.lists(st.integers(-1, 16), min_size=5, max_size=5))  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_ties_go_by_position_whatever_the_block(queries, corpus, k, block, exclude):
+    scores, positions = nearest(queries, corpus, k, block=block, exclude=np.array(exclude))
+    want, order = sorted_whole(queries, corpus, k, exclude)
+    for i, place in enumerate(exclude):
+        there = 17 - (place >= 0)
+        assert positions[i, :there].tolist() == order[i, :there].tolist()
+        assert scores[i, :there].tolist() == want[i, :there].tolist()
+        assert (positions[i, there:] == -1).all() and np.isneginf(scores[i, there:]).all()
+
+
+def test_near_ties_within_float32_error_are_told_apart_by_float64():
+    rng = np.random.default_rng(2)
+    corpus = np.repeat(rng.standard_normal((1, 600)), 300, axis=0)
+    corpus += 1e-5 * rng.standard_normal(corpus.shape)  # products differ by less than a float32 sum may be off
+    queries = rng.standard_normal((4, 600))
+    queries, corpus = queries.astype(np.float32), corpus.astype(np.float32)
+    for block in (16, 37, 300):
+        assert np.array_equal(nearest(queries, corpus, 5, block=block)[1], sorted_whole(queries, corpus, 5)[1])
+
+
+def test_rows_that_are_all_the_same_come_in_order():
+    corpus = np.tile(np.random.default_rng(0).standard_normal(33).astype(np.float32), (200, 1))
+    scores, positions = nearest(corpus[:3], corpus, 6, cosine=True, block=41, exclude=np.array([0, 3, -1]))
+    assert positions.tolist() == [[1, 2, 3, 4, 5, 6], [0, 1, 2, 4, 5, 6], [0, 1, 2, 3, 4, 5]]
+    assert (scores == 1).all()
+
+
+def test_cosine_scales_and_a_zero_row_has_cosine_zero():
+    queries, corpus = random(seed=3)
+    corpus[4] = 0
+    scales = np.random.default_rng(1).uniform(1e-3, 1e3, (500, 1)).astype(np.float32)
+    scores, positions = nearest(queries * 17, corpus * scales, 500, cosine=True, block=64)
+    want = unit(queries) @ unit(corpus).T
+    np.testing.assert_allclose(np.take_along_axis(want, positions, axis=1), scores, atol=3e-7)
+    assert (np.diff(scores, axis=1) <= 0).all() and (scores[positions == 4] == 0).all()
+    assert np.array_equal(np.sort(positions, axis=1), np.tile(np.arange(500), (40, 1)))
+
+
+@pytest.mark.parametrize("length", [1e-30, 1e-20, 1e20])
+def test_very_short_and_very_long_rows_keep_their_cosine(length):
+    queries, corpus = random(q=5, n=40, d=6, seed=6)
+    want = nearest(queries, corpus, 4, cosine=True)
+    scores, positions = nearest(queries, corpus * np.float32(length), 4, cosine=True)
+    assert np.array_equal(positions, want[1])
+    np.testing.assert_allclose(scores, want[0], atol=1e-6)
+
+
+def test_an_orthogonal_map_and_scaling_change_no_position():
+    queries, corpus = random(seed=5)
+    turn = np.linalg.qr(np.random.default_rng(9).standard_normal((24, 24)))[0].astype(np.float32)
+    want = nearest(queries, corpus, 5, cosine=True)[1]
+    assert np.array_equal(nearest(queries @ turn, 3 * corpus @ turn, 5, cosine=True)[1], want)
+
+
+def test_iterator_memmap_and_sparse_give_the_same(tmp_path):
+    queries, corpus = random(seed=7)
+    corpus[np.abs(corpus) < 1] = 0
+    want = nearest(queries, corpus, 4)
+    assert np.array_equal(nearest(queries, (corpus[i : i + 90] for i in range(0, 500, 90)), 4, block=50)[1], want[1])
+    stored = np.memmap(tmp_path / "rows", dtype=np.float32, mode="w+", shape=corpus.shape)
+    stored[:] = corpus
+    assert np.array_equal(nearest(queries, stored, 4, block=50)[1], want[1])
+    for cosine in (False, True):
+        dense = nearest(queries, corpus, 4, cosine=cosine)
+        scores, positions = nearest(csr_matrix(queries), csr_matrix(corpus), 4, cosine=cosine, block=50)
+        assert np.array_equal(positions, dense[1])
+        np.testing.assert_allclose(scores, dense[0], atol=1e-6)
+
+
+def test_more_queries_than_fit_at_a_time(monkeypatch):
+    queries, corpus = random(seed=8)
+    exclude = np.arange(40)
+    want = nearest(queries, corpus, 4, exclude=exclude)
+    monkeypatch.setattr(module, "_QUERIES", 7)
+    monkeypatch.setattr(module, "_RESCORED", 5)
+    got = nearest(queries, corpus, 4, exclude=exclude, block=90)
+    assert np.array_equal(got[0], want[0]) and np.array_equal(got[1], want[1])
+
+
+def test_progress_counts_the_corpus():
+    queries, corpus = random()
+    steps = []
+    nearest(queries, corpus, 2, block=90, progress=steps.append)
+    assert steps == [90] * 5 + [50]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("backend", ["exact", "faiss"])
+def test_vectors_that_are_none_are_refused(value, backend):
+    if backend == "faiss":
+        pytest.importorskip("faiss")
+    queries, corpus = random()
+    corpus[321, 3] = value
+    with pytest.raises(ScoreError, match="corpus row 321 "):
+        nearest(queries, corpus, 2, block=100, backend=backend)
+    with pytest.raises(ScoreError, match="query 21 "):
+        nearest(corpus[300:340], queries, 2, backend=backend)
+
+
+def test_faiss_agrees():
+    pytest.importorskip("faiss")
+    queries, corpus = random()
+    exclude = np.where(np.arange(40) % 2, nearest(queries, corpus, 1)[1][:, 0], -1)
+    for cosine in (False, True):
+        want = nearest(queries, corpus, 5, cosine=cosine, exclude=exclude)
+        scores, positions = nearest(queries, corpus, 5, cosine=cosine, exclude=exclude, backend="faiss", block=99)
+        assert np.array_equal(positions, want[1])
+        np.testing.assert_allclose(scores, want[0], atol=1e-5)
+    scores, positions = nearest(queries, corpus[:3], 5, backend="faiss")
+    assert (positions[:, 3:] == -1).all() and np.isneginf(scores[:, 3:]).all()
+    with pytest.raises(StsbenchError, match="dense"):
+        nearest(csr_matrix(queries), csr_matrix(corpus), 2, backend="faiss")
+
+
+def test_an_unknown_or_missing_backend_is_one_line(monkeypatch):
+    queries, corpus = random()
+    with pytest.raises(StsbenchError, match="known: exact, faiss"):
+        nearest(queries, corpus, 2, backend="annoy")
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(StsbenchError, match="pip install"):
+        nearest(queries, corpus, 2, backend="faiss")

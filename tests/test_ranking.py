@@ -1,0 +1,162 @@
+"""Ranks against a sorted list per query; recall, hit and reciprocal rank against loops and scikit-learn."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.sparse import csr_matrix
+from scipy.stats import rankdata
+from sklearn.metrics import label_ranking_average_precision_score
+
+from stsbench.errors import ScoreError
+from stsbench.metrics import ranking as module
+from stsbench.metrics.ranking import hit, precision_at_1, ranks_of, recall, reciprocal_rank
+
+SMALL = st.integers(-2, 2).map(float)
+
+
+def cosines(queries, corpus):
+    def unit(rows):
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        return rows / np.where(norms > 0, norms, 1)
+
+    return (unit(np.asarray(queries, np.float64)) @ unit(np.asarray(corpus, np.float64)).T).round(10)
+
+
+def data(q=20, n=150, d=12, seed=0, most=4):
+    rng = np.random.default_rng(seed)
+    relevant = [rng.choice(n, rng.integers(1, most + 1), replace=False).tolist() for _ in range(q)]
+    own = [[int(rng.choice(np.setdiff1d(np.arange(n), wanted)))] for wanted in relevant]
+    return rng.standard_normal((q, d)), rng.standard_normal((n, d)), relevant, own
+
+
+def listed(scores, wanted, own):
+    """Worst ranks by building the list: the irrelevant before the relevant among equals, the relevant as given."""
+    counted = [j for j in range(len(scores)) if j not in own]
+    order = sorted((-scores[j], j in wanted, wanted.index(j) if j in wanted else 0, j) for j in counted)
+    places = [entry[-1] for entry in order]
+    return [places.index(j) + 1 for j in wanted]
+
+
+@pytest.mark.parametrize("block", [1, 13, 4096])
+def test_equals_a_sorted_list(block):
+    queries, corpus, relevant, own = data()
+    ranks, query = ranks_of(queries, corpus, relevant, own, block=block)
+    similar = cosines(queries, corpus)
+    want = [rank for i in range(20) for rank in listed(similar[i], relevant[i], own[i])]
+    assert ranks.tolist() == want
+    assert query.tolist() == [i for i, wanted in enumerate(relevant) for _ in wanted]
+
+
+@given(arrays(np.float32, (3, 2), elements=SMALL), arrays(np.float32, (12, 2), elements=SMALL),
+       st.lists(st.lists(st.integers(0, 11), min_size=2, max_size=6, unique=True), min_size=3, max_size=3),
+       st.integers(1, 13))  # fmt: skip
+@settings(max_examples=80, deadline=None)
+def test_ties_count_against_the_relevant(queries, corpus, chosen, block):
+    own, relevant = [each[:1] for each in chosen], [each[1:] for each in chosen]
+    similar = cosines(queries, corpus)
+    worst, _ = ranks_of(queries, corpus, relevant, own, block=block)
+    assert worst.tolist() == [rank for i in range(3) for rank in listed(similar[i], relevant[i], own[i])]
+    middle, _ = ranks_of(queries, corpus, relevant, own, ties="mid", block=block)
+    assert (middle <= worst).all()
+    sparse, _ = ranks_of(csr_matrix(queries), csr_matrix(corpus), relevant, own, block=block)
+    assert sparse.tolist() == worst.tolist()
+
+
+def test_mid_ranks_of_one_relevant_text_are_scipys():
+    rng = np.random.default_rng(1)
+    corpus = rng.integers(-1, 2, (60, 3)).astype(float)
+    queries = rng.integers(-1, 2, (30, 3)).astype(float)
+    relevant = [[int(j)] for j in rng.integers(0, 60, 30)]
+    similar = cosines(queries, corpus)
+    got, _ = ranks_of(queries, corpus, relevant, ties="mid")
+    assert got.tolist() == [rankdata(-similar[i])[relevant[i][0]] for i in range(30)]
+    worst, _ = ranks_of(queries, corpus, relevant)
+    assert worst.tolist() == [rankdata(-similar[i], "max")[relevant[i][0]] for i in range(30)]
+
+
+def test_copies_of_the_relevant_text_and_a_constant_encoder_flatter_nobody():
+    corpus = np.ones((50, 4))
+    ranks, _ = ranks_of(corpus[:2], corpus, [[10], [11]], [[0], [1]])
+    assert ranks.tolist() == [49, 49]
+    ranks, _ = ranks_of(corpus[:1], corpus, [[10, 4, 7]], [[0]])
+    assert ranks.tolist() == [47, 48, 49]
+    ranks, _ = ranks_of(corpus[:1], corpus, [[10]], [[0]], ties="mid")
+    assert ranks.tolist() == [25]
+
+
+def test_own_texts_are_never_counted():
+    queries, corpus, relevant, _ = data()
+    corpus[:20] = queries  # every query is in the corpus, at cosine 1
+    relevant = [[j for j in wanted if j >= 20] or [149] for wanted in relevant]
+    with_own, _ = ranks_of(queries, corpus, relevant, [[i] for i in range(20)], block=7)
+    without, _ = ranks_of(queries, corpus, relevant)
+    assert (without == with_own + 1).all()
+    several, _ = ranks_of(queries, corpus, relevant, [[i, (i + 1) % 20] for i in range(20)])
+    assert (several <= with_own).all()
+
+
+@given(st.integers(0, 1000), st.floats(1e-3, 1e3))
+@settings(max_examples=15, deadline=None)
+def test_rotation_scaling_blocks_and_batches_change_nothing(seed, scale):
+    queries, corpus, relevant, own = data(seed=seed)
+    want, _ = ranks_of(queries, corpus, relevant, own)
+    turn = np.linalg.qr(np.random.default_rng(seed).standard_normal((12, 12)))[0]
+    assert ranks_of(scale * queries @ turn, corpus @ turn, relevant, own, block=31)[0].tolist() == want.tolist()
+
+
+def test_more_queries_and_relevant_texts_than_fit_at_a_time(monkeypatch):
+    queries, corpus, relevant, own = data(most=30)
+    want, _ = ranks_of(queries, corpus, relevant, own)
+    monkeypatch.setattr(module, "_QUERIES", 6)
+    monkeypatch.setattr(module, "_PAIRS", 5)
+    assert ranks_of(queries, corpus, relevant, own, block=40)[0].tolist() == want.tolist()
+
+
+def test_measures_equal_a_loop():
+    queries, corpus, relevant, own = data(seed=4)
+    ranks, query = ranks_of(queries, corpus, relevant, own)
+    for k in (1, 3, 10, 149):
+        for i in range(20):
+            mine = ranks[query == i]
+            assert recall(ranks, query, k)[i] == sum(mine <= k) / len(mine)
+            assert hit(ranks, query, k)[i] == (min(mine) <= k)
+            assert reciprocal_rank(ranks, query, k)[i] == (1 / min(mine) if min(mine) <= k else 0)
+    assert reciprocal_rank(ranks, query).tolist() == [1 / ranks[query == i].min() for i in range(20)]
+
+
+def test_mrr_of_one_relevant_text_is_scikit_learns():
+    queries, corpus, _, _ = data(seed=6)
+    relevant = [[i] for i in range(20)]
+    ranks, query = ranks_of(queries, corpus, relevant)
+    want = label_ranking_average_precision_score(np.eye(20, 150), cosines(queries, corpus))
+    assert reciprocal_rank(ranks, query).mean() == pytest.approx(want)
+
+
+@given(st.integers(0, 1000))
+@settings(max_examples=15, deadline=None)
+def test_recall_rises_to_one_and_mrr_at_1_is_precision_at_1(seed):
+    queries, corpus, relevant, _ = data(seed=seed, q=6, n=40)
+    ranks, query = ranks_of(queries, corpus, relevant)
+    values = np.array([recall(ranks, query, k) for k in range(1, 41)])
+    assert (np.diff(values, axis=0) >= 0).all() and (values[-1] == 1).all()
+    assert reciprocal_rank(ranks, query, 1).tolist() == precision_at_1(ranks, query).tolist()
+
+
+@pytest.mark.parametrize(
+    ("relevant", "own", "why"),
+    [([], [], "no query"), ([[1], []], None, "query 1 .*no relevant"), ([[1], [2, 2]], None, "distinct"),
+     ([[1], [150]], None, "below 150"), ([[1], [2]], [[], [2]], "query itself")],
+)  # fmt: skip
+def test_what_cannot_be_ranked_is_said(relevant, own, why):
+    queries, corpus, _, _ = data()
+    with pytest.raises(ScoreError, match=why):
+        ranks_of(queries[: len(relevant)], corpus, relevant, own)
+
+
+def test_vectors_that_are_none_are_refused():
+    queries, corpus, relevant, own = data()
+    corpus[7, 1] = np.nan
+    with pytest.raises(ScoreError, match="corpus row 7 "):
+        ranks_of(queries, corpus, relevant, own, block=3)
