@@ -8,11 +8,11 @@ import probe_oracle
 import pytest
 import torch
 from realdata import real_data
+from stsbench.protocols.transfer import L2, TASKS, TransferProtocol
 
 from stsbench.data.sources import load
 from stsbench.encoders.embed import Embed
 from stsbench.encoders.load import load_encoder
-from stsbench.protocols.transfer import L2, TASKS, TransferProtocol
 
 pytestmark = pytest.mark.skipif(os.environ.get("STSBENCH_SLOW") != "1", reason="slow: set STSBENCH_SLOW=1")
 
