@@ -3,6 +3,8 @@ PYTHON ?= python3
 # What pip installs as torch; a GPU user names another build, e.g. TORCH="torch --index-url https://..."
 TORCH ?= torch -c constraints.txt
 DATA ?= $(firstword $(wildcard $(STSBENCH_DATA) ../shared/data $(HOME)/.cache/stsbench/data))
+# Everything quick; `make eval PROTOCOL=all` adds the transfer tasks, hundreds of fits each.
+PROTOCOL ?= sts,regression,retrieval,geometry,mteb
 STAMP = .venv/.stsbench-ready
 
 .PHONY: env eval test lint clean
@@ -18,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 eval: env
-	.venv/bin/stsbench eval --model minilm --protocol all $(if $(DATA),--data-dir $(DATA),--sample)
+	.venv/bin/stsbench eval --model minilm --protocol $(PROTOCOL) $(if $(DATA),--data-dir $(DATA),--sample)
 
 test: env
 	.venv/bin/python -m pytest

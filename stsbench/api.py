@@ -84,15 +84,31 @@ def run(options: Options, say: Callable[[str], None] = print, progress: StartPro
     if not encoder.fitted_per_set or encoder.spec.fitted_on is not None:  # else fitted set by set
         embed.add(texts)
         say(f"{len(texts)} distinct texts encoded or read from the cache in {time.monotonic() - began:.1f} s")
-    for each, mine in chosen:
-        start = time.monotonic()
-        origin = {"command": list(options.command), "batch_tokens": options.batch_tokens}
-        result.add(measure(embed, each.protocol, mine, result.folder, strict=options.strict, say=say, origin=origin))
-        if len(chosen) > 1:
-            say(f"{each.label}: measured in {time.monotonic() - start:.1f} s")
+    try:
+        for each, mine in chosen:
+            _measure(each, mine, embed, result, options, say, len(chosen) > 1)
+    except KeyboardInterrupt:
+        result.save()
+        if result.records:
+            say(f"{len(result.records)} tasks were measured: {result.folder}")
+        raise
     result.save()
     say(f"done in {time.monotonic() - began:.1f} s{_peak_memory()}")
     return result
+
+
+def _measure(
+    each: Planned, sets: dict[str, DataSet], embed: Embed, result: Result, options: Options,
+    say: Callable[[str], None], announced: bool,
+) -> None:
+    """One protocol on its sets, with a line before and after where there are several protocols."""
+    start = time.monotonic()
+    if announced:
+        say(f"{each.label}: measuring {', '.join(sets)}")
+    origin = {"command": list(options.command), "batch_tokens": options.batch_tokens}
+    measure(result, embed, each.protocol, sets, strict=options.strict, say=say, origin=origin)
+    if announced:
+        say(f"{each.label}: measured in {time.monotonic() - start:.1f} s")
 
 
 def _settings(options: Options) -> dict[str, dict[str, Any]]:

@@ -36,6 +36,7 @@ from stsbench.records import (
 )
 from stsbench.registry import resolve
 
+LONG = 10  # seconds after which a task's time is said: a sign of life
 _NUMBERS = {"value", "low", "high"}
 
 
@@ -54,13 +55,6 @@ class Result:
     def rows(self) -> list[ScoreRow]:
         """Every score: task by task, then the averages."""
         return [row for record in self.records for row in record.scores] + self.summaries
-
-    def add(self, part: Result) -> None:
-        """Take over what another protocol gave."""
-        self.records += part.records
-        self.summaries += part.summaries
-        self.unsaved.update(part.unsaved)
-        self.failures.update(part.failures)
 
     def save(self) -> None:
         """Write the records and observations as one: the run folder appears whole, or not at all."""
@@ -93,52 +87,59 @@ def free_folder(folder: Path) -> Path:
 
 
 def measure(
+    result: Result,
     embed: Embed,
     protocol: Protocol,
     sets: Mapping[str, DataSet],
-    folder: Path,
     *,
     strict: bool = False,
     say: Callable[[str], None] = lambda line: None,
     origin: Mapping[str, Any] | None = None,
-) -> Result:
-    """Score an encoder on `sets` (task -> data): a record a set, which `Result.save` writes to `folder`.
+) -> None:
+    """Score an encoder on `sets` (task -> data) and add a record a set to `result`, which `Result.save` writes.
 
-    A task that cannot be scored (constant predictions, vectors of NaN, ...) is a failure with a reason; the others go on.
-    `strict` refuses texts longer than the model's limit. `say` gets one line for what a user must know.
+    A task that cannot be scored (constant predictions, vectors of NaN, ...) becomes a failure with a reason; the others go
+    on. `strict` refuses texts longer than the model's limit. `say` gets one line for what a user must know.
     """
-    result = Result(folder)
+    before = len(result.records)
     for task, data in sets.items():
-        began = time.monotonic()
-        try:
-            mine = embed.for_set(data.texts, f"{data.id}@{data.digest}")
-            if problem := mine.unusable(data.texts):
-                raise ScoreError(problem)
-            counts = _doubtful(mine, task, data, strict, say)
-            observations = protocol.observe(mine, data)
-            scores = protocol.score(observations, data.id, task)
-        except (ScoreError, DataError, EncoderError) as error:
-            result.failures[f"{protocol.label} {task}"] = str(error)
-            continue
-        for note in observations.names.get("notes", []):
-            say(f"{protocol.label} {task}: {note}")
-        who = EncoderIdentity(spec=asdict(mine.spec), fingerprint=mine.spec.fingerprint(), dimension=mine.dimension)
-        how = ProtocolIdentity(
-            name=protocol.name, label=protocol.label, version=protocol.version, settings=protocol.settings
-        )
-        what_on = _identity(data)
-        content = _packed(observations)
-        name = f"observations/{record_stem(who, how, what_on)}.npz"
-        record = Record(
-            created=now(), encoder=who, protocol=how, data=what_on,
-            observations=ObservationFile(file=name, sha256=hashlib.sha256(content).hexdigest()),
-            counts=counts, scores=scores,
-            provenance=provenance(seconds=round(time.monotonic() - began, 3), **(origin or {})),
-        )  # fmt: skip
-        result.records.append(record)
-        result.unsaved[name] = content
-    result.summaries = protocol.summarise(result.records)
-    return result
+        _measure_one(result, embed, protocol, task, data, strict, say, origin or {})
+    result.summaries += protocol.summarise(result.records[before:])
+
+
+def _measure_one(
+    result: Result, embed: Embed, protocol: Protocol, task: str, data: DataSet, strict: bool,
+    say: Callable[[str], None], origin: Mapping[str, Any],
+) -> None:
+    began = time.monotonic()
+    try:
+        mine = embed.for_set(data.texts, f"{data.id}@{data.digest}")
+        if problem := mine.unusable(data.texts):
+            raise ScoreError(problem)
+        counts = _doubtful(mine, task, data, strict, say)
+        observations = protocol.observe(mine, data)
+        scores = protocol.score(observations, data.id, task)
+    except (ScoreError, DataError, EncoderError) as error:
+        result.failures[f"{protocol.label} {task}"] = str(error)
+        return
+    seconds = time.monotonic() - began
+    for note in observations.names.get("notes", []):
+        say(f"{protocol.label} {task}: {note}")
+    if seconds > LONG:
+        say(f"{protocol.label} {task}: {seconds:.0f} s")
+    who = EncoderIdentity(spec=asdict(mine.spec), fingerprint=mine.spec.fingerprint(), dimension=mine.dimension)
+    how = ProtocolIdentity(
+        name=protocol.name, label=protocol.label, version=protocol.version, settings=protocol.settings
+    )
+    what_on = _identity(data)
+    content = _packed(observations)
+    name = f"observations/{record_stem(who, how, what_on)}.npz"
+    result.unsaved[name] = content
+    result.records.append(Record(
+        created=now(), encoder=who, protocol=how, data=what_on,
+        observations=ObservationFile(file=name, sha256=hashlib.sha256(content).hexdigest()),
+        counts=counts, scores=scores, provenance=provenance(seconds=round(seconds, 3), **origin),
+    ))  # fmt: skip
 
 
 def _doubtful(embed: Embed, task: str, data: DataSet, strict: bool, say: Callable[[str], None]) -> dict[str, int]:

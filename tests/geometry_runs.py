@@ -50,9 +50,9 @@ def make_run(folder, shift=0.0, protocols=("geometry",), data=None, **settings):
     data, source, result = data or pair_set(), embed(shift=shift), Result(folder)
     for name in protocols:
         if name == "geometry":
-            result.add(measure(source, GeometryProtocol(settings), {"STS-B": data}, folder))
+            measure(result, source, GeometryProtocol(settings), {"STS-B": data})
         else:
             sets = {"STS-B": data} if name == "sts" else {task: pair_set(id, 20) for task, id in list(TASKS.items())[:7]}
-            result.add(measure(source, StsProtocol({"resamples": 0}), {**sets, "STS-B": data}, folder))
+            measure(result, source, StsProtocol({"resamples": 0}), {**sets, "STS-B": data})
     result.save()
     return folder

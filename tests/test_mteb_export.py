@@ -17,7 +17,7 @@ from stsbench.encoders.callable import CallableEncoder
 from stsbench.encoders.embed import Embed
 from stsbench.encoders.mteb_adapter import undisturbed
 from stsbench.errors import StsbenchError
-from stsbench.evaluation import measure
+from stsbench.evaluation import Result, measure
 from stsbench.export import export_mteb, hub_revision, why_not_mteb
 from stsbench.records import load_records
 
@@ -208,7 +208,8 @@ def test_a_task_of_the_hub_is_exported_as_mteb_named_it(tmp_path, monkeypatch):
     monkeypatch.setattr(MtebProtocol, "_task", lambda self, mteb, name: task)
     protocol = MtebProtocol({"tasks": {"MockSTSTask": "mteb:MockSTSTask"}})
     sets = {"MockSTSTask": protocol.load("mteb:MockSTSTask")}
-    result = measure(Embed(CallableEncoder(vectors)), protocol, sets, tmp_path / "run")
+    result = Result(tmp_path / "run")
+    measure(result, Embed(CallableEncoder(vectors)), protocol, sets)
     assert not result.failures
     result.save()
     files, left_out = export_mteb(result.folder, tmp_path / "out")

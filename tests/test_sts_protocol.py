@@ -14,7 +14,7 @@ from stsbench.data.sources import load
 from stsbench.encoders.embed import Embed
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.evaluation import measure
+from stsbench.evaluation import Result, measure
 from stsbench.plan import plan, presets
 from stsbench.protocol import Observations
 from stsbench.registry import names, resolve
@@ -260,7 +260,8 @@ def test_each_pooler_gives_another_number(tmp_path):
     few, model, scores = data.keep(np.arange(len(data)) % 20 == 0), minilm(), {}
     for pooler in (None, "mean", "cls", "first_last:embeddings", "first_last:layer1"):
         encoder = load_encoder(model, pooler=pooler, device="cpu")
-        result = measure(Embed(encoder), StsProtocol({"resamples": 0}), {"STS-B": few}, tmp_path / str(pooler))
+        result = Result(tmp_path / str(pooler))
+        measure(result, Embed(encoder), StsProtocol({"resamples": 0}), {"STS-B": few})
         scores[pooler] = headline(result)["STS-B", "all"]
     assert scores.pop("mean") == pytest.approx(scores[None], abs=1e-3)  # what the folder stores
     values = sorted(scores.values())
