@@ -99,7 +99,8 @@ def test_bad_input_costs_its_own_task_only(tmp_path, damaged):
     )
     want = {
         "CR": f"{damaged}/downstream/CR/custrev.pos is missing", "MPQA": "only class 1", "SUBJ": "8 items are fewer than",
-        "TREC": f"{damaged}/downstream/TREC/TREC_10.label:1", "MR": f"NaN or infinity for 1 of 64 texts, the first: '{broken}",
+        "TREC": f"{damaged}/downstream/TREC/TREC_10.label:1",
+        "MR": f"NaN or infinity for 1 of 64 texts, the first: '{broken}",
     }  # fmt: skip
     assert set(result.failures) == {f"transfer:exact {task}" for task in want}
     for task, part in want.items():
