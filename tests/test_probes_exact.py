@@ -13,6 +13,8 @@ from stsbench.probes import exact, newton
 from stsbench.probes.exact import Exact, exact_solver
 from stsbench.probes.schemes import Fit
 
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # the oracle's last line search
+
 
 def solved(x, y, classes, fits, tolerance=1e-8):
     counts = {}
@@ -110,15 +112,19 @@ def awkward():
 
 @pytest.mark.parametrize("name", awkward()[0])
 @pytest.mark.parametrize("reg", [0.5, 1000.0])
-def test_awkward_matrices(name, reg):
+@pytest.mark.parametrize("classes", [2, 3])
+def test_awkward_matrices(name, reg, classes):
     every, y = awkward()
     x = every[name].astype(np.float64)
+    y = y if classes == 2 else y + (np.arange(60) % 5 == 0)
     fits = some_fits(60, regs=(reg,))
-    for fit, found in zip(fits, solved(x, y, 2, fits, 1e-5), strict=True):
+    for fit, found in zip(fits, solved(x, y, classes, fits, 1e-5), strict=True):
         want = LogisticRegression(C=reg, solver="newton-cholesky", tol=1e-12, max_iter=1000).fit(x[fit.train], y[fit.train])
         rows = x[fit.predict]
-        values = rows @ found.coef[0] + found.intercept
-        np.testing.assert_allclose(values, want.decision_function(rows), rtol=1e-4, atol=1e-4)
+        values, wanted = rows @ found.coef.T + found.intercept, want.decision_function(rows).reshape(len(rows), -1)
+        if classes > 2:  # a constant added to all is free
+            wanted = wanted - wanted.mean(axis=1, keepdims=True)
+        np.testing.assert_allclose(values, wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -136,13 +142,52 @@ def test_order_and_company_do_not_matter(classes):
         assert np.array_equal(a.predicted, b.predicted) and np.array_equal(a.predicted, c.predicted)
 
 
-def test_small_blocks_change_nothing(monkeypatch):
+@pytest.mark.parametrize("name, value", [("BLOCK", 1), ("ENOUGH", 1), ("ENOUGH", 100), ("ALIKE", 100), ("LOOSE", 1e-8)])
+def test_how_the_fits_are_split_up_changes_nothing(monkeypatch, name, value):
     x, y = clouds(70, 5, 3, seed=6)
-    fits = some_fits(70)
+    fits = [*some_fits(70), *some_fits(70, regs=(3.0,), k=10), Fit(np.arange(60), None, np.arange(70), 100.0)]
     want = solved(x, y, 3, fits)
-    monkeypatch.setattr(exact, "BLOCK", 1)
+    monkeypatch.setattr(exact, name, value)
     for a, b in zip(want, solved(x, y, 3, fits), strict=True):
         np.testing.assert_allclose(a.coef, b.coef, atol=1e-7)
+        assert np.array_equal(a.predicted, b.predicted)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_a_later_call_finds_the_same_from_a_closer_start(classes):
+    x, y = clouds(70, 5, classes, seed=7)
+    every = Fit(np.arange(70), None, np.arange(70), 8.0)
+    (fresh,) = solved(x, y, classes, [every])
+    solver = Exact(x, y, classes, 1e-8, None, "cpu")
+    solver.fitted(some_fits(70))
+    (later,) = solver.fitted([every])
+    np.testing.assert_allclose(later.coef, fresh.coef, atol=1e-7)
+    np.testing.assert_allclose(later.intercept, fresh.intercept, atol=1e-7)
+    assert later.iterations < fresh.iterations and later.solved
+
+
+def test_starts_of_other_classes_are_not_mixed_up():
+    x, y = clouds(90, 5, 3, seed=8)
+    solver = Exact(x, y, 3, 1e-8, None, "cpu")
+    for pair in ((0, 1), (0, 2), (1, 2), (0, 1, 2)):
+        rows = np.flatnonzero(np.isin(y, pair))
+        fits = [Fit(rows[rows % 3 != f], None, np.arange(90), 2.0) for f in range(3)]
+        for fit, found in zip(fits, solver.fitted(fits), strict=True):
+            want = LogisticRegression(C=2.0, solver="newton-cholesky", tol=1e-12)
+            want.fit(x[fit.train].astype(float), y[fit.train])
+            np.testing.assert_allclose(found.coef, want.coef_, rtol=1e-5, atol=1e-6)
+            assert found.solved and np.array_equal(found.predicted, want.predict(x))
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_the_product_that_spares_a_class_is_the_whole_product(k):
+    import torch
+
+    rng = np.random.default_rng(0)
+    rows, matrix = torch.from_numpy(rng.normal(size=(4, k, 5))), torch.from_numpy(rng.normal(size=(5, 7)))
+    rows = newton._centred(rows)
+    want = np.einsum("fka,ab->fkb", rows.numpy(), matrix.numpy())
+    np.testing.assert_allclose(newton._times(rows, matrix).numpy(), want, atol=1e-13)
 
 
 def test_only_the_classes_in_the_training_rows_count():

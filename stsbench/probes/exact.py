@@ -16,6 +16,9 @@ from stsbench.probes.sklearn_solver import checked
 
 TOLERANCE = 1e-5
 WIDEST = 10_000  # features: the eigenvectors of a wider matrix take minutes and gigabytes
+LOOSE = 0.1  # the tolerance of a start
+ALIKE = 3  # fits of one strength: fewer do not pay for a start of their own
+ENOUGH = 8  # fits that fill a product: fits of another strength do not join them
 BLOCK = 2**20  # rows x outputs x fits at a time: about ten arrays of 8 MiB
 
 
@@ -48,6 +51,7 @@ class Exact:
             raise ScoreError(f"the exact mode takes at most {WIDEST} features, not {x.shape[1]}: use the sklearn mode")
         if hasattr(x, "toarray"):
             x = x.toarray()
+        self.starts: dict[tuple[float, ...], Any] = {}  # (k, d) by the classes and the strength
         self.tolerance, self.counts, self.device = tolerance, counts, torch.device(device)
         full = torch.as_tensor(np.ascontiguousarray(x), device=self.device).double()
         self.mean = full.mean(0)
@@ -88,64 +92,62 @@ class Exact:
         """Fits whose training rows hold the same classes."""
         outputs = 1 if len(present) == 2 else len(present)
         width = max(1, BLOCK // (len(self.y) * outputs))
-        order = sorted(range(len(fits)), key=lambda i: fits[i].reg)  # alike in difficulty: they finish together
+        blocks: list[list[int]] = [[]]
+        for number in sorted(range(len(fits)), key=lambda i: fits[i].reg):  # alike in difficulty: they finish together
+            other = len(blocks[-1]) >= ENOUGH and fits[number].reg != fits[blocks[-1][-1]].reg
+            if other or len(blocks[-1]) == width:
+                blocks.append([])
+            blocks[-1].append(number)
+        self._prepare(fits, present)
         out: dict[int, Fitted] = {}
-        starts = self._starts(fits, present, outputs, width)
-        for at in range(0, len(order), width):
-            chosen = order[at : at + width]
+        for chosen in blocks:
             block = [fits[i] for i in chosen]
-            found = self._solve(block, present, outputs, [starts.get(fit.reg) for fit in block])
+            starts = [self.starts.get((*present.tolist(), fit.reg)) for fit in block]
+            found = self._solve(block, present, starts, self.tolerance)
             out.update(zip(chosen, self._unpack(block, found, present), strict=True))
         return [out[number] for number in range(len(fits))]
 
-    def _starts(self, fits: Sequence[Fit], present: Rows, outputs: int, width: int) -> dict[float, Any]:
-        """For each strength that several fits share, the optimum on all their rows: a short way from each fold's."""
-        by_reg: dict[float, list[Fit]] = {}
-        for fit in fits:
-            by_reg.setdefault(fit.reg, []).append(fit)
-        shared = [reg for reg, alike in by_reg.items() if len(alike) > 2]
-        if not shared:
-            return {}
-        union = np.unique(np.concatenate([fit.train for fit in fits]))
-        found: dict[float, Any] = {}
-        for at in range(0, len(shared), width):
-            some = shared[at : at + width]
-            block = [Fit(union, None, union[:0], reg) for reg in some]
-            coef = self._solve(block, present, outputs, [None] * len(some)).coef
-            found.update({reg: coef[:, :, i] for i, reg in enumerate(some)})
-        return found
+    def _prepare(self, fits: Sequence[Fit], present: Rows) -> None:
+        """For each strength that several fits share, solve for all their rows: a short way from each fold's optimum.
 
-    def _solve(self, fits: Sequence[Fit], present: Rows, outputs: int, starts: Sequence[Any]) -> Found:
+        From strong to weak, each from the one before. Kept: the fits of a later call are much the same.
+        """
+        regs = [fit.reg for fit in fits]
+        union = np.unique(np.concatenate([fit.train for fit in fits]))
+        start = None
+        for reg in sorted(set(regs)):
+            key = (*present.tolist(), reg)
+            if key not in self.starts and regs.count(reg) >= ALIKE:
+                self.starts[key] = self._solve([Fit(union, None, union[:0], reg)], present, [start], LOOSE).coef[0]
+            start = self.starts.get(key, start)
+
+    def _solve(self, fits: Sequence[Fit], present: Rows, starts: Sequence[Any], tolerance: float) -> Found:
         import torch
 
-        n, f = len(self.y), len(fits)
-        truth = (self.y == present[1])[:, None] if outputs == 1 else self.y[:, None] == present
-        weight = np.stack([np.bincount(fit.train, minlength=n) for fit in fits], axis=1)
-        target = torch.as_tensor(truth, device=self.device).double()[:, :, None].expand(n, outputs, f).contiguous()
+        truth = (self.y == present[1])[None] if len(present) == 2 else self.y == present[:, None]
+        weight = np.stack([np.bincount(fit.train, minlength=len(self.y)) for fit in fits])
+        target = torch.as_tensor(truth, device=self.device).double()
         problems = Problems(
             target, torch.as_tensor(weight, device=self.device).double(),
             torch.tensor([fit.reg for fit in fits], dtype=torch.float64, device=self.device),
         )  # fmt: skip
-        start = target.new_zeros(self.features.exact.shape[1], outputs, f)
+        start = target.new_zeros(len(fits), len(target), self.features.exact.shape[1])
         for i, coef in enumerate(starts):
             if coef is not None:
-                start[:, :, i] = coef
+                start[i] = coef
         with torch.inference_mode():
-            return minimise(self.features, problems, start, self.tolerance)
+            return minimise(self.features, problems, start, tolerance)
 
     def _unpack(self, fits: Sequence[Fit], found: Found, present: Rows) -> Iterator[Fitted]:
-        turned = (self.turn @ found.coef[:-1].flatten(1)).view(found.coef[:-1].shape)
-        shift = (self.mean @ turned.flatten(1)).view(turned.shape[1:])
-        coef, intercept = turned.cpu().numpy(), (found.coef[-1] - shift).cpu().numpy()
-        if len(intercept) > 1:  # a constant added to all is free
-            intercept = intercept - intercept.mean(axis=0)
+        turned = found.coef[:, :, :-1] @ self.turn.T
+        coef, intercept = turned.cpu().numpy(), (found.coef[:, :, -1] - turned @ self.mean).cpu().numpy()
+        if intercept.shape[1] > 1:  # a constant added to all is free
+            intercept = intercept - intercept.mean(axis=1, keepdims=True)
         margin = found.margin.cpu().numpy()
         for i, fit in enumerate(fits):
-            values = margin[fit.predict, :, i]
-            best = (values[:, 0] > 0).astype(np.int64) if values.shape[1] == 1 else values.argmax(axis=1)
-            yield Fitted(
-                present, coef[:, :, i].T, intercept[:, i], present[best], int(found.iterations[i]), bool(found.solved[i])
-            )
+            values = margin[i][:, fit.predict]
+            best = (values[0] > 0).astype(np.int64) if len(values) == 1 else values.argmax(axis=0)
+            yield Fitted(present, coef[i], intercept[i], present[best], int(found.iterations[i]), bool(found.solved[i]))
 
 
 def exact_solver(

@@ -32,7 +32,7 @@ class Features:
 class Problems:
     """f problems with k outputs each: k = 1 two classes, one weight vector; else softmax over k classes.
 
-    target: float64 (n, k, f) of 0 and 1; weight: float64 (n, f), how often a row is trained on, 0 for the others;
+    target: float64 (k, n) of 0 and 1; weight: float64 (f, n), how often a row is trained on, 0 for the others;
     reg: float64 (f,), scikit-learn's C: reg * sum of log losses + |w|^2 / 2 is what is minimised.
     """
 
@@ -44,29 +44,29 @@ class Problems:
         """(f,) weighted sums of log losses."""
         import torch
 
-        if self.target.shape[1] == 1:
+        if len(self.target) == 1:
             # Not softplus: torch replaces it by a straight line beyond 20.
-            each = -torch.nn.functional.logsigmoid(margin[:, 0]) + (1 - self.target[:, 0]) * margin[:, 0]
+            each = -torch.nn.functional.logsigmoid(margin[:, 0]) + (1 - self.target) * margin[:, 0]
         else:
             each = torch.logsumexp(margin, dim=1) - (self.target * margin).sum(1)
-        return self.reg * (self.weight * each).sum(0)
+        return self.reg * (self.weight * each).sum(1)
 
     def probability(self, margin: Any) -> Any:
-        """(n, k, f)."""
+        """(f, k, n)."""
         return margin.sigmoid() if margin.shape[1] == 1 else margin.softmax(dim=1)
 
     def residual(self, margin: Any) -> Any:
-        """(n, k, f) derivatives of the loss by the margins."""
-        return self.probability(margin).sub_(self.target).mul_((self.reg * self.weight)[:, None])
+        """(f, k, n) derivatives of the loss by the margins."""
+        return self.probability(margin).sub_(self.target).mul_((self.reg[:, None] * self.weight)[:, None])
 
     def keep(self, mask: Any) -> Problems:
         """The problems where `mask` (f,) is true."""
-        return Problems(self.target[:, :, mask], self.weight[:, mask], self.reg[mask])
+        return Problems(self.target, self.weight[mask], self.reg[mask])
 
 
 @dataclass
 class Found:
-    """coef: float64 (d, k, f); margin: (n, k, f) of every row; iterations: (f,); solved: bool (f,)."""
+    """coef: float64 (f, k, d); margin: (f, k, n) of every row; iterations: (f,); solved: bool (f,)."""
 
     coef: Any
     margin: Any
@@ -75,7 +75,7 @@ class Found:
 
 
 def minimise(features: Features, problems: Problems, start: Any, tolerance: float, limit: int = NEWTON_LIMIT) -> Found:
-    """Solve every problem from `start` (d, k, f) until |gradient| <= tolerance, or report it as not solved.
+    """Solve every problem from `start` (f, k, d) until |gradient| <= tolerance, or report it as not solved.
 
     The gradient is taken times `scale`, but for the intercept's. The objective is 1-strongly convex in the penalised
     weights, so their gradient bounds their distance from the optimum, and times `scale` it bounds how far the decision
@@ -84,78 +84,87 @@ def minimise(features: Features, problems: Problems, start: Any, tolerance: floa
     """
     import torch
 
-    n, k, f = problems.target.shape
+    f, (k, n) = len(problems.weight), problems.target.shape
     steps, solved = torch.zeros(f, dtype=torch.int64), torch.zeros(f, dtype=torch.bool)
-    found = Found(start.clone(), start.new_zeros(n, k, f), steps, solved)
+    found = Found(start.clone(), start.new_zeros(f, k, n), steps, solved)
     active = torch.arange(f, device=start.device)
-    penalty = features.penalty[:, None, None]
-    unit = penalty * features.scale + (1 - penalty)
-    bar = (1e-14 * max(1, features.scale**2) * problems.reg * problems.weight.sum(0)).clamp(min=tolerance)
-    coef, margin = start.clone(), _times(features.exact, start)
+    unit = features.penalty * features.scale + (1 - features.penalty)
+    bar = (1e-14 * max(1, features.scale**2) * problems.reg * problems.weight.sum(1)).clamp(min=tolerance)
+    coef = _centred(start)
+    margin = _times(coef, features.exact.T)
     residual, first = problems.residual(margin), None
     for step in range(limit + 1):
-        gradient = _times(features.exact.T, residual).add_(penalty * coef)
-        size = (unit * gradient).norm(dim=(0, 1))
+        gradient = _times(residual, features.exact).add_(features.penalty * coef)
+        size = (unit * gradient).norm(dim=(1, 2))
         first = size.clone() if first is None else first
         going = (size > bar) & (step < limit) & size.isfinite()
         if not bool(going.all()):
             left = active[~going]
-            found.coef[:, :, left], found.margin[:, :, left] = coef[:, :, ~going], margin[:, :, ~going]
+            found.coef[left], found.margin[left] = coef[~going], margin[~going]
             found.iterations[left.cpu()], found.solved[left.cpu()] = step, (size <= bar)[~going].cpu()
             if not bool(going.any()):
                 break
             active, problems = active[going], problems.keep(going)
             size, first, bar = size[going], first[going], bar[going]
-            coef, margin, gradient = coef[:, :, going], margin[:, :, going], gradient[:, :, going]
+            coef, margin, gradient = coef[going], margin[going], gradient[going]
         # Loose far away, tighter as the optimum nears (superlinear), but never tighter than the tolerance needs.
-        accuracy = torch.maximum((size / first).sqrt().clamp(max=0.1), 0.3 * bar / size)
+        accuracy = torch.maximum(0.1 * (size / first).sqrt().clamp(max=1), 0.3 * bar / size)
         move = _direction(features, problems, margin, gradient, accuracy)
         coef, margin, residual = _line_search(features, problems, coef, margin, gradient, move)
     return found
 
 
-def _times(matrix: Any, columns: Any) -> Any:
-    """matrix (a, b) with columns (b, k, f): (a, k, f)."""
-    return (matrix @ columns.reshape(len(columns), -1)).view(len(matrix), *columns.shape[1:])
+def _times(rows: Any, matrix: Any) -> Any:
+    """rows (f, k, a) with matrix (a, b): (f, k, b). Rows of several classes sum to 0, so the last is spared."""
+    import torch
+
+    some = rows if rows.shape[1] == 1 else rows[:, :-1]
+    found = (some.flatten(0, 1) @ matrix).view(*some.shape[:2], -1)
+    return found if some is rows else torch.cat([found, -found.sum(1, keepdim=True)], dim=1)
+
+
+def _centred(rows: Any) -> Any:
+    """(f, k, d) less the mean over several classes: 0 at a softmax's optimum, and free for its intercept."""
+    return rows if rows.shape[1] == 1 else rows - rows.mean(1, keepdim=True)
 
 
 def _direction(features: Features, problems: Problems, margin: Any, gradient: Any, accuracy: Any) -> Any:
-    """(d, k, f) approximate Newton steps: preconditioned conjugate gradients until |rest| <= accuracy * |gradient|."""
+    """(f, k, d) approximate Newton steps: preconditioned conjugate gradients until |rest| <= accuracy * |gradient|."""
     import torch
 
-    matrix, penalty = features.quick, features.penalty.float()[:, None, None]
+    matrix, penalty = features.quick, features.penalty.float()
     probability = problems.probability(margin).float()
-    weight = (problems.reg * problems.weight).float()[:, None]
+    weight = (problems.reg[:, None] * problems.weight).float()[:, None]
     spread = probability * (1 - probability) * weight
-    middle = spread.sum(0)  # (k, f): the average curvature is what the preconditioner knows of the weights
-    inverse = 1 / (features.moments.float()[:, None, None] * middle + penalty).clamp(min=1e-30)
-    length = gradient.norm(dim=(0, 1))
+    middle = spread.sum(2, keepdim=True)  # (f, k, 1): the average curvature is what the preconditioner knows of the weights
+    inverse = 1 / (features.moments.float() * middle + penalty).clamp(min=1e-30)
+    length = gradient.norm(dim=(1, 2))[:, None, None]
     rest = (-gradient / length).float()
     limit = accuracy.float() ** 2
     move = torch.zeros_like(rest)
-    scaled = inverse * rest
+    scaled = _centred(inverse * rest)
     along = scaled.clone()
-    product = (rest * scaled).sum((0, 1))
+    product = (rest * scaled).sum((1, 2))
     for _ in range(INNER_LIMIT):
-        bent = _times(matrix, along)
+        bent = _times(along, matrix.T)
         if bent.shape[1] == 1:
             bent *= spread
         else:
             bent -= (probability * bent).sum(1, keepdim=True)
             bent *= probability
             bent *= weight
-        bent = _times(matrix.T, bent).add_(penalty * along)
-        curvature = (along * bent).sum((0, 1))
-        going = (rest * rest).sum((0, 1)) > limit
-        rate = torch.where(going & (curvature > 0), product / curvature.clamp(min=1e-37), 0)
+        bent = _times(bent, matrix).add_(penalty * along)
+        curvature = (along * bent).sum((1, 2))
+        going = (rest * rest).sum((1, 2)) > limit
+        rate = torch.where(going & (curvature > 0), product / curvature.clamp(min=1e-37), 0)[:, None, None]
         move += rate * along
         rest -= rate * bent
-        if not bool(((rest * rest).sum((0, 1)) > limit).any()):
+        if not bool(((rest * rest).sum((1, 2)) > limit).any()):
             break
-        scaled = inverse * rest
-        before, product = product, (rest * scaled).sum((0, 1))
-        along = scaled.add_(along * (product / before.clamp(min=1e-37)))
-    return move.double() * length
+        scaled = _centred(inverse * rest)
+        before, product = product, (rest * scaled).sum((1, 2))
+        along = scaled.add_(along * (product / before.clamp(min=1e-37))[:, None, None])
+    return _centred(move.double() * length)
 
 
 def _line_search(
@@ -168,17 +177,19 @@ def _line_search(
     """
     import torch
 
-    penalty = features.penalty[:, None, None]
-    along = _times(features.exact, move)
-    slope = (gradient * move).sum((0, 1))
-    before = problems.loss(margin) + (penalty * coef * coef).sum((0, 1)) / 2
+    penalty = features.penalty
+    along = _times(move, features.exact.T)
+    slope = (gradient * move).sum((1, 2))
+    before = problems.loss(margin) + (penalty * coef * coef).sum((1, 2)) / 2
+    # A row's loss is a difference of numbers as large as its margins.
+    rounding = 1e-12 * before + 1e-15 * problems.reg * (problems.weight * margin.abs().amax(1)).sum(1)
     length = torch.ones_like(slope)
     for _ in range(HALVINGS):
-        new_margin, new_coef = margin + length * along, coef + length * move
+        new_margin, new_coef = margin + length[:, None, None] * along, coef + length[:, None, None] * move
         residual = problems.residual(new_margin)
-        after = problems.loss(new_margin) + (penalty * new_coef * new_coef).sum((0, 1)) / 2
-        end = (residual * along).sum((0, 1)) + (penalty * new_coef * move).sum((0, 1))
-        good = (end <= -0.5 * slope) & (after <= before + 1e-12 * before.abs())
+        after = problems.loss(new_margin) + (penalty * new_coef * new_coef).sum((1, 2)) / 2
+        end = (residual * along).sum((1, 2)) + (penalty * new_coef * move).sum((1, 2))
+        good = (end <= -0.5 * slope) & (after <= before + rounding)
         if bool(good.all()):
             break
         length = torch.where(good, length, length / 2)
