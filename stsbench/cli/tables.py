@@ -93,7 +93,9 @@ def print_scores(result: Result) -> None:
         columns = list(dict.fromkeys((row.metric, row.aggregation) for row in rows))
         table = Table()
         table.add_column("task")
-        table.add_column("n", justify="right")
+        # Metrics of one task may count different things (pairs, sentences, development items): n is the first one's.
+        several = len({(row.task, row.subset, row.n) for row in rows}) > len({(row.task, row.subset) for row in rows})
+        table.add_column(f"n of\n{columns[0][0]}" if several else "n", justify="right")
         for metric, aggregation in columns:
             table.add_column(f"{metric}\n{aggregation or ''}", justify="right")
         metric, aggregation = columns[0]
