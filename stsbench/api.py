@@ -71,9 +71,8 @@ def run(options: Options, say: Callable[[str], None] = print, progress: StartPro
             if id in missing:
                 optional = isinstance(missing[id], MissingDataError) and "all" in options.protocols and not options.tasks
                 (left_out if optional else result.failures)[f"{each.label} {task}"] = str(missing[id])
-    for data in sets.values():
-        for line in data.warnings:
-            say(f"warning: {line}")
+    for line in dict.fromkeys(line for data in sets.values() for line in _warnings(data)):
+        say(f"warning: {line}")
     chosen = [(each, {task: sets[id] for task, id in each.tasks.items() if id in sets}) for each in planned]
     if options.without_overlap:
         chosen = _without_overlap(chosen, options, say)
@@ -82,7 +81,12 @@ def run(options: Options, say: Callable[[str], None] = print, progress: StartPro
     texts = list(dict.fromkeys(text for _, mine in chosen for data in mine.values() for text in data.texts))
     embed = Embed(encoder, _cache(options), progress(len(texts)) if progress else None)
     if not encoder.fitted_per_set or encoder.spec.fitted_on is not None:  # else fitted set by set
-        embed.add(texts)
+        try:
+            embed.add(texts)
+        except KeyboardInterrupt:
+            if not options.no_cache and encoder.cacheable:
+                say("vectors are cached every 1,024 texts: the same command goes on there")
+            raise
         say(f"{len(texts)} distinct texts encoded or read from the cache in {time.monotonic() - began:.1f} s")
     try:
         for each, mine in chosen:
@@ -90,11 +94,18 @@ def run(options: Options, say: Callable[[str], None] = print, progress: StartPro
     except KeyboardInterrupt:
         result.save()
         if result.records:
-            say(f"{len(result.records)} tasks were measured: {result.folder}")
+            kept = f"the {len(result.records)} tasks measured so far are kept"
+            say(f"{kept}: stsbench score {result.folder}; --protocol and --tasks measure the others")
         raise
     result.save()
     say(f"done in {time.monotonic() - began:.1f} s{_peak_memory()}")
     return result
+
+
+def _warnings(data: DataSet) -> list[str]:
+    """What is wrong with a set, at most two lines of it; the record holds all."""
+    rest = len(data.warnings) - 2
+    return [*data.warnings[:2], *([f"{data.id}: {rest} more like these, see its record"] if rest > 0 else [])]
 
 
 def _measure(
@@ -119,9 +130,12 @@ def _settings(options: Options) -> dict[str, dict[str, Any]]:
     }  # fmt: skip
     settings: dict[str, dict[str, Any]] = {"": {key: value for key, value in named.items() if value is not None}}
     for key, value in options.settings.items():
-        protocol, dot, name = key.partition(".")
-        if not dot or not name:
+        protocol, dot, name = key.rpartition(".")
+        if not dot or not name or not protocol:
             raise StsbenchError(f"the setting '{key}' names no protocol: write PROTOCOL.SETTING, as in retrieval.ties")
+        if ":" in protocol:
+            base = protocol.partition(":")[0]
+            raise StsbenchError(f"the setting '{key}' is one of all forms of {base}: write {base}.{name}")
         settings.setdefault(protocol, {})[name] = value
     return settings
 
@@ -175,7 +189,8 @@ def _load_sets(planned: list[Planned], options: Options) -> tuple[dict[str, Data
             if id in sets or id in missing:
                 continue
             try:
-                sets[id] = each.protocol.load(id) or _load(id, options)
+                own = each.protocol.load(id)
+                sets[id] = _load(id, options) if own is None else own
             except DataError as error:
                 missing[id] = error
     if missing and not sets:
@@ -205,6 +220,8 @@ def _without_overlap(chosen: Chosen, options: Options, say: Callable[[str], None
         if not isinstance(other, PairSet):
             raise DataError(f"--without-overlap {id}: it holds labelled texts, not scored pairs")
         others[id] = other
+    if whole := [each.label for each, _ in chosen if "without_overlap" not in each.protocol.settings]:
+        say(f"--without-overlap does not apply to {', '.join(whole)}: measured on the whole sets")
     filtered: Chosen = []
     said: set[str] = set()
     for each, sets in chosen:

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from stsbench.data.sets import DataSet
+from stsbench.data.sets import DataSet, PairSet
 from stsbench.encoders.embed import Embed
 from stsbench.errors import DataError, EncoderError, ScoreError, StsbenchError
 from stsbench.files import atomic_write, sha256_file
@@ -147,13 +147,14 @@ def _doubtful(embed: Embed, task: str, data: DataSet, strict: bool, say: Callabl
     texts = data.texts
     zero, cut = zero_rows(embed(texts)), embed.truncated(texts)
     if strict and cut.any():
-        raise StsbenchError(
+        raise ScoreError(
             f"{int(cut.sum())} texts of {data.id} exceed the limit of {embed.spec.max_length} tokens, the first "
             f"'{texts[int(np.argmax(cut))][:60]}...'; leave --strict out to truncate them"
         )
     counts = {"zero_vectors": int(zero.sum()), "truncated": int(cut.sum())}
     if counts["zero_vectors"]:
-        say(f"{task}: {counts['zero_vectors']} of {len(texts)} distinct texts have a zero vector (cosine 0)")
+        meaning = " (cosine 0)" if isinstance(data, PairSet) else ""
+        say(f"{task}: {counts['zero_vectors']} of {len(texts)} distinct texts have a zero vector{meaning}")
     if counts["truncated"]:
         limit = f"the model's limit of {embed.spec.max_length} tokens"
         say(f"{task}: {counts['truncated']} of {len(texts)} distinct texts were truncated to {limit}")

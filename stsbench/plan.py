@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
@@ -52,25 +52,37 @@ def plan(
 
     Raises StsbenchError, with a suggestion, for an unknown protocol, variant, task or setting.
     """
-    registered, papers = names(GROUP), presets()
-    chosen: dict[str, Planned] = {}
+    if not protocols:
+        raise StsbenchError("no protocol was named")
+    parts: dict[str, Planned] = {}
+    papers = presets()
     left_out: dict[str, str] = {}
     for name in protocols:
-        base, colon, word = name.partition(":")
-        if name == "all":
-            for each in _everything(tasks, settings, left_out):
-                chosen[each.label] = each
-        elif name in papers:
-            for number, each in enumerate(_paper(name, papers[name], tasks, settings)):
-                chosen[f"{name}#{number}"] = each
-        elif base in registered:
-            kind = resolve(GROUP, base)
-            chosen[name] = _planned(name, kind, tasks, kind.variant(word) if colon else {}, settings)
-        else:
-            known = [*registered, *(f"{each}:{word}" for each, word in _variants()), "all", *papers]
-            raise StsbenchError(f"unknown protocol '{name}'{did_you_mean(name, known)}")
-    _all_used(settings, [each.protocol for each in chosen.values()])
-    return list(chosen.values()), left_out
+        for number, part in enumerate(_parts(name, settings, left_out)):
+            parts[f"{name}#{number}" if name in papers else part.label] = part
+    _all_used(settings, [part.protocol for part in parts.values()])
+    # A name may be several parts (`all`, a paper): a task has to be of one of them, not of each.
+    everything = {task: id for part in parts.values() for task, id in part.tasks.items()}
+    owner = f"protocol {protocols[0]}" if len(protocols) == 1 and protocols != ["all"] else "any protocol named"
+    wanted = pick_tasks(everything, tasks, owner)
+    chosen = []
+    for part in parts.values():
+        if mine := {task: id for task, id in part.tasks.items() if task in wanted}:
+            chosen.append(replace(part, tasks=mine))
+        elif part.label not in papers:
+            left_out[part.label] = f"it has none of the tasks {', '.join(tasks or ())}"
+    return chosen, left_out
+
+
+def protocol_of(name: str, settings: Settings) -> Protocol:
+    """The protocol called `name`, such as sts or transfer:exact. Raises StsbenchError, with a suggestion, for another."""
+    base, colon, word = name.partition(":")
+    if base not in names(GROUP):
+        forms = (f"{each}:{word}" for each, kind in kinds().items() for word in kind.variants)
+        known = [*names(GROUP), *forms, "all", *presets()]
+        raise StsbenchError(f"unknown protocol '{name}'{did_you_mean(name, known)}")
+    kind: type[Protocol] = resolve(GROUP, base)
+    return _built(name, kind, kind.variant(word) if colon else {}, settings)
 
 
 def pick_tasks(known: Mapping[str, str], wanted: Sequence[str] | None, owner: str) -> dict[str, str]:
@@ -88,57 +100,35 @@ def pick_tasks(known: Mapping[str, str], wanted: Sequence[str] | None, owner: st
     return {name: id for name, id in known.items() if name in asked}
 
 
-def _variants() -> Iterator[tuple[str, str]]:
-    for name, kind in kinds().items():
-        yield from ((name, word) for word in kind.variants)
+def _parts(name: str, settings: Settings, left_out: dict[str, str]) -> Iterator[Planned]:
+    """What one name of `--protocol` stands for, with all its tasks."""
+    if name == "all":
+        for base, kind in kinds().items():
+            for word in kind.in_all:
+                label = f"{base}:{word}" if word else base
+                protocol = _built(label, kind, kind.variant(word) if word else {}, settings)
+                yield Planned(label, protocol, protocol.tasks())
+            for word in kind.variants:
+                if kind.labels_variants and word not in kind.in_all:
+                    left_out[f"{base}:{word}"] = f"another form of {base}: run by name only"
+    elif paper := presets().get(name):
+        for part in paper["parts"]:
+            protocol = _built(name, resolve(GROUP, part["protocol"]), part.get("settings", {}), settings)
+            within = pick_tasks(protocol.tasks(), part.get("tasks"), f"protocol {name}")
+            yield Planned(name, protocol, within, paper.get("left_out", ""))
+    else:
+        protocol = protocol_of(name, settings)
+        yield Planned(name, protocol, protocol.tasks())
 
 
-def _everything(tasks: Sequence[str] | None, settings: Settings, left_out: dict[str, str]) -> Iterator[Planned]:
-    """Every protocol, in each form that stands for `all`, with those of `tasks` that it has."""
-    parts = []
-    for name, kind in kinds().items():
-        for word in kind.in_all:
-            label = f"{name}:{word}" if word else name
-            parts.append(_planned(label, kind, None, kind.variant(word) if word else {}, settings))
-        for word in kind.variants:
-            if kind.labels_variants and word not in kind.in_all:
-                left_out[f"{name}:{word}"] = f"another form of {name}: run by name only"
-    pick_tasks({task: id for part in parts for task, id in part.tasks.items()}, tasks, "any protocol")
-    for part in parts:
-        has = {task.lower() for task in part.tasks}
-        mine = [task for task in tasks if task.lower() in has] if tasks else None
-        if mine == []:
-            left_out[part.label] = f"it has none of the tasks {', '.join(tasks or ())}"
-        else:
-            yield Planned(part.label, part.protocol, pick_tasks(part.tasks, mine, part.label))
-
-
-def _paper(name: str, paper: Mapping[str, Any], tasks: Sequence[str] | None, settings: Settings) -> Iterator[Planned]:
-    """The parts of one paper's preset, all under the paper's name."""
-    parts = []
-    for part in paper["parts"]:
-        kind = resolve(GROUP, part["protocol"])
-        parts.append(_planned(name, kind, part.get("tasks"), part.get("settings", {}), settings))
-    everything = {task: id for part in parts for task, id in part.tasks.items()}
-    try:
-        wanted = pick_tasks(everything, tasks, f"protocol {name}")
-    except StsbenchError as error:
-        raise StsbenchError(f"{error}; {name}: {paper['left_out']}" if "left_out" in paper else str(error)) from None
-    for part in parts:
-        if mine := {task: id for task, id in part.tasks.items() if task in wanted}:
-            yield Planned(name, part.protocol, mine, paper.get("left_out", ""))
-
-
-def _planned(
-    label: str, kind: type[Protocol], tasks: Sequence[str] | None, own: Mapping[str, Any], settings: Settings
-) -> Planned:
+def _built(label: str, kind: type[Protocol], own: Mapping[str, Any], settings: Settings) -> Protocol:
+    """`own` settings, those of a variant or a paper, and over them the user's that this protocol has."""
     known = kind(own).settings
     given = {**settings.get("", {}), **settings.get(kind.name, {})}
     mine = {key: value for key, value in given.items() if key in known}  # `_all_used` finds those that nobody takes
     base, colon, _ = label.partition(":")
     # `sts:mean` stays `sts` in the rows, where the aggregation has a column of its own; a paper's name stands there.
-    protocol = kind({**own, **mine}, label if colon and kind.labels_variants else base)
-    return Planned(label, protocol, pick_tasks(protocol.tasks(), tasks, f"protocol {label}"))
+    return kind({**own, **mine}, label if colon and kind.labels_variants else base)
 
 
 def _all_used(settings: Settings, protocols: Sequence[Protocol]) -> None:

@@ -129,6 +129,8 @@ def read_record(path: Path) -> Record:
 
 def load_records(folder: Path) -> list[tuple[Path, Record]]:
     """Every record of a run folder, by file name. Raises StsbenchError when there is none."""
+    if folder.is_file():
+        raise StsbenchError(f"{folder} is a file: name the run folder that holds it")
     if not folder.is_dir():
         raise StsbenchError(f"{folder} is no run folder: no such folder")
     paths = sorted(folder.glob("*.json"))

@@ -9,10 +9,11 @@ import pytest
 from stsbench.protocols.geometry import GeometryProtocol
 
 import stsbench.data
-from stsbench.api import evaluate
+from stsbench.api import Options, evaluate, run
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import score_again
 from stsbench.plan import kinds, plan
+from stsbench.records import ScoreRow
 
 SAMPLE = Path(stsbench.data.__file__).with_name("sample")
 
@@ -141,6 +142,65 @@ def test_settings_reach_the_protocols_that_have_them():
     assert {settings[label]["k"] for label in ("transfer", "transfer:sklearn", "transfer:exact")} == {3}
     with pytest.raises(StsbenchError, match=r"transfer has no setting 'bach'; did you mean batch"):
         plan(["all"], None, {"transfer": {"bach": 32}})
+
+
+def test_a_protocol_s_own_data_without_items_is_still_data(tmp_path, monkeypatch):
+    """What mteb loads from the Hub has no texts here; a set of length 0 must not be looked for in the catalog."""
+    from stsbench.data.sets import Corpus
+    from stsbench.protocol import Observations
+
+    class Own(GeometryProtocol):
+        def tasks(self):
+            return {"mine": "own:mine"}
+
+        def load(self, set_id):
+            return Corpus("own:mine", "mine", "own", lines=(), known=False)
+
+        def observe(self, embed, data):
+            return Observations({"seen": np.array([len(embed(["asked for later"])[0])])})
+
+        def score(self, observations, data_id, task):
+            value = float(observations.arrays["seen"][0])
+            return [ScoreRow(protocol=self.label, task=task, metric="width", value=value, n=1)]
+
+    monkeypatch.setattr("stsbench.plan.resolve", lambda group, name: Own)
+    result = evaluate(vectors, output=tmp_path / "run", sample=True, protocols=["geometry"], no_cache=True)
+    assert [(row.task, row.value) for row in result.rows] == [("mine", 16)] and not result.failures
+
+
+def test_without_overlap_says_what_it_does_not_touch(tmp_path, capsys):
+    said = []
+    options = Options(
+        model="lexical:token-set", output=tmp_path / "run", sample=True, protocols=["sts", "geometry"], tasks=["STS-B"],
+        resamples=0, without_overlap=["stsb/dev"],
+    )  # fmt: skip
+    run(options, say=said.append)
+    assert "--without-overlap does not apply to geometry: measured on the whole sets" in said
+
+
+def test_tasks_of_several_named_protocols():
+    planned, left_out = plan(["sts", "transfer:exact", "infersent", "retrieval"], ["STS12", "CR"], {})
+    assert [(each.label, list(each.tasks)) for each in planned] == [
+        ("sts", ["STS12"]), ("transfer:exact", ["CR"]), ("infersent", ["STS12"])
+    ]  # fmt: skip
+    assert left_out == {"retrieval": "it has none of the tasks STS12, CR"}
+    planned, _ = plan(["sts", "all"], None, {})
+    labels = [each.label for each in planned]
+    assert len(labels) == len(set(labels)) and labels[0] == "sts"
+
+
+FORMS = ["transfer:exact", "retrieval:keep", "sts:wmean", "geometry", "mteb:STSBenchmark", "simcse"]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_can_be_shown(name):
+    import yaml
+    from click.testing import CliRunner
+
+    from stsbench.cli.show import show
+
+    done = CliRunner().invoke(show, ["protocol", name])
+    assert done.exit_code == 0 and yaml.safe_load(done.output)["name"] == name and "&id" not in done.output
 
 
 def test_tasks_pick_from_every_protocol():

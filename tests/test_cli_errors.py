@@ -63,6 +63,8 @@ def test_unknown_names(evaluate, words, parts):
         ["eval", "--model", "lexical:token-set", "--sample", "--cache", "x", "--no-cache"],
         ["eval", "--model", "lexical:token-set", "--sample", "--resamples", "many"],
         ["eval", "--model", "lexical:token-set", "--view", "cooked"],
+        ["eval", "--model", "lexical:token-set", "--sample", "--tasks", " "],
+        ["eval", "--model", "lexical:token-set", "--sample", "--protocol", ","],
         ["evla"], ["score"], ["list", "colours"],
     ],
 )  # fmt: skip
@@ -217,11 +219,14 @@ def test_texts_over_the_limit(evaluate, folder):
     assert record()["counts"]["truncated"] > 10
     assert f"STS-B: {record()['counts']['truncated']} of " in err
     shutil.rmtree("run")
-    fails(evaluate(folder, *words, "--strict"), "texts of stsb/test exceed the", "limit of 12 tokens", "--strict")
+    code, out, err = evaluate(folder, *words, "--strict")
+    assert (code, out) == (1, "") and not Path("run").exists()
+    [line] = [line for line in err.splitlines() if line.startswith("failed: ")]
+    assert "texts of stsb/test exceed the limit of 12 tokens" in line and "--strict" in line
 
 
-def test_strict_leaves_nothing_of_the_tasks_before(evaluate, folder, monkeypatch):
-    """--strict refuses the run, not just the rest of it: STS12's texts (shortened here) pass, STS-B's do not."""
+def test_strict_fails_the_task_with_long_texts(evaluate, folder, monkeypatch):
+    """STS12's texts (shortened here) pass, STS-B's do not."""
     from stsbench.data import sources
 
     load = sources.load
@@ -235,4 +240,5 @@ def test_strict_leaves_nothing_of_the_tasks_before(evaluate, folder, monkeypatch
 
     monkeypatch.setattr(sources, "load", shortened)
     words = ("--pooler", "mean", "--max-length", "12", "--device", "cpu", "--no-cache", "--strict")
-    fails(evaluate(folder, *words, tasks=("--tasks", "STS12,STS-B")), "texts of stsb/test exceed")
+    code, out, err = evaluate(folder, *words, tasks=("--tasks", "STS12,STS-B"))
+    assert code == 3 and "failed: sts STS-B: " in err and "texts of stsb/test exceed" in err and "STS12" in out

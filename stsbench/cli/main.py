@@ -65,7 +65,7 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        sys.stderr.write("stsbench: interrupted; embeddings are cached every 1,024 texts, the same command goes on there\n")
+        sys.stderr.write("stsbench: interrupted\n")
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: not a failure of ours

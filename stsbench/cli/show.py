@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 import yaml
-
-from stsbench.registry import did_you_mean, names, resolve
 
 
 @click.command("list")
@@ -38,10 +38,7 @@ def list_(what: str) -> None:
 @click.argument("name")
 def show(kind: str, name: str) -> None:
     """Show one protocol (or a paper's preset) or data set in full, as YAML."""
-    from stsbench.errors import StsbenchError
-
     if kind == "data":
-        import json
         from dataclasses import asdict
 
         from stsbench.data.catalog import entry
@@ -49,14 +46,14 @@ def show(kind: str, name: str) -> None:
         facts = json.loads(json.dumps(asdict(entry(name))))
         click.echo(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True), nl=False)
         return
-    from stsbench.plan import presets
+    from stsbench.plan import presets, protocol_of
 
     papers = presets()
     if name in papers:
         click.echo(yaml.safe_dump({"name": name, **papers[name]}, sort_keys=False), nl=False)
-    elif name in names("stsbench.protocols"):
-        kind_ = resolve("stsbench.protocols", name)
-        facts = {"name": name, "version": kind_.version, "tasks": kind_({}).tasks(), "settings": kind_({}).settings}
-        click.echo(yaml.safe_dump(facts, sort_keys=False), nl=False)
-    else:
-        raise StsbenchError(f"unknown protocol '{name}'{did_you_mean(name, [*papers, *names('stsbench.protocols')])}")
+        return
+    protocol = protocol_of(name, {})
+    facts = {"name": name, "version": protocol.version, "tasks": protocol.tasks(), "settings": protocol.settings}
+    if forms := [f"{protocol.name}:{word}" for word in protocol.variants]:
+        facts["forms"] = forms
+    click.echo(yaml.safe_dump(json.loads(json.dumps(facts)), sort_keys=False), nl=False)  # by JSON: no YAML anchors

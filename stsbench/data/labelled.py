@@ -79,7 +79,7 @@ def read_mrpc(path: Path, split: str) -> Items:
     for number, line in enumerate(lines_of(path), start=1):
         cells = line.strip().split("\t")
         if number == 1:
-            if cells[0].removeprefix("\ufeff") != "Quality":
+            if cells[0] != "Quality":
                 raise DataError(f"{path}:1: expected MRPC's header line starting with Quality, found {cells[0][:40]!r}")
             continue
         if len(cells) != 5:

@@ -140,6 +140,7 @@ def _bytes_of(path: Path) -> bytes:
             data = stream.read(_MAX_BYTES + 1)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    data = data.removeprefix(b"\xef\xbb\xbf")  # a byte order mark is no part of the first text
     if len(data) > _MAX_BYTES:
         raise DataError(f"{path} is larger than {_MAX_BYTES // 1024**2} MiB: not a file of this data set")
     return data

@@ -71,6 +71,8 @@ def locate(
         _complete(item, root, "the sample data in the package")
         return Found(root, "sample")
     if data_dir is not None:
+        if not data_dir.is_dir():
+            raise MissingDataError(f"--data-dir {data_dir}: no such folder")
         _complete(item, data_dir, "--data-dir")
         return Found(data_dir, str(data_dir))
     places: list[tuple[Path, str]] = []
