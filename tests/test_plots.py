@@ -1,5 +1,6 @@
 """Pictures: valid and repeatable files, the curves they show, labels that do not collide, one-line refusals."""
 
+import dataclasses
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -8,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from geometry_runs import make_run, pair_set
+from geometry_runs import embed, make_run, pair_set
+from stsbench.protocols.sts import TASKS, StsProtocol
 
 from stsbench.cli.plot import plot
 from stsbench.errors import StsbenchError
+from stsbench.evaluation import Result, measure
 from stsbench.plots import plane, similarity, spectrum
 from stsbench.plots.runs import drawn, sts_average
 from stsbench.plots.style import COLUMN, style
@@ -75,6 +78,56 @@ def test_a_density_has_area_one_inside_the_cosines_range():
     assert not similarity.density(np.ones(5), grid).any() and not similarity.density(np.array([0.3]), grid).any()
 
 
+def test_every_density_reaches_the_same_height_and_ends_inside(runs, tmp_path):
+    narrow = make_run(tmp_path / "narrow", 3.0)  # all cosines near 1
+    with style():
+        panels = similarity.figure([runs[0], narrow]).axes
+    for panel in panels:
+        outlines = [ridge.get_paths()[0].vertices for ridge in panel.collections if len(ridge.get_paths()[0].vertices) > 9]
+        assert len(outlines) == 5
+        for level, outline in enumerate(outlines):
+            assert outline[:, 1].max() == pytest.approx(level + 0.92)
+            left = outline[outline[:, 0] <= panel.get_xlim()[0] + 1e-9]
+            assert left[:, 1].max() < level + 0.92 * 0.01 + 1e-9 or panel.get_xlim()[0] == -1
+    assert panels[0].get_xlim() == panels[1].get_xlim()
+
+
+def test_the_axis_begins_where_the_densities_end():
+    from scipy.stats import gaussian_kde
+
+    rng = np.random.default_rng(1)
+    wide, narrow = rng.normal(0.3, 0.15, 8).clip(-1, 1), rng.normal(0.9, 0.01, 50).clip(-1, 1)
+    edge = similarity.left_edge([narrow, wide])
+    kernel = gaussian_kde(wide)
+    assert -1 < edge < wide.min() and kernel(edge)[0] < 0.01 * kernel(np.linspace(-1, 1, 4001)).max()
+    assert kernel(edge + 0.11)[0] > 0.01 * kernel(0.3)[0]  # the last multiple of 0.1 that does
+    assert similarity.left_edge([np.array([0.45])]) == 0.4 and similarity.left_edge([np.array([-0.99, -0.5, 0.9])]) == -1
+
+
+@pytest.mark.parametrize("picture", [similarity, plane, spectrum])
+def test_pictures_of_the_sample_say_so(picture, runs, tmp_path):
+    def notes(folders):
+        with style():
+            figure = picture.figure(folders)
+            figure.draw_without_rendering()
+            note = figure.get_suptitle()
+            inside = [axes.get_tightbbox() for axes in figure.axes]
+            clear = not note or not any(plane._overlap(figure._suptitle.get_window_extent(), box) for box in inside)
+        return note, clear
+
+    real = make_run(tmp_path / "real", data=dataclasses.replace(pair_set(), view="senteval"))
+    assert notes(runs) == ("sample data", True) and notes([real]) == ("", True)
+
+
+def test_an_average_by_dot_product_colours_no_point(tmp_path):
+    for name, settings in (("cosine", {}), ("dot", {"similarity": "dot"}), ("fewer", {"without_overlap": ["stsb/dev"]})):
+        result = Result(tmp_path / name)
+        sets = {task: pair_set(id, 20) for task, id in list(TASKS.items())[:7]}
+        measure(result, embed(), StsProtocol({"resamples": 0, **settings}), sets)
+        result.save()
+        assert (sts_average(tmp_path / name) is not None) == (name == "cosine")
+
+
 def test_cosines_come_from_an_sts_run_as_well(tmp_path):
     both = [make_run(tmp_path / "a", 0.0, ("sts",)), make_run(tmp_path / "b", 0.0)]
     cosines = [similarity._cosine(run) for run in drawn(both, similarity.PROTOCOLS)]
@@ -96,7 +149,10 @@ def test_the_plane_shows_the_rows_and_the_averages(runs):
     assert {text.get_text() for text in axes.texts} == {run.label for run in records} == {"even", "narrow", "bare"}
     assert figure.get_size_inches()[0] == COLUMN
     with style():
-        assert len(plane.figure(runs[1:]).axes) == 1  # one average is no scale
+        for few in (runs[1:], runs[2:]):  # one average is no scale, none is none: filled, not hollow
+            [axes] = plane.figure(few).axes
+            [points] = axes.collections
+            assert len(points.get_offsets()) == len(few) and points.get_facecolor()[0, :3].max() < 1
 
 
 def test_labels_of_a_crowd_do_not_overlap():

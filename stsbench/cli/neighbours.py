@@ -49,6 +49,7 @@ def neighbours(
     from stsbench.encoders.embed import Embed
     from stsbench.encoders.load import load_encoder
     from stsbench.files import cache_root
+    from stsbench.metrics.similarity import zero_rows
 
     if cache_dir and no_cache:
         raise click.UsageError("--cache and --no-cache exclude each other")
@@ -68,6 +69,9 @@ def neighbours(
         embed.add(everything)
     if problem := embed.unusable(everything):
         raise DataError(problem)
+    for query, zero in zip(asked, zero_rows(embed(asked)), strict=True):
+        if zero:
+            click.echo(f"the vector of the query '{query}' is zero: every cosine is 0, the order means nothing", err=True)
     rows = _rows(asked, texts, lines, embed, top, backend)
     if json_target:
         _write(rows, json_target)

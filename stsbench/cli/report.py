@@ -6,12 +6,14 @@ import csv
 import io
 import re
 from collections.abc import Sequence
+from typing import Any
 
-from stsbench.cli.tables import main_rows, print_scores, remarks, shown, title_of
+from stsbench.cli.tables import changed_settings, main_rows, print_scores, remarks, shown, title_of
 from stsbench.evaluation import Result
-from stsbench.records import ScoreRow
+from stsbench.records import Record, ScoreRow
 
 FORMATS = ("table", "latex", "markdown", "csv")
+ORIGIN = ("encoder", "pooler", "data", "view", "known", "settings")  # CSV columns behind those of a row
 _LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
           "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}  # fmt: skip
 
@@ -26,18 +28,38 @@ def print_report(result: Result, form: str) -> None:
 
 
 def as_csv(result: Result) -> str:
-    """Every row at full precision, with the keys of the JSON rows."""
+    """Every row at full precision: the keys of the JSON rows, then ORIGIN, whatever makes two scores incomparable.
+
+    settings: those that are not the default. An average has what its protocol's records have in common, else "mixed".
+    """
     stream = io.StringIO()
-    table = csv.DictWriter(stream, list(ScoreRow.model_fields), lineterminator="\n")
+    table = csv.DictWriter(stream, [*ScoreRow.model_fields, *ORIGIN], lineterminator="\n")
     table.writeheader()
-    table.writerows(row.model_dump() for row in result.rows)
+    origins = [_origin(record) for record in result.records]
+    for record, origin in zip(result.records, origins, strict=True):
+        table.writerows({**row.model_dump(), **origin} for row in record.scores)
+    for row in result.summaries:
+        mine = [each for record, each in zip(result.records, origins, strict=True) if record.protocol.label == row.protocol]
+        table.writerow({**row.model_dump(), **{key: _common([each[key] for each in mine]) for key in ORIGIN}})
     return stream.getvalue()
+
+
+def _origin(record: Record) -> dict[str, Any]:
+    spec, data = record.encoder.spec, record.data
+    overlap = record.protocol.settings.get("without_overlap")
+    settings = [changed_settings(record.protocol), f"without_overlap {' '.join(overlap)}" if overlap else ""]
+    values = (spec["name"], spec.get("pooler"), data.id, data.view, data.known, ", ".join(filter(None, settings)))
+    return dict(zip(ORIGIN, values, strict=True))
+
+
+def _common(values: Sequence[Any]) -> Any:
+    return values[0] if len(set(values)) == 1 else "mixed"
 
 
 def markdown(result: Result) -> str:
     """One table a protocol: a line a metric, tasks across."""
     parts = [f"Encoder: {_encoder(result)}\n"]
-    for title, header, lines in _grids(result):
+    for _, title, header, lines in _grids(result):
         cells = [header, ["---", *["---:"] * (len(header) - 1)], *lines]
         table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in cells)
         parts.append(f"**{title}**\n\n{table}\n")
@@ -45,21 +67,27 @@ def markdown(result: Result) -> str:
 
 
 def latex(result: Result) -> str:
-    """One booktabs table a protocol: a line a metric, tasks across."""
+    """One booktabs table a protocol, as wide as both columns of a page: a line a metric, tasks across."""
     parts = ["% \\usepackage{booktabs}\n"]
-    for title, header, lines in _grids(result):
+    for protocol, title, header, lines in _grids(result):
         body = "\n".join("    " + " & ".join(map(_escaped, line)) + r" \\" for line in lines)
+        caption = _escaped(title).replace("x 100", r"$\times$ 100")
         parts.append(
-            "\\begin{table}\n  \\centering\n"
+            "\\begin{table*}\n  \\centering\n  \\small\n"
             f"  \\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}\n    \\toprule\n"
             f"    {' & '.join(map(_escaped, header))} \\\\\n    \\midrule\n{body}\n    \\bottomrule\n  \\end{{tabular}}\n"
-            f"  \\caption{{{_escaped(_encoder(result))}. {_escaped(title)}}}\n\\end{{table}}\n"
+            f"  \\caption{{{_escaped(_encoder(result))}. {caption}}}\n  \\label{{tab:{_key(protocol)}}}\n\\end{{table*}}\n"
         )
     return "\n".join([*parts, *(f"% {line}\n" for line in remarks(result))])
 
 
-def _grids(result: Result) -> list[tuple[str, list[str], list[list[str]]]]:
-    """(title, header, lines) of each protocol. `Avg-full` is left to the other formats: papers print one average."""
+def _key(protocol: str) -> str:
+    """A protocol's label in characters that \\label takes."""
+    return re.sub(r"[^A-Za-z0-9.:]+", "-", protocol).strip("-")
+
+
+def _grids(result: Result) -> list[tuple[str, str, list[str], list[list[str]]]]:
+    """(protocol, title, header, lines) of each protocol, without `Avg-full`: papers print one average."""
     grids = []
     for protocol in dict.fromkeys(row.protocol for row in result.rows):
         rows = [row for row in main_rows(result, protocol) if row.task != "Avg-full"]
@@ -69,7 +97,7 @@ def _grids(result: Result) -> list[tuple[str, list[str], list[list[str]]]]:
         for metric, how in dict.fromkeys((row.metric, row.aggregation) for row in rows):
             name = f"{metric} ({how})" if how else metric
             lines.append([name, *(cell.get((metric, how, *column), "") for column in columns)])
-        grids.append((title_of(result, protocol), ["", *_headers(columns)], lines))
+        grids.append((protocol, title_of(result, protocol), ["", *_headers(columns)], lines))
     return grids
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -13,10 +14,14 @@ from rich.table import Table
 
 from stsbench.evaluation import Result
 from stsbench.files import atomic_write
-from stsbench.records import PLAIN, ScoreRow
+from stsbench.plan import GROUP, presets
+from stsbench.records import PLAIN, ProtocolIdentity, ScoreRow
+from stsbench.registry import resolve
 
 SAMPLE = "sample data: not comparable with published numbers"
 AVERAGES = {"Avg": "Avg (of two-decimal scores, as papers print it)", "Avg-full": "Avg (full precision)"}
+# Settings that a table shows anyway (its rows and columns), or that change no score.
+_SHOWN = {"metrics", "aggregations", "tasks", "benchmark", "folder", "resamples", "bootstrap_seed"}
 
 
 def emit_json(rows: Sequence[ScoreRow], target: str) -> None:
@@ -43,18 +48,85 @@ def interval(row: ScoreRow) -> str:
 
 
 def main_rows(result: Result, protocol: str) -> list[ScoreRow]:
-    """A protocol's rows without the subsets of what is also given as a whole (a year's subsets)."""
+    """A protocol's rows without the subsets of what is also given as a whole (a year's subsets).
+
+    An average stands behind the tasks it is of, and other tasks behind the average.
+    """
     rows = [row for row in result.rows if row.protocol == protocol]
     whole = {(row.task, row.metric) for row in rows if row.subset is None}
-    return [row for row in rows if row.subset is None or (row.task, row.metric) not in whole]
+    return _ordered([row for row in rows if row.subset is None or (row.task, row.metric) not in whole])
+
+
+def _ordered(rows: list[ScoreRow]) -> list[ScoreRow]:
+    average = next((row for row in rows if row.task in AVERAGES), None)
+    if average is None:
+        return rows
+    inside, items = set(), 0
+    for row in rows:
+        if row.task not in AVERAGES and (row.metric, row.aggregation) == (average.metric, average.aggregation):
+            # The n of an average counts the items of its tasks, which come first in a protocol's order.
+            if items == average.n:
+                break
+            inside.add(row.task)
+            items += row.n
+    if items != average.n:
+        return rows
+    return sorted(rows, key=lambda row: 0 if row.task in inside else 1 if row.task in AVERAGES else 2)
+
+
+def firsts(rows: Sequence[ScoreRow]) -> dict[tuple[str, str | None], ScoreRow]:
+    """(task, subset) -> its first score: the one that a protocol reports before the others."""
+    found: dict[tuple[str, str | None], ScoreRow] = {}
+    for row in rows:
+        found.setdefault((row.task, row.subset), row)
+    return found
+
+
+def changed_settings(protocol: ProtocolIdentity) -> str:
+    """'similarity dot, ...': settings that are not the default of this form of the protocol, or of this paper's preset."""
+    kind = resolve(GROUP, protocol.name)
+    bootstrap = {"seed"} if "resamples" in protocol.settings and "bootstrap_seed" not in protocol.settings else set()
+    unsaid = {*_SHOWN, *bootstrap, "without_overlap"}  # the latter has a wording of its own
+
+    def against(form: Any) -> dict[str, Any]:
+        defaults = kind(form).settings
+        # A key without a default is a change, whatever its value.
+        return {key: value for key, value in protocol.settings.items()
+                if key not in unsaid and (key not in defaults or value != defaults[key])}  # fmt: skip
+
+    changes = min((against(form) for form in _forms(kind, protocol)), key=len)
+    return ", ".join(f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in changes.items())
+
+
+def _forms(kind: Any, protocol: ProtocolIdentity) -> list[Any]:
+    """The settings of the forms that a record with this label may be of."""
+    base, _, word = protocol.label.partition(":")
+    if base != protocol.name and (paper := presets().get(protocol.label)):
+        return [part.get("settings", {}) for part in paper["parts"] if part["protocol"] == protocol.name] or [{}]
+    if word in kind.variants:
+        return [kind.variants[word]]
+    if kind.labels_variants and not word:
+        return [{}]
+    return [{}, *kind.variants.values()]  # `geometry:dev` is `geometry` in a record
+
+
+def named(result: Result, protocol: str) -> str:
+    """A protocol's label and, in brackets, its settings that are not the default."""
+    mine = [record.protocol for record in result.records if record.protocol.label == protocol]
+    unlike = {each.model_dump_json(): each for each in mine}.values()
+    said = "; ".join(dict.fromkeys(filter(None, map(changed_settings, unlike))))
+    return f"{protocol} ({said})" if said else protocol
 
 
 def title_of(result: Result, protocol: str) -> str:
     """The line above a protocol's table, with whatever makes its scores incomparable."""
     rows = main_rows(result, protocol)
-    title = protocol + ("" if all(row.metric in PLAIN for row in rows) else ": scores x 100")
-    if plain := list(dict.fromkeys(row.metric for row in rows if row.metric in PLAIN)):
-        title += f", except {', '.join(plain)}" if len(title) > len(protocol) else f": {', '.join(plain)}, not x 100"
+    title = named(result, protocol)
+    plain = list(dict.fromkeys(row.metric for row in rows if row.metric in PLAIN))
+    if all(row.metric in PLAIN for row in rows):
+        title += f": {', '.join(plain)}, not x 100" if plain else ""
+    else:
+        title += ": scores x 100" + (f", except {', '.join(plain)}" if plain else "")
     if is_sample(result):
         title += f" ({SAMPLE})"
     for record in result.records:
@@ -69,6 +141,9 @@ def remarks(result: Result) -> list[str]:
     lines = []
     labels = {record.protocol.label for record in result.records if record.protocol.name == "sts"}
     for label in sorted(labels):
+        parts = presets().get(label, {}).get("parts", [{"protocol": "sts"}])
+        if any(part["protocol"] != "sts" for part in parts):
+            continue  # a paper with a trained head reports other averages, or none
         if not any(row.task == "Avg" for row in result.rows if row.protocol == label):
             lines.append(f"No average for {label}: an STS average is the mean of all seven tasks.")
     unknown = list(dict.fromkeys(record.data.id for record in result.records if not record.data.known))
@@ -91,23 +166,22 @@ def print_scores(result: Result) -> None:
     for protocol in dict.fromkeys(row.protocol for row in result.rows):
         rows = main_rows(result, protocol)
         columns = list(dict.fromkeys((row.metric, row.aggregation) for row in rows))
+        lead = firsts(rows)
         table = Table()
         table.add_column("task")
         # Metrics of one task may count different things (pairs, sentences, development items): n is the first one's.
-        several = len({(row.task, row.subset, row.n) for row in rows}) > len({(row.task, row.subset) for row in rows})
-        table.add_column(f"n of\n{columns[0][0]}" if several else "n", justify="right")
+        several = len({(row.task, row.subset, row.n) for row in rows}) > len(lead)
+        table.add_column(f"n of\n{_whose(lead.values())}" if several else "n", justify="right")
         for metric, aggregation in columns:
             table.add_column(f"{metric}\n{aggregation or ''}", justify="right")
-        metric, aggregation = columns[0]
-        bounded = any(row.low is not None for row in rows if (row.metric, row.aggregation) == columns[0])
+        bounded = [row for row in lead.values() if row.low is not None]
         if bounded:
-            table.add_column(f"95 % interval of\n{metric} {aggregation or ''}", justify="right")
-        for task, subset in dict.fromkeys((row.task, row.subset) for row in rows):
+            table.add_column(f"95 % interval of\n{_whose(bounded)}", justify="right")
+        for (task, subset), first in lead.items():
             cells = {(row.metric, row.aggregation): row for row in rows if (row.task, row.subset) == (task, subset)}
             numbers = [shown(cells[column]) if column in cells else "" for column in columns]
             name = AVERAGES.get(task, task) + (f", {subset}" if subset else "")
-            bounds = [interval(cells[columns[0]]) if columns[0] in cells else ""] if bounded else []
-            table.add_row(name, str(next(iter(cells.values())).n), *numbers, *bounds)
+            table.add_row(name, str(first.n), *numbers, *([interval(first)] if bounded else []))
         console.print(title_of(result, protocol), soft_wrap=True)  # a table's own title would be wrapped to its width
         console.print(table)
     if len(summary := headlines(result)) > 1:
@@ -119,15 +193,28 @@ def print_scores(result: Result) -> None:
         console.print(line, soft_wrap=True)
 
 
+def _whose(rows: Iterable[ScoreRow]) -> str:
+    """The score that a column about each row's first one speaks of."""
+    names = {f"{row.metric} {row.aggregation or ''}".strip() for row in rows}
+    return names.pop() if len(names) == 1 else "the first score"
+
+
 def headlines(result: Result) -> list[tuple[str, str]]:
-    """(protocol, its first metric): the average where there is one, else task by task."""
+    """(protocol, first scores): the average where there is one, else task by task, each task's first metric."""
     lines = []
     for protocol in dict.fromkeys(row.protocol for row in result.rows):
         rows = main_rows(result, protocol)
-        first = [row for row in rows if (row.metric, row.aggregation) == (rows[0].metric, rows[0].aggregation)]
+        lead: dict[str, tuple[str, str | None]] = {}
+        for row in rows:
+            lead.setdefault(row.task, (row.metric, row.aggregation))
+        first = [row for row in rows if (row.metric, row.aggregation) == lead[row.task]]
         chosen = [row for row in first if row.task == "Avg"] or [row for row in first if row.task not in AVERAGES]
-        name = " ".join(filter(None, (rows[0].metric, rows[0].aggregation)))
-        lines.append((protocol, f"{name}: " + ", ".join(f"{row.task} {shown(row)}" for row in chosen)))
+        parts: dict[str, list[str]] = {}
+        for row in chosen:
+            name = " ".join(filter(None, (row.metric, row.aggregation)))
+            parts.setdefault(name, []).append(" ".join(filter(None, (row.task, row.subset, shown(row)))))
+        text = "; ".join(f"{name}: {', '.join(scores)}" for name, scores in parts.items())
+        lines.append((named(result, protocol), text))
     return lines
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stsbench.plots.runs import drawn, sts_average
+from stsbench.plots.runs import drawn, mark_sample, sts_average
 from stsbench.plots.style import COLOURS, COLUMN, new_figure
 
 PROTOCOLS = ("geometry",)
@@ -31,7 +31,7 @@ def figure(folders: Sequence[Path]) -> Any:
     axes = drawing.subplots()
     axes.margins(0.2)
     if len({average for average in averages if average is not None}) < 2:
-        averages = [None] * len(runs)  # one average is no scale of colours
+        averages = [None] * len(runs)  # one average is no scale of colours: all points alike
     known = [(point, average) for point, average in zip(points, averages, strict=True) if average is not None]
     unknown = [point for point, average in zip(points, averages, strict=True) if average is None]
     if known:
@@ -43,11 +43,12 @@ def figure(folders: Sequence[Path]) -> Any:
         bar.set_label("STS average (Spearman × 100)")
         bar.outline.set_linewidth(0.5)
     if unknown:
-        # No average, no colour: hollow beside coloured ones.
+        # No average, no colour: hollow beside coloured ones; filled where none is coloured.
         face = "white" if known else COLOURS[0]
         axes.scatter(*zip(*unknown, strict=True), s=26, facecolors=face, edgecolors="black", linewidths=0.5, zorder=3)
     axes.set_xlabel("uniformity (lower: more uniform)")
     axes.set_ylabel("alignment (lower: closer pairs)")
+    mark_sample(drawing, runs)
     _place_labels(drawing, axes, points, [run.label for run in runs])
     return drawing
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import read_observations
+from stsbench.plots.style import GREY
 from stsbench.protocol import Observations
 from stsbench.records import Record, load_records
 from stsbench.registry import resolve
@@ -44,10 +46,21 @@ def drawn(folders: Sequence[Path], protocols: Sequence[str]) -> list[Drawn]:
     ]
 
 
+def mark_sample(drawing: Any, runs: Sequence[Drawn]) -> None:
+    """A small note in the picture when it shows the sample inside the package: never to be taken for a result."""
+    if any(run.record.data.view == "sample" for run in runs):
+        # A title above all panels: the layout keeps its place free.
+        drawing.suptitle("sample data", x=0.99, ha="right", fontsize=6, color=GREY)
+
+
 def sts_average(folder: Path) -> float | None:
-    """The run's STS average (all, Spearman, x 100, as papers print it), or None where not all seven tasks were scored."""
+    """The run's STS average (all, Spearman, x 100, as papers print it), or None where not all seven tasks were scored
+    by cosine on all of their pairs."""
     records = [record for _, record in load_records(folder) if record.protocol.name == "sts"]
     for record in records:
+        settings = record.protocol.settings
+        if settings.get("similarity", "cosine") != "cosine" or settings.get("without_overlap"):
+            continue  # not the literature's average
         same = [other for other in records if other.protocol == record.protocol]
         protocol = resolve("stsbench.protocols", "sts")(record.protocol.settings, record.protocol.label)
         for row in protocol.summarise(same):

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.metrics.geometry import RATINGS, by_rating
-from stsbench.plots.runs import Drawn, drawn
+from stsbench.plots.runs import Drawn, drawn, mark_sample
 from stsbench.plots.style import COLUMN, GREY, PAGE, new_figure
 
 Floats = NDArray[np.float64]
 PROTOCOLS = ("geometry", "sts")
-_HEIGHT = 0.92  # how far the highest density reaches, in steps from group to group: none hides another
+_HEIGHT = 0.92  # how far a density reaches, in steps from group to group: none hides another
+_TAIL = 0.01  # share of its peak below which a density's tail is left out
 
 
 def figure(folders: Sequence[Path]) -> Any:
@@ -26,8 +27,7 @@ def figure(folders: Sequence[Path]) -> Any:
     rows = -(-len(runs) // columns)
     drawing = new_figure(COLUMN if columns == 1 else PAGE, 2.3 * rows + 0.2)
     panels = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
-    lowest = min(float(cosine.min()) for each in groups for cosine in each.values())
-    grid = np.linspace(max(-1.0, np.floor(10 * lowest - 0.5) / 10), 1.0, 400)
+    grid = np.linspace(left_edge([cosine for each in groups for cosine in each.values()]), 1.0, 400)
     for panel, run, each in zip(panels, runs, groups, strict=False):
         _ridges(panel, each, grid)
         panel.tick_params(labelbottom=True)
@@ -39,7 +39,19 @@ def figure(folders: Sequence[Path]) -> Any:
         panel.set_xlabel("cosine similarity")
     for panel in panels[: len(runs) : columns]:
         panel.set_ylabel("human rating")
+    mark_sample(drawing, runs)
     return drawing
+
+
+def left_edge(groups: Sequence[Floats]) -> float:
+    """Where the axis begins, a multiple of 0.1: left of every cosine, and of every density from _TAIL of its peak on."""
+    grid = np.linspace(-1.0, 1.0, 2001)
+    lowest = min(float(cosine.min()) for cosine in groups)
+    for cosine in groups:
+        curve = density(cosine, grid)
+        if curve.any():
+            lowest = min(lowest, float(grid[np.argmax(curve >= _TAIL * curve.max())]))
+    return max(-1.0, float(np.floor(10 * lowest)) / 10)
 
 
 def density(values: Floats, grid: Floats) -> Floats:
@@ -56,14 +68,14 @@ def density(values: Floats, grid: Floats) -> Floats:
 
 
 def _ridges(panel: Any, groups: dict[str, Floats], grid: Floats) -> None:
-    """One ridge a rating group, low ratings at the bottom; all densities of a panel on one scale, a tick at each mean."""
-    curves = {name: density(values, grid) for name, values in groups.items()}
-    highest = max((float(curve.max()) for curve in curves.values()), default=0.0) or 1.0
+    """One ridge a rating group, low ratings at the bottom, each as high as the others; a tick at each mean."""
     shades = _shades(len(RATINGS))
     for level, name in enumerate(RATINGS):
         panel.axhline(level, color=GREY, linewidth=0.4, zorder=1)
         if name in groups:
-            ridge = level + _HEIGHT * curves[name] / highest
+            # By its own peak: on one scale, a narrow group at the top flattens all others.
+            curve = density(groups[name], grid)
+            ridge = level + _HEIGHT * curve / (curve.max() or 1.0)
             panel.fill_between(grid, level, ridge, color=shades[level], linewidth=0, zorder=2)
             mean = float(groups[name].mean())
             for colour, width in (("white", 2.2), ("black", 1.0)):  # to be seen on dark and on light

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stsbench.metrics.geometry import relative
-from stsbench.plots.runs import drawn
+from stsbench.plots.runs import drawn, mark_sample
 from stsbench.plots.style import COLOURS, COLUMN, DASHES, new_figure
 
 PROTOCOLS = ("geometry",)
@@ -35,4 +35,5 @@ def figure(folders: Sequence[Path]) -> Any:
     axes.set_ylim(top=1.15)
     if len(runs) > 1:
         axes.legend(loc="best", handlelength=2.4)
+    mark_sample(drawing, runs)
     return drawing
