@@ -14,19 +14,24 @@ from numpy.typing import NDArray
 
 from stsbench.data.sets import PairSet
 from stsbench.encoders.embed import Embed
-from stsbench.errors import ScoreError, StsbenchError
+from stsbench.errors import ScoreError
 from stsbench.metrics import geometry
 from stsbench.metrics.bootstrap import interval, resample_counts
 from stsbench.metrics.similarity import paired_similarity, zero_rows
 from stsbench.protocol import Observations, Protocol
 from stsbench.records import ScoreRow
-from stsbench.registry import did_you_mean
+from stsbench.settings import checked, real, truth, whole, word
 
 SPLITS = {"test": ("STS-B", "stsb/test"), "dev": ("STS-B-dev", "stsb/dev"), "whole": ("STS-B-whole", "stsb/splits")}
 TEXTS = ("all", "distinct")
 DEFAULTS = {
     "split": "test", "alpha": 2.0, "t": 2.0, "positive_above": 4.0, "texts": "all", "centre": False, "resamples": 1000,
     "seed": 0,
+}  # fmt: skip
+EXPONENT = real(above=0, below=1000)  # of distances up to 2: more would overflow
+KINDS = {
+    "split": word(tuple(SPLITS)), "alpha": EXPONENT, "t": EXPONENT, "positive_above": real(),
+    "texts": word(TEXTS), "centre": truth(), "resamples": whole(), "seed": whole(),
 }  # fmt: skip
 
 
@@ -41,13 +46,7 @@ class GeometryProtocol(Protocol):
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"dev": {"split": "dev"}, "whole": {"split": "whole"}}
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
-        super().__init__({**DEFAULTS, **settings}, label)
-        for key, known in (("split", SPLITS), ("texts", TEXTS)):
-            if (value := self.settings[key]) not in known:
-                raise StsbenchError(f"unknown {key} '{value}'{did_you_mean(str(value), known)}")
-        for key in ("alpha", "t"):
-            if not self.settings[key] > 0:
-                raise StsbenchError(f"{key} must be above 0, not {self.settings[key]:g}")
+        super().__init__(checked(self.name, {**DEFAULTS, **settings}, KINDS), label)
 
     def tasks(self) -> dict[str, str]:
         return dict([SPLITS[self.settings["split"]]])

@@ -22,6 +22,7 @@ from stsbench.metrics.similarity import paired_similarity, zero_rows
 from stsbench.protocol import Observations, Protocol
 from stsbench.records import ScoreRow
 from stsbench.registry import did_you_mean
+from stsbench.settings import Kind, checked, optional, string
 
 TASKS = {
     "STS12": "sts12/test", "STS13": "sts13/test", "STS14": "sts14/test", "STS15": "sts15/test", "STS16": "sts16/test",
@@ -66,10 +67,8 @@ class MtebProtocol(Protocol):
     position: ClassVar[int] = 5
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
-        super().__init__({"tasks": dict(TASKS), "benchmark": None, **settings}, label)
-        tasks, benchmark = self.settings["tasks"], self.settings["benchmark"]
-        if not isinstance(tasks, Mapping) or not all(id in TASKS.values() or id.startswith(HUB) for id in tasks.values()):
-            raise StsbenchError(f"mteb.tasks is {tasks!r}: name a task or a benchmark as mteb:NAME instead")
+        super().__init__(checked(self.name, {"tasks": TASKS, "benchmark": None, **settings}, KINDS), label)
+        benchmark = self.settings["benchmark"]
         if benchmark and self.label == self.name:  # a benchmark's STS12 is on other data than the one of `mteb`
             self.label = f"{self.name}:{benchmark}"
 
@@ -172,6 +171,20 @@ class MtebProtocol(Protocol):
             return mteb.get_task(name)
         except (KeyError, StopIteration) as error:
             raise DataError(f"this version of mteb has no task {name}: {error}") from error
+
+
+def _known_tasks(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not value or not all(isinstance(each, str) for each in value.values()):
+        raise ValueError
+    if not all(id in TASKS.values() or id.startswith(HUB) for id in value.values()):
+        raise ValueError
+    return dict(value)
+
+
+KINDS = {
+    "tasks": Kind("tasks with their set ids, as mteb:NAME sets them", _known_tasks),
+    "benchmark": optional(string("a benchmark's name, as mteb:NAME sets it")),
+}
 
 
 def _hub_tasks(tasks: Iterable[Any]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from stsbench.data.sets import LabelledSet, PairSet, fed
 from stsbench.encoders.embed import Embed
-from stsbench.errors import ScoreError, StsbenchError
+from stsbench.errors import ScoreError
 from stsbench.metrics.bootstrap import bootstrap_correlation, interval, resample_counts
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.proportion import wilson
@@ -21,10 +21,11 @@ from stsbench.probes.regressor import Recipe, check_features, fit_regressor, pai
 from stsbench.probes.schemes import given_splits
 from stsbench.protocol import Observations, Protocol
 from stsbench.records import ScoreRow
-from stsbench.registry import did_you_mean
+from stsbench.settings import checked, real, several, whole, word
 
 TASKS = {"STS-B": "stsb/splits", "SICK-R": "sick-r/splits", "SICK-E": "sick-e/splits"}
 SPLITS = ("train", "dev", "test")
+METRICS = ("pearson", "spearman", "mse", "dev spearman")  # Pearson is the headline of SentEval's own tables
 ENTAILMENT_CLASSES = 3  # contradiction, neutral, entailment
 DEFAULTS: dict[str, Any] = {
     "seed": 1111, "soft_labels": "bit-compatible", "learning_rate": 1e-3, "batch": 64, "round_epochs": 50, "tenacity": 3,
@@ -32,17 +33,25 @@ DEFAULTS: dict[str, Any] = {
     "entailment_regs": [1e-5, 1e-4, 1e-3, 1e-2], "entailment_optimizer": "adam", "entailment_batch": 64,
     "entailment_epoch_size": 4, "entailment_tenacity": 5, "entailment_max_epoch": 200,
     "resamples": 1000, "bootstrap_seed": 0,
+    "metrics": list(METRICS),
 }  # fmt: skip
-LEAST = {
-    "seed": 0, "batch": 1, "round_epochs": 1, "tenacity": 0, "max_epoch": 0, "entailment_batch": 1,
-    "entailment_epoch_size": 1, "entailment_tenacity": 0, "entailment_max_epoch": 0, "resamples": 0, "bootstrap_seed": 0,
+FACTOR = real(above=0, below=1e12)  # far more would overflow float32
+KINDS = {
+    "seed": whole(), "soft_labels": word(["bit-compatible"]), "learning_rate": FACTOR, "batch": whole(1),
+    "round_epochs": whole(1), "tenacity": whole(), "max_epoch": whole(1),
+    "entailment_regs": several(FACTOR), "entailment_optimizer": word(["adam", "rmsprop"]),
+    "entailment_batch": whole(1), "entailment_epoch_size": whole(1), "entailment_tenacity": whole(),
+    "entailment_max_epoch": whole(1),
+    "resamples": whole(), "bootstrap_seed": whole(),
+    "metrics": several(word(METRICS)),
 }  # fmt: skip
 MAX_DENSE = 1 << 30  # bytes of sparse features made dense for SICK-E
 Rows = dict[str, NDArray[np.int64]]
 
 
 class RegressionProtocol(Protocol):
-    """Settings: those of the relatedness head; entailment_*, those of SICK-E's classifier; resamples (0: no intervals).
+    """Settings: those of the relatedness head; entailment_*, those of SICK-E's classifier; resamples (0: no intervals);
+    metrics, those of STS-B and SICK-R that are reported.
 
     `seed` is both trainings' seed, `bootstrap_seed` the intervals'.
     """
@@ -52,8 +61,7 @@ class RegressionProtocol(Protocol):
     position: ClassVar[int] = 1
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
-        super().__init__({**DEFAULTS, **settings}, label)
-        _check(self.settings)
+        super().__init__(checked(self.name, {**DEFAULTS, **settings}, KINDS), label)
 
     def tasks(self) -> dict[str, str]:
         return dict(TASKS)
@@ -116,17 +124,21 @@ class RegressionProtocol(Protocol):
         # Seeded by the data, not by the encoder: two encoders meet the same resamples.
         seed = (self.settings["bootstrap_seed"], 0, *data_id.encode())
         counts = resample_counts(n, resamples, seed) if resamples else None
-        rows = []
-        for metric in ("pearson", "spearman"):  # Pearson is the headline of SentEval's own tables
-            try:
-                value = correlation(predicted, gold, metric)
-            except ScoreError as error:
-                raise ScoreError(f"{task}: {error}") from error
-            draws = None if counts is None else bootstrap_correlation(predicted, gold, counts, metric)
-            rows.append(self._row(task, metric, 100 * value, n, None if draws is None else interval(draws)))
-        rows.append(self._row(task, "mse", float(np.mean((predicted - gold) ** 2)), n))
-        rows.append(self._row(task, "dev spearman", 100 * float(seen["dev_spearman"].max()), dev))
-        return rows
+        try:  # all of it whatever is reported: predictions without a correlation are a failure, not an MSE
+            values = {metric: 100 * correlation(predicted, gold, metric) for metric in ("pearson", "spearman")}
+        except ScoreError as error:
+            raise ScoreError(f"{task}: {error}") from error
+        bounds = {
+            metric: interval(bootstrap_correlation(predicted, gold, counts, metric))
+            for metric in values if counts is not None and metric in self.settings["metrics"]
+        }  # fmt: skip
+        values["mse"] = float(np.mean((predicted - gold) ** 2))
+        values["dev spearman"] = 100 * float(seen["dev_spearman"].max())
+        sizes = {"dev spearman": dev}
+        return [
+            self._row(task, metric, values[metric], sizes.get(metric, n), bounds.get(metric))
+            for metric in self.settings["metrics"]
+        ]
 
     def _row(self, task: str, metric: str, value: float, n: int, bounds: tuple[float, float] | None = None) -> ScoreRow:
         low, high = (100 * bounds[0], 100 * bounds[1]) if bounds else (None, None)
@@ -165,24 +177,3 @@ def _device(embed: Embed) -> str:
     """The encoder's CUDA device where it has one. The classifier computes in float64, which other accelerators lack."""
     device = str(getattr(embed.encoder, "device", "cpu"))
     return device if device.startswith("cuda") else "cpu"
-
-
-def _check(settings: Mapping[str, Any]) -> None:
-    """One line for the first setting that cannot be used."""
-    for key in settings:
-        if key not in DEFAULTS:
-            raise StsbenchError(f"protocol regression has no setting '{key}'{did_you_mean(key, DEFAULTS)}")
-    if (labels := settings["soft_labels"]) != DEFAULTS["soft_labels"]:
-        raise StsbenchError(f"unknown soft_labels '{labels}'{did_you_mean(str(labels), [DEFAULTS['soft_labels']])}")
-    for key, least in LEAST.items():
-        value = settings[key]
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**32:
-            raise StsbenchError(f"regression: {key} must be a whole number from {least} to 2**32 - 1, not {value!r}")
-    regs = settings["entailment_regs"]
-    for key, numbers in (("learning_rate", [settings["learning_rate"]]), ("entailment_regs", regs)):
-        if not isinstance(numbers, list | tuple) or not numbers or not all(_positive(number) for number in numbers):
-            raise StsbenchError(f"regression: {key} must be above 0, not {settings[key]!r}")
-
-
-def _positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")

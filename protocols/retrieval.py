@@ -21,11 +21,15 @@ from stsbench.metrics.bootstrap import interval, resample_counts
 from stsbench.metrics.ranking import TIES, hit, ranks_of, recall, reciprocal_rank
 from stsbench.protocol import Observations, Protocol
 from stsbench.records import ScoreRow
-from stsbench.registry import did_you_mean
+from stsbench.settings import checked, several, string, whole, word
 
 GOLD = 5.0  # the score of a pair that means the same
 DUPLICATES = ("merge", "keep", "drop")
 DEFAULTS = {"duplicates": "merge", "ties": "worst", "ks": [1, 5, 10], "resamples": 1000, "seed": 0}
+KINDS = {
+    "duplicates": word(DUPLICATES), "ties": word(TIES), "ks": several(whole(1)), "resamples": whole(), "seed": whole(),
+    "folder": string("the name of a folder"),
+}  # fmt: skip
 
 
 class RetrievalProtocol(Protocol):
@@ -42,17 +46,16 @@ class RetrievalProtocol(Protocol):
     labels_variants: ClassVar[bool] = True
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
-        super().__init__({**DEFAULTS, **settings}, label)
-        for key, known in (("duplicates", DUPLICATES), ("ties", TIES)):
-            if self.settings[key] not in known:
-                value = str(self.settings[key])
-                raise StsbenchError(f"unknown {key} '{value}' of protocol retrieval{did_you_mean(value, known)}")
-        if not self.settings["ks"] or any(type(k) is not int or k < 1 for k in self.settings["ks"]):
-            raise StsbenchError(f"ks of protocol retrieval must be whole numbers from 1 up, not {self.settings['ks']}")
+        super().__init__(checked(self.name, {**DEFAULTS, **settings}, KINDS), label)
+        form = self.variants.get(self.label.partition(":")[2], {}) if "folder" not in self.settings else {}
+        if (given := self.settings["duplicates"]) != form.get("duplicates", given):
+            raise StsbenchError(f"retrieval: duplicates must be {form['duplicates']} in {self.label}, not {given!r}")
         self._folder: Path | None = None
         if "folder" in self.settings:
             if self.settings["duplicates"] != "keep":
-                raise StsbenchError("duplicates: every id of your own folder is a text of its own; leave the setting out")
+                raise StsbenchError(
+                    f"retrieval: duplicates must be keep, not {given!r}: every id of your own folder is a text of its own"
+                )
             self._folder = Path(self.settings["folder"])
             self.settings["folder"] = folder_name(self._folder)
             self.label = f"{self.name}:{self.settings['folder']}"

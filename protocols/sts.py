@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from stsbench.data.sets import PairSet
 from stsbench.encoders.embed import Embed
-from stsbench.errors import ScoreError, StsbenchError
+from stsbench.errors import ScoreError
 from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed, combine
 from stsbench.metrics.bootstrap import bootstrap_correlation, interval, resample_counts
 from stsbench.metrics.correlation import METRICS, correlation
 from stsbench.metrics.similarity import SIMILARITIES, paired_similarity
 from stsbench.protocol import Observations, Protocol
 from stsbench.records import Record, ScoreRow
-from stsbench.registry import did_you_mean
+from stsbench.settings import checked, several, string, whole, word
 
 # The seven tasks of the literature's average, then MTEB's SICK-R: other data under the same everyday name.
 TASKS = {
@@ -33,6 +33,10 @@ YEARS = tuple(TASKS.values())[:5]  # the sets made of subsets
 DEFAULTS = {
     "aggregations": list(AGGREGATIONS), "metrics": list(METRICS), "similarity": "cosine", "resamples": 1000, "seed": 0,
     "without_overlap": [],
+}  # fmt: skip
+KINDS = {
+    "aggregations": several(word(AGGREGATIONS)), "metrics": several(word(METRICS)), "similarity": word(SIMILARITIES),
+    "resamples": whole(), "seed": whole(), "without_overlap": several(string("the id of a set"), none=True),
 }  # fmt: skip
 
 
@@ -46,14 +50,7 @@ class StsProtocol(Protocol):
     variants: ClassVar[dict[str, dict[str, Any]]] = {how: {"aggregations": [how]} for how in AGGREGATIONS}
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
-        super().__init__({**DEFAULTS, **settings}, label)
-        for key, known in (("aggregations", AGGREGATIONS), ("metrics", METRICS)):
-            for value in self.settings[key]:
-                if value not in known:
-                    raise StsbenchError(f"unknown {key[:-1]} '{value}'{did_you_mean(value, known)}")
-        if self.settings["similarity"] not in SIMILARITIES:
-            name = self.settings["similarity"]
-            raise StsbenchError(f"unknown similarity '{name}'{did_you_mean(name, SIMILARITIES)}")
+        super().__init__(checked(self.name, {**DEFAULTS, **settings}, KINDS), label)
 
     def tasks(self) -> dict[str, str]:
         return dict(TASKS)

@@ -21,6 +21,7 @@ from stsbench.probes.sklearn_solver import GRID_KFOLD, GRID_NESTED_SPLIT
 from stsbench.protocol import Observations, Protocol
 from stsbench.records import Record, ScoreRow
 from stsbench.registry import did_you_mean
+from stsbench.settings import checked, real, several, string, whole, word
 
 TASKS = {"MR": "mr", "CR": "cr", "SUBJ": "subj", "MPQA": "mpqa", "SST2": "sst2", "TREC": "trec", "MRPC": "mrpc"}
 GIVEN, FOLDED = ("sst2",), ("trec", "mrpc")  # the sets with a dev split, those with a test split only; others are nested
@@ -35,8 +36,14 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "sklearn": {**COMMON, **C},
     "exact": {**COMMON, **C},
 }
-CHOICES = {"optimizer": ("adam", "rmsprop"), "dtype": ("float64", "float32")}
-LEAST = {"k": 2, "seed": 0, "batch": 1, "tenacity": 0, "epoch_size": 1, "max_epoch": 1}
+STRENGTHS = several(real(above=0, below=1e12))  # far more would overflow float32
+KINDS = {
+    "classifier": word(tuple(DEFAULTS)), "k": whole(2), "seed": whole(), "blank": string(blank=True),
+    "grid": STRENGTHS, "grid_kfold": STRENGTHS, "optimizer": word(["adam", "rmsprop"]),
+    "batch": whole(1), "tenacity": whole(), "epoch_size": whole(1), "max_epoch": whole(1),
+    "validation": real(above=0, below=1), "dtype": word(["float64", "float32"]),
+}  # fmt: skip
+MISSED = 0.1  # the share of exact fits that may stop before their optimum
 MAX_DENSE = 1 << 30  # bytes of float32 features that sparse vectors may become; scikit-learn takes them as they are
 
 
@@ -57,16 +64,13 @@ class TransferProtocol(Protocol):
     in_all: ClassVar[tuple[str, ...]] = ("", "sklearn", "exact")
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
-        classifier = settings.get("classifier", "torch")
-        if classifier not in DEFAULTS:
-            raise StsbenchError(f"unknown classifier '{classifier}'{did_you_mean(str(classifier), DEFAULTS)}")
+        classifier = checked(self.name, {"classifier": settings.get("classifier", "torch")}, KINDS)["classifier"]
         defaults = {"classifier": classifier, **DEFAULTS[classifier]}
         for key in settings:
             if key not in defaults:
                 hint = did_you_mean(key, defaults)
                 raise StsbenchError(f"setting '{key}' does not apply to protocol transfer, classifier {classifier}{hint}")
-        super().__init__({**defaults, **settings}, label)
-        _check(self.settings)
+        super().__init__(checked(self.name, {**defaults, **settings}, KINDS), label)
 
     def tasks(self) -> dict[str, str]:
         return dict(TASKS)
@@ -92,9 +96,11 @@ class TransferProtocol(Protocol):
         rows = {name: np.arange(bounds[i], bounds[i + 1], dtype=np.int64) for i, name in enumerate(splits)}
         counts = {"fits": 0, "unconverged": 0}
         solver = self._solver(x, y, classes, counts)
-        regs = [float(reg) for reg in self.settings["grid_kfold" if data.id in FOLDED else "grid"]]
+        regs = self.settings["grid_kfold" if data.id in FOLDED else "grid"]
         probed = self._probe(data.id, y, rows, regs, solver)
         fits, unconverged = counts["fits"], counts["unconverged"]
+        if self.settings["classifier"] == "exact" and unconverged > MISSED * fits:
+            raise ScoreError(f"{unconverged} of {fits} fits did not reach their optimum: are the vectors extremely long?")
         developed = len(rows.get("dev" if data.id in GIVEN else "train", y))
         return Observations(
             {
@@ -195,7 +201,8 @@ def _features(name: str, vectors: Sequence[Any], sparse: bool) -> Any:
 
     u, *v = vectors
     if not issparse(u):
-        x = np.concatenate([np.abs(u - v[0]), u * v[0]], axis=1) if v else u
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, and refused here
+            x = np.concatenate([np.abs(u - v[0]), u * v[0]], axis=1) if v else u
         bad = int((~np.isfinite(x)).any(axis=1).sum())
         if bad:
             raise ScoreError(f"{name}: the features of {bad} of {len(x)} items are NaN or infinite")
@@ -219,23 +226,3 @@ def _counting(solver: Solver, counts: dict[str, int]) -> Solver:
         return solver(fits)
 
     return counted
-
-
-def _check(settings: Mapping[str, Any]) -> None:
-    """One line for the first setting that cannot be used."""
-    for key, least in LEAST.items():
-        value = settings.get(key, least)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise StsbenchError(f"transfer: {key} must be a whole number of at least {least}, not {value!r}")
-    for key, known in CHOICES.items():
-        if key in settings and settings[key] not in known:
-            raise StsbenchError(f"transfer: {key} must be {' or '.join(known)}, not {settings[key]!r}")
-    for key in ("grid", "grid_kfold"):
-        grid = settings[key]
-        if not isinstance(grid, list) or not grid or not all(type(reg) in (int, float) and reg > 0 for reg in grid):
-            raise StsbenchError(f"transfer: {key} must be a list of numbers above 0, not {grid!r}")
-    share = settings.get("validation", 0.05)
-    if not isinstance(share, float) or not 0 < share < 1:
-        raise StsbenchError(f"transfer: validation must be between 0 and 1, not {share!r}")
-    if not isinstance(settings["blank"], str):
-        raise StsbenchError(f"transfer: blank must be a text, not {settings['blank']!r}")

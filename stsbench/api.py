@@ -18,6 +18,14 @@ from stsbench.evaluation import Result, measure
 from stsbench.files import cache_root
 from stsbench.plan import Planned, plan
 
+# Settings that an option or a protocol's name stands for: changed alone, rows would carry the name of another measurement.
+_ELSEWHERE = {
+    "sts.without_overlap": "--without-overlap",
+    "transfer.classifier": "--protocol transfer:exact, transfer:sklearn or transfer",
+    "geometry.split": "--protocol geometry:dev, geometry:whole or geometry",
+    "retrieval.folder": "--protocol retrieval:FOLDER",
+    "mteb.tasks": "--protocol mteb:NAME", "mteb.benchmark": "--protocol mteb:NAME",
+}  # fmt: skip
 StartProgress = Callable[[int], Progress]  # number of texts -> step function
 
 
@@ -130,6 +138,8 @@ def _settings(options: Options) -> dict[str, dict[str, Any]]:
     }  # fmt: skip
     settings: dict[str, dict[str, Any]] = {"": {key: value for key, value in named.items() if value is not None}}
     for key, value in options.settings.items():
+        if key in _ELSEWHERE:
+            raise StsbenchError(f"{key} is no setting to change alone: use {_ELSEWHERE[key]}")
         protocol, dot, name = key.rpartition(".")
         if not dot or not name or not protocol:
             raise StsbenchError(f"the setting '{key}' names no protocol: write PROTOCOL.SETTING, as in retrieval.ties")

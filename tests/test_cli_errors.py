@@ -45,7 +45,7 @@ def test_unknown_models(evaluate, model, parts):
         (["--protocol", "geometry", "--similarity", "dot"], ["--similarity does not apply to protocol geometry"]),
         (["--tasks", "STS21"], ["unknown task 'STS21' of protocol sts; did you mean STS1"]),
         (["--tasks", "STS12,sickr"], ["unknown task 'sickr'", "SICK-R"]),
-        (["--similarity", "cosin"], ["unknown similarity 'cosin'; did you mean cosine?"]),
+        (["--similarity", "cosin"], ["sts: similarity must be", "not 'cosin'; did you mean cosine?"]),
         (["--without-overlap", "stsb/devel"], ["stsb/devel", "stsb/dev"]),
         (["--pooler", "mean"], ["--pooler does not apply to lexical:token-set"]),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 # Anyone may import these; among themselves they may import one another.
-BASE = {"errors", "files", "registry", "records", "provenance"}
+BASE = {"errors", "files", "registry", "records", "provenance", "settings"}
 LAYERS = {
     "metrics": 0, "probes": 0, "data": 1, "encoders": 2, "protocol": 3, "evaluation": 3, "api": 3, "plan": 3, "plots": 3,
     "export": 3, "cli": 4,

@@ -20,6 +20,7 @@ from stsbench.data.sets import LabelledSet, PairSet
 from stsbench.encoders.callable import CallableEncoder
 from stsbench.encoders.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
+from stsbench.plan import plan
 from stsbench.probes.regressor import Recipe, _Fit, expected_scores, fit_regressor, pair_features, soft_labels
 from stsbench.protocol import Observations
 from stsbench.records import PLAIN
@@ -362,13 +363,37 @@ def test_intervals_do_not_depend_on_the_encoder_but_on_the_data():
     [
         ({"bacth": 3}, "no setting 'bacth'; did you mean batch"), ({"batch": 0}, "batch must be a whole number from 1"),
         ({"tenacity": -1}, "tenacity"), ({"seed": 2**32}, "seed"), ({"resamples": True}, "resamples"),
-        ({"learning_rate": 0}, "learning_rate must be above 0"), ({"entailment_regs": []}, "entailment_regs"),
-        ({"soft_labels": "exact"}, "unknown soft_labels 'exact'; known: bit-compatible"),
+        ({"learning_rate": 0}, "learning_rate must be a number between 0 and 1e"),
+        ({"entailment_regs": []}, "entailment_regs"),
+        ({"soft_labels": "exact"}, "soft_labels must be bit-compatible, not 'exact'"),
     ],
 )  # fmt: skip
 def test_settings_are_checked(wrong, message):
     with pytest.raises(StsbenchError, match=message.replace("(", r"\(")):
         RegressionProtocol(wrong)
+
+
+def test_metrics_choose_rows_and_move_no_number():
+    data, protocol = pair_set(), RegressionProtocol({**SHORT, "resamples": 100})
+    seen = protocol.observe(embed(), data)
+    rows = {row.metric: row for row in protocol.score(seen, data.id, "STS-B")}
+    for metrics in (["spearman"], ["mse"], ["dev spearman", "pearson"], ["spearman", "mse", "pearson"]):
+        some = RegressionProtocol({**SHORT, "resamples": 100, "metrics": metrics})
+        assert some.score(stored(seen), data.id, "STS-B") == [rows[metric] for metric in metrics]
+    entailed = Observations({"predicted": np.array([0, 1, 2]), "gold": np.array([0, 1, 1]), "sizes": np.array([3, 3, 3]),
+                             "dev_accuracy": np.array([50.0])})  # fmt: skip
+    for own in ({}, {"metrics": ["mse"]}):
+        both = RegressionProtocol(own).score(entailed, "sick-e/splits", "SICK-E")
+        assert [row.metric for row in both] == ["accuracy", "dev accuracy"]
+    flat = Observations({**seen.arrays, "predicted": np.ones(60)})
+    with pytest.raises(ScoreError, match="all 60 predictions are equal"):
+        RegressionProtocol({"metrics": ["mse"]}).score(flat, data.id, "STS-B")
+
+
+@pytest.mark.parametrize(("name", "metric"), [("senteval", "pearson"), ("infersent", "pearson"), ("declutr", "spearman")])
+def test_papers_print_one_metric(name, metric):
+    [regression] = [each.protocol for each in plan([name], ["STS-B", "SICK-R"], {})[0]]
+    assert regression.settings == {**DEFAULTS, "metrics": [metric]} and regression.label == name
 
 
 def test_settings_are_all_in_the_record_and_all_used():

@@ -163,8 +163,10 @@ def test_too_wide_sparse_vectors_and_broken_ones_are_one_line(stand_in: None, mo
     with pytest.raises(ScoreError, match=r"^mr: the features hold NaN or infinite"):
         TransferProtocol(SMALL).observe(broken(np.inf, csr_matrix), data)
     huge = split(data, {"train": 24, "test": 12}, "mrpc", pairs=True)
-    with pytest.raises(ScoreError, match="NaN or infinite"), np.errstate(over="ignore"):
-        TransferProtocol(SMALL).observe(broken(3e38, np.asarray), huge)  # finite vectors, a product that is not
+    for kind in (np.asarray, csr_matrix):  # finite vectors, a product that is not
+        with pytest.raises(ScoreError, match="NaN or infinite"), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            TransferProtocol(SMALL).observe(broken(3e38, kind), huge)
 
 
 @pytest.mark.parametrize(("data", "message"), [
@@ -253,12 +255,13 @@ def test_variants_and_settings() -> None:
 
 
 @pytest.mark.parametrize(("settings", "message"), [
-    ({"classifier": "sklern"}, "unknown classifier 'sklern'.*sklearn"),
+    ({"classifier": "sklern"}, "classifier must be torch, sklearn or exact, not 'sklern'; did you mean sklearn"),
     ({"tenacty": 3}, "setting 'tenacty' does not apply to protocol transfer, classifier torch.*tenacity"),
     ({"classifier": "exact", "batch": 3}, "setting 'batch' does not apply to protocol transfer, classifier exact"),
-    ({"k": 1}, "k must be a whole number of at least 2, not 1"), ({"k": True}, "k must be"), ({"seed": -1}, "seed must be"),
+    ({"k": 1}, "k must be a whole number from 2 to 4294967295, not 1"), ({"k": True}, "k must be"),
+    ({"seed": -1}, "seed must be"),
     ({"batch": 0}, "batch must be"), ({"grid": []}, "grid must be a list"), ({"grid_kfold": [0]}, "grid_kfold must be"),
-    ({"grid": "1"}, "grid must be"), ({"validation": 1.0}, "validation must be between 0 and 1"),
+    ({"grid": "1"}, "grid must be"), ({"validation": 1.0}, "validation must be a number between 0 and 1"),
     ({"blank": None}, "blank must be a text"), ({"optimizer": "sgd"}, "optimizer must be adam or rmsprop, not 'sgd'"),
 ])
 def test_settings_that_cannot_be_used(settings: dict[str, Any], message: str) -> None:
@@ -312,6 +315,35 @@ def test_fits_that_stopped_early_are_noted() -> None:
     fits, unconverged, _ = seen.arrays["counts"].tolist()
     assert unconverged > 0 and seen.names["notes"] == [f"{unconverged} of {fits} fits stopped before convergence"]
     assert TransferProtocol({"classifier": "exact", "k": 3}).observe(Bag(), data).names["notes"] == []
+
+
+def test_exact_fits_far_from_their_optimum_are_no_score() -> None:
+    data = reviews(60, seed=4)
+
+    def embed(texts: list[str]) -> Any:  # as many columns as make the classes separable, of vectors a million long
+        return (1e6 * np.random.default_rng(0).normal(size=(len(texts), 30))).astype(np.float32)
+
+    with pytest.raises(ScoreError, match=r"^57 of 57 fits did not reach their optimum: are the vectors extremely long\?$"):
+        TransferProtocol({"classifier": "exact", "k": 3}).observe(embed, data)
+    seen = TransferProtocol({"classifier": "sklearn", "k": 3}).observe(embed, data)  # what the library does is its score
+    assert seen.arrays["counts"][0] == 57
+
+
+@pytest.mark.parametrize(("unconverged", "refused"), [(5, False), (6, True)])
+def test_one_exact_fit_in_ten_may_miss(monkeypatch: pytest.MonkeyPatch, unconverged: int, refused: bool) -> None:
+    def solver(self: Any, x: Any, y: Any, classes: int, counts: dict[str, int]) -> Any:
+        counts.update(fits=57, unconverged=unconverged)
+        return centroids(x, y)
+
+    monkeypatch.setattr(TransferProtocol, "_solver", solver)
+    exact, sklearn = (TransferProtocol({"classifier": name, "k": 3}) for name in ("exact", "sklearn"))
+    note = [f"{unconverged} of 57 fits stopped before convergence"]
+    assert sklearn.observe(Bag(), reviews()).names["notes"] == note
+    if refused:
+        with pytest.raises(ScoreError, match="6 of 57 fits did not reach their optimum"):
+            exact.observe(Bag(), reviews())
+    else:
+        assert exact.observe(Bag(), reviews()).names["notes"] == note
 
 
 def test_probed_is_stored_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from stsbench.errors import StsbenchError
 
 def _split(text: str | None) -> list[str] | None:
     """Parts between commas; a comma inside brackets is part of a name: mteb:MTEB(eng, v2)."""
-    return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()] if text else None
+    return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()] if text is not None else None
 
 
 @click.command("eval")
@@ -75,6 +75,9 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     if options["cache_dir"] and options["no_cache"]:
         raise click.UsageError("--cache and --no-cache exclude each other")
     names: dict[str, Any] = {key: _split(options.pop(key)) for key in ("protocols", "tasks", "without_overlap")}
+    for key, option in (("protocols", "--protocol"), ("tasks", "--tasks")):
+        if names[key] == []:
+            raise click.UsageError(f"{option} names nothing")
     options["settings"] = dict(_setting(word) for word in options["settings"])
     output = options.pop("output") or _default_output(options["model"])
     command = ["stsbench", *sys.argv[1:]]
@@ -96,15 +99,21 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
 
 
 def _setting(word: str) -> tuple[str, Any]:
-    """`retrieval.ties=middle` -> its key and its value, read as YAML."""
+    """`retrieval.ties=mid` -> its key and its value, read as YAML, but with 1e-4 as the number that it is."""
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        pass
+
+    exponent = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")  # YAML 1.1 wants a dot and a sign in it
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", exponent, list("-+.0123456789"))
     key, equals, value = word.partition("=")
+    key = key.strip()
     if not equals or "." not in key:
         raise click.UsageError(f"--set {word}: write PROTOCOL.KEY=VALUE")
     try:
-        return key.strip(), yaml.safe_load(value)
-    except yaml.YAMLError:
+        return key, yaml.load(value, Loader)
+    except (yaml.YAMLError, ValueError):  # ValueError: what looks like a date and is none
         raise click.UsageError(f"--set {word}: the value cannot be read") from None
 
 

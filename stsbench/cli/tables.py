@@ -223,5 +223,6 @@ def print_failures(result: Result) -> None:
     for name, reason in result.failures.items():
         label, _, task = name.rpartition(" ")
         click.echo(f"failed: {label} {reason}" if reason.startswith(task) else f"failed: {name}: {reason}", err=True)
-    for name, reason in result.left_out.items():
-        click.echo(f"left out: {name}: {reason}", err=True)
+    for reason in dict.fromkeys(result.left_out.values()):  # one line where several protocols lack the same
+        names = [name for name, its in result.left_out.items() if its == reason]
+        click.echo(f"left out: {', '.join(names)}: {reason}", err=True)
