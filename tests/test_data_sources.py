@@ -41,6 +41,9 @@ def test_data_dir_may_be_downstream_itself(tmp_path: Path) -> None:
 
 def test_data_dir_is_the_only_place_asked(tmp_path: Path) -> None:
     put(data_root())
+    with pytest.raises(DataError, match=r"--data-dir .*d: no such folder"):
+        load("stsb/dev", data_dir=tmp_path / "d")
+    (tmp_path / "d").mkdir()
     with pytest.raises(DataError, match=r"d/downstream/STS/STSBenchmark/sts-dev\.csv is missing: --data-dir must hold"):
         load("stsb/dev", data_dir=tmp_path / "d")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from stsbench.cli.options import encoder_options
 from stsbench.errors import StsbenchError
 
 
@@ -20,12 +21,7 @@ def _split(text: str | None) -> list[str] | None:
 
 
 @click.command("eval")
-@click.option("--model", required=True, help="Hub id, model folder, minilm, lexical:token-set, lexical:tfidf, "
-              "vectors:FILE.npz, words:GLOVE.txt or python:module:callable.")  # fmt: skip
-@click.option("--pooler", help="cls, cls+dense, mean, first_last:embeddings, first_last:layer1, last2, max, mask. "
-              "Default: what the model folder stores.")  # fmt: skip
-@click.option("--template", help="Text around each sentence, {} where it goes; [MASK] for the mask pooler.")
-@click.option("--max-length", type=click.IntRange(min=1), help="Token limit; default: the model's positions.")
+@encoder_options
 @click.option("--protocol", "protocols", default="sts", show_default=True,
               help="sts, regression, transfer, retrieval, geometry, mteb, a variant such as sts:wmean or "
               "transfer:exact, a paper's name, several with commas, or all.")  # fmt: skip
@@ -46,13 +42,6 @@ def _split(text: str | None) -> list[str] | None:
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
 @click.option("--format", "form", type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
               show_default=True, help="How scores are printed.")  # fmt: skip
-@click.option("--device", help="cpu, cuda, cuda:1, mps. Default: cuda where there is one, else cpu.")
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True)
-@click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens a batch.")
-@click.option("--cache", "cache_dir", type=click.Path(path_type=Path), help="Embedding cache folder.")
-@click.option("--cache-limit", type=float, default=20.0, show_default=True, help="Embedding cache limit, GB.")
-@click.option("--no-cache", is_flag=True, help="Neither read nor write cached embeddings.")
-@click.option("--offline", is_flag=True, help="Never touch the network.")
 def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     """Measure an encoder under one protocol, several, or all.
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import click
 
+from stsbench.cli.options import encoder_options
 from stsbench.errors import DataError
 
 
 @click.command("neighbours")
-@click.option("--model", required=True, help="As for `stsbench eval`.")
+@encoder_options
 @click.option("--corpus", required=True, type=click.Path(path_type=Path), metavar="FILE",
               help="UTF-8, a text a line; blank lines are passed over.")  # fmt: skip
 @click.option("--column", type=click.IntRange(min=1), help="Which tab-separated column of the corpus holds the text, from "
@@ -24,17 +25,7 @@ from stsbench.errors import DataError
 @click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, help="Neighbours of each query.")
 @click.option("--backend", type=click.Choice(["exact", "faiss"]), default="exact", show_default=True,
               help="faiss needs faiss-cpu.")  # fmt: skip
-@click.option("--pooler", help="As for `stsbench eval`.")
-@click.option("--template", help="Text around each sentence, {} where it goes.")
-@click.option("--max-length", type=click.IntRange(min=1), help="Token limit; default: the model's positions.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
-@click.option("--device", help="cpu, cuda, cuda:1, mps. Default: cuda where there is one, else cpu.")
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True)
-@click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens a batch.")
-@click.option("--cache", "cache_dir", type=click.Path(path_type=Path), help="Embedding cache folder.")
-@click.option("--cache-limit", type=float, default=20.0, show_default=True, help="Embedding cache limit, GB.")
-@click.option("--no-cache", is_flag=True, help="Neither read nor write cached embeddings.")
-@click.option("--offline", is_flag=True, help="Never touch the network.")
 def neighbours(
     model: str, corpus: Path, column: int | None, queries: Sequence[str], query_file: Path | None, top: int, backend: str,
     json_target: str | None, cache_dir: Path | None, cache_limit: float, no_cache: bool, **how: Any,

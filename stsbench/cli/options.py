@@ -1,0 +1,32 @@
+"""The options of every command that encodes texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+_ENCODER = (
+    click.option("--model", required=True, help="Hub id, model folder, minilm, lexical:token-set, lexical:tfidf, "
+                 "vectors:FILE.npz, words:GLOVE.txt or python:module:callable."),
+    click.option("--pooler", help="cls, cls+dense, mean, first_last:embeddings, first_last:layer1, last2, max, mask. "
+                 "Default: what the model folder stores."),
+    click.option("--template", help="Text around each sentence, {} where it goes; [MASK] for the mask pooler."),
+    click.option("--max-length", type=click.IntRange(min=1), help="Token limit; default: the model's positions."),
+    click.option("--device", help="cpu, cuda, cuda:1, mps. Default: cuda where there is one, else cpu."),
+    click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True),
+    click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens a batch."),
+    click.option("--cache", "cache_dir", type=click.Path(path_type=Path), help="Embedding cache folder."),
+    click.option("--cache-limit", type=float, default=20.0, show_default=True, help="Embedding cache limit, GB."),
+    click.option("--no-cache", is_flag=True, help="Neither read nor write cached embeddings."),
+    click.option("--offline", is_flag=True, help="Never touch the network."),
+)  # fmt: skip
+
+
+def encoder_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add which encoder, how it computes and where its vectors are kept."""
+    for option in reversed(_ENCODER):
+        command = option(command)
+    return command
