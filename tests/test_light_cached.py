@@ -5,33 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
+from toy_encoder import Toy, embed
 
 from stsbench.encoders import cached
-from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
 from stsbench.encoders.cache import EmbeddingCache, encode_cached
 from stsbench.errors import EncoderError
-
-SPEC = EncoderSpec(name="toy", kind="callable", weights="0" * 64)
-
-
-def vector_of(text):
-    return [float(len(text)), float(sum(map(ord, text)) % 1000), 1.0]
-
-
-def embed(texts):
-    return Encoded(np.array([vector_of(t) for t in texts], dtype=np.float32), np.array([len(t) > 5 for t in texts]))
-
-
-class Toy(Encoder):
-    """Computes vector_of and remembers what it was asked."""
-
-    def __init__(self, spec=SPEC, change=lambda vectors: vectors):
-        self.spec, self.change, self.calls = spec, change, []
-
-    def run(self, texts, progress=None):
-        self.calls.append(list(texts))
-        encoded = embed(texts)
-        return Encoded(self.change(encoded.vectors), encoded.truncated)
 
 
 @pytest.fixture

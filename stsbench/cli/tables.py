@@ -129,11 +129,20 @@ def title_of(result: Result, protocol: str) -> str:
         title += ": scores x 100" + (f", except {', '.join(plain)}" if plain else "")
     if is_sample(result):
         title += f" ({SAMPLE})"
+    title += _view(result, protocol)
     for record in result.records:
         if record.protocol.label == protocol and (others := record.protocol.settings.get("without_overlap")):
             shared = f"share a sentence with {', '.join(others)}"
             return title + f" (without the pairs that {shared}: not the published task)"
     return title
+
+
+def _view(result: Result, protocol: str) -> str:
+    """The text view, where the scores could be taken for those of another one."""
+    mine = {(record.protocol.name, record.data.view) for record in result.records if record.protocol.label == protocol}
+    if ("mteb", "senteval") in mine:
+        return " (on SentEval's text: not MTEB's own scores; MTEB's SICK-R is SICK-R-MTEB)"
+    return " (text view raw)" if "raw" in {view for _, view in mine} else ""
 
 
 def remarks(result: Result) -> list[str]:

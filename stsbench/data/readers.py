@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from stsbench.errors import DataError
 
@@ -121,17 +122,23 @@ def read_raw(path: Path, subset: str, low: float = 0.0, high: float = 5.0) -> Ro
         data = _unzipped(data, path)
     rows = Rows()
     for number, line in enumerate(_decoded(data, path), start=1):
-        try:
-            item = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{path}:{number}: no JSON: {error}") from error
-        if not isinstance(item, dict):
-            raise DataError(f"{path}:{number}: expected a JSON object")
+        item = json_object(line, path, number)
         first, second = item.get("sentence1"), item.get("sentence2")
         if not isinstance(first, str) or not isinstance(second, str):
             raise DataError(f"{path}:{number}: sentence1 and sentence2 must be texts")
         rows.add(first, second, _score(item.get("score"), path, number, low, high), subset)
     return rows
+
+
+def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
+    """The object that a line of a JSON-lines file holds. Raises DataError naming the line."""
+    try:
+        item = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{path}:{number}: no JSON: {error}") from error
+    if not isinstance(item, dict):
+        raise DataError(f"{path}:{number}: expected a JSON object")
+    return item
 
 
 def _bytes_of(path: Path) -> bytes:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from stsbench.data.readers import json_object
 from stsbench.data.sets import RetrievalSet
 from stsbench.errors import DataError
 
@@ -96,12 +96,7 @@ def _texts_tsv(path: Path) -> Texts:
 
 def _texts_jsonl(path: Path) -> Texts:
     def parse(line: str, number: int) -> tuple[str, str]:
-        try:
-            item = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{path}:{number}: no JSON: {error}") from error
-        if not isinstance(item, dict):
-            raise DataError(f"{path}:{number}: expected a JSON object")
+        item = json_object(line, path, number)
         key, text, title = item.get("_id"), item.get("text"), item.get("title") or ""
         if type(key) not in (str, int) or not isinstance(text, str) or not isinstance(title, str):
             raise DataError(f"{path}:{number}: expected the fields _id and text, and perhaps title, as texts")
