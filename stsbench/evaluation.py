@@ -220,7 +220,7 @@ def _packed(observations: Observations) -> bytes:
     names = {f"names.{key}": np.array(value, dtype=np.str_) for key, value in observations.names.items()}
     stored: dict[str, Any] = {**observations.arrays, **names}
     buffer = io.BytesIO()
-    np.savez(buffer, **stored)
+    np.savez_compressed(buffer, **stored)
     return buffer.getvalue()
 
 
