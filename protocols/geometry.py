@@ -18,7 +18,7 @@ from stsbench.errors import ScoreError
 from stsbench.metrics import geometry
 from stsbench.metrics.bootstrap import interval, resample_counts
 from stsbench.metrics.similarity import paired_similarity, zero_rows
-from stsbench.protocol import Observations, Protocol
+from stsbench.protocol import Drawn, Observations, Protocol
 from stsbench.records import ScoreRow
 from stsbench.settings import checked, real, truth, whole, word
 
@@ -43,6 +43,7 @@ class GeometryProtocol(Protocol):
     name: ClassVar[str] = "geometry"
     version: ClassVar[int] = 1
     position: ClassVar[int] = 4
+    cosmetic: ClassVar[frozenset[str]] = frozenset({"resamples", "seed"})
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"dev": {"split": "dev"}, "whole": {"split": "whole"}}
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
@@ -84,17 +85,18 @@ class GeometryProtocol(Protocol):
         if not len(distance):
             raise ScoreError(f"{task}: no pair is rated above {settings['positive_above']:g}: there is no alignment")
         spectrum = arrays["spectrum"]
+        drawn = self._means(observations, data_id, settings["resamples"], settings["seed"])
+        bounds = {subset: interval(each) for (subset, _, _), each in drawn.items()}
         rows = [
             self._row(task, None, "alignment", geometry.alignment(distance, settings["alpha"]), len(distance),
-                      self._interval(distance ** settings["alpha"], data_id, 0)),
+                      bounds[None]),
             self._row(task, None, "uniformity", float(arrays["uniformity"]), sentences),
             self._row(task, None, "anisotropy", float(arrays["anisotropy"]), distinct),
             self._row(task, None, "explained by first", 100 * geometry.explained_by_first(spectrum), sentences),
             self._row(task, None, "effective rank", geometry.effective_rank(spectrum), sentences),
         ]  # fmt: skip
         for name, cosine in geometry.by_rating(arrays["cosine"], arrays["gold"]).items():
-            bounds = self._interval(cosine, data_id, geometry.RATINGS.index(name) + 1)
-            rows.append(self._row(task, name, "mean cosine", float(cosine.mean()), len(cosine), bounds))
+            rows.append(self._row(task, name, "mean cosine", float(cosine.mean()), len(cosine), bounds[name]))
         return rows
 
     def _row(
@@ -103,9 +105,27 @@ class GeometryProtocol(Protocol):
         low, high = bounds or (None, None)
         return ScoreRow(protocol=self.label, task=task, subset=subset, metric=metric, value=value, low=low, high=high, n=n)
 
-    def _interval(self, values: NDArray[np.float64], data_id: str, index: int) -> tuple[float, float] | None:
-        """95 % bootstrap interval of the mean of (n,) values: pairs are redrawn, the same for every encoder."""
-        if not self.settings["resamples"]:
-            return None
-        counts = resample_counts(len(values), self.settings["resamples"], (self.settings["seed"], index, *data_id.encode()))
-        return interval(counts @ values / len(values))
+    def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
+        """Pairs are redrawn: positive ones, and those of each rating group.
+
+        No alignment where a zero vector left a positive pair out: other encoders' draws are of other pairs.
+        """
+        drawn = self._means(observations, data_id, resamples, seed) if resamples else {}
+        arrays = observations.arrays
+        if np.count_nonzero(arrays["gold"] > self.settings["positive_above"]) != len(arrays["distance"]):
+            drawn.pop((None, None, "alignment"), None)
+        return drawn
+
+    def _means(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
+        """Bootstrap means of the measures that are one: alignment, and the cosine by rating."""
+        arrays = observations.arrays
+        groups = geometry.by_rating(arrays["cosine"], arrays["gold"])
+        parts: list[tuple[int, str | None, str, NDArray[np.float64]]]
+        parts = [(i, name, "mean cosine", groups[name]) for i, name in enumerate(geometry.RATINGS, 1) if name in groups]
+        parts.append((0, None, "alignment", arrays["distance"] ** self.settings["alpha"]))
+        drawn: Drawn = {}
+        for index, subset, metric, values in parts:
+            # Seeded by the data, not by the encoder: two encoders meet the same resamples.
+            counts = resample_counts(len(values), resamples, (seed, index, *data_id.encode()))
+            drawn[subset, None, metric] = counts @ values / len(values)
+        return drawn

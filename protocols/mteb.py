@@ -65,6 +65,8 @@ class MtebProtocol(Protocol):
     name: ClassVar[str] = "mteb"
     version: ClassVar[int] = 1
     position: ClassVar[int] = 5
+    # A benchmark chooses the splits and subsets a task is run on; those stand in the data's digest (HubData.parts).
+    cosmetic: ClassVar[frozenset[str]] = frozenset({"tasks", "benchmark"})
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
         super().__init__(checked(self.name, {"tasks": TASKS, "benchmark": None, **settings}, KINDS), label)

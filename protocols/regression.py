@@ -19,7 +19,7 @@ from stsbench.metrics.correlation import correlation
 from stsbench.metrics.proportion import wilson
 from stsbench.probes.regressor import Recipe, check_features, fit_regressor, pair_features
 from stsbench.probes.schemes import given_splits
-from stsbench.protocol import Observations, Protocol
+from stsbench.protocol import Drawn, Observations, Protocol
 from stsbench.records import ScoreRow
 from stsbench.settings import checked, real, several, whole, word
 
@@ -59,6 +59,7 @@ class RegressionProtocol(Protocol):
     name: ClassVar[str] = "regression"
     version: ClassVar[int] = 1
     position: ClassVar[int] = 1
+    cosmetic: ClassVar[frozenset[str]] = frozenset({"metrics", "resamples", "bootstrap_seed"})
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
         super().__init__(checked(self.name, {**DEFAULTS, **settings}, KINDS), label)
@@ -121,17 +122,12 @@ class RegressionProtocol(Protocol):
                 self._row(task, "accuracy", 100 * hits / n, n, wilson(hits, n)),
                 self._row(task, "dev accuracy", float(seen["dev_accuracy"].max()), dev),
             ]
-        # Seeded by the data, not by the encoder: two encoders meet the same resamples.
-        seed = (self.settings["bootstrap_seed"], 0, *data_id.encode())
-        counts = resample_counts(n, resamples, seed) if resamples else None
         try:  # all of it whatever is reported: predictions without a correlation are a failure, not an MSE
             values = {metric: 100 * correlation(predicted, gold, metric) for metric in ("pearson", "spearman")}
         except ScoreError as error:
             raise ScoreError(f"{task}: {error}") from error
-        bounds = {
-            metric: interval(bootstrap_correlation(predicted, gold, counts, metric))
-            for metric in values if counts is not None and metric in self.settings["metrics"]
-        }  # fmt: skip
+        drawn = self._correlations(observations, _counts(n, data_id, resamples, self.settings["bootstrap_seed"]))
+        bounds = {metric: interval(each) for metric, each in drawn.items()}
         values["mse"] = float(np.mean((predicted - gold) ** 2))
         values["dev spearman"] = 100 * float(seen["dev_spearman"].max())
         sizes = {"dev spearman": dev}
@@ -140,9 +136,38 @@ class RegressionProtocol(Protocol):
             for metric in self.settings["metrics"]
         ]
 
+    def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
+        """Test pairs are redrawn; of relatedness only the `metrics` that are reported."""
+        if not resamples:
+            return {}
+        seen = observations.arrays
+        counts = _counts(len(seen["gold"]), data_id, resamples, seed)
+        if "dev_accuracy" in seen:
+            hits = (seen["predicted"] == seen["gold"])[np.argsort(seen["row"], kind="stable")]  # by item
+            return {(None, None, "accuracy"): 100 * (counts @ hits) / len(hits)}
+        drawn: Drawn = {(None, None, name): 100 * each for name, each in self._correlations(observations, counts).items()}
+        if "mse" in self.settings["metrics"]:
+            drawn[None, None, "mse"] = counts @ (seen["predicted"] - seen["gold"]) ** 2 / len(seen["gold"])
+        return drawn
+
+    def _correlations(self, observations: Observations, counts: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        """Metric -> (resamples,) correlations, unit 1, under (resamples, n) counts; {} without resamples.
+
+        Counts meet the pairs in the stored order, which the data alone decide (`_split_rows`): sorting them by `row` would
+        move the intervals of every record.
+        """
+        predicted, gold = observations.arrays["predicted"], observations.arrays["gold"]
+        wanted = [metric for metric in ("pearson", "spearman") if metric in self.settings["metrics"] and len(counts)]
+        return {metric: bootstrap_correlation(predicted, gold, counts, metric) for metric in wanted}
+
     def _row(self, task: str, metric: str, value: float, n: int, bounds: tuple[float, float] | None = None) -> ScoreRow:
         low, high = (100 * bounds[0], 100 * bounds[1]) if bounds else (None, None)
         return ScoreRow(protocol=self.label, task=task, metric=metric, value=value, low=low, high=high, n=n)
+
+
+def _counts(n: int, data_id: str, resamples: int, seed: int) -> NDArray[np.float64]:
+    # Seeded by the data, not by the encoder: two encoders meet the same resamples.
+    return resample_counts(n, resamples, (seed, 0, *data_id.encode()))
 
 
 def _split_rows(data: PairSet | LabelledSet) -> Rows:

@@ -19,7 +19,7 @@ from stsbench.encoders.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.metrics.bootstrap import interval, resample_counts
 from stsbench.metrics.ranking import TIES, hit, ranks_of, recall, reciprocal_rank
-from stsbench.protocol import Observations, Protocol
+from stsbench.protocol import Drawn, Observations, Protocol
 from stsbench.records import ScoreRow
 from stsbench.settings import checked, several, string, whole, word
 
@@ -42,6 +42,7 @@ class RetrievalProtocol(Protocol):
     name: ClassVar[str] = "retrieval"
     version: ClassVar[int] = 1
     position: ClassVar[int] = 3
+    cosmetic: ClassVar[frozenset[str]] = frozenset({"ks", "resamples", "seed"})
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"keep": {"duplicates": "keep"}, "drop": {"duplicates": "drop"}}
     labels_variants: ClassVar[bool] = True
 
@@ -96,16 +97,11 @@ class RetrievalProtocol(Protocol):
         return Observations({"rank": rank, "query": query, "group": group, "corpus": size})
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
-        rank, query, group = (observations.arrays[name] for name in ("rank", "query", "group"))
-        ks = self.settings["ks"]
-        values = {f"recall@{k}": recall(rank, query, k) for k in ks}
-        if len(query) > len(group):  # several relevant texts: the two differ
-            values |= {f"hit@{k}": hit(rank, query, k) for k in ks}
-        values["mrr"] = reciprocal_rank(rank, query)
-        draws = self._draws(np.stack(list(values.values())), group, data_id)
+        values, group = self._values(observations), observations.arrays["group"]
+        drawn = _means(values, group, data_id, self.settings["resamples"], self.settings["seed"])
         rows = []
-        for i, (metric, each) in enumerate(values.items()):
-            bounds = interval(draws[i]) if draws is not None else None
+        for metric, each in values.items():
+            bounds = interval(drawn[metric])
             low, high = (100 * bounds[0], 100 * bounds[1]) if bounds else (None, None)
             rows.append(ScoreRow(
                 protocol=self.label, task=task, metric=metric, value=100 * float(np.mean(each)), low=low, high=high,
@@ -113,21 +109,38 @@ class RetrievalProtocol(Protocol):
             ))  # fmt: skip
         return rows
 
-    def _draws(self, values: NDArray[np.float64], group: NDArray[np.int64], data_id: str) -> NDArray[np.float64] | None:
-        """(metrics, resamples) means of (metrics, q) values over redrawn groups of queries."""
-        resamples, groups = self.settings["resamples"], int(group.max()) + 1
+    def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
+        """Groups of queries are redrawn: the two of a pair together, those of a user's own folder one by one."""
         if not resamples:
-            return None
-        sums = np.stack([np.bincount(group, each) for each in values])
-        sizes = np.bincount(group).astype(np.float64)
-        out = np.empty((len(values), resamples))
-        step = max(1, 2**22 // groups)  # 32 MB of counts at a time
-        for start in range(0, resamples, step):
-            many = min(step, resamples - start)
-            # Seeded by the data, not by the encoder: two encoders meet the same resamples.
-            counts = resample_counts(groups, many, (self.settings["seed"], start, *data_id.encode()))
-            out[:, start : start + many] = (sums @ counts.T) / (counts @ sizes)
-        return out
+            return {}
+        found = _means(self._values(observations), observations.arrays["group"], data_id, resamples, seed)
+        return {(None, None, metric): 100 * each for metric, each in found.items()}
+
+    def _values(self, observations: Observations) -> dict[str, NDArray[np.float64]]:
+        """Metric -> (q,) shares and reciprocal ranks, one a query."""
+        rank, query, group = (observations.arrays[name] for name in ("rank", "query", "group"))
+        ks = self.settings["ks"]
+        values = {f"recall@{k}": recall(rank, query, k) for k in ks}
+        if len(query) > len(group):  # several relevant texts: the two differ
+            values |= {f"hit@{k}": hit(rank, query, k) for k in ks}
+        return {**values, "mrr": reciprocal_rank(rank, query)}
+
+
+def _means(
+    values: Mapping[str, NDArray[np.float64]], group: NDArray[np.int64], data_id: str, resamples: int, seed: int
+) -> dict[str, NDArray[np.float64]]:
+    """Metric -> (resamples,) means of (q,) values over redrawn groups of queries."""
+    groups = int(group.max()) + 1
+    sums = np.stack([np.bincount(group, each) for each in values.values()])
+    sizes = np.bincount(group).astype(np.float64)
+    out = np.empty((len(values), resamples))
+    step = max(1, 2**22 // groups)  # 32 MB of counts at a time
+    for start in range(0, resamples, step):
+        many = min(step, resamples - start)
+        # Seeded by the data, not by the encoder: two encoders meet the same resamples.
+        counts = resample_counts(groups, many, (seed, start, *data_id.encode()))
+        out[:, start : start + many] = (sums @ counts.T) / (counts @ sizes)
+    return dict(zip(values, out, strict=True))
 
 
 def from_pairs(data: PairSet, duplicates: str) -> RetrievalSet:

@@ -6,6 +6,7 @@ Gurevych 2019) and SimCSE (Gao et al. 2021, appendix B) correlate over the conca
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -19,7 +20,7 @@ from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed, combi
 from stsbench.metrics.bootstrap import bootstrap_correlation, interval, resample_counts
 from stsbench.metrics.correlation import METRICS, correlation
 from stsbench.metrics.similarity import SIMILARITIES, paired_similarity
-from stsbench.protocol import Observations, Protocol
+from stsbench.protocol import Drawn, Observations, Protocol
 from stsbench.records import Record, ScoreRow
 from stsbench.settings import checked, several, string, whole, word
 
@@ -47,6 +48,8 @@ class StsProtocol(Protocol):
     name: ClassVar[str] = "sts"
     version: ClassVar[int] = 1
     position: ClassVar[int] = 0
+    cosmetic: ClassVar[frozenset[str]] = frozenset({"aggregations", "metrics", "resamples", "seed"})
+    averaged: ClassVar[tuple[str, ...]] = AVERAGED
     variants: ClassVar[dict[str, dict[str, Any]]] = {how: {"aggregations": [how]} for how in AGGREGATIONS}
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
@@ -56,16 +59,18 @@ class StsProtocol(Protocol):
         return dict(TASKS)
 
     def observe(self, embed: Embed, data: PairSet) -> Observations:
-        """similarity float64 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`."""
+        """similarity float64 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`; pair uint64 (n,),
+        equal for pairs of the same sentences."""
         order = list(data.order)
         similarity = paired_similarity(embed(data.first), embed(data.second), self.settings["similarity"])
         subset = np.array([order.index(name) for name in data.subsets], dtype=np.int64)
-        return Observations({"similarity": similarity, "gold": data.gold, "subset": subset}, {"subsets": order})
+        arrays = {"similarity": similarity, "gold": data.gold, "subset": subset, "pair": pair_keys(data.first, data.second)}
+        return Observations(arrays, {"subsets": order})
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         similarity, gold = observations.arrays["similarity"], observations.arrays["gold"]
         groups = _groups(observations)
-        draws, by_subset = self._draws(observations, data_id)
+        draws = self.drawn(observations, data_id, self.settings["resamples"], self.settings["seed"])
         rows = []
         for metric in self.settings["metrics"]:
             points: list[float] = []
@@ -75,7 +80,8 @@ class StsProtocol(Protocol):
                         points.append(correlation(similarity[members], gold[members], metric))
                     except ScoreError as error:
                         raise ScoreError(f"{task}, subset {name}: {error}") from error
-                    rows.append(self._row(task, name, None, metric, points[-1], by_subset.get((name, metric)), len(members)))
+                    own = draws.get((name, None, metric))
+                    rows.append(self._row(task, name, None, metric, points[-1], own, len(members)))
             try:
                 pooled = correlation(similarity, gold, metric)
             except ScoreError as error:
@@ -86,46 +92,67 @@ class StsProtocol(Protocol):
                     continue  # the Hub's raw view does not name a year's subsets: no mean over them is known
                 # One set without subsets (STS-B, SICK-R) is the same under every aggregation.
                 value = pooled if how == "all" or len(groups) == 1 else float(combine(points, sizes, how))
-                rows.append(self._row(task, None, how, metric, value, draws.get((how, metric)), len(gold)))
+                rows.append(self._row(task, None, how, metric, value, draws.get((None, how, metric)), len(gold)))
         return rows
 
     def _row(
         self, task: str, subset: str | None, how: str | None, metric: str, value: float, draws: Any, n: int
     ) -> ScoreRow:
         bounds = interval(draws) if draws is not None else None
-        low, high = (100 * bounds[0], 100 * bounds[1]) if bounds else (None, None)
+        low, high = bounds or (None, None)
         return ScoreRow(
             protocol=self.label, task=task, subset=subset, aggregation=how, metric=metric, value=100 * value, low=low,
             high=high, n=n,
         )  # fmt: skip
 
-    def _draws(self, observations: Observations, data_id: str) -> tuple[dict[Any, Any], dict[Any, Any]]:
-        """(resamples,) draws by (aggregation, metric), and by (subset, metric). Pairs are redrawn within their subset."""
-        resamples, metrics = self.settings["resamples"], self.settings["metrics"]
+    def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
+        """Pairs are redrawn within their subset."""
         if not resamples:
-            return {}, {}
+            return {}
+        groups = _groups(observations)
+        counts = np.empty((resamples, len(observations.arrays["gold"])))
+        for index, members in enumerate(groups.values()):
+            # Seeded by the data, not by the encoder: two encoders meet the same resamples.
+            counts[:, members] = resample_counts(len(members), resamples, (seed, index, *data_id.encode()))
+        return self._weighted(observations, counts)
+
+    def _weighted(self, observations: Observations, counts: NDArray[np.float64]) -> Drawn:
+        """The scores under (resamples, n) counts of how often each pair was drawn."""
         similarity, gold = observations.arrays["similarity"], observations.arrays["gold"]
         groups = _groups(observations)
-        counts = np.empty((resamples, len(gold)))
-        by_subset: dict[Any, Any] = {}
-        for index, (name, members) in enumerate(groups.items()):
-            # Seeded by the data, not by the encoder: two encoders meet the same resamples.
-            own = resample_counts(len(members), resamples, (self.settings["seed"], index, *data_id.encode()))
-            counts[:, members] = own
-            for metric in metrics:
-                by_subset[name, metric] = bootstrap_correlation(similarity[members], gold[members], own, metric)
         sizes = [len(members) for members in groups.values()]
-        draws: dict[Any, Any] = {}
-        for metric in metrics:
-            parts = [by_subset[name, metric] for name in groups]
+        drawn: Drawn = {}
+        for metric in self.settings["metrics"]:
+            for name, members in groups.items():
+                own = counts[:, members]
+                drawn[name, None, metric] = 100 * bootstrap_correlation(similarity[members], gold[members], own, metric)
+            parts = [drawn[name, None, metric] for name in groups]
             for how in self.settings["aggregations"]:
                 if len(groups) == 1:
-                    draws[how, metric] = parts[0]
+                    drawn[None, how, metric] = parts[0]
                 elif how == "all":
-                    draws[how, metric] = bootstrap_correlation(similarity, gold, counts, metric)
+                    drawn[None, how, metric] = 100 * bootstrap_correlation(similarity, gold, counts, metric)
                 else:
-                    draws[how, metric] = combine(parts, sizes, how)
-        return draws, by_subset
+                    drawn[None, how, metric] = combine(parts, sizes, how)
+        return drawn
+
+    def average_draws(self, observed: Mapping[str, tuple[Observations, str]], resamples: int, seed: int) -> Drawn:
+        """STS-B is made of STS12-16's pairs: equal pairs are redrawn together, whatever task they stand in, by a Poisson
+        bootstrap (every distinct pair is drawn a Poisson(1) number of times; Chamandy et al. 2012)."""
+        parts = [observed[task][0].arrays for task in AVERAGED if task in observed]
+        if len(parts) < len(AVERAGED) or not all("pair" in part for part in parts):
+            return super().average_draws(observed, resamples, seed)  # records of before pairs were told apart
+        distinct, where = np.unique(np.concatenate([part["pair"] for part in parts]), return_inverse=True)
+        # float32 holds the small counts exactly and halves the memory; seeded alike for every encoder.
+        counts = np.random.default_rng([seed, *b"average"]).poisson(1, (resamples, len(distinct))).astype(np.float32)
+        ends = np.cumsum([len(part["pair"]) for part in parts])
+        drawn: dict[Any, list[NDArray[np.float64]]] = {}
+        for task, at in zip(AVERAGED, np.split(where, ends[:-1]), strict=True):
+            each = self._weighted(observed[task][0], counts[:, at].astype(np.float64))
+            for key, values in each.items():
+                if key[0] is None:
+                    drawn.setdefault(key, []).append(values)
+        return {key: np.mean(values, axis=0) for key, values in drawn.items() if len(values) == len(AVERAGED)}
 
     def summarise(self, records: Sequence[Record]) -> list[ScoreRow]:
         """The STS average, twice: `Avg` of two-decimal scores as papers print it, `Avg-full` of unrounded scores.
@@ -152,3 +179,15 @@ def _groups(observations: Observations) -> dict[str, NDArray[np.int64]]:
     subset = observations.arrays["subset"]
     return {name: np.flatnonzero(subset == i) for i, name in enumerate(observations.names["subsets"])}
 
+
+def pair_keys(first: Sequence[str], second: Sequence[str]) -> NDArray[np.uint64]:
+    """uint64 (n,): one number a pair of sentences, whatever their order, letter case, spaces and punctuation."""
+    return np.array([_key(sorted((_letters(a), _letters(b)))) for a, b in zip(first, second, strict=True)], dtype=np.uint64)
+
+
+def _letters(text: str) -> str:
+    return "".join(letter for letter in text.casefold() if letter.isalnum())
+
+
+def _key(texts: Sequence[str]) -> int:
+    return int.from_bytes(hashlib.blake2b("\0".join(texts).encode(), digest_size=8).digest(), "big")

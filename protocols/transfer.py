@@ -15,10 +15,11 @@ from stsbench.data.sets import BLANK, LabelledSet
 from stsbench.encoders.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.metrics.aggregation import average_of_printed
+from stsbench.metrics.bootstrap import resample_counts
 from stsbench.metrics.proportion import wilson
 from stsbench.probes.schemes import Fit, Probed, Rows, Solver, cross_validated, given_splits, nested
 from stsbench.probes.sklearn_solver import GRID_KFOLD, GRID_NESTED_SPLIT
-from stsbench.protocol import Observations, Protocol
+from stsbench.protocol import Drawn, Observations, Protocol
 from stsbench.records import Record, ScoreRow
 from stsbench.registry import did_you_mean
 from stsbench.settings import checked, real, several, string, whole, word
@@ -45,6 +46,7 @@ KINDS = {
 }  # fmt: skip
 MISSED = 0.1  # the share of exact fits that may stop before their optimum
 MAX_DENSE = 1 << 30  # bytes of float32 features that sparse vectors may become; scikit-learn takes them as they are
+AT_ONCE = 1 << 24  # counts of redrawn items at a time: 128 MB, a thousand resamples of the largest set
 
 
 class TransferProtocol(Protocol):
@@ -55,6 +57,7 @@ class TransferProtocol(Protocol):
     name: ClassVar[str] = "transfer"
     version: ClassVar[int] = 1
     position: ClassVar[int] = 2
+    averaged: ClassVar[tuple[str, ...]] = tuple(TASKS)
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fast": {"k": 5, "optimizer": "rmsprop", "batch": 128, "tenacity": 3, "epoch_size": 2},
         "sklearn": {"classifier": "sklearn"},
@@ -129,6 +132,30 @@ class TransferProtocol(Protocol):
         if data_id == "mrpc":
             rows.append(self._row(task, "f1", round(100 * f1(predicted, gold), 2), len(hits)))
         return rows
+
+    def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
+        """Tested items are redrawn, whatever their fold; the accuracy is the mean over folds, without rounding.
+
+        NaN: a fold that no item was drawn from, an F1 without an item of class 1.
+        """
+        if not resamples:
+            return {}
+        arrays = observations.arrays
+        order = np.argsort(arrays["rows"], kind="stable")  # by item, in whatever order an encoder's folds list them
+        predicted, gold, fold = (arrays[name][order] for name in ("predicted", "gold", "fold"))
+        within = (fold[:, None] == np.unique(fold)).astype(float)
+        right = within * (predicted == gold)[:, None]
+        found, ones = (predicted == 1) & (gold == 1), (predicted == 1).astype(float) + (gold == 1)
+        accuracy, f1s, step = np.empty(resamples), np.empty(resamples), max(1, AT_ONCE // len(gold))
+        for start in range(0, resamples, step):
+            many = slice(start, min(start + step, resamples))
+            # Seeded by the data, not by the encoder: two encoders meet the same resamples.
+            counts = resample_counts(len(gold), many.stop - start, (seed, start, *data_id.encode()))
+            with np.errstate(invalid="ignore"):
+                accuracy[many] = 100 * (counts @ right / (counts @ within)).mean(axis=1)
+                f1s[many] = 200 * (counts @ found) / (counts @ ones)
+        drawn: Drawn = {(None, None, "accuracy"): accuracy}
+        return {**drawn, (None, None, "f1"): f1s} if data_id == "mrpc" else drawn
 
     def summarise(self, records: Sequence[Record]) -> list[ScoreRow]:
         """The transfer average: the mean of the seven printed accuracies, printed; none over fewer tasks."""

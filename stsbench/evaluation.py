@@ -172,30 +172,15 @@ def score_again(folder: Path) -> Result:
     found = load_records(folder)
     encoders: set[str] = set()
     for path, record in sorted(found, key=lambda item: item[1].provenance.get("position", 0)):
-        kind = resolve("stsbench.protocols", record.protocol.name)
-        if kind.version != record.protocol.version:
-            raise StsbenchError(
-                f"{path} was scored by version {record.protocol.version} of protocol {record.protocol.name}; this is "
-                f"version {kind.version}: its scores are not the same measurement"
-            )
-        if path.stem != record_stem(record.encoder, record.protocol, record.data):
-            raise StsbenchError(f"{path} was renamed or edited: its name does not fit what it says was measured")
-        encoders.add(json.dumps({**record.encoder.spec, "fitted_on": None}, sort_keys=True))
+        encoders.add(encoder_key(record))
         if len(encoders) > 1:
             raise StsbenchError(f"{folder} holds records of several encoders: they have no table or average in common")
-        key = record.protocol.model_dump_json()
-        protocol, records = groups.setdefault(key, (kind(record.protocol.settings, record.protocol.label), []))
-        # SICK-R and SICK-R-MTEB are two tasks on data of one name: the set's id tells them apart.
-        task = {id: name for name, id in protocol.tasks().items()}.get(record.data.id, record.data.task)
-        observations = read_observations(folder / record.observations.file, record.observations.sha256)
         try:
-            again = protocol.score(observations, record.data.id, task)
+            protocol, record.scores = rescored(path, record)
         except ScoreError as error:
-            result.failures[f"{protocol.label} {task}"] = str(error)
+            result.failures[f"{record.protocol.label} {record.data.task}"] = str(error)
             continue
-        if not _same(again, record.scores):
-            raise StsbenchError(f"{path} was edited: its scores are not those that its observations give")
-        record.scores = again
+        _, records = groups.setdefault(record.protocol.model_dump_json(), (protocol, []))
         records.append(record)
     for protocol, records in groups.values():
         result.summaries += protocol.summarise(records)
@@ -203,9 +188,56 @@ def score_again(folder: Path) -> Result:
     return result
 
 
+def encoder_key(record: Record) -> str:
+    """What the records of one encoder share: its spec but for what it was fitted on, which may be each set's own text."""
+    return json.dumps({**record.encoder.spec, "fitted_on": None}, sort_keys=True)
+
+
+def protocol_of_record(path: Path, record: Record) -> Protocol:
+    """The protocol that measured a record. Raises StsbenchError where it is unknown or another version by now."""
+    kind = resolve("stsbench.protocols", record.protocol.name)
+    if kind.version != record.protocol.version:
+        raise StsbenchError(
+            f"{path} was scored by version {record.protocol.version} of protocol {record.protocol.name}; this is "
+            f"version {kind.version}: its scores are not the same measurement"
+        )
+    protocol: Protocol = kind(record.protocol.settings, record.protocol.label)
+    return protocol
+
+
+def rescored(path: Path, record: Record) -> tuple[Protocol, list[ScoreRow]]:
+    """A record's protocol and its scores, recomputed from the observations beside it; errors as those of `reread`."""
+    protocol, scores, _ = reread(path, record)
+    return protocol, scores
+
+
+def reread(path: Path, record: Record) -> tuple[Protocol, list[ScoreRow], Observations]:
+    """A record's protocol, its scores recomputed from the observations beside it, and these.
+
+    Raises StsbenchError, naming the file, when the record was renamed or edited or its observations are not those it names;
+    ScoreError when they give no score.
+    """
+    protocol = protocol_of_record(path, record)
+    if path.stem != record_stem(record.encoder, record.protocol, record.data):
+        raise StsbenchError(f"{path} was renamed or edited: its name does not fit what it says was measured")
+    observations = read_observations(path.parent / record.observations.file, record.observations.sha256)
+    again = protocol.score(observations, record.data.id, task_of(protocol, record))
+    if not _same(again, record.scores):
+        raise StsbenchError(f"{path} was edited: its scores are not those that its observations give")
+    return protocol, again, observations
+
+
+def task_of(protocol: Protocol, record: Record) -> str:
+    """The task a record measured: SICK-R and SICK-R-MTEB are two on data of one name, told apart by the set's id."""
+    return {id: name for name, id in protocol.tasks().items()}.get(record.data.id, record.data.task)
+
+
 def _same(again: Sequence[ScoreRow], stored: Sequence[ScoreRow]) -> bool:
     names = [[row.model_dump(exclude=_NUMBERS) for row in rows] for rows in (again, stored)]
-    return names[0] == names[1] and all(abs(new.value - old.value) < 1e-6 for new, old in zip(again, stored, strict=True))
+    if names[0] != names[1]:
+        return False
+    numbers = [np.array([[row.value, row.low, row.high] for row in rows], dtype=float) for rows in (again, stored)]
+    return np.allclose(numbers[0], numbers[1], rtol=0, atol=1e-6, equal_nan=True)  # NaN: no interval
 
 
 def _identity(data: DataSet) -> DataIdentity:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.sets import DataSet
@@ -22,6 +23,11 @@ class Observations:
 
     arrays: dict[str, NDArray[Any]]
     names: dict[str, list[str]] = field(default_factory=dict)
+    memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # what was drawn from them: not stored
+
+
+# (subset, aggregation, metric) of a score -> float64 (resamples,), in the unit of its ScoreRow
+Drawn = dict[tuple[str | None, str | None, str], NDArray[np.float64]]
 
 
 class Protocol(ABC):
@@ -32,6 +38,8 @@ class Protocol(ABC):
     position: ClassVar[int] = 100  # where lists and `--protocol all` put it: the lowest first
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # `sts:wmean`: the word after the colon -> settings
     labels_variants: ClassVar[bool] = False  # True: a variant is a measurement of its own, its rows carry the full name
+    cosmetic: ClassVar[frozenset[str]] = frozenset()  # settings that choose what is reported and change no score
+    averaged: ClassVar[tuple[str, ...]] = ()  # the tasks whose mean `summarise` calls Avg
     in_all: ClassVar[tuple[str, ...]] = ("",)  # the variants that `--protocol all` runs, "" the plain protocol
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
@@ -59,6 +67,34 @@ class Protocol(ABC):
     @abstractmethod
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         """Pure arithmetic. Raises ScoreError when a score cannot be computed."""
+
+    def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
+        """The scores of `resamples` bootstrap samples of the items; {} where no item is observed on its own.
+
+        Every encoder meets the same samples of one set, so that two encoders' draws are paired.
+        """
+        return {}
+
+    def drawn(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
+        """`draws`, computed once for these observations: a score's interval and a comparison share them."""
+        key = (self.name, repr(self.settings), data_id, resamples, seed)
+        if key not in observations.memo:
+            observations.memo[key] = self.draws(observations, data_id, resamples, seed)
+        found: Drawn = observations.memo[key]
+        return found
+
+    def average_draws(
+        self, observed: Mapping[str, tuple[Observations, str]], resamples: int, seed: int
+    ) -> Drawn:
+        """Draws of `Avg` from the observations and data ids of the tasks in `averaged`; {} unless all have draws.
+
+        Here the tasks' items are independent; a protocol whose tasks share items redraws them together.
+        """
+        if not self.averaged or not set(self.averaged) <= observed.keys():
+            return {}
+        parts = [self.drawn(*observed[task], resamples, seed) for task in self.averaged]
+        return {key: np.mean([part[key] for part in parts], axis=0) for key in parts[0]
+                if key[0] is None and all(key in part for part in parts)}  # fmt: skip
 
     def load(self, set_id: str) -> DataSet | None:
         """A set that is not in the catalog (a user's own files), or None: the catalog's sets are loaded for it."""

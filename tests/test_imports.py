@@ -9,10 +9,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 # Anyone may import these; among themselves they may import one another.
-BASE = {"errors", "files", "registry", "records", "provenance", "settings"}
+BASE = {"errors", "latex", "files", "registry", "records", "provenance", "settings"}
 LAYERS = {
     "metrics": 0, "probes": 0, "data": 1, "encoders": 2, "protocol": 3, "evaluation": 3, "api": 3, "plan": 3, "plots": 3,
-    "export": 3, "cli": 4,
+    "comparability": 3, "forms": 3, "compare": 3, "model_card": 3, "model_index": 3, "export": 3, "cli": 4,
 }  # fmt: skip
 OUTSIDE = {"protocols", "methods", "leaderboard"}
 

@@ -12,7 +12,6 @@ import pytest
 from stsbench.api import evaluate
 from stsbench.cli.report import ORIGIN, as_csv, latex, markdown
 from stsbench.cli.tables import (
-    changed_settings,
     emit_json,
     headlines,
     interval,
@@ -23,6 +22,7 @@ from stsbench.cli.tables import (
     title_of,
 )
 from stsbench.evaluation import Result, score_again
+from stsbench.forms import changed_settings
 from stsbench.plan import kinds, plan
 from stsbench.records import ProtocolIdentity, ScoreRow
 

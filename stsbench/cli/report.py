@@ -8,14 +8,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from stsbench.cli.tables import changed_settings, main_rows, print_scores, remarks, shown, title_of
+from stsbench.cli.tables import main_rows, print_scores, remarks, shown, title_of
 from stsbench.evaluation import Result
+from stsbench.forms import changed_settings
+from stsbench.latex import escaped
 from stsbench.records import Record, ScoreRow
 
 FORMATS = ("table", "latex", "markdown", "csv")
 ORIGIN = ("encoder", "pooler", "data", "view", "known", "settings")  # CSV columns behind those of a row
-_LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-          "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}  # fmt: skip
 
 
 def print_report(result: Result, form: str) -> None:
@@ -70,13 +70,13 @@ def latex(result: Result) -> str:
     """One booktabs table a protocol, as wide as both columns of a page: a line a metric, tasks across."""
     parts = ["% \\usepackage{booktabs}\n"]
     for protocol, title, header, lines in _grids(result):
-        body = "\n".join("    " + " & ".join(map(_escaped, line)) + r" \\" for line in lines)
-        caption = _escaped(title).replace("x 100", r"$\times$ 100")
+        body = "\n".join("    " + " & ".join(map(escaped, line)) + r" \\" for line in lines)
+        caption = escaped(title).replace("x 100", r"$\times$ 100")
         parts.append(
             "\\begin{table*}\n  \\centering\n  \\small\n"
             f"  \\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}\n    \\toprule\n"
-            f"    {' & '.join(map(_escaped, header))} \\\\\n    \\midrule\n{body}\n    \\bottomrule\n  \\end{{tabular}}\n"
-            f"  \\caption{{{_escaped(_encoder(result))}. {caption}}}\n  \\label{{tab:{_key(protocol)}}}\n\\end{{table*}}\n"
+            f"    {' & '.join(map(escaped, header))} \\\\\n    \\midrule\n{body}\n    \\bottomrule\n  \\end{{tabular}}\n"
+            f"  \\caption{{{escaped(_encoder(result))}. {caption}}}\n  \\label{{tab:{_key(protocol)}}}\n\\end{{table*}}\n"
         )
     return "\n".join([*parts, *(f"% {line}\n" for line in remarks(result))])
 
@@ -112,7 +112,3 @@ def _encoder(result: Result) -> str:
     spec = result.records[0].encoder.spec
     extra = [f"{key} {spec[key]}" for key in ("pooler", "template", "dtype") if spec.get(key) not in (None, "float32")]
     return ", ".join([str(spec["name"]), *extra])
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"[\\&%$#_{}~^]", lambda found: _LATEX[found.group()], text)

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -14,14 +13,12 @@ from rich.table import Table
 
 from stsbench.evaluation import Result
 from stsbench.files import atomic_write
-from stsbench.plan import GROUP, presets
-from stsbench.records import PLAIN, ProtocolIdentity, ScoreRow
-from stsbench.registry import resolve
+from stsbench.forms import changed_settings
+from stsbench.plan import presets
+from stsbench.records import PLAIN, ScoreRow
 
 SAMPLE = "sample data: not comparable with published numbers"
 AVERAGES = {"Avg": "Avg (of two-decimal scores, as papers print it)", "Avg-full": "Avg (full precision)"}
-# Settings that a table shows anyway (its rows and columns), or that change no score.
-_SHOWN = {"metrics", "aggregations", "tasks", "benchmark", "folder", "resamples", "bootstrap_seed"}
 
 
 def emit_json(rows: Sequence[ScoreRow], target: str) -> None:
@@ -80,34 +77,6 @@ def firsts(rows: Sequence[ScoreRow]) -> dict[tuple[str, str | None], ScoreRow]:
     for row in rows:
         found.setdefault((row.task, row.subset), row)
     return found
-
-
-def changed_settings(protocol: ProtocolIdentity) -> str:
-    """'similarity dot, ...': settings that are not the default of this form of the protocol, or of this paper's preset."""
-    kind = resolve(GROUP, protocol.name)
-    bootstrap = {"seed"} if "resamples" in protocol.settings and "bootstrap_seed" not in protocol.settings else set()
-    unsaid = {*_SHOWN, *bootstrap, "without_overlap"}  # the latter has a wording of its own
-
-    def against(form: Any) -> dict[str, Any]:
-        defaults = kind(form).settings
-        # A key without a default is a change, whatever its value.
-        return {key: value for key, value in protocol.settings.items()
-                if key not in unsaid and (key not in defaults or value != defaults[key])}  # fmt: skip
-
-    changes = min((against(form) for form in _forms(kind, protocol)), key=len)
-    return ", ".join(f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in changes.items())
-
-
-def _forms(kind: Any, protocol: ProtocolIdentity) -> list[Any]:
-    """The settings of the forms that a record with this label may be of."""
-    base, _, word = protocol.label.partition(":")
-    if base != protocol.name and (paper := presets().get(protocol.label)):
-        return [part.get("settings", {}) for part in paper["parts"] if part["protocol"] == protocol.name] or [{}]
-    if word in kind.variants:
-        return [kind.variants[word]]
-    if kind.labels_variants and not word:
-        return [{}]
-    return [{}, *kind.variants.values()]  # `geometry:dev` is `geometry` in a record
 
 
 def named(result: Result, protocol: str) -> str:
