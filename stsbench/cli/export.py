@@ -9,17 +9,23 @@ import click
 
 @click.command("export")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--to", "target", type=click.Choice(["mteb"]), required=True, help="mteb: its own result files.")
-@click.option("--output", type=click.Path(path_type=Path), help="A new folder; default: RUN-mteb beside the run.")
+@click.option("--to", "target", type=click.Choice(["mteb", "model-card", "model-index"]), required=True,
+              help="mteb: its own result files. model-card: README.md for the Hub. model-index: its metadata.")  # fmt: skip
+@click.option("--output", type=click.Path(path_type=Path), help="A new folder; default: RUN-TARGET beside the run.")
 def export(run: Path, target: str, output: Path | None) -> int:
     """Write a run's results in the format of another program.
 
     To mteb: the records of `--protocol mteb` whose data are MTEB's own, for mteb.ResultCache(DIR).load_results(). Scores
     on SentEval's text, on the sample or on a part of a set are left out, each with its reason (exit code 3).
+
+    To model-card: a model card of the Hugging Face Hub, with every score in its metadata. To model-index: these metadata
+    alone, to be merged into a card that exists.
     """
     from stsbench.export import export_mteb
+    from stsbench.model_card import export_card
 
-    files, left_out = export_mteb(run, output or run.resolve().with_name(f"{run.resolve().name}-{target}"))
+    output = output or run.resolve().with_name(f"{run.resolve().name}-{target}")
+    files, left_out = export_mteb(run, output) if target == "mteb" else export_card(run, output, target)
     for path in files:
         click.echo(str(path))
     for task, reason in left_out.items():
