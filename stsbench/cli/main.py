@@ -14,9 +14,12 @@ from stsbench.errors import StsbenchError
 _COMMANDS = {
     "eval": ("stsbench.cli.eval:evaluate", "Measure an encoder under one protocol, several, or all."),
     "score": ("stsbench.cli.score:score", "Score a run again from its stored observations (imports no torch)."),
+    "compare": ("stsbench.cli.compare:compare_", "Compare two runs: paired bootstrap, per task and on average."),
+    "identify": ("stsbench.leaderboard.identify_command:identify", "Find the protocol that reproduces published numbers."),
     "neighbours": ("stsbench.cli.neighbours:neighbours", "Find the lines of a text file nearest to a query."),
     "plot": ("stsbench.cli.plot:plot", "Draw similarity, geometry or spectrum of runs, as PNG or SVG."),
     "export": ("stsbench.cli.export:export", "Write a run in another tool's format (mteb)."),
+    "leaderboard": ("stsbench.leaderboard.command:leaderboard", "Build the leaderboard, add records to it, look at it."),
     "list": ("stsbench.cli.show:list_", "List protocols, encoders or data."),
     "show": ("stsbench.cli.show:show", "Show one protocol or data set in full."),
     "data": ("stsbench.cli.data:data", "Fetch, verify, bundle data; find sentences that sets share."),

@@ -47,7 +47,7 @@ class _Ranker:
 
 def _weighted_pearson(x: Floats, y: Floats, counts: Floats) -> Floats:
     """(b,) correlations of x and y, each (b, n) or (1, n), under (b, n) counts."""
-    total = counts.sum(axis=1)
+    total = np.maximum(counts.sum(axis=1), np.finfo(np.float64).tiny)  # Poisson counts of a small subset may all be 0
     weighted_x, weighted_y = counts * x, counts * y
     mean_x, mean_y = weighted_x.sum(axis=1) / total, weighted_y.sum(axis=1) / total
     x, y = np.broadcast_to(x, counts.shape), np.broadcast_to(y, counts.shape)

@@ -1,0 +1,107 @@
+"""`stsbench compare`: two runs against each other, with intervals and tests of the differences."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from stsbench.compare import Comparison, Table
+    from stsbench.records import Record
+
+RESAMPLES = 5000  # stsbench.compare's, which --help would have to import
+
+
+@click.command("compare")
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path))
+@click.option("--protocol", metavar="P", help="sts, sts:wmean, transfer:exact, a paper's preset, ..., several with commas; "
+              "default: each that both runs have, by its first aggregation and metric.")
+@click.option("--metric", metavar="M", help="Another metric than each protocol's first, such as pearson or mse.")
+@click.option("--resamples", metavar="N", type=click.IntRange(min=100), default=RESAMPLES, show_default=True,
+              help="Bootstrap samples of the items.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the bootstrap.")
+@click.option("--json", "json_target", metavar="FILE|-", help="Write the tables as JSON; - makes stdout pure JSON.")
+def compare_(
+    a: Path, b: Path, protocol: str | None, metric: str | None, resamples: int, seed: int, json_target: str | None
+) -> int:
+    """Compare run folder A with run folder B, task by task and on average.
+
+    Only scores of the same data, measured in the same way, are compared; what is not is listed with its reason. p is of a
+    paired bootstrap over the items, then corrected for the number of tasks (Holm).
+    """
+    from stsbench.cli.differences import LIMITS, print_table, print_who
+    from stsbench.compare import compare
+    from stsbench.errors import StsbenchError
+    from stsbench.files import atomic_write
+
+    names = [word.strip() for word in protocol.split(",") if word.strip()] if protocol is not None else None
+    if names == []:
+        raise click.UsageError("--protocol names nothing")
+    found = compare(a, b, protocols=names, metric=metric, resamples=resamples, seed=seed)
+    _print_left_out(found)
+    if not found.tables:
+        what = f" of protocol {protocol}" if protocol else ""
+        raise StsbenchError(f"{a} and {b} share no measurement{what}: there is nothing to compare")
+    if json_target:
+        text = json.dumps(_as_json(found, a, b, resamples, seed), indent=1) + "\n"
+        if json_target == "-":
+            click.echo(text, nl=False)
+        else:
+            with atomic_write(Path(json_target)) as stream:
+                stream.write(text)
+    if json_target != "-":
+        print_who(found, a, b, sys.stdout)
+        for table in found.tables:
+            print_table(table, sys.stdout)
+        click.echo(LIMITS)
+    return 3 if found.failures else 0
+
+
+def _print_left_out(found: Comparison) -> None:
+    """One line on stderr for each reason and protocol."""
+    for word, items in (("failed", found.failures), ("not compared", found.left_out)):
+        tasks: dict[tuple[str, str], list[str]] = {}
+        for label, task, reason in items:
+            tasks.setdefault((label, reason), []).append(task)
+        for (label, reason), names in tasks.items():
+            click.echo(f"{word}: {label} {', '.join(dict.fromkeys(names))}: {reason}", err=True)
+
+
+def _as_json(found: Comparison, a: Path, b: Path, resamples: int, seed: int) -> dict[str, Any]:
+    from stsbench.cli.differences import LIMITS
+
+    def run(path: Path, record: Record) -> dict[str, Any]:
+        return {"run": str(path), "encoder": record.encoder.spec["name"], "fingerprint": record.encoder.fingerprint}
+
+    def reasons(items: list[tuple[str, str, str]]) -> list[dict[str, str]]:
+        return [dict(zip(("protocol", "task", "reason"), item, strict=True)) for item in items]
+
+    return {
+        "a": run(a, found.runs[0]), "b": run(b, found.runs[1]), "resamples": resamples, "seed": seed,
+        "tables": [_table_json(table) for table in found.tables],
+        "not_compared": reasons(found.left_out), "failed": reasons(found.failures), "limits": LIMITS,
+    }  # fmt: skip
+
+
+def _table_json(table: Table) -> dict[str, Any]:
+    from stsbench.cli.differences import sentence
+
+    def row(item: Any) -> dict[str, Any]:
+        numbers = asdict(item.difference)
+        return {
+            "task": item.task, "subset": item.subset, "n": item.n, "a": item.a, "b": item.b,
+            "difference": numbers["value"], "low": numbers["low"], "high": numbers["high"], "p": numbers["p"],
+            "p_holm": item.corrected,
+        }  # fmt: skip
+
+    setting = {**asdict(table.setting), "settings": json.loads(table.setting.settings)}
+    return {
+        **setting, "rows": [row(item) for item in table.rows], "average": row(table.average) if table.average else None,
+        "no_test": table.no_test or None, "unknown_data": list(table.unknown), "sentence": sentence(table),
+    }  # fmt: skip

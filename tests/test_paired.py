@@ -1,0 +1,121 @@
+"""Paired differences: against naive sums, error rates and power by simulation, Holm's correction by hand."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import spearmanr
+
+from stsbench.metrics.bootstrap import bootstrap_correlation, resample_counts
+from stsbench.metrics.paired import Difference, critical_value, holm, paired_difference
+
+ITEMS, DRAWS = 200, 300
+SHARES = st.floats(0, 1)
+
+
+def simulated(number: int, better: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Gold, two noisy copies of it with noise in common, and the resamples. `better`: how much more noise the second has."""
+    rng = np.random.default_rng([3, number])
+    gold, common, one, other = rng.normal(size=(4, ITEMS))
+    a, b = gold + 0.6 * common + 0.7 * one, gold + 0.6 * common + 0.7 * (1 + better) * other
+    return gold, a, b, resample_counts(ITEMS, DRAWS, (5, number))
+
+
+def by_spearman(number: int, better: float = 0.0) -> Difference:
+    gold, a, b, counts = simulated(number, better)
+    draws = [bootstrap_correlation(x, gold, counts, "spearman") for x in (a, b)]
+    return paired_difference(spearmanr(a, gold).statistic, spearmanr(b, gold).statistic, *draws)
+
+
+def by_accuracy(number: int, better: float = 0.0) -> Difference:
+    """Right where the sign is; the two are right on the same items more often than by chance."""
+    gold, a, b, counts = simulated(number, better)
+    hits = [(np.sign(x) == np.sign(gold)).astype(float) for x in (a, b)]
+    return paired_difference(*(100 * hit.mean() for hit in hits), *(100 * counts @ hit / ITEMS for hit in hits))
+
+
+@pytest.mark.parametrize(("score", "runs"), [(by_spearman, 300), (by_accuracy, 600)])
+def test_equal_models_differ_in_about_5_of_100_simulations(score, runs) -> None:
+    found = [score(number) for number in range(runs)]
+    wrong = np.mean([each.p < 0.05 for each in found])
+    spread = 3 * (0.05 * 0.95 / runs) ** 0.5
+    # Draws that are not paired, or a quantile of one tail, leave this range.
+    assert 0.05 - spread < wrong < 0.05 + spread, wrong
+    assert all((each.low > 0 or each.high < 0) == (each.p < 0.05) for each in found)
+
+
+@pytest.mark.parametrize("score", [by_spearman, by_accuracy])
+def test_a_better_model_is_found(score) -> None:
+    found = [score(number, 3.0) for number in range(40)]
+    assert np.mean([each.p < 0.05 and each.value > 0 for each in found]) > 0.8
+
+
+def test_by_hand() -> None:
+    a = np.array([3.0, 5.0, 4.0, 2.0] * 10)
+    b = np.array([1.0, 2.0, 3.0, 4.0] * 10)
+    found = paired_difference(4.0, 2.0, a, b)  # differences 2, 3, 1, -2: 0, 1, 1 and 4 from 2, ten times each
+    assert found == Difference(2.0, -2.0, 6.0, 11 / 41)
+    assert paired_difference(2.0, 4.0, b, a) == Difference(-2.0, -6.0, 2.0, 11 / 41)
+
+
+def test_a_model_with_itself() -> None:
+    draws = np.random.default_rng(0).normal(size=100)
+    assert paired_difference(1.5, 1.5, draws, draws) == Difference(0.0, 0.0, 0.0, 1.0)
+    # The same score by another sum is the same score: its rounding is in every resample.
+    assert paired_difference(70.0, 70 * (1 + 1e-15), draws, draws + 1e-14).p == 1.0
+
+
+def test_missing_and_too_few_draws() -> None:
+    draws = np.random.default_rng(0).normal(size=(2, 100))
+    holes = draws.copy()
+    holes[0, 3], holes[1, 50] = np.nan, np.nan
+    whole = np.delete(draws, [3, 50], axis=1)
+    assert paired_difference(1.0, 0.5, *holes) == paired_difference(1.0, 0.5, *whole)
+    holes[0, 10:20] = np.nan
+    assert paired_difference(1.0, 0.5, *holes) == Difference(0.5)
+    assert paired_difference(1.0, 0.5, *draws[:, :19]) == Difference(0.5)  # 1 / 20 is not below 0.05
+    assert paired_difference(9.0, 0.5, *(draws[:, :20] + [[9.0], [0.5]])).p == 1 / 21
+    assert paired_difference(1.0, 0.5, np.zeros(0), np.zeros(0)) == Difference(0.5)
+
+
+@given(st.lists(st.integers(0, 9).map(float), min_size=20, max_size=60), st.floats(-1, 10), st.sampled_from([0.9, 0.95]))
+def test_a_statistic_is_significant_exactly_above_the_critical_value(draws, statistic, level) -> None:
+    p = (1 + sum(each >= statistic for each in draws)) / (len(draws) + 1)
+    assert (statistic > critical_value(np.array(draws), level)) == (p < 1 - level - 1e-12)
+
+
+@given(st.lists(st.tuples(st.floats(-5, 5), st.floats(-5, 5)), min_size=20, max_size=60), st.floats(-5, 5), st.floats(-5, 5))
+def test_interval_and_p_agree(draws, a, b) -> None:
+    found = paired_difference(a, b, *np.array(draws).T)
+    assert found.low <= found.value <= found.high
+    assert (found.low > 0 or found.high < 0) == (found.p < 0.05)
+    mirror = paired_difference(b, a, *np.array(draws)[:, ::-1].T)
+    assert (mirror.value, mirror.low, mirror.high, mirror.p) == (-found.value, -found.high, -found.low, found.p)
+
+
+def test_critical_value_of_few_draws_is_infinite() -> None:
+    assert critical_value(np.zeros(19)) == inf
+    assert critical_value(np.zeros(0)) == inf
+
+
+def test_holm_by_hand() -> None:
+    # 4 * .005, 3 * .01, 2 * .03, then 1 * .04, which may not fall below the one before it.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([0.02]) == [0.02]
+    assert holm([]) == []
+
+
+@given(st.lists(SHARES, min_size=1, max_size=12), st.randoms())
+def test_holm_properties(p, random) -> None:
+    corrected = holm(p)
+    assert all(one <= new <= min(1.0, len(p) * one) for one, new in zip(p, corrected, strict=True))  # within Bonferroni's
+    assert min(corrected) == min(1.0, len(p) * min(p))
+    assert all(corrected[i] <= corrected[j] for i in range(len(p)) for j in range(len(p)) if p[i] < p[j])
+    order = list(range(len(p)))
+    random.shuffle(order)
+    assert holm([p[i] for i in order]) == [corrected[i] for i in order]
