@@ -1,0 +1,188 @@
+"""The numbers that `stsbench identify` is given: typed, in a file, or a published row's; with the digits they print."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from stsbench.errors import StsbenchError
+from stsbench.registry import did_you_mean
+
+ORDER = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
+AVERAGE = "Avg"
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)")
+_ROW = re.compile(r"[\w.+-]+:[\w./-]+:\d+")
+_FORMS = (
+    f"write seven numbers ({' '.join(ORDER)}), TASK=NUMBER pairs, the id of a published row, or a .json, .csv or .yaml file"
+)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A score as printed; `digits` stand behind its point."""
+
+    printed: float
+    digits: int
+
+    @classmethod
+    def of(cls, text: str, where: str) -> Number:
+        """Read `text`. Raises StsbenchError, naming `where`, for what is no plain decimal number."""
+        if not _NUMBER.fullmatch(text.strip()):
+            raise StsbenchError(f"{where}: '{text.strip()}' is no number such as 72.37")
+        return cls(float(text), len(text.strip().partition(".")[2]))
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Task -> number. share: all lie between -1 and 1, so they are read as shares and compared x 100."""
+
+    items: Mapping[str, Number]
+
+    @property
+    def share(self) -> bool:
+        return all(abs(number.printed) <= 1 for number in self.items.values())
+
+    @property
+    def scale(self) -> int:
+        """What the printed numbers are multiplied with to be points, the unit of every difference."""
+        return 100 if self.share else 1
+
+    def points(self, task: str) -> float:
+        """The number of `task`, in points."""
+        return self.scale * self.items[task].printed
+
+    def unit(self, task: str) -> float:
+        """The worth of the last printed digit, in points."""
+        return float(self.scale * 10.0 ** -self.items[task].digits)
+
+    def average_remark(self) -> str:
+        """What is odd about a given average of all seven STS tasks; "" where nothing is."""
+        if AVERAGE not in self.items or not set(ORDER) <= self.items.keys():
+            return ""
+        mean = sum(self.points(task) for task in ORDER) / len(ORDER)
+        rounding = (self.unit(AVERAGE) + max(self.unit(task) for task in ORDER)) / 2
+        if abs(mean - self.points(AVERAGE)) <= rounding + 1e-9:
+            return ""
+        return f"the average given, {self.points(AVERAGE):.2f}, is not the mean of the seven numbers, {mean:.2f}"
+
+
+def read_numbers(text: str) -> Numbers:
+    """The numbers that the command line's NUMBERS stands for. Raises StsbenchError for anything else."""
+    path = Path(text)
+    if path.suffix in (".json", ".csv", ".yaml", ".yml"):
+        return Numbers(_from_file(path))
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if parts and all("=" in part for part in parts):
+        pairs = [(name, value, part) for part in parts for name, _, value in [part.partition("=")]]
+        return Numbers(_collected((name, Number.of(value, where)) for name, value, where in pairs))
+    if parts and all(_NUMBER.fullmatch(part) for part in parts):
+        return Numbers(_in_order(parts))
+    if _ROW.fullmatch(text.strip()):
+        return Numbers(_published(text.strip()))
+    raise StsbenchError(f"'{text}' is not understood: {_FORMS}")
+
+
+def resolved(numbers: Numbers, known: Iterable[str]) -> Numbers:
+    """The numbers by the names of `known` tasks, matched regardless of case. Raises StsbenchError, with a suggestion."""
+    names = list(dict.fromkeys([*known, AVERAGE]))
+    lower = {name.lower(): name for name in names}
+    whole = [name for name in names if "/" not in name]
+    found: dict[str, Number] = {}
+    for task, number in numbers.items.items():
+        if task.lower() not in lower:
+            raise StsbenchError(f"unknown task '{task}'{did_you_mean(task, names if '/' in task else whole)}")
+        if lower[task.lower()] in found:
+            raise StsbenchError(f"{lower[task.lower()]} is given twice")
+        found[lower[task.lower()]] = number
+    return Numbers(found)
+
+
+def _in_order(parts: list[str]) -> dict[str, Number]:
+    names = {5: ORDER[:5], 7: ORDER, 8: (*ORDER, AVERAGE)}.get(len(parts))
+    if names is None:
+        one = len(parts) == 1
+        raise StsbenchError(
+            f"{len(parts)} number{'' if one else 's'} without {'a name' if one else 'names'}: give seven in the order "
+            f"{' '.join(ORDER)} (or the first five, or Avg as an eighth), or name each, as in STS12=72.37,STS-B=82.03"
+        )
+    return {name: Number.of(part, name) for name, part in zip(names, parts, strict=True)}
+
+
+def _collected(pairs: Iterable[tuple[str, Number]]) -> dict[str, Number]:
+    found: dict[str, Number] = {}
+    for name, number in pairs:
+        if not name.strip():
+            raise StsbenchError("a number has an empty name: write TASK=NUMBER")
+        if name.strip() in found:
+            raise StsbenchError(f"{name.strip()} is given twice")
+        found[name.strip()] = number
+    return found
+
+
+def _published(text: str) -> dict[str, Number]:
+    """The scores of a row of the published results; a cell that is not printed or cannot be read is left out."""
+    from stsbench.leaderboard.publications import find_row
+
+    row = find_row(text)
+    heading = row.heading
+    if heading.protocol not in ("sts", "transfer", "regression") or heading.task or heading.split != "test":
+        raise StsbenchError(f"{text} holds no test scores of tasks ({heading.protocol}): there is no setting to look for")
+    cells = zip(heading.columns, row.scores, strict=True)
+    found = {task: Number(score, row.printed_decimals) for task, score in cells if score is not None}
+    if not found:
+        raise StsbenchError(f"{text} holds no score")
+    return found
+
+
+def _from_file(path: Path) -> dict[str, Number]:
+    try:
+        content = path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StsbenchError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    reader = {".json": _json, ".csv": _csv}.get(path.suffix, _yaml)
+    try:
+        found = _collected((name, Number.of(value, f"{path}, {where}")) for name, value, where in reader(content))
+    except (ValueError, csv.Error) as error:
+        raise StsbenchError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+    except StsbenchError as error:
+        raise error if str(path) in str(error) else StsbenchError(f"{path}: {error}") from error
+    if not found:
+        raise StsbenchError(f"{path} holds no number")
+    return found
+
+
+# Each reader gives (name, number as written, where): as written, since a float has lost the zeros at its end.
+_Cells = Iterable[tuple[str, str, str]]
+
+
+def _json(content: str) -> _Cells:
+    pairs = json.loads(content, object_pairs_hook=list, parse_float=str, parse_int=str)
+    if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
+        raise ValueError('it must be one object, {"STS12": 72.37, ...}')
+    return [(name, value if isinstance(value, str) else json.dumps(value), name) for name, value in pairs]
+
+
+def _csv(content: str) -> _Cells:
+    lines = [(at, cells) for at, cells in enumerate(csv.reader(content.splitlines()), 1) if any(map(str.strip, cells))]
+    for at, cells in lines:
+        if len(cells) != 2:
+            raise ValueError(f"line {at} has {len(cells)} cells instead of name,value")
+    if lines and not any(letter.isdigit() for letter in lines[0][1][1]):
+        lines = lines[1:]  # a heading
+    return [(name, value, f"line {at}") for at, (name, value) in lines]
+
+
+def _yaml(content: str) -> _Cells:
+    import yaml
+
+    try:
+        node = yaml.compose(content, yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+    if not isinstance(node, yaml.MappingNode):
+        raise ValueError("it must be one mapping, a line 'STS12: 72.37' a task")
+    return [(str(name.value), str(value.value), f"line {name.start_mark.line + 1}") for name, value in node.value]
