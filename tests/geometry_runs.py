@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-from stsbench.protocols.geometry import GeometryProtocol
-from stsbench.protocols.sts import TASKS, StsProtocol
 
 from stsbench.data.sets import PairSet
 from stsbench.encoders.callable import CallableEncoder
 from stsbench.encoders.embed import Embed
 from stsbench.evaluation import Result, measure
+from stsbench.protocols.geometry import GeometryProtocol
+from stsbench.protocols.sts import TASKS, StsProtocol
 
 NOUNS = ("heron", "kettle", "lantern", "quarry", "violin", "willow", "anchor", "cellar", "mitten", "pigeon")
 

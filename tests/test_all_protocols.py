@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stsbench.protocols.geometry import GeometryProtocol
 
 import stsbench.data
 from stsbench.api import Options, evaluate, run
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import score_again
 from stsbench.plan import kinds, plan
+from stsbench.protocols.geometry import GeometryProtocol
 from stsbench.records import ScoreRow
 
 SAMPLE = Path(stsbench.data.__file__).with_name("sample")

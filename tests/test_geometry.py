@@ -11,7 +11,6 @@ from hypothesis.extra.numpy import arrays
 from realdata import real_data
 from scipy.sparse import csr_matrix
 from scipy.spatial.distance import pdist
-from stsbench.protocols.geometry import GeometryProtocol
 
 from stsbench.data.sets import PairSet
 from stsbench.encoders.callable import CallableEncoder
@@ -19,6 +18,7 @@ from stsbench.encoders.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.metrics import geometry
 from stsbench.protocol import Observations
+from stsbench.protocols.geometry import GeometryProtocol
 from stsbench.records import PLAIN
 
 matrices = st.tuples(st.integers(2, 12), st.integers(2, 6)).flatmap(

@@ -14,8 +14,6 @@ import pytest
 from realdata import real_data
 from scipy import stats
 from scipy.spatial import distance
-from stsbench.protocols.mteb import TASKS, HubData, MtebProtocol
-from stsbench.protocols.sts import StsProtocol
 
 from stsbench.data.sources import load
 from stsbench.encoders.base import EncoderSpec
@@ -26,6 +24,8 @@ from stsbench.encoders.load import load_encoder
 from stsbench.encoders.mteb_adapter import MtebEncoder, model_name, undisturbed
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.files import cache_root
+from stsbench.protocols.mteb import TASKS, HubData, MtebProtocol
+from stsbench.protocols.sts import StsProtocol
 
 with undisturbed() as mteb:
     from mteb.mocks import mock_tasks as mock

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from clirun import cli as cli
-from stsbench.protocols.mteb import MtebProtocol
 
 from stsbench.api import evaluate
 from stsbench.data.catalog import entry
@@ -19,6 +18,7 @@ from stsbench.encoders.mteb_adapter import undisturbed
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import Result, measure
 from stsbench.export import export_mteb, hub_revision, why_not_mteb
+from stsbench.protocols.mteb import MtebProtocol
 from stsbench.records import load_records
 
 RAW = "raw/stsbenchmark-sts/test.jsonl.gz"

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from geometry_runs import embed, make_run, pair_set
-from stsbench.protocols.sts import TASKS, StsProtocol
 
 from stsbench.cli.plot import plot
 from stsbench.errors import StsbenchError
@@ -18,6 +17,7 @@ from stsbench.evaluation import Result, measure
 from stsbench.plots import plane, similarity, spectrum
 from stsbench.plots.runs import drawn, sts_average
 from stsbench.plots.style import COLUMN, style
+from stsbench.protocols.sts import TASKS, StsProtocol
 
 
 @pytest.fixture(scope="module")

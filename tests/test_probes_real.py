@@ -9,7 +9,6 @@ import pytest
 import sklearn_oracle
 import torch
 from realdata import real_data
-from stsbench.protocols.transfer import L2, TASKS, TransferProtocol
 
 from stsbench.data.sources import load
 from stsbench.encoders.cache import EmbeddingCache
@@ -17,6 +16,7 @@ from stsbench.encoders.embed import Embed
 from stsbench.encoders.load import load_encoder
 from stsbench.files import cache_root
 from stsbench.probes.sklearn_solver import GRID_KFOLD, GRID_NESTED_SPLIT
+from stsbench.protocols.transfer import L2, TASKS, TransferProtocol
 
 pytestmark = pytest.mark.skipif(os.environ.get("STSBENCH_SLOW") != "1", reason="slow: set STSBENCH_SLOW=1")
 

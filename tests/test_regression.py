@@ -11,7 +11,6 @@ import pytest
 from regression_oracle import naive_regression
 from scipy import sparse, stats
 from sklearn.metrics import mean_squared_error
-from stsbench.protocols.regression import DEFAULTS, TASKS, RegressionProtocol
 
 from stsbench.data.sets import LabelledSet, PairSet
 from stsbench.encoders.callable import CallableEncoder
@@ -19,6 +18,7 @@ from stsbench.encoders.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.plan import plan
 from stsbench.protocol import Observations
+from stsbench.protocols.regression import DEFAULTS, TASKS, RegressionProtocol
 from stsbench.records import PLAIN
 
 SIZES = (150, 40, 60)

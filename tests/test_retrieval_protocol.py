@@ -7,7 +7,6 @@ import click
 import numpy as np
 import pytest
 from realdata import real_data
-from stsbench.protocols.retrieval import RetrievalProtocol, from_pairs
 
 from stsbench.cli.neighbours import neighbours
 from stsbench.data.relevance import read_relevance
@@ -15,6 +14,7 @@ from stsbench.data.sets import PairSet
 from stsbench.data.sources import load
 from stsbench.errors import DataError, ScoreError, StsbenchError
 from stsbench.protocol import Observations
+from stsbench.protocols.retrieval import RetrievalProtocol, from_pairs
 
 FIRST = ("a cat sleeps", "two dogs run", "it rains", "a cat sleeps", "he sings")
 SECOND = ("a cat is asleep", "a pair of dogs is running", "the sun shines", "a dog sleeps", "two dogs run")

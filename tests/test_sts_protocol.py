@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from realdata import real_data
 from scipy import stats
-from stsbench.protocols.sts import AVERAGED, TASKS, StsProtocol
 
 from stsbench.api import evaluate
 from stsbench.data.sets import PairSet
@@ -17,6 +16,7 @@ from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation import Result, measure
 from stsbench.plan import plan, presets
 from stsbench.protocol import Observations
+from stsbench.protocols.sts import AVERAGED, TASKS, StsProtocol
 from stsbench.registry import names, resolve
 
 DATA = {"id": "x/test", "task": "X", "view": "senteval"}

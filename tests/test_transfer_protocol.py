@@ -17,8 +17,6 @@ from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.neighbors import NearestCentroid
-from stsbench.protocols import transfer
-from stsbench.protocols.transfer import TASKS, TransferProtocol, f1
 
 from stsbench.data.sets import LabelledSet
 from stsbench.data.sources import load
@@ -26,6 +24,8 @@ from stsbench.errors import ScoreError, StsbenchError
 from stsbench.metrics.proportion import wilson
 from stsbench.probes.schemes import Probed
 from stsbench.protocol import Observations
+from stsbench.protocols import transfer
+from stsbench.protocols.transfer import TASKS, TransferProtocol, f1
 
 # The stand-in classifier says so where a column is constant within a class.
 pytestmark = pytest.mark.filterwarnings("ignore:self.within_class_std_dev_:UserWarning")

@@ -1,0 +1,130 @@
+"""`leaderboard add`: records and their observations into a board, checked first, each written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation import encoder_key
+from stsbench.leaderboard.admission import check_record
+from stsbench.leaderboard.entries import DESCRIPTION, Entry, read_entry
+from stsbench.records import Record, load_records, read_record
+
+
+@dataclass(frozen=True)
+class Added:
+    """What an addition did: the records now on the board, by path; those that were there already; what to think about."""
+
+    written: tuple[Path, ...]
+    present: tuple[Path, ...]
+    warnings: tuple[str, ...]
+
+
+def add(board: Path, paths: Sequence[Path], slug: str, entry: Entry | None) -> Added:
+    """Add run folders or single records to the entry `slug` of `board`, which `entry` describes when it is new.
+
+    All records are checked before the first is written. Several processes may add at once: a record is one file, made
+    under another name and linked into place, so that none is lost and none overwritten.
+    """
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,79}", slug):
+        raise StsbenchError(f"'{slug}' cannot name an entry: use small letters, digits, dots and dashes, at most 80")
+    found = [item for path in paths for item in (load_records(path) if path.is_dir() else [(path, read_record(path))])]
+    if not found:
+        raise StsbenchError("no record was named")
+    for path, record in found:
+        check_record(path, record)
+    folder = board / "measured" / slug
+    _describe(folder / DESCRIPTION, entry)
+    written: list[Path] = []
+    present: list[Path] = []
+    for path, record in found:
+        target = folder / run_name(record) / path.name
+        content = path.read_bytes()
+        observed = target.parent / record.observations.file
+        _create(observed, (path.parent / record.observations.file).read_bytes())  # first: a record is never without them
+        (written if _create(target, content) else present).append(target)
+    return Added(tuple(written), tuple(present), tuple(_doubts(found)))
+
+
+def described(stated: Mapping[str, Any]) -> Entry | None:
+    """The entry that options describe; None where nothing was said. Raises StsbenchError for what is missing or wrong."""
+    given = {key: value for key, value in stated.items() if value not in (None, "", ())}
+    if not given:
+        return None
+    if missing := [f"--{name}" for name in ("method", "backbone", "setting") if name not in given]:
+        raise StsbenchError(f"a description needs {', '.join(missing)} too")
+    try:
+        return Entry.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise StsbenchError(f"--{first['loc'][0]}: {first['msg']}") from error
+
+
+def run_name(record: Record) -> str:
+    """The folder of a run within its entry: twelve hex digits over the encoder's spec but for what it was fitted on."""
+    return hashlib.sha256(encoder_key(record).encode()).hexdigest()[:12]
+
+
+def _describe(path: Path, entry: Entry | None) -> None:
+    """Write entry.yaml, or check that the one there says the same."""
+    if entry is None:
+        if not path.exists():
+            raise StsbenchError(f"{path.parent} is a new entry: say what it is (--method, --backbone, --setting)")
+        read_entry(path)
+        return
+    stated = {key: value for key, value in entry.model_dump(mode="json").items() if value not in (None, "", [])}
+    text = yaml.safe_dump(stated, sort_keys=False, allow_unicode=True, width=120)
+    if not _create(path, text.encode(), same=False) and read_entry(path) != entry:
+        raise StsbenchError(f"{path} describes the entry otherwise: leave the description out, or edit that file")
+
+
+def _create(path: Path, content: bytes, same: bool = True) -> bool:
+    """Make `path` with this content, whole; False when it is there. Raises StsbenchError when that differs (`same`)."""
+    temporary: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        temporary = Path(name)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.fchmod(handle, 0o666 & ~umask)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.link(temporary, path)  # unlike a rename it fails where the name is taken
+        return True
+    except FileExistsError:
+        if same and path.read_bytes() != content:
+            raise StsbenchError(f"{path} is already there with other content: records are never overwritten") from None
+        return False
+    except OSError as error:
+        raise StsbenchError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _doubts(found: Sequence[tuple[Path, Record]]) -> list[str]:
+    """What the submitter should think about before publishing: data off the catalog, the sample, paths of this machine."""
+    doubts = []
+    unknown = sorted({record.data.id for _, record in found if not record.data.known and record.data.view != "own"})
+    if unknown:
+        doubts.append(f"{', '.join(unknown)}: not the catalog's data; ranked apart from it")
+    if any(record.data.view == "sample" for _, record in found):
+        doubts.append("sample data: a tab of its own, labelled as not comparable with published numbers")
+    texts = {json.dumps(record.provenance) + record.data.origin + json.dumps(record.encoder.spec) for _, record in found}
+    if any(re.search(r'(?<![\w.])/(home|root|Users|tmp)/', text) for text in texts):
+        doubts.append("the records name folders of this machine (command, data or model), which the page will show")
+    return doubts

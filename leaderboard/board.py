@@ -1,0 +1,132 @@
+"""The board as data: tabs of rows that may stand in one table, and what stands behind each row. Nothing here is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Number = float | None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One score in the unit of its tab. low, high: 95 % interval; sd: over `runs` seeds; printed: as a paper prints it."""
+
+    value: float
+    low: Number = None
+    high: Number = None
+    sd: Number = None
+    n: int | None = None
+
+
+@dataclass(frozen=True)
+class Rank:
+    """place: 1 + rows with a higher score; first, last: 95 % interval of the rank; ties: letters, rows that share one
+    cannot be told apart."""
+
+    place: int
+    first: int
+    last: int
+    ties: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a tab. Published rows are never ranked, nor are measured ones that `unranked` gives a reason for.
+
+    cells: column -> score, only where there is one; subsets: (task, subset) -> score of the part of a task; flags: what a
+    reader must know before comparing, by the keys of FLAGS; marks: a sentence for each thing that is odd about the row;
+    average_printed: what the paper prints where its columns average to something else.
+    """
+
+    id: str
+    kind: Literal["measured", "published"]
+    method: str
+    backbone: str
+    setting: str | None  # unsup, semi, sup
+    cells: Mapping[str, Cell]
+    flags: tuple[str, ...] = ()
+    seeds: int | None = None
+    best_of: int | None = None
+    rank: Rank | None = None
+    unranked: str = ""
+    average_printed: Number = None
+    marks: tuple[str, ...] = ()
+    source: str = ""  # "SimCSE, table 5" or the entry's name
+    link: str = ""  # the paper
+    card: str = ""
+    entry: str = ""  # key into Board.entries; "" for a published row
+    subsets: Mapping[tuple[str, str], Cell] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Tab:
+    """One table: everything in it was measured alike. `lead` is the column it is ranked and sorted by at first."""
+
+    id: str  # "sts-spearman-all", fit for a URL fragment
+    group: str  # the protocol, "sts"; the tabs of a group stand together
+    title: str  # "Spearman, all"
+    about: str  # a sentence: what was measured, how, on which text
+    metric: str
+    aggregation: str | None
+    columns: tuple[str, ...]
+    lead: str
+    digits: int  # 2, or 3 for plain numbers
+    lower_is_better: bool
+    measured: tuple[Row, ...]  # best first
+    published: tuple[Row, ...]
+    sample: bool = False  # measured on the sample: labelled wherever it is shown
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, str] = field(default_factory=dict)  # column -> digest
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What stands behind an entry: per run the encoder's spec, versions, command, dates; shown when a row is opened."""
+
+    id: str
+    name: str
+    note: str
+    recipe: str
+    runs: tuple[Mapping[str, Any], ...]  # of each: fingerprint, spec, seed, versions, git, device, command, created, records
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """How the ranking of the same measured rows changes between settings (of STS).
+
+    settings: names such as "all Spearman"; rows: names, best first under the first setting; average: (setting, row) -> Avg;
+    place: (setting, row) -> 1..; tau: (setting, setting) -> Kendall's tau-b, both ways round, absent where every row ties.
+    swaps: (setting, later setting) -> pairs of rows in strictly opposite order, each (ahead, behind) under the first.
+    scores and task_swaps are the same of each single task, because the average hides most of it.
+    """
+
+    settings: tuple[str, ...]
+    rows: tuple[str, ...]
+    average: Mapping[tuple[str, str], float]
+    place: Mapping[tuple[str, str], int]
+    tau: Mapping[tuple[str, str], float]
+    swaps: Mapping[tuple[str, str], tuple[tuple[str, str], ...]]
+    told_apart: Mapping[tuple[str, str, str], bool] = field(default_factory=dict)  # (setting, row, row)
+    scores: Mapping[tuple[str, str, str], float] = field(default_factory=dict)  # (task, setting, row)
+    task_swaps: Mapping[tuple[str, str, str], tuple[tuple[str, str], ...]] = field(default_factory=dict)  # (task, ...)
+
+
+@dataclass(frozen=True)
+class Board:
+    """Everything the page and the tables show."""
+
+    tabs: tuple[Tab, ...]
+    entries: Mapping[str, Provenance]
+    sensitivity: Sensitivity | None
+
+
+# key -> (short label, sentence)
+FLAGS: dict[str, tuple[str, str]] = {
+    "nli": ("NLI", "trained with the labels of natural language inference data"),
+    "sts": ("STS", "trained with STS labels"),
+    "transductive": ("transductive", "fitted or trained on the texts of the test sets"),
+    "dev-selected": ("STS-B dev", "checkpoint or hyperparameters chosen on STS-B dev, 77 % of which is in test sets"),
+    "best-of-n": ("best of n", "the best of several seeds: never ranked"),
+}  # fmt: skip

@@ -1,0 +1,96 @@
+"""The board's outputs: made from records and published rows alone, the same bytes each time, each file replaced whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from markupsafe import Markup
+
+from stsbench.errors import StsbenchError
+from stsbench.files import atomic_write
+from stsbench.leaderboard.board import Board
+from stsbench.leaderboard.gather import gather
+from stsbench.leaderboard.page import render
+from stsbench.leaderboard.picture import picture
+from stsbench.leaderboard.sensitivity_page import sensitivity_page
+from stsbench.leaderboard.tables import csv_table, latex_tables, markdown_tables, short_table
+
+SITE = "site/index.html"
+BEGIN, END = "<!-- leaderboard: made by `stsbench leaderboard build` -->", "<!-- end of leaderboard -->"
+
+
+def find_board(given: Path | None) -> Path:
+    """The board's folder: the one given, else ./leaderboard. Raises StsbenchError where it holds no board."""
+    folder = given or Path("leaderboard")
+    if not (folder / "measured").is_dir() and not (folder / "published").is_dir():
+        raise StsbenchError(
+            f"{folder} is no board: it has neither measured/ nor published/; run this in a checkout, or name it: --board"
+        )
+    return folder
+
+
+def outputs(root: Path, output: Path | None = None) -> dict[Path, str]:
+    """Path -> content of everything a board is shown as.
+
+    Below `output` where it is given, else in the board's own site/ and tables/ and, for a board in a checkout with docs/ and
+    a README that has a place for it, there as well.
+    """
+    board = gather(root)
+    tables = {"leaderboard.md": markdown_tables(board), "leaderboard.csv": csv_table(board),
+              "leaderboard.tex": latex_tables(board)}  # fmt: skip
+    about = sensitivity_files(board)
+    if output is not None:
+        return {output / name: text for name, text in {"index.html": page(board), **tables, **about}.items()}
+    made = {root / SITE: page(board)} | {root / "tables" / name: text for name, text in tables.items()}
+    checkout = root.resolve().parent
+    home = checkout.relative_to(Path.cwd()) if checkout.is_relative_to(Path.cwd()) else checkout
+    readme = home / "README.md"
+    inside = readme.is_file() and BEGIN in readme.read_text("utf-8")
+    made |= {(home / "docs" if inside else root / "tables") / name: text for name, text in about.items()}
+    if inside:
+        made[readme] = with_table(readme, short_table(board))
+    return made
+
+
+def page(board: Board) -> str:
+    """The site: one HTML file."""
+    drawn = Markup(picture(board.sensitivity)) if board.sensitivity else None
+    return str(render(board, drawn))
+
+
+def sensitivity_files(board: Board) -> dict[str, str]:
+    """The page on protocol sensitivity and its picture, for boards with something to compare."""
+    if board.sensitivity is None:
+        return {}
+    return {"protocol-sensitivity.md": sensitivity_page(board),
+            "protocol-sensitivity.svg": picture(board.sensitivity, standalone=True)}  # fmt: skip
+
+
+def with_table(readme: Path, table: str) -> str:
+    """The README's text with `table` between its two marks."""
+    before, _, rest = readme.read_text("utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise StsbenchError(f"{readme}: '{END}' is missing behind '{BEGIN}'")
+    return f"{before}{BEGIN}\n\n{table.strip()}\n\n{END}{after}"
+
+
+def build(root: Path, output: Path | None = None) -> list[Path]:
+    """Write all outputs, each whole or not at all; returns those that changed."""
+    made = outputs(root, output)
+    changed = [path for path, text in made.items() if not _same(path, text)]
+    for path in changed:
+        with atomic_write(path) as stream:
+            stream.write(made[path])
+    return changed
+
+
+def check(root: Path, output: Path | None = None) -> None:
+    """Raises StsbenchError naming the files that are not what the records and published rows give."""
+    stale = [str(path) for path, text in outputs(root, output).items() if not _same(path, text)]
+    if stale:
+        raise StsbenchError(f"out of date: {', '.join(stale)}; run `stsbench leaderboard build` and commit what it wrote")
+
+
+def _same(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_bytes() == text.encode()

@@ -1,0 +1,86 @@
+"""`stsbench leaderboard`: build the page and tables, add records, look at the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+BOARD = click.option("--board", type=click.Path(path_type=Path), help="The board's folder (default: ./leaderboard).")
+
+
+@click.group()
+def leaderboard() -> None:
+    """Build the leaderboard from records and published rows, add records to it, look at it."""
+
+
+@leaderboard.command()
+@BOARD
+@click.option("--check", "only_check", is_flag=True, help="Write nothing; fail where a file is out of date or edited.")
+@click.option("--output", type=click.Path(path_type=Path), help="Write everything there instead of into the board.")
+def build(board: Path | None, only_check: bool, output: Path | None) -> None:
+    """Check every record against its observations, then write the page, the tables and the README's table.
+
+    Needs no torch, no data and no network. The same records give the same bytes. A build that is interrupted leaves every
+    file as it was or as it should be.
+    """
+    from stsbench.leaderboard import build as building
+
+    root = building.find_board(board)
+    if only_check:
+        building.check(root, output)
+        click.echo("up to date")
+        return
+    changed = building.build(root, output)
+    for path in changed:
+        click.echo(str(path))
+    if not changed:
+        click.echo("up to date")
+
+
+@leaderboard.command()
+@click.argument("records", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True), metavar="RUN|RECORD...")
+@BOARD
+@click.option("--entry", "slug", required=True, metavar="NAME", help="Which entry they belong to: small letters and dashes.")
+@click.option("--method", help="What the row is called.")
+@click.option("--backbone", help="The network underneath, such as BERT-base.")
+@click.option("--setting", type=click.Choice(["unsup", "semi", "sup"]), help="Which labels it was trained with.")
+@click.option("--flag", "flags", multiple=True, type=click.Choice(["nli", "sts", "transductive", "dev-selected"]),
+              help="nli, sts: trained on such labels; transductive: on test texts; dev-selected: on STS-B dev.")  # fmt: skip
+@click.option("--best-of", type=click.IntRange(2), help="It is the best of so many seeds: shown as such, never ranked.")
+@click.option("--recipe", default="", help="The recipe it was trained by.")
+@click.option("--paper", help="The paper's address.")
+@click.option("--card", default="", help="The address of the method's card.")
+@click.option("--note", default="", help="What else a reader should know.")
+def add(records: tuple[Path, ...], board: Path | None, slug: str, **stated: object) -> None:
+    """Add RUN folders or single RECORDs to an entry, once their scores, data and provenance have been checked.
+
+    A new entry needs --method, --backbone and --setting. Runs of several seeds of one method go into one entry. A record
+    that was edited, or measured by code with uncommitted changes, is refused. Nothing is ever overwritten.
+    """
+    from stsbench.leaderboard.add import add as adding
+    from stsbench.leaderboard.add import described
+
+    entry = described(stated)
+    root = board or Path("leaderboard")
+    if not root.is_dir():
+        raise click.UsageError(f"there is no folder {root}: run this in a checkout, or name a board with --board")
+    added = adding(root, records, slug, entry)
+    for path in added.written:
+        click.echo(str(path))
+    if added.present:
+        click.echo(f"already there: {len(added.present)} records", err=True)
+    for line in added.warnings:
+        click.echo(f"note: {line}", err=True)
+    click.echo("now run `stsbench leaderboard build`", err=True)
+
+
+@leaderboard.command()
+@BOARD
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one.")
+def serve(board: Path | None, port: int) -> None:
+    """Show the built page at http://127.0.0.1:PORT/, to this machine only."""
+    from stsbench.leaderboard.build import find_board
+    from stsbench.leaderboard.serve import serve as serving
+
+    serving(find_board(board) / "site", port, lambda line: click.echo(line, err=True))

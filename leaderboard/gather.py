@@ -1,0 +1,164 @@
+"""The board: measured lines that were measured alike put into one tab, ranked, with the published rows beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from stsbench.leaderboard.board import Board, Provenance, Rank, Row, Tab
+from stsbench.leaderboard.entries import LoadedEntry, load_entries
+from stsbench.leaderboard.lines import AVERAGE, Line, check_pairing, lines_of, merged, metrics_across
+from stsbench.leaderboard.publications import load_publications
+from stsbench.leaderboard.published_tabs import published_rows, published_tabs
+from stsbench.leaderboard.sensitivity import sensitivity
+from stsbench.leaderboard.wording import about, digits_of, lower_is_better, slug, title
+from stsbench.metrics.ranks import letters, rank_intervals, told_apart
+
+Placed = tuple[LoadedEntry, Line, tuple[str, ...]]  # a line, whose it is, and what is odd about it
+UNRANKED = {
+    "geometry": "not ranked: alignment and uniformity are read together, and neither alone is better or worse",
+    "mteb": "not ranked: mteb keeps no score per item, so differences cannot be tested",
+}
+
+
+def gather(root: Path) -> Board:
+    """The board of the folder `root` (measured/, published/). Raises StsbenchError naming the file that is at fault."""
+    entries = load_entries(root / "measured")
+    check_pairing([each for entry in entries for run in entry.runs for each in run.records])
+    placed = [(entry, line, marks) for entry in entries
+              for line, marks in merged(entry, [lines_of(run) for run in entry.runs])]  # fmt: skip
+    shipped = root / "published"
+    publications = load_publications(shipped if shipped.is_dir() else None)
+    tabs = _tabs(_alike(placed))
+    tabs = published_tabs(published_rows(tabs, publications), publications)
+    return Board(tuple(tabs), {entry.id: _provenance(entry) for entry in entries}, sensitivity(tabs))
+
+
+def _alike(placed: Sequence[Placed]) -> list[list[Placed]]:
+    """Lines that may stand in one tab: of one setting, and on the same data in every column that two of them share."""
+    groups: list[tuple[dict[str, str], list[Placed]]] = []
+    order = sorted(range(len(placed)), key=lambda i: (placed[i][1].protocol.position, i))
+    for item in (placed[i] for i in order):
+        line = item[1]
+        for digests, members in groups:
+            same = members[0][1].setting == line.setting
+            if same and all(digests.get(column, digest) == digest for column, digest in line.digests.items()):
+                digests.update(line.digests)
+                members.append(item)
+                break
+        else:
+            groups.append((dict(line.digests), [item]))
+    return [members for _, members in groups]
+
+
+def _tabs(groups: Sequence[Sequence[Placed]]) -> list[Tab]:
+    tabs: list[Tab] = []
+    for members in groups:
+        first = members[0][1]
+        setting, protocol = first.setting, first.protocol
+        columns = _columns(members)
+        lead = AVERAGE if AVERAGE in columns else columns[0]
+        sample = any(line.sample for _, line, _ in members)
+        name = slug(first)
+        again = sum(tab.id == name or tab.id.startswith(f"{name}-data") for tab in tabs)
+        lower = lower_is_better(setting.metric)
+        tabs.append(Tab(
+            id=f"{name}-data{again + 1}" if again else name, group=setting.protocol,
+            title=title(first) + (f", data {again + 1}" if again else ""), about=about(first), metric=setting.metric,
+            aggregation=setting.aggregation, columns=columns, lead=lead, digits=digits_of(first), lower_is_better=lower,
+            measured=_ranked(members, columns, lead, lower, UNRANKED.get(protocol.name, "")), published=(), sample=sample,
+            settings=json.loads(setting.settings),
+            data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
+        ))  # fmt: skip
+    return tabs
+
+
+def _columns(members: Sequence[Placed]) -> tuple[str, ...]:
+    """The protocol's order of tasks, with the average behind its last task; metrics in the order they were scored."""
+    there = list(dict.fromkeys(column for _, line, _ in members for column in line.cells))
+    protocol = members[0][1].protocol
+    if metrics_across(protocol):
+        return tuple(there)
+    order = list(protocol.tasks())
+    if protocol.averaged:
+        order.insert(order.index(protocol.averaged[-1]) + 1, AVERAGE)
+    return tuple(sorted(there, key=lambda name: order.index(name) if name in order else len(order)))
+
+
+def _ranked(members: Sequence[Placed], columns: Sequence[str], lead: str, lower: bool, never: str) -> tuple[Row, ...]:
+    """The rows, best first: those that may be ranked with their rank, then the others."""
+    reasons = [never or _why_unranked(entry, line, lead) for entry, line, _ in members]
+    able = [i for i, reason in enumerate(reasons) if not reason]
+    ranks: dict[int, Rank] = {}
+    if able:
+        values = np.array([members[i][1].cells[lead].value for i in able])
+        apart = told_apart(values, np.stack([members[i][1].draws[lead] for i in able]))
+        spans = zip(*(each.tolist() for each in rank_intervals(values, apart, lower)), strict=True)
+        ties = letters(values, apart, lower)
+        ranks = {i: Rank(place, first, last, tie) for i, (place, first, last), tie in zip(able, spans, ties, strict=True)}
+    sign = 1 if lower else -1
+
+    def key(i: int) -> tuple[bool, bool, float, str]:
+        cell = members[i][1].cells.get(lead)
+        return i not in ranks, cell is None, sign * cell.value if cell else 0.0, members[i][0].id
+
+    return tuple(_row(*members[i], columns, ranks.get(i), reasons[i]) for i in sorted(range(len(members)), key=key))
+
+
+def _why_unranked(entry: LoadedEntry, line: Line, lead: str) -> str:
+    if entry.entry.best_of:
+        return f"not ranked: the best of {entry.entry.best_of} seeds is no fair measure of a method"
+    if lead not in line.cells:
+        missing = [task for task in line.protocol.averaged if task not in line.cells]
+        return f"not ranked: {', '.join(missing)} not measured" if missing else f"not ranked: no {lead}"
+    if lead not in line.draws:
+        return "not ranked: nothing was observed item by item, so differences cannot be tested"
+    return ""
+
+
+def _row(
+    loaded: LoadedEntry, line: Line, marks: tuple[str, ...], columns: Sequence[str], rank: Rank | None, unranked: str
+) -> Row:
+    entry = loaded.entry
+    fitted = [each for run in loaded.runs for each in run.records if each.record.encoder.spec.get("fitted_on")]
+    transductive = any(str(each.record.encoder.spec["fitted_on"]).startswith(f"{each.set_id}@") for each in fitted)
+    flags = [flag for flag in ("nli", "sts", "transductive", "dev-selected")
+             if flag in entry.flags or (flag == "transductive" and transductive)]  # fmt: skip
+    cut = {each.task: each.record.counts.get("truncated", 0) for run in loaded.runs for each in run.records
+           if each.protocol is line.protocol or each.task in line.cells}  # fmt: skip
+    cut = {task: count for task, count in cut.items() if count and task in line.cells}
+    notes = [f"{count} texts of {task} were cut at the encoder's limit" for task, count in cut.items()]
+    return Row(
+        id=loaded.id, kind="measured", method=entry.method, backbone=entry.backbone, setting=entry.setting,
+        cells={column: line.cells[column] for column in columns if column in line.cells},
+        flags=(*flags, *(["best-of-n"] if entry.best_of else [])), seeds=len(loaded.runs), best_of=entry.best_of, rank=rank,
+        unranked=unranked, marks=(*marks, *notes), source=loaded.id, link=str(entry.paper or ""), card=entry.card,
+        entry=loaded.id, subsets=dict(line.subsets),
+    )  # fmt: skip
+
+
+def _provenance(loaded: LoadedEntry) -> Provenance:
+    runs = []
+    for run in loaded.runs:
+        first = run.records[0].record
+        told = [each.record.provenance for each in run.records]
+        runs.append({
+            "fingerprint": first.encoder.fingerprint, "encoder": dict(first.encoder.spec), "width": first.encoder.dimension,
+            "seed": next((each["seed"] for each in told if "seed" in each), None),
+            "versions": dict(told[0].get("versions", {})), "python": told[0].get("python"),
+            "revision": _distinct(each.get("git") for each in told),
+            "device": _distinct(each.get("device") for each in told),
+            "command": _distinct(" ".join(each["command"]) if each.get("command") else None for each in told),
+            "measured": [min(each.record.created for each in run.records).isoformat(),
+                         max(each.record.created for each in run.records).isoformat()],
+            "records": [f"{loaded.id}/{run.folder.name}/{each.path.name}" for each in run.records],
+        })  # fmt: skip
+    entry = loaded.entry
+    return Provenance(loaded.id, entry.method, entry.note, entry.recipe, tuple(runs))
+
+
+def _distinct(values: Iterable[object]) -> list[str]:
+    return [str(each) for each in dict.fromkeys(values) if each is not None]

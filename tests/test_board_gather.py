@@ -1,0 +1,151 @@
+"""The board made from records: what shares a tab, who is ranked, how seeds are joined."""
+
+import numpy as np
+import pytest
+from board_runs import REVISION, Letters, copied, runs  # noqa: F401  fixtures
+from scipy import stats
+
+from stsbench.api import evaluate
+from stsbench.errors import StsbenchError
+from stsbench.evaluation import read_observations
+from stsbench.leaderboard.add import add
+from stsbench.leaderboard.entries import Entry
+from stsbench.leaderboard.gather import gather
+from stsbench.records import load_records
+
+LETTERS = Entry(method="letters", backbone="none", setting="unsup", flags=("nli",))
+
+
+@pytest.fixture
+def board(runs, tmp_path):
+    """A board of its own with the entries named: name -> (runs, description)."""
+    root = tmp_path / "board"
+
+    def made(**entries):
+        for slug, (names, entry) in entries.items():
+            add(root, [runs.get(name, name) for name in names], slug, entry)
+        return gather(root)
+
+    return made
+
+
+def tab(board, name):
+    (found,) = [each for each in board.tabs if each.id == name]
+    return found
+
+
+def test_alike_is_one_tab_and_its_numbers_are_the_records(board, runs):
+    found = board(letters=(["letters"], LETTERS), words=(["words"], LETTERS.model_copy(update={"method": "words"})))
+    mine = tab(found, "sts-spearman-wmean-sample")
+    assert mine.sample and mine.title == "Spearman, wmean, sample" and mine.lead == "Avg"
+    assert mine.columns[-2:] == ("Avg", "SICK-R-MTEB")
+    (row,) = [row for row in mine.measured if row.id == "letters"]
+    stored = {}
+    for _, record in load_records(runs["letters"]):
+        for score in record.scores:
+            if (score.metric, score.aggregation) == ("spearman", "wmean"):
+                stored[record.data.task if record.data.id != "sick-r/mteb" else "SICK-R-MTEB"] = score
+    assert stored.keys() == row.cells.keys() - {"Avg"}
+    for task, score in stored.items():
+        assert (row.cells[task].value, row.cells[task].low, row.cells[task].high) == (score.value, score.low, score.high)
+    seven = [round(stored[task].value, 2) for task in mine.columns[:7]]
+    assert row.cells["Avg"].value == round(sum(seven) / 7, 2)
+    (row,) = [row for row in tab(found, "sts-spearman-all-sample").measured if row.id == "letters"]
+    assert row.cells["Avg"].low < row.cells["Avg"].value < row.cells["Avg"].high
+    assert ("STS12", "MSRpar") in row.subsets and row.flags == ("nli",)
+
+
+def test_ranks_are_bounded_by_what_can_be_told_apart(board):
+    found = board(
+        letters=(["letters"], LETTERS), noisy=(["noisy"], LETTERS), twin=(["noisy-2"], LETTERS), same=(["letters"], LETTERS)
+    )
+    rows = {row.id: row for row in tab(found, "sts-spearman-all-sample").measured}
+    assert [rows["letters"].rank.place, rows["same"].rank.place] == [1, 1]
+    assert rows["letters"].rank.ties == rows["same"].rank.ties
+    for one in rows.values():
+        assert 1 <= one.rank.first <= one.rank.place <= one.rank.last <= 4
+    assert not set(rows["letters"].rank.ties) & set(rows["noisy"].rank.ties)
+    assert rows["noisy"].rank.first == rows["twin"].rank.first == 3
+
+
+def test_another_setting_or_other_data_is_another_tab(board, runs, tmp_path, monkeypatch):
+    monkeypatch.setattr("stsbench.provenance.git_revision", lambda: REVISION)
+    common = {"tasks": ["STS12", "STS-B"], "sample": True, "resamples": 50}
+    dot = evaluate(Letters(0, 0.1), output=tmp_path / "dot", similarity="dot", **common).folder
+    less = evaluate(Letters(0, 0.1), output=tmp_path / "less", without_overlap=["stsb/dev"], **common).folder
+    paper = evaluate(Letters(5, 0.5), output=tmp_path / "paper", protocols=["simcse"], **common).folder
+    found = board(letters=(["letters"], LETTERS), dot=([dot], LETTERS), less=([less], LETTERS), paper=([paper], LETTERS))
+    where = {row.id: each.id for each in found.tabs for row in each.measured
+             if (each.metric, each.aggregation, each.group) == ("spearman", "all", "sts")}  # fmt: skip
+    assert where["letters"] == where["paper"] == "sts-spearman-all-sample"  # a paper's name for the same setting
+    assert where["dot"] == "sts-spearman-all-similarity-dot-sample"
+    assert where["less"].startswith("sts-spearman-all-without-overlap")
+    assert len(set(where.values())) == 3
+    (row,) = [row for row in tab(found, "sts-spearman-all-sample").measured if row.id == "paper"]
+    assert row.rank is None and "STS13" in row.unranked  # two tasks are no average
+
+
+def test_seeds_become_a_mean_with_its_spread(board, runs):
+    found = board(noisy=(["noisy", "noisy-2"], LETTERS), letters=(["letters"], LETTERS))
+    (row,) = [row for row in tab(found, "sts-spearman-all-sample").measured if row.id == "noisy"]
+    for task, prefix in {"STS12": "sts.sts12-test", "STS-B": "sts.stsb-test"}.items():
+        values, widths = [], []
+        for name in ("noisy", "noisy-2"):
+            (path,) = runs[name].glob(f"{prefix}.*.json")
+            record = dict(load_records(runs[name]))[path]
+            arrays = read_observations(path.parent / record.observations.file, record.observations.sha256).arrays
+            values.append(100 * stats.spearmanr(arrays["similarity"], arrays["gold"]).statistic)
+            (score,) = [s for s in record.scores if (s.metric, s.aggregation) == ("spearman", "all")]
+            widths.append(score.high - score.low)
+        cell = row.cells[task]
+        assert cell.value == pytest.approx(np.mean(values)) and cell.sd == pytest.approx(np.std(values, ddof=1))
+        assert cell.low < cell.value < cell.high
+        assert cell.high - cell.low > 0.6 * min(widths)
+    assert row.seeds == 2 and len(found.entries["noisy"].runs) == 2
+
+
+def test_the_best_of_several_seeds_never_ranks(board):
+    best = LETTERS.model_copy(update={"best_of": 10})
+    found = board(letters=(["letters"], best), words=(["words"], LETTERS))
+    rows = tab(found, "sts-spearman-all-sample").measured
+    assert [row.id for row in rows] == ["words", "letters"]  # behind the ranked, whatever it scored
+    assert rows[1].rank is None and "best of 10" in rows[1].unranked and "best-of-n" in rows[1].flags
+    assert (rows[0].rank.place, rows[0].rank.last) == (1, 1)
+
+
+def test_geometry_is_shown_and_not_ranked(board):
+    found = board(letters=(["letters"], LETTERS))
+    (row,) = tab(found, "geometry-sample").measured
+    assert {"alignment", "uniformity"} <= row.cells.keys() and row.rank is None and "geometry" not in row.unranked
+
+
+def test_published_rows_stand_beside_and_are_never_ranked(board):
+    found = board(letters=(["letters"], LETTERS))
+    published = tab(found, "sts-spearman-all")
+    assert not published.measured and len(published.published) > 100  # the sample has a tab of its own
+    assert all(row.rank is None and row.kind == "published" for each in found.tabs for row in each.published)
+    sbert = [row for row in published.published if row.average_printed == 74.89]
+    assert sbert and all(row.cells["Avg"].value == 74.86 and any("74.89" in mark for mark in row.marks) for row in sbert)
+    empty = [row for row in published.published if len(row.cells) < 8]
+    assert empty  # what could not be read is not there
+
+
+def test_gold_values_that_differ_are_an_error(board, copied):
+    """Observations made for the occasion: right digests, right scores, other gold."""
+    run = copied("letters")
+    path = min(run.glob("sts.stsb-test.*.json"))
+    record = dict(load_records(run))[path]
+    from stsbench.evaluation import protocol_of_record
+    from stsbench.files import sha256_file
+    from stsbench.records import ObservationFile
+
+    file = run / record.observations.file
+    arrays = dict(np.load(file, allow_pickle=False))
+    arrays["gold"] = arrays["gold"][::-1].copy()
+    np.savez(file, **arrays)
+    observed = read_observations(file, sha256_file(file))
+    record.observations = ObservationFile(file=record.observations.file, sha256=sha256_file(file))
+    record.scores = protocol_of_record(path, record).score(observed, record.data.id, "STS-B")
+    path.write_text(record.model_dump_json(indent=2) + "\n")
+    with pytest.raises(StsbenchError, match=f"{path.name}: its gold values are not those of"):
+        board(letters=(["words"], LETTERS), zz_forged=([run], LETTERS))
