@@ -77,8 +77,10 @@ class Tab:
     measured: tuple[Row, ...]  # best first
     published: tuple[Row, ...]
     sample: bool = False  # measured on the sample: labelled wherever it is shown
+    known: bool = True  # on the catalog's data
     settings: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, str] = field(default_factory=dict)  # column -> digest
+    notes: tuple[str, ...] = ()  # what is said of the published tables
 
 
 @dataclass(frozen=True)

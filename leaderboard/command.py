@@ -63,7 +63,7 @@ def add(records: tuple[Path, ...], board: Path | None, slug: str, **stated: obje
 
     entry = described(stated)
     root = board or Path("leaderboard")
-    if not root.is_dir():
+    if board is None and not root.is_dir():
         raise click.UsageError(f"there is no folder {root}: run this in a checkout, or name a board with --board")
     added = adding(root, records, slug, entry)
     for path in added.written:

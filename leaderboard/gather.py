@@ -44,7 +44,7 @@ def _alike(placed: Sequence[Placed]) -> list[list[Placed]]:
     for item in (placed[i] for i in order):
         line = item[1]
         for digests, members in groups:
-            same = members[0][1].setting == line.setting
+            same = (members[0][1].setting, members[0][1].known) == (line.setting, line.known)
             if same and all(digests.get(column, digest) == digest for column, digest in line.digests.items()):
                 digests.update(line.digests)
                 members.append(item)
@@ -70,6 +70,7 @@ def _tabs(groups: Sequence[Sequence[Placed]]) -> list[Tab]:
             title=title(first) + (f", data {again + 1}" if again else ""), about=about(first), metric=setting.metric,
             aggregation=setting.aggregation, columns=columns, lead=lead, digits=digits_of(first), lower_is_better=lower,
             measured=_ranked(members, columns, lead, lower, UNRANKED.get(protocol.name, "")), published=(), sample=sample,
+            known=first.known,
             settings=json.loads(setting.settings),
             data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
         ))  # fmt: skip

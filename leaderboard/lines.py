@@ -34,6 +34,7 @@ class Line:
     digests: dict[str, str] = field(default_factory=dict)
     subsets: dict[tuple[str, str], Cell] = field(default_factory=dict)
     sample: bool = False
+    known: bool = True  # all of it measured on the catalog's data, or on data that are in no catalog
 
 
 def lines_of(run: Run) -> list[Line]:
@@ -49,6 +50,7 @@ def lines_of(run: Run) -> list[Line]:
             for setting in _settings(each, row, wide):
                 line = lines.setdefault(setting, Line(setting, each.protocol, each.record.protocol.label))
                 line.sample |= each.record.data.view == "sample"
+                line.known &= each.record.data.known or each.record.data.view in ("sample", "own")
                 if row.subset is not None:
                     line.subsets[each.task, row.subset] = _cell(row)
                     continue
@@ -131,7 +133,8 @@ def merged(entry: LoadedEntry, runs: Sequence[Sequence[Line]]) -> list[tuple[Lin
 
 def _joined(entry: LoadedEntry, lines: Sequence[Line], runs: int, picks: NDArray[np.int64]) -> tuple[Line, tuple[str, ...]]:
     first = lines[0]
-    joined = Line(first.setting, first.protocol, first.label, sample=any(line.sample for line in lines))
+    joined = Line(first.setting, first.protocol, first.label, sample=any(line.sample for line in lines),
+                  known=all(line.known for line in lines))  # fmt: skip
     if len(lines) < runs:
         return joined, (f"only {len(lines)} of {runs} seeds were measured under this setting",)
     marks = []

@@ -18,12 +18,9 @@ from markupsafe import Markup
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.board import FLAGS, Board, Cell, Row, Sensitivity, Tab
+from stsbench.leaderboard.wording import GROUPS
 
 TEMPLATES = Path(__file__).with_name("templates")
-_GROUPS = {
-    "sts": "STS", "regression": "Regression", "transfer": "Transfer", "retrieval": "Retrieval", "geometry": "Geometry",
-    "mteb": "MTEB", "dev": "STS-B dev", "few-labels": "Few labels", "cost": "Cost",
-}  # fmt: skip
 _SETTINGS = {
     "unsup": "no labels", "semi": "labels of natural language inference, by classification",
     "sup": "labels used otherwise, or what a paper itself calls supervised",
@@ -157,7 +154,7 @@ def _check(board: Board, picture: Markup | None) -> None:
 def _groups(board: Board) -> list[_Group]:
     names = list(dict.fromkeys(tab.group for tab in board.tabs))
     return [
-        _Group(f"group-{i}", _GROUPS.get(name, name), tuple(tab for tab in board.tabs if tab.group == name))
+        _Group(f"group-{i}", GROUPS.get(name, name), tuple(tab for tab in board.tabs if tab.group == name))
         for i, name in enumerate(names, start=1)
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from stsbench.leaderboard.board import Cell, Row, Tab
@@ -11,12 +11,17 @@ from stsbench.leaderboard.publications import Heading, Publication, PublishedRow
 from stsbench.leaderboard.wording import ABOUT, AGGREGATIONS, GROUPS, lower_is_better, named, plain
 
 WIDE = ("retrieval", "geometry")  # one task, with metrics for columns
+TASKS = {  # short, for a tab's title
+    "mean of the unsupervised STS tasks": "STS mean", "mean of the 7 STS tasks": "mean of 7",
+    "downstream tasks without SNLI": "downstream mean",
+}  # fmt: skip
 Left = list[list[Table]]  # of each publication: the tables without a measured peer
 
 
 def published_rows(tabs: Sequence[Tab], publications: Sequence[Publication]) -> tuple[list[Tab], Left]:
     """`tabs` with the rows that belong beside theirs, and the tables left over."""
     beside: dict[str, list[Row]] = {}
+    noted: dict[str, list[Table]] = {}
     left: Left = []
     by_id = {tab.id: tab for tab in tabs}
     for publication in publications:
@@ -27,13 +32,14 @@ def published_rows(tabs: Sequence[Tab], publications: Sequence[Publication]) -> 
                 rest.append(table)
             else:
                 beside.setdefault(home.id, []).extend(_row(row) for row in table.rows)
+                noted.setdefault(home.id, []).append(table)
         left.append(rest)
-    return [_with(tab, _joined(beside.get(tab.id, []))) for tab in tabs], left
+    return [_with(tab, _joined(beside.get(tab.id, [])), _notes(noted.get(tab.id, []))) for tab in tabs], left
 
 
-def _with(tab: Tab, rows: Sequence[Row]) -> Tab:
+def _with(tab: Tab, rows: Sequence[Row], notes: tuple[str, ...]) -> Tab:
     more = dict.fromkeys(column for row in rows for column in row.cells if column not in tab.columns)
-    return replace(tab, published=_sorted(rows, tab), columns=(*tab.columns, *more))
+    return replace(tab, published=_sorted(rows, tab), columns=(*tab.columns, *more), notes=notes)
 
 
 def _joined(rows: Sequence[Row]) -> list[Row]:
@@ -66,7 +72,13 @@ def published_tabs(found: tuple[list[Tab], Left], publications: Sequence[Publica
         names.append(tab.id)
         tabs = [*tabs, tab]
     order = list(GROUPS)
-    return sorted(tabs, key=lambda tab: order.index(tab.group) if tab.group in order else len(order))
+    hows = [*AGGREGATIONS, None]
+
+    def place(tab: Tab) -> tuple[int, bool, int]:
+        group = order.index(tab.group) if tab.group in order else len(order)
+        return group, not tab.measured, 0 if tab.measured else hows.index(tab.aggregation)
+
+    return sorted(tabs, key=place)
 
 
 def _home(table: Table) -> str:
@@ -84,22 +96,32 @@ def _tab(tables: Sequence[Table], taken: Sequence[str]) -> Tab:
     held = {column: sum(column in row.cells for row in rows) for column in columns}
     lead = AVERAGE if AVERAGE in columns else max(columns, key=lambda column: held[column])
     wide = first.protocol in WIDE
-    how = "aggregation not stated" if first.aggregation == "unknown" else first.aggregation or ""
-    split = {"dev": "", "test": ""}.get(first.split or "", "" if first.protocol == "cost" else "split not stated")
-    what = [first.task or "", "" if wide else named(first.metric), how, split]
+    how = "pooling not stated" if first.aggregation == "unknown" else first.aggregation or ""
+    split = "split not stated" if first.split is None and first.protocol != "cost" else ""
+    task = TASKS.get(first.task or "", first.task or "")
+    what = [task, "" if wide else named(first.metric), how, split]
     if len(columns) < 4 and not wide and columns != (AVERAGE,):
         what.append(" and ".join(columns))
     said = [ABOUT.get(first.protocol, ""), AGGREGATIONS.get(first.aggregation or "", "")]
     said += ["Scores on development data." if first.split == "dev" else "", f"Unit: {first.unit}." if first.unit else ""]
-    said += sorted({f"{table.paper.authors} {table.paper.year or ''}, table {table.name}: {table.note}".strip()
-                    for table in tables if table.note})  # fmt: skip
+    name = plain("-".join(filter(None, (first.protocol, *what[:4]))))
     tab = Tab(
-        id=_free(plain("-".join(filter(None, (first.protocol, *what[:4])))), taken), group=first.protocol,
-        title=", ".join(filter(None, what)), about=" ".join(filter(None, said)), metric=first.metric,
+        id=_free(name, taken), notes=_notes(tables), group=first.protocol,
+        title=", ".join(filter(None, what)) or "STS-B", about=" ".join(filter(None, said)), metric=first.metric,
         aggregation=first.aggregation, columns=columns, lead=lead, lower_is_better=lower_is_better(first.metric),
         digits=max(row.printed_decimals for table in tables for row in table.rows), measured=(), published=(),
     )  # fmt: skip
     return replace(tab, published=_sorted(rows, tab))
+
+
+def _notes(tables: Iterable[Table]) -> tuple[str, ...]:
+    """"Gao et al. 2021, table 5: ...": what is noted of the tables themselves."""
+    return tuple(f"{' '.join(filter(None, (table.paper.authors, str(table.paper.year or ''))))}, "
+                 f"{_where(table)}: {table.note}" for table in tables if table.note)  # fmt: skip
+
+
+def _where(heading: Heading) -> str:
+    return f"table {heading.table}" if any(letter.isdigit() for letter in heading.table) else heading.table
 
 
 def _free(name: str, taken: Sequence[str]) -> str:
@@ -132,8 +154,7 @@ def _row(row: PublishedRow) -> Row:
         marks.append(f"figures taken from {row.copied_from}")
     marks += [text for text in (row.note,) if text]
     paper = heading.paper
-    where = f"table {heading.table}" if any(letter.isdigit() for letter in heading.table) else heading.table
-    source = ", ".join((f"{paper.authors} {paper.year or ''}".strip(), paper.title.partition(":")[0], where))
+    source = ", ".join((f"{paper.authors} {paper.year or ''}".strip(), paper.title.partition(":")[0], _where(heading)))
     return Row(
         id=row.id, kind="published", method=row.method, backbone=row.backbone or "", setting=row.setting, cells=cells,
         flags=row.flags, seeds=row.runs, best_of=row.best_of, average_printed=row.average if row.disagrees else None,

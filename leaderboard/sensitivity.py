@@ -57,7 +57,7 @@ def settings_of(tabs: Sequence[Tab]) -> dict[str, Tab]:
     """The tabs to set side by side, by the names of their settings ("all Spearman"), in the order papers name them.
 
     They differ in aggregation and metric only: same protocol settings, text and data. Where several such families are on
-    the board it is the one with most settings, then the one with most rows in all of them, then the first.
+    the board it is one on the catalog's data, then the one with most settings, with most rows in all of them, the first.
     """
     families: dict[str, dict[str, Tab]] = {}
     for tab in tabs:
@@ -67,8 +67,13 @@ def settings_of(tabs: Sequence[Tab]) -> dict[str, Tab]:
             family = families.setdefault(_measured_alike(tab), {})
             family.setdefault(f"{tab.aggregation} {tab.metric.capitalize()}", tab)
     order = [f"{how} {metric.capitalize()}" for metric in METRICS for how in AGGREGATIONS]
-    best = max(families.values(), key=lambda family: (len(family), len(_shared(list(family.values())))), default={})
+    best = max(families.values(), key=_weight, default={})
     return {name: best[name] for name in order if name in best}
+
+
+def _weight(family: Mapping[str, Tab]) -> tuple[bool, int, int]:
+    tabs = list(family.values())
+    return all(tab.known for tab in tabs), len(tabs), len(_shared(tabs))
 
 
 def _measured_alike(tab: Tab) -> str:

@@ -57,7 +57,8 @@ def form(line: Line) -> str:
         line.setting.view)  # fmt: skip
     without = line.protocol.settings.get("without_overlap")
     left_out = f"without overlap with {', '.join(without)}" if without else ""
-    return ", ".join(filter(None, (own, changed_settings(identity), left_out, view)))
+    other = "" if line.known else "data not the catalog's"
+    return ", ".join(filter(None, (own, changed_settings(identity), left_out, view, other)))
 
 
 def title(line: Line) -> str:

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import stsbench
 from stsbench.api import evaluate
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
 
+SAMPLE = Path(stsbench.__file__).parent / "data" / "sample"
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -31,22 +33,29 @@ class Letters(Encoder):
         return Encoded(out, np.zeros(len(texts), dtype=bool))
 
 
-@pytest.fixture(scope="session")
-def runs(tmp_path_factory):
+def made(folder, **data):
     """Name -> run folder: token-set, and letters at two levels of noise, of which `noisy` has two seeds."""
-    folder = tmp_path_factory.mktemp("runs")
-    patch = pytest.MonkeyPatch()
-    patch.setattr("stsbench.provenance.git_revision", lambda: REVISION)
-    made = {}
-    try:
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stsbench.provenance.git_revision", lambda: REVISION)
         for name, model in {"words": "lexical:token-set", "letters": Letters(0, 0.1), "noisy": Letters(1, 6.0),
                             "noisy-2": Letters(2, 6.0)}.items():  # fmt: skip
-            chosen = evaluate(model, protocols=["sts", "retrieval", "geometry"], output=folder / name, sample=True)
-            assert not chosen.failures
-            made[name] = chosen.folder
-    finally:
-        patch.undo()
-    return made
+            result = evaluate(model, protocols=["sts", "retrieval", "geometry"], output=folder / name, **data)
+            assert not result.failures
+            found[name] = result.folder
+    return found
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    """`made`, on the sample."""
+    return made(tmp_path_factory.mktemp("runs"), sample=True)
+
+
+@pytest.fixture(scope="session")
+def own_runs(tmp_path_factory):
+    """`made`, on data of one's own: the sample's files as if they were SentEval's, which the catalog does not know."""
+    return made(tmp_path_factory.mktemp("own-runs"), data_dir=SAMPLE)
 
 
 @pytest.fixture

@@ -71,7 +71,8 @@ def test_every_element_is_closed_and_every_id_is_unique(page: Page) -> None:
 
 def test_names_that_look_like_markup_are_text(html: str, page: Page) -> None:
     assert len(page.all("script")) == 1 and HOSTILE not in html
-    assert HOSTILE in page.text["th"] and f"{QUOTES} †" in page.text["th"]
+    for name in (HOSTILE, f"{QUOTES} †"):  # a published row's id stands behind its method
+        assert any(text == name or text.startswith(f"{name} ") for text in page.text["th"])
     assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on") or name == "style"]
 
 

@@ -131,7 +131,7 @@
     button.type = "button";
     button.className = "opener";
     button.setAttribute("aria-expanded", "false");
-    button.append(...cell.childNodes);
+    button.append(...[...cell.childNodes].filter((node) => !(node.matches && node.matches(".source"))));
     button.addEventListener("click", () => {
       const open = more.classList.toggle("open");
       button.setAttribute("aria-expanded", String(open));
@@ -144,7 +144,7 @@
       copy.removeAttribute("id");
       link.parentElement.replaceWith(copy);
     });
-    cell.append(button);
+    cell.prepend(button);
   }
 
   const valueOf = (row, column) => {
