@@ -7,7 +7,7 @@ DATA ?= $(firstword $(wildcard $(STSBENCH_DATA) ../shared/data $(HOME)/.cache/st
 PROTOCOL ?= sts,regression,retrieval,geometry,mteb
 STAMP = .venv/.stsbench-ready
 
-.PHONY: env eval test lint clean
+.PHONY: env eval test lint board clean
 
 env: $(STAMP)
 
@@ -28,6 +28,10 @@ test: env
 lint: env
 	.venv/bin/ruff check .
 	.venv/bin/mypy
+
+# Is the leaderboard what its records give? `stsbench leaderboard build` makes it so.
+board: env
+	.venv/bin/stsbench leaderboard build --check
 
 clean:
 	rm -rf .venv build *.egg-info
