@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ from pydantic import ValidationError
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import encoder_key
+from stsbench.files import create_whole
 from stsbench.leaderboard.admission import check_record
 from stsbench.leaderboard.entries import DESCRIPTION, Entry, read_entry
 from stsbench.records import Record, load_records, read_record
@@ -85,35 +84,17 @@ def _describe(path: Path, entry: Entry | None) -> None:
         return
     stated = {key: value for key, value in entry.model_dump(mode="json").items() if value not in (None, "", [])}
     text = yaml.safe_dump(stated, sort_keys=False, allow_unicode=True, width=120)
-    if not _create(path, text.encode(), same=False) and read_entry(path) != entry:
+    if not create_whole(path, text.encode()) and read_entry(path) != entry:
         raise StsbenchError(f"{path} describes the entry otherwise: leave the description out, or edit that file")
 
 
-def _create(path: Path, content: bytes, same: bool = True) -> bool:
-    """Make `path` with this content, whole; False when it is there. Raises StsbenchError when that differs (`same`)."""
-    temporary: Path | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        temporary = Path(name)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.fchmod(handle, 0o666 & ~umask)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.link(temporary, path)  # unlike a rename it fails where the name is taken
+def _create(path: Path, content: bytes) -> bool:
+    """Make `path`, whole; False when it is there as it should be. Raises StsbenchError when it is there and differs."""
+    if create_whole(path, content):
         return True
-    except FileExistsError:
-        if same and path.read_bytes() != content:
-            raise StsbenchError(f"{path} is already there with other content: records are never overwritten") from None
-        return False
-    except OSError as error:
-        raise StsbenchError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+    if path.read_bytes() != content:
+        raise StsbenchError(f"{path} is already there with other content: records are never overwritten")
+    return False
 
 
 def _doubts(found: Sequence[tuple[Path, Record]]) -> list[str]:

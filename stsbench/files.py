@@ -19,6 +19,30 @@ def atomic_write(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
     Raises StsbenchError when the disk is full or the folder cannot be written, naming `path`.
     """
+    with _beside(path, mode) as (temporary, stream):
+        yield stream
+        _finish(stream)
+        temporary.replace(path)
+
+
+def create_whole(path: Path, content: bytes) -> bool:
+    """Make `path` with this content, whole or not at all; False, and nothing is done, where it is already there.
+
+    Of several processes that try at once one succeeds. Raises StsbenchError as `atomic_write` does.
+    """
+    with _beside(path, "wb") as (temporary, stream):
+        stream.write(content)
+        _finish(stream)
+        try:
+            os.link(temporary, path)  # unlike a rename it fails where the name is taken
+        except FileExistsError:
+            return False
+    return True
+
+
+@contextmanager
+def _beside(path: Path, mode: str) -> Iterator[tuple[Path, IO[Any]]]:
+    """A new file in the folder of `path`, open; it is gone at the end, unless it was renamed."""
     temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -28,15 +52,17 @@ def atomic_write(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
         os.umask(umask)
         os.fchmod(handle, 0o666 & ~umask)  # mkstemp's 0600 would hide results from colleagues
         with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
+            yield temporary, stream
     except OSError as error:
         raise StsbenchError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def _finish(stream: IO[Any]) -> None:
+    stream.flush()
+    os.fsync(stream.fileno())
 
 
 def sha256_file(path: Path) -> str:
