@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -14,10 +13,9 @@ import yaml
 from pydantic import ValidationError
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation import encoder_key
 from stsbench.files import create_whole
 from stsbench.leaderboard.admission import check_record
-from stsbench.leaderboard.entries import DESCRIPTION, Entry, read_entry
+from stsbench.leaderboard.entries import DESCRIPTION, Entry, check_runs, read_entry, run_name, runs_of
 from stsbench.records import Record, load_records, read_record
 
 
@@ -44,6 +42,8 @@ def add(board: Path, paths: Sequence[Path], slug: str, entry: Entry | None) -> A
     for path, record in found:
         check_record(path, record)
     folder = board / "measured" / slug
+    check_runs(folder, {**runs_of(folder), **{run_name(record): record for _, record in found}})
+    _refuse_twins(board / "measured", slug, found)
     _describe(folder / DESCRIPTION, entry)
     written: list[Path] = []
     present: list[Path] = []
@@ -54,6 +54,14 @@ def add(board: Path, paths: Sequence[Path], slug: str, entry: Entry | None) -> A
         _create(observed, (path.parent / record.observations.file).read_bytes())  # first: a record is never without them
         (written if _create(target, content) else present).append(target)
     return Added(tuple(written), tuple(present), tuple(_doubts(found)))
+
+
+def _refuse_twins(measured: Path, slug: str, found: Sequence[tuple[Path, Record]]) -> None:
+    """One encoder is one entry: the same row twice would widen every rank interval."""
+    mine = {run_name(record) for _, record in found}
+    for other in sorted(measured.iterdir()) if measured.is_dir() else []:
+        if other.name != slug and other.is_dir() and (same := mine & {each.name for each in other.iterdir()}):
+            raise StsbenchError(f"{other / min(same)} holds this encoder already: add the records to the entry {other.name}")
 
 
 def described(stated: Mapping[str, Any]) -> Entry | None:
@@ -67,12 +75,10 @@ def described(stated: Mapping[str, Any]) -> Entry | None:
         return Entry.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
-        raise StsbenchError(f"--{first['loc'][0]}: {first['msg']}") from error
-
-
-def run_name(record: Record) -> str:
-    """The folder of a run within its entry: twelve hex digits over the encoder's spec but for what it was fitted on."""
-    return hashlib.sha256(encoder_key(record).encode()).hexdigest()[:12]
+        option = str(first["loc"][0]).replace("_", "-")
+        wanted = {"paper": "an address that begins with http:// or https://", "card": "an address or a path",
+                  "method": "1 to 80 characters", "backbone": "1 to 80 characters"}  # fmt: skip
+        raise StsbenchError(f"--{option}: {wanted.get(option, first['msg'])}") from error
 
 
 def _describe(path: Path, entry: Entry | None) -> None:

@@ -45,7 +45,8 @@ def outputs(root: Path, output: Path | None = None) -> dict[Path, str]:
     checkout = root.resolve().parent
     home = checkout.relative_to(Path.cwd()) if checkout.is_relative_to(Path.cwd()) else checkout
     readme = home / "README.md"
-    inside = readme.is_file() and BEGIN in readme.read_text("utf-8")
+    # A second board in a checkout must not take the place of the first.
+    inside = root.resolve().name == "leaderboard" and readme.is_file() and BEGIN in _text(readme)
     made |= {(home / "docs" if inside else root / "tables") / name: text for name, text in about.items()}
     if inside:
         made[readme] = with_table(readme, short_table(board))
@@ -68,11 +69,18 @@ def sensitivity_files(board: Board) -> dict[str, str]:
 
 def with_table(readme: Path, table: str) -> str:
     """The README's text with `table` between its two marks."""
-    before, _, rest = readme.read_text("utf-8").partition(BEGIN)
+    before, _, rest = _text(readme).partition(BEGIN)
     _, end, after = rest.partition(END)
     if not end:
         raise StsbenchError(f"{readme}: '{END}' is missing behind '{BEGIN}'")
     return f"{before}{BEGIN}\n\n{table.strip()}\n\n{END}{after}"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise StsbenchError(f"{path} is not UTF-8: {error}") from error
 
 
 def build(root: Path, output: Path | None = None) -> list[Path]:

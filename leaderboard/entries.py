@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,10 +16,9 @@ from stsbench.comparability import Measured, measured
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import encoder_key
 from stsbench.leaderboard.admission import check_record
-from stsbench.records import load_records
+from stsbench.records import Record, load_records, read_record
 
 DESCRIPTION = "entry.yaml"
-SEEDED = ("name", "weights", "fitted_on")  # what may differ between an entry's runs: the seeds of one recipe
 Url = Annotated[str, Field(pattern=r"^https?://\S+$")]
 
 
@@ -33,7 +34,7 @@ class Entry(BaseModel):
     best_of: int | None = Field(default=None, ge=2)  # the best of so many seeds: shown as such, never ranked
     recipe: str = ""
     paper: Url | None = None
-    card: str = ""
+    card: str = Field(default="", pattern=r"^(https?://\S+|[^:\s]*)$")  # an address, or a path in the repository
     note: str = ""
 
 
@@ -57,6 +58,16 @@ class LoadedEntry:
     id: str
     entry: Entry
     runs: tuple[Run, ...]
+
+
+def runs_of(folder: Path) -> dict[str, Record]:
+    """Run folder's name -> one of its records, of an entry that may not be there yet."""
+    found = {}
+    for each in sorted(folder.iterdir()) if folder.is_dir() else []:
+        paths = sorted(each.glob("*.json")) if each.is_dir() else []
+        if paths:
+            found[each.name] = read_record(paths[0])
+    return found
 
 
 def read_entry(path: Path) -> Entry:
@@ -89,15 +100,33 @@ def _load(folder: Path) -> LoadedEntry:
     runs = tuple(_run(each) for each in sorted(folder.iterdir()) if each.is_dir() and not each.name.startswith("."))
     if not runs:
         raise StsbenchError(f"{folder} has no runs: add records to it (stsbench leaderboard add)")
-    specs = {json.dumps({**run.spec, **dict.fromkeys(SEEDED)}, sort_keys=True) for run in runs}
-    if len(specs) > 1:
-        raise StsbenchError(f"{folder} mixes encoders that differ in more than their seed: give each an entry of its own")
+    check_runs(folder, {run.folder.name: run.records[0].record for run in runs})
     return LoadedEntry(folder.name, entry, runs)
+
+
+def run_name(record: Record) -> str:
+    """The folder of a run within its entry: twelve hex digits over all of the encoder's spec but its display name."""
+    return hashlib.sha256(json.dumps(_without(record, "name")).encode()).hexdigest()[:12]
+
+
+def _without(record: Record, *names: str) -> dict[str, Any]:
+    """The encoder's spec without these, and without having been fitted on the very set it was measured on."""
+    return {key: value for key, value in json.loads(encoder_key(record)).items() if key not in names}
+
+
+def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
+    """Raises StsbenchError unless the runs, by folder name a record of each, are seeds of one encoder: they differ in their
+    weights, and in nothing else."""
+    for name, record in records.items():
+        if name != (right := run_name(record)):
+            raise StsbenchError(f"{folder / name} holds an encoder whose folder `leaderboard add` would call {right}")
+    if len({json.dumps(_without(each, "name", "weights")) for each in records.values()}) > 1:
+        raise StsbenchError(f"{folder}: its encoders differ in more than their seed: give each an entry of its own")
 
 
 def _run(folder: Path) -> Run:
     found = load_records(folder)
-    if len({encoder_key(record) for _, record in found}) > 1:
+    if len({run_name(record) for _, record in found}) > 1:
         raise StsbenchError(f"{folder} holds records of several encoders: a run is of one")
     records = []
     for path, record in sorted(found, key=lambda item: (item[1].provenance.get("position", 0), item[0].name)):

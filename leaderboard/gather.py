@@ -10,14 +10,15 @@ import numpy as np
 
 from stsbench.leaderboard.board import Board, Provenance, Rank, Row, Tab
 from stsbench.leaderboard.entries import LoadedEntry, load_entries
-from stsbench.leaderboard.lines import AVERAGE, Line, check_pairing, lines_of, merged, metrics_across
+from stsbench.leaderboard.lines import AVERAGE, Line, check_pairing, lines_of, merged
 from stsbench.leaderboard.publications import load_publications
 from stsbench.leaderboard.published_tabs import published_rows, published_tabs
 from stsbench.leaderboard.sensitivity import sensitivity
-from stsbench.leaderboard.wording import about, digits_of, lower_is_better, slug, title
+from stsbench.leaderboard.wording import about, digits_of, form, lower_is_better, slug, title
 from stsbench.metrics.ranks import letters, rank_intervals, told_apart
 
 Placed = tuple[LoadedEntry, Line, tuple[str, ...]]  # a line, whose it is, and what is odd about it
+LEADS = ("recall@1", "alignment")  # where metrics are columns
 UNRANKED = {
     "geometry": "not ranked: alignment and uniformity are read together, and neither alone is better or worse",
     "mteb": "not ranked: mteb keeps no score per item, so differences cannot be tested",
@@ -38,10 +39,17 @@ def gather(root: Path) -> Board:
 
 
 def _alike(placed: Sequence[Placed]) -> list[list[Placed]]:
-    """Lines that may stand in one tab: of one setting, and on the same data in every column that two of them share."""
+    """Lines that may stand in one tab: of one setting, and on the same data in every column that two of them share.
+
+    Defaults on the catalog's data come first: they have the plain name of a tab, and the published rows beside them.
+    """
     groups: list[tuple[dict[str, str], list[Placed]]] = []
-    order = sorted(range(len(placed)), key=lambda i: (placed[i][1].protocol.position, i))
-    for item in (placed[i] for i in order):
+
+    def place(item: Placed) -> tuple[int, bool, bool, bool]:
+        line = item[1]
+        return line.protocol.position, not line.known, line.sample, bool(form(line))
+
+    for item in sorted(placed, key=place):
         line = item[1]
         for digests, members in groups:
             same = (members[0][1].setting, members[0][1].known) == (line.setting, line.known)
@@ -56,22 +64,22 @@ def _alike(placed: Sequence[Placed]) -> list[list[Placed]]:
 
 def _tabs(groups: Sequence[Sequence[Placed]]) -> list[Tab]:
     tabs: list[Tab] = []
+    times: dict[str, int] = {}
     for members in groups:
         first = members[0][1]
         setting, protocol = first.setting, first.protocol
         columns = _columns(members)
-        lead = AVERAGE if AVERAGE in columns else columns[0]
-        sample = any(line.sample for _, line, _ in members)
+        lead = AVERAGE if AVERAGE in columns else next((name for name in LEADS if name in columns), columns[0])
         name = slug(first)
-        again = sum(tab.id == name or tab.id.startswith(f"{name}-data") for tab in tabs)
-        lower = lower_is_better(setting.metric)
+        times[name] = number = times.get(name, 0) + 1
+        # Of metrics in columns each has a direction of its own, and no rank.
+        lower = not protocol.metrics_across and lower_is_better(setting.metric)
         tabs.append(Tab(
-            id=f"{name}-data{again + 1}" if again else name, group=setting.protocol,
-            title=title(first) + (f", data {again + 1}" if again else ""), about=about(first), metric=setting.metric,
+            id=f"{name}-data{number}" if number > 1 else name, group=setting.protocol,
+            title=title(first) + (f", data {number}" if number > 1 else ""), about=about(first), metric=setting.metric,
             aggregation=setting.aggregation, columns=columns, lead=lead, digits=digits_of(first), lower_is_better=lower,
-            measured=_ranked(members, columns, lead, lower, UNRANKED.get(protocol.name, "")), published=(), sample=sample,
-            known=first.known,
-            settings=json.loads(setting.settings),
+            measured=_ranked(members, columns, lead, lower, UNRANKED.get(protocol.name, "")), published=(),
+            sample=first.sample, known=first.known, settings=json.loads(setting.settings),
             data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
         ))  # fmt: skip
     return tabs
@@ -81,11 +89,12 @@ def _columns(members: Sequence[Placed]) -> tuple[str, ...]:
     """The protocol's order of tasks, with the average behind its last task; metrics in the order they were scored."""
     there = list(dict.fromkeys(column for _, line, _ in members for column in line.cells))
     protocol = members[0][1].protocol
-    if metrics_across(protocol):
+    if protocol.metrics_across:
         return tuple(there)
     order = list(protocol.tasks())
     if protocol.averaged:
         order.insert(order.index(protocol.averaged[-1]) + 1, AVERAGE)
+        there = list(dict.fromkeys([*there, AVERAGE]))  # where no row has it, that is what keeps them from a rank
     return tuple(sorted(there, key=lambda name: order.index(name) if name in order else len(order)))
 
 
@@ -124,14 +133,13 @@ def _row(
     loaded: LoadedEntry, line: Line, marks: tuple[str, ...], columns: Sequence[str], rank: Rank | None, unranked: str
 ) -> Row:
     entry = loaded.entry
-    fitted = [each for run in loaded.runs for each in run.records if each.record.encoder.spec.get("fitted_on")]
-    transductive = any(str(each.record.encoder.spec["fitted_on"]).startswith(f"{each.set_id}@") for each in fitted)
+    fitted = [(each.record.encoder.spec.get("fitted_on"), each.set_id) for run in loaded.runs for each in run.records]
+    transductive = any(source and _data(source) == _data(set_id) for source, set_id in fitted)
     flags = [flag for flag in ("nli", "sts", "transductive", "dev-selected")
              if flag in entry.flags or (flag == "transductive" and transductive)]  # fmt: skip
-    cut = {each.task: each.record.counts.get("truncated", 0) for run in loaded.runs for each in run.records
-           if each.protocol is line.protocol or each.task in line.cells}  # fmt: skip
-    cut = {task: count for task, count in cut.items() if count and task in line.cells}
-    notes = [f"{count} texts of {task} were cut at the encoder's limit" for task, count in cut.items()]
+    notes = [f"{count} texts of {column} were cut at the encoder's limit" for column, count in line.cut.items() if count]
+    if line.protocol.metrics_across:
+        notes = [f"{count} texts were cut at the encoder's limit" for count in {max(line.cut.values(), default=0)} if count]
     return Row(
         id=loaded.id, kind="measured", method=entry.method, backbone=entry.backbone, setting=entry.setting,
         cells={column: line.cells[column] for column in columns if column in line.cells},
@@ -159,6 +167,11 @@ def _provenance(loaded: LoadedEntry) -> Provenance:
         })  # fmt: skip
     entry = loaded.entry
     return Provenance(loaded.id, entry.method, entry.note, entry.recipe, tuple(runs))
+
+
+def _data(name: str) -> str:
+    """"sts12" of "sts12/test" and of "sts12/test@digest": what a set is a part of."""
+    return name.partition("@")[0].partition("/")[0]
 
 
 def _distinct(values: Iterable[object]) -> list[str]:

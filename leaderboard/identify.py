@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from stsbench.leaderboard.identify_numbers import Numbers
+from stsbench.leaderboard.identify_numbers import Numbers, refuse_impossible
 from stsbench.leaderboard.identify_observed import Observed
 from stsbench.leaderboard.identify_settings import Candidate, Slot, candidates
 
 SAME = 0.01  # of the last printed digit: settings whose scores differ by less are not told apart
+RANK = "effective rank"  # the one score that may exceed 100
 EPSILON = 1e-9  # what binary fractions leave of a decimal difference
 _Scored = tuple[int, Candidate, dict[str, float]]  # its position, and its differences by task
 Merged = tuple[tuple[str, tuple[str, ...]], ...]  # slots, with every choice that makes no difference
@@ -76,8 +77,15 @@ class Search:
 
 
 def search(numbers: Numbers, seen: Sequence[Observed]) -> Search:
-    """Compare every candidate setting with `numbers`. A candidate that lacks a task is never ranked."""
+    """Compare every candidate setting with `numbers`. A candidate that lacks a task is never ranked.
+
+    A number beyond 100 is compared with what may be, and StsbenchError raised where no candidate has such a score.
+    """
     found = candidates(seen, list(numbers.items))
+    if numbers.beyond:
+        found = [each for each in found if all(_unbounded(each, task) for task in numbers.beyond)]
+        if not found:
+            refuse_impossible(numbers)
     unchecked: dict[tuple[str, ...], list[tuple[Slot, ...]]] = {}
     scored: list[_Scored] = []
     for at, each in enumerate(found):
@@ -103,6 +111,10 @@ def search(numbers: Numbers, seen: Sequence[Observed]) -> Search:
     )
     left = ((setting, missing) for missing, slots in unchecked.items() for setting in merged(slots))
     return Search(numbers, tuple(placed), tuple(left))
+
+
+def _unbounded(candidate: Candidate, task: str) -> bool:
+    return task in candidate.cells and candidate.cells[task].metrics == (RANK,)
 
 
 def _same(one: Mapping[str, float], other: Mapping[str, float], numbers: Numbers) -> bool:

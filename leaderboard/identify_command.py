@@ -14,13 +14,14 @@ import click
 from stsbench.errors import StsbenchError
 
 if TYPE_CHECKING:
+    from stsbench.encoders.base import Encoder
     from stsbench.leaderboard.identify import Search
     from stsbench.leaderboard.identify_numbers import Numbers
     from stsbench.leaderboard.identify_observed import Observed
 
 
 @click.command()
-@click.argument("numbers")
+@click.argument("numbers", nargs=-1, required=True)
 @click.option("--model", "models", required=True, multiple=True, help="A run folder, a folder of run folders, or anything "
               "that `stsbench eval --model` takes, which is measured first; repeatable.")  # fmt: skip
 @click.option("--pooler", "poolers", multiple=True, help="For models that are measured first, as in `stsbench eval`; "
@@ -30,35 +31,42 @@ if TYPE_CHECKING:
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Rows of the table.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write every setting as JSON; - makes stdout pure JSON.")
 def identify(
-    numbers: str, models: tuple[str, ...], poolers: tuple[str, ...], data_dir: Path | None, sample: bool, top: int,
-    json_target: str | None,
+    numbers: tuple[str, ...], models: tuple[str, ...], poolers: tuple[str, ...], data_dir: Path | None, sample: bool,
+    top: int, json_target: str | None,
 ) -> int:
     """Find the setting that reproduces published NUMBERS with a model's observations.
 
-    NUMBERS: seven scores in the order STS12 STS13 STS14 STS15 STS16 STS-B SICK-R (or the first five); or
-    STS12=72.37,STS-B=82.03; or the id of a published row, such as simcse:B.2:2; or a .json, .csv or .yaml file.
+    NUMBERS: seven scores in the order STS12 STS13 STS14 STS15 STS16 STS-B SICK-R (or the first five), with commas, spaces,
+    tabs, & or | between them and - for one that is not printed; or STS12=72.37,STS-B=82.03; or the id of a published row,
+    such as simcse:B.2:2; or a .json, .csv or .yaml file. What holds & or | needs quotes.
     """
     from stsbench.leaderboard.identify import search
-    from stsbench.leaderboard.identify_numbers import read_numbers, resolved
+    from stsbench.leaderboard.identify_model import source
+    from stsbench.leaderboard.identify_numbers import read_numbers, refuse_impossible, resolved
     from stsbench.leaderboard.identify_observed import known_tasks, observed, run_folders
+    from stsbench.leaderboard.identify_report import NOTHING, unchecked
 
     if sample and data_dir:
         raise click.UsageError("--sample and --data-dir exclude each other")
-    given = read_numbers(numbers)
-    found = {model: run_folders(Path(model)) for model in models}
-    for model in models:
-        if model.startswith((".", "/", "~")) and not Path(model).exists():
-            raise StsbenchError(f"--model {model}: no such folder")
+    given = read_numbers(" ".join(numbers))
+    found = {model: run_folders(Path(model).expanduser()) for model in models}
     for value, option in ((poolers, "--pooler"), (data_dir, "--data-dir"), (sample, "--sample")):
         if value and all(found.values()):
             raise click.UsageError(f"{option} does not apply to run folders: their observations are used as they are")
     if not all(found.values()):
         given = resolved(given, known_tasks([]))  # a task nobody knows is said before anything is measured
+        if not any(found.values()):  # a run's geometry has a score that may exceed 100, what is measured here has none
+            refuse_impossible(given)
+    sources = {model: source(model, next(iter(poolers), None)) for model in models if not found[model]}
     folders = [folder for model in models for folder in found[model] or [
-        _measured(model, pooler, given, data_dir, sample) for pooler in poolers or (None,)
+        _measured(model, sources[model], pooler, given, data_dir, sample) for pooler in poolers or (None,)
     ]]  # fmt: skip
     seen = observed(dict.fromkeys(folder.resolve() for folder in folders), _say)
     result = search(resolved(given, known_tasks(seen)), seen)
+    if not result.lines:
+        for line in _first(unchecked(result, len(seen) > 1), top):
+            _say(line)
+        raise StsbenchError(NOTHING)
     if json_target:
         _write_json(result, len(seen) > 1, json_target)
     if json_target != "-":
@@ -70,7 +78,13 @@ def _say(line: str) -> None:
     click.echo(line, err=True)
 
 
-def _measured(model: str, pooler: str | None, numbers: Numbers, data_dir: Path | None, sample: bool) -> Path:
+def _first(lines: list[str], top: int) -> list[str]:
+    return [*lines[:top], *([f"and {len(lines) - top} more"] if len(lines) > top else [])]
+
+
+def _measured(
+    model: str, source: str | Encoder, pooler: str | None, numbers: Numbers, data_dir: Path | None, sample: bool
+) -> Path:
     """The run folder of `model`, measured on the tasks in question under the plain protocols that score them."""
     from stsbench.api import Options, run
     from stsbench.plan import kinds
@@ -90,7 +104,7 @@ def _measured(model: str, pooler: str | None, numbers: Numbers, data_dir: Path |
     protocols = [name for name, protocol in ours.items() if tasks & set(protocol.tasks())]
     slug = re.sub(r"[^A-Za-z0-9.]+", "-", Path(model).name or model).strip("-.")[:40] or "model"
     result = run(Options(
-        model=model, output=Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{slug}", protocols=protocols,
+        model=source, output=Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{slug}", protocols=protocols,
         tasks=sorted(tasks), pooler=pooler, data_dir=data_dir, sample=sample, command=["stsbench", *sys.argv[1:]],
     ), say=_say)  # fmt: skip
     for name, reason in result.failures.items():
@@ -120,7 +134,7 @@ def _print(result: Search, seen: Sequence[Observed], top: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from stsbench.leaderboard.identify_report import heading, named, sentence, signed, unchecked
+    from stsbench.leaderboard.identify_report import further, heading, named, sentence, signed, unchecked
 
     # A pipe or a file gets room for the whole table: a wrapped number is a wrong number.
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
@@ -142,8 +156,7 @@ def _print(result: Search, seen: Sequence[Observed], top: int) -> None:
         console.print("Differences are measured minus published, in points (x 100).")
         console.print(table)
     if (rest := len(result.lines) - top) > 0:
-        console.print(f"{rest} more settings are further off (--top {len(result.lines)} lists them).")
-    lines = unchecked(result, about)
-    for line in [*lines[:top], *([f"and {len(lines) - top} more"] if len(lines) > top else [])]:
+        console.print(further(rest, len(result.lines)))
+    for line in _first(unchecked(result, about), top):
         console.print(line, soft_wrap=True)
     console.print(sentence(result, about), soft_wrap=True)

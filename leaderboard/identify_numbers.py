@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stsbench.errors import StsbenchError
+from stsbench.leaderboard.identify_typed import ABSENT, HOW, cells, decimal_commas, pairs
 from stsbench.registry import did_you_mean
 
 ORDER = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 AVERAGE = "Avg"
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)")
 _ROW = re.compile(r"[\w.+-]+:[\w./-]+:\d+")
+_LARGEST = 100  # of a correlation, an accuracy, a recall, in points
 _FORMS = (
     f"write seven numbers ({' '.join(ORDER)}), TASK=NUMBER pairs, the id of a published row, or a .json, .csv or .yaml file"
 )
@@ -38,9 +40,13 @@ class Number:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Task -> number. share: all lie between -1 and 1, so they are read as shares and compared x 100."""
+    """Task -> number. share: all lie between -1 and 1, so they are read as shares and compared x 100.
+
+    absent: tasks whose cell is there but not printed.
+    """
 
     items: Mapping[str, Number]
+    absent: tuple[str, ...] = ()
 
     @property
     def share(self) -> bool:
@@ -59,6 +65,11 @@ class Numbers:
         """The worth of the last printed digit, in points."""
         return float(self.scale * 10.0 ** -self.items[task].digits)
 
+    @property
+    def beyond(self) -> tuple[str, ...]:
+        """The tasks whose number is larger than any percentage."""
+        return tuple(task for task, number in self.items.items() if abs(number.printed) > _LARGEST)
+
     def average_remark(self) -> str:
         """What is odd about a given average of all seven STS tasks; "" where nothing is."""
         if AVERAGE not in self.items or not set(ORDER) <= self.items.keys():
@@ -72,18 +83,34 @@ class Numbers:
 
 def read_numbers(text: str) -> Numbers:
     """The numbers that the command line's NUMBERS stands for. Raises StsbenchError for anything else."""
-    path = Path(text)
+    path = Path(text.strip())
     if path.suffix in (".json", ".csv", ".yaml", ".yml"):
         return Numbers(_from_file(path))
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if parts and all("=" in part for part in parts):
-        pairs = [(name, value, part) for part in parts for name, _, value in [part.partition("=")]]
-        return Numbers(_collected((name, Number.of(value, where)) for name, value, where in pairs))
-    if parts and all(_NUMBER.fullmatch(part) for part in parts):
-        return Numbers(_in_order(parts))
     if _ROW.fullmatch(text.strip()):
         return Numbers(_published(text.strip()))
-    raise StsbenchError(f"'{text}' is not understood: {_FORMS}")
+    if "=" in text:
+        return _named(text)
+    if scores := decimal_commas(text):
+        raise StsbenchError(
+            f"'{text}' may be {', '.join(scores)} with decimal commas: write 72.37, with a point (a whole number as 72., or "
+            "with its name, STS12=72)"
+        )
+    parts = cells(text)
+    if not any(_NUMBER.fullmatch(part) for part in parts):
+        raise StsbenchError(f"'{text}' is not understood: {_FORMS}; {HOW}")
+    for part in parts:
+        if part not in ABSENT and not _NUMBER.fullmatch(part):
+            raise StsbenchError(f"'{part}' is no number such as 72.37: {HOW}")
+    numbers = _in_order(parts)
+    refuse_impossible(numbers)
+    return numbers
+
+
+def refuse_impossible(numbers: Numbers) -> None:
+    """Raise StsbenchError for a number that is larger than any percentage."""
+    for task in numbers.beyond:
+        said = f"{task}={numbers.items[task].printed:.{max(numbers.items[task].digits, 0)}f}"
+        raise StsbenchError(f"{said} is impossible: no correlation, accuracy or recall lies beyond {_LARGEST}")
 
 
 def resolved(numbers: Numbers, known: Iterable[str]) -> Numbers:
@@ -91,25 +118,52 @@ def resolved(numbers: Numbers, known: Iterable[str]) -> Numbers:
     names = list(dict.fromkeys([*known, AVERAGE]))
     lower = {name.lower(): name for name in names}
     whole = [name for name in names if "/" not in name]
-    found: dict[str, Number] = {}
-    for task, number in numbers.items.items():
+    found: dict[str, Number | None] = {}
+    for task, number in [*numbers.items.items(), *((task, None) for task in numbers.absent)]:
         if task.lower() not in lower:
             raise StsbenchError(f"unknown task '{task}'{did_you_mean(task, names if '/' in task else whole)}")
         if lower[task.lower()] in found:
             raise StsbenchError(f"{lower[task.lower()]} is given twice")
         found[lower[task.lower()]] = number
-    return Numbers(found)
+    printed = {task: number for task, number in found.items() if number is not None}
+    return Numbers(printed, tuple(task for task in found if task not in printed))
 
 
-def _in_order(parts: list[str]) -> dict[str, Number]:
-    names = {5: ORDER[:5], 7: ORDER, 8: (*ORDER, AVERAGE)}.get(len(parts))
+def _named(text: str) -> Numbers:
+    found, absent = [], []
+    for name, value in pairs(text):
+        if name is None:
+            raise StsbenchError(
+                f"'{value}' has no name: write TASK=NUMBER for each, with a decimal point as in STS12=72.37; {HOW}"
+            )
+        if value == "-":
+            absent.append(name)
+        else:
+            found.append((name, Number.of(value, f"{name}={value}")))
+    if not found:
+        raise StsbenchError(f"'{text}' holds no number: {_FORMS}")
+    return Numbers(_collected(found), tuple(absent))
+
+
+def _in_order(parts: list[str]) -> Numbers:
+    sizes = {5: ORDER[:5], 7: ORDER, 8: (*ORDER, AVERAGE)}
+    if not parts[-1] and len(parts) - 1 in sizes:
+        parts = parts[:-1]  # a separator at the end
+    if not parts[0]:
+        raise StsbenchError(
+            f"nothing stands before the first separator: write - if {ORDER[0]} is not printed, else leave that separator out"
+        )
+    names = sizes.get(len(parts))
     if names is None:
         one = len(parts) == 1
         raise StsbenchError(
             f"{len(parts)} number{'' if one else 's'} without {'a name' if one else 'names'}: give seven in the order "
-            f"{' '.join(ORDER)} (or the first five, or Avg as an eighth), or name each, as in STS12=72.37,STS-B=82.03"
+            f"{' '.join(ORDER)} (or the first five, or Avg as an eighth; - for one that is not printed), or name each, as "
+            "in STS12=72.37,STS-B=82.03"
         )
-    return {name: Number.of(part, name) for name, part in zip(names, parts, strict=True)}
+    placed = list(zip(names, parts, strict=True))
+    found = {name: Number.of(part, name) for name, part in placed if part not in ABSENT}
+    return Numbers(found, tuple(name for name, part in placed if part in ABSENT))
 
 
 def _collected(pairs: Iterable[tuple[str, Number]]) -> dict[str, Number]:
@@ -167,10 +221,10 @@ def _json(content: str) -> _Cells:
 
 
 def _csv(content: str) -> _Cells:
-    lines = [(at, cells) for at, cells in enumerate(csv.reader(content.splitlines()), 1) if any(map(str.strip, cells))]
-    for at, cells in lines:
-        if len(cells) != 2:
-            raise ValueError(f"line {at} has {len(cells)} cells instead of name,value")
+    lines = [(at, line) for at, line in enumerate(csv.reader(content.splitlines()), 1) if any(map(str.strip, line))]
+    for at, line in lines:
+        if len(line) != 2:
+            raise ValueError(f"line {at} has {len(line)} cells instead of name,value")
     if lines and not any(letter.isdigit() for letter in lines[0][1][1]):
         lines = lines[1:]  # a heading
     return [(name, value, f"line {at}") for at, (name, value) in lines]

@@ -12,6 +12,7 @@ ABOUT = ("encoder", "text view")  # slots that a row needs only where there are 
 OPENING, FOLLOWING = ("protocol",), ("aggregation", "metric")  # slots whose choice says itself what it is
 FEW = 2  # numbers that any of many settings may meet by chance
 UNTOLD = "cannot be told apart by these tasks"
+NOTHING = "Nothing could be checked: every setting lacks an observation."
 
 
 def either(words: Sequence[str]) -> str:
@@ -45,13 +46,14 @@ def named(line: Line, about: bool, link: str = ", which") -> str:
 def sentence(found: Search, about: bool) -> str:
     """The outcome in plain words; with `about`, each setting with its encoder and text view, else the first one only."""
     if not found.lines:
-        return "Nothing could be checked: every setting lacks an observation."
+        return NOTHING
     first, rivals, count = found.lines[0], found.rivals, len(found.numbers.items)
     tasks = f"{count} task{'' if count == 1 else 's'}"
     agree = f"{first.exact} of {tasks} to the last digit"
     chance = ""
     if count <= FEW:
-        chance = f" With {tasks} and {len(found.lines)} distinct settings compared, a match may be chance."
+        settings = f"{len(found.lines)} distinct setting{'' if len(found.lines) == 1 else 's'}"
+        chance = f" With {tasks} and {settings} compared, a match may be chance."
     if first.reproduced:
         figures = f"(mean absolute difference {first.mean:.2f}, {agree})"
         if not rivals:
@@ -79,6 +81,8 @@ def heading(found: Search, seen: Sequence[Observed]) -> list[str]:
     numbers = found.numbers
     cells = ", ".join(f"{task} {number.printed:.{number.digits}f}" for task, number in numbers.items.items())
     lines = [f"numbers: {cells}"]
+    if numbers.absent:
+        lines.append(f"Not printed, so left out of the comparison: {', '.join(numbers.absent)}.")
     if numbers.share:
         lines.append("All lie between -1 and 1: read as shares and compared x 100.")
     if remark := numbers.average_remark():
@@ -98,6 +102,12 @@ def signed(value: float, digits: int = 2) -> str:
     return text if float(text) else text[1:]
 
 
+def further(count: int, all_of_them: int) -> str:
+    """The line below a table that leaves `count` settings out."""
+    several = "s are" if count > 1 else " is"
+    return f"{count} more setting{several} further off (--top {all_of_them} lists {'them' if count > 1 else 'it'})."
+
+
 def unchecked(found: Search, about: bool) -> list[str]:
     """One line for each setting that could not be compared."""
     return [f"cannot be checked: {described(setting, about)}: no {either(missing)}" for setting, missing in found.unchecked]
@@ -108,6 +118,7 @@ def as_json(found: Search, about: bool) -> dict[str, Any]:
     numbers = found.numbers
     return {
         "numbers": {task: number.printed for task, number in numbers.items.items()},
+        "not_printed": list(numbers.absent),
         "share": numbers.share,
         "verdict": found.verdict,
         "sentence": sentence(found, about),

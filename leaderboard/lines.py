@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.comparability import Measured, Setting
 from stsbench.errors import StsbenchError
+from stsbench.leaderboard.admission import proven
 from stsbench.leaderboard.board import Cell
 from stsbench.leaderboard.entries import LoadedEntry, Run
 from stsbench.metrics.bootstrap import interval
@@ -24,14 +25,15 @@ Draws = NDArray[np.float64]
 
 @dataclass
 class Line:
-    """One encoder under one setting. columns -> score and its draws; digests: column -> digest of what it was scored on."""
+    """One encoder under one setting. columns -> score and its draws; digests: column -> digest of what it was scored on;
+    cut: column -> how many of its texts exceeded the encoder's limit."""
 
     setting: Setting
     protocol: Protocol
-    label: str
     cells: dict[str, Cell] = field(default_factory=dict)
     draws: dict[str, Draws] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
+    cut: dict[str, int] = field(default_factory=dict)
     subsets: dict[tuple[str, str], Cell] = field(default_factory=dict)
     sample: bool = False
     known: bool = True  # all of it measured on the catalog's data, or on data that are in no catalog
@@ -39,62 +41,77 @@ class Line:
 
 def lines_of(run: Run) -> list[Line]:
     """Every setting that a run was measured under, with the averages its protocols define."""
-    lines: dict[Setting, Line] = {}
-    parts: dict[Setting, list[Measured]] = {}
+    lines: dict[tuple[Setting, bool], Line] = {}
+    parts: dict[tuple[Setting, bool], dict[str, Measured]] = {}
     for each in run.records:
-        wide = metrics_across(each.protocol)
         drawn = each.protocol.drawn(each.observed(), each.set_id, RESAMPLES, SEED)
+        known = proven(each.record)
         for row in each.record.scores:
             if row.metric in HIDDEN or (each.protocol.name == "mteb" and row.metric != each.record.scores[0].metric):
                 continue  # mteb gives eight scores a task: its main one comes first
-            for setting in _settings(each, row, wide):
-                line = lines.setdefault(setting, Line(setting, each.protocol, each.record.protocol.label))
+            for setting in _settings(each, row):
+                line = lines.setdefault((setting, known), Line(setting, each.protocol, known=known))
                 line.sample |= each.record.data.view == "sample"
-                line.known &= each.record.data.known or each.record.data.view in ("sample", "own")
-                if row.subset is not None:
-                    line.subsets[each.task, row.subset] = _cell(row)
-                    continue
-                column = row.metric if wide else each.task
-                if column in line.cells:
-                    continue  # the same setting under two names, as `sts` and `simcse`
-                line.cells[column] = _cell(row)
-                line.digests[column] = each.digest
                 key = (None, row.aggregation, row.metric)
-                if key in drawn:
-                    line.draws[column] = drawn[key]
-                parts.setdefault(setting, []).append(each)
-    for setting, line in lines.items():
-        _add_average(line, parts[setting])
+                if row.subset is not None:
+                    line.subsets.setdefault((each.task, row.subset), _cell(row))
+                else:
+                    column = row.metric if each.protocol.metrics_across else each.task
+                    if _fill(line, column, each, _scored(row, each.protocol, drawn.get(key))) and key in drawn:
+                        line.draws[column] = drawn[key]
+                    parts.setdefault((setting, known), {}).setdefault(each.task, each)
+    for key_of, line in lines.items():
+        _add_average(line, parts[key_of])
     return list(lines.values())
 
 
-def metrics_across(protocol: Protocol) -> bool:
-    """Whether a protocol of one task has its metrics as a table's columns; others have tasks, and a table a metric."""
-    return len(protocol.tasks()) == 1
+def _fill(line: Line, column: str, each: Measured, cell: Cell) -> bool:
+    """Put a score into its column; False where the same was measured under two names, as `sts` and `simcse`.
+
+    Raises StsbenchError where two records of a run contradict each other.
+    """
+    if column not in line.cells:
+        line.cells[column], line.digests[column] = cell, each.digest
+        line.cut[column] = each.record.counts.get("truncated", 0)
+        return True
+    if line.digests[column] != each.digest or abs(line.cells[column].value - cell.value) > 1e-6:
+        raise StsbenchError(f"{each.path}: the run holds another score of {column} under the same setting")
+    return False
 
 
-def _settings(each: Measured, row: ScoreRow, wide: bool) -> Iterable[Setting]:
-    """The settings a row belongs to: its own; a subset's row to those of all aggregations; F1 beside the accuracy."""
-    own = each.setting(row)
-    wholes = [each.setting(whole) for whole in each.whole()]
-    if wide:
-        return [wholes[0]]
+def _settings(each: Measured, row: ScoreRow) -> Iterable[Setting]:
+    """The settings a row belongs to: its own; a subset's row to those of all aggregations."""
+    if each.protocol.metrics_across:
+        return [replace(each.setting(row), metric="", aggregation=None)]
     if row.subset is None:
-        return [own]
-    return dict.fromkeys(one for one in wholes if one.metric == row.metric)
+        return [each.setting(row)]
+    return dict.fromkeys(each.setting(whole) for whole in each.whole() if whole.metric == row.metric)
+
+
+def _scored(row: ScoreRow, protocol: Protocol, drawn: Draws | None) -> Cell:
+    """The row's score, with the board's own interval where the record's was drawn otherwise: all are drawn alike."""
+    settings = protocol.settings
+    seed = settings.get("bootstrap_seed", settings.get("seed")) if "resamples" in settings else SEED
+    if drawn is None or (settings.get("resamples", RESAMPLES), seed) == (RESAMPLES, SEED):
+        return _cell(row)
+    low, high = interval(drawn) or (None, None)
+    return replace(_cell(row), low=low, high=high)
 
 
 def _cell(row: ScoreRow) -> Cell:
     return Cell(row.value, row.low, row.high, n=row.n)
 
 
-def _add_average(line: Line, parts: Sequence[Measured]) -> None:
+def _add_average(line: Line, parts: Mapping[str, Measured]) -> None:
     """`Avg` as the protocol computes it, where all its tasks were scored."""
-    averaged = line.protocol.averaged
+    averaged, label = line.protocol.averaged, line.protocol.label
     if not averaged or not set(averaged) <= line.cells.keys():
         return
-    mine = {each.task: each for each in parts if each.task in averaged}
-    for row in line.protocol.summarise([each.record for each in mine.values()]):
+    mine = {task: parts[task] for task in averaged}
+    # A protocol averages rows of its own name; a paper's preset may have given some of these another.
+    records = [each.record.model_copy(update={"scores": [row.model_copy(update={"protocol": label})
+               for row in each.record.scores]}) for each in mine.values()]  # fmt: skip
+    for row in line.protocol.summarise(records):
         if (row.task, row.metric, row.aggregation) == (AVERAGE, line.setting.metric, line.setting.aggregation):
             drawn = _average_draws(line.protocol, mine).get((None, row.aggregation, row.metric))
             low, high = (interval(drawn) if drawn is not None else None) or (None, None)
@@ -117,26 +134,28 @@ def _average_draws(protocol: Protocol, parts: Mapping[str, Measured]) -> Drawn:
 def merged(entry: LoadedEntry, runs: Sequence[Sequence[Line]]) -> list[tuple[Line, tuple[str, ...]]]:
     """One line a setting for an entry of several seeds, with what is odd about it: means, their sd, and joint draws.
 
-    The joint draws redraw the seeds as well as the items, so that an interval covers both; what redrawing k seeds tells of
-    their spread is too little by (k - 1) / k, and is scaled for it. A column that one seed lacks is left empty.
+    The joint draws add to the mean of the seeds' draws a normal deviate of the mean's standard error over seeds, so large
+    that its 95 % range is Student's: with three seeds a standard error is hardly known. A column that one seed lacks is left
+    empty.
     """
     if len(runs) == 1:
         return [(line, ()) for line in runs[0]]
-    found: dict[Setting, list[Line]] = {}
+    from scipy import stats
+
+    found: dict[tuple[Setting, bool], list[Line]] = {}
     for lines in runs:
         for line in lines:
-            found.setdefault(line.setting, []).append(line)
+            found.setdefault((line.setting, line.known), []).append(line)
     rng = np.random.default_rng([SEED, *entry.id.encode()])  # an entry's seeds have nothing to do with another's
-    picks = rng.integers(0, len(runs), size=(len(runs), RESAMPLES))
-    return [_joined(entry, each, len(runs), picks) for each in found.values()]
+    wider = stats.t.ppf(0.975, len(runs) - 1) / stats.norm.ppf(0.975)
+    deviate = rng.standard_normal(RESAMPLES) * wider / np.sqrt(len(runs))
+    joined = [_joined(entry, each, len(runs), deviate) for each in found.values()]
+    return [(line, marks) for line, marks in joined if line.cells]
 
 
-def _joined(entry: LoadedEntry, lines: Sequence[Line], runs: int, picks: NDArray[np.int64]) -> tuple[Line, tuple[str, ...]]:
+def _joined(entry: LoadedEntry, lines: Sequence[Line], runs: int, deviate: Draws) -> tuple[Line, tuple[str, ...]]:
     first = lines[0]
-    joined = Line(first.setting, first.protocol, first.label, sample=any(line.sample for line in lines),
-                  known=all(line.known for line in lines))  # fmt: skip
-    if len(lines) < runs:
-        return joined, (f"only {len(lines)} of {runs} seeds were measured under this setting",)
+    joined = Line(first.setting, first.protocol, sample=first.sample, known=first.known)
     marks = []
     for column in dict.fromkeys(name for line in lines for name in line.cells):
         cells = [line.cells[column] for line in lines if column in line.cells]
@@ -147,13 +166,13 @@ def _joined(entry: LoadedEntry, lines: Sequence[Line], runs: int, picks: NDArray
         if len(digests) > 1:
             raise StsbenchError(f"entry {entry.id}: its seeds were measured on different data for {column}")
         values = [cell.value for cell in cells]
+        spread = float(np.std(values, ddof=1))
         low = high = None
         if all(column in line.draws for line in lines):
-            drawn = np.stack([line.draws[column] for line in lines])
-            mean, picked = drawn.mean(axis=0), np.take_along_axis(drawn, picks, axis=0).mean(axis=0)
-            joined.draws[column] = mean + np.sqrt(runs / (runs - 1)) * (picked - mean)
+            joined.draws[column] = np.mean([line.draws[column] for line in lines], axis=0) + spread * deviate
             low, high = interval(joined.draws[column]) or (None, None)
-        joined.cells[column] = Cell(float(np.mean(values)), low, high, float(np.std(values, ddof=1)), cells[0].n)
+        joined.cells[column] = Cell(float(np.mean(values)), low, high, spread, cells[0].n)
+        joined.cut[column] = max(line.cut.get(column, 0) for line in lines)
         if digests:
             joined.digests[column] = digests.pop()
     for part in first.subsets:

@@ -63,7 +63,7 @@ def _environment() -> Any:
     )
     env.globals.update(
         number=number, span=span, link=safe_link, flags=FLAGS, words=_SETTINGS, columns=columns, raw=raw, facts=facts,
-        parts=parts, rank_words=rank_words,
+        parts=parts, rank_words=rank_words, short_title=short_title,
     )  # fmt: skip
     return env
 
@@ -88,8 +88,14 @@ def safe_link(link: str) -> str:
 
 
 def columns(tab: Tab) -> list[str]:
-    """The columns as shown: the lead first, so that it is in sight on a phone."""
-    return [tab.lead, *(column for column in tab.columns if column != tab.lead)]
+    """The columns as shown: an average first, so that it is in sight on a phone; else in the tab's order."""
+    first = [column for column in tab.columns if column == tab.lead == "Avg"]
+    return [*first, *(column for column in tab.columns if column not in first)]
+
+
+def short_title(tab: Tab) -> str:
+    """A tab's title without the word that a sign beside it says."""
+    return ", ".join(part for part in tab.title.split(", ") if part != "sample") if tab.sample else tab.title
 
 
 def parts(tab: Tab, row: Row) -> list[tuple[str, str, Cell]]:

@@ -43,6 +43,7 @@ class GeometryProtocol(Protocol):
     name: ClassVar[str] = "geometry"
     version: ClassVar[int] = 1
     position: ClassVar[int] = 4
+    metrics_across: ClassVar[bool] = True
     cosmetic: ClassVar[frozenset[str]] = frozenset({"resamples", "seed"})
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"dev": {"split": "dev"}, "whole": {"split": "whole"}}
 

@@ -42,6 +42,7 @@ class RetrievalProtocol(Protocol):
     name: ClassVar[str] = "retrieval"
     version: ClassVar[int] = 1
     position: ClassVar[int] = 3
+    metrics_across: ClassVar[bool] = True
     cosmetic: ClassVar[frozenset[str]] = frozenset({"ks", "resamples", "seed"})
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"keep": {"duplicates": "keep"}, "drop": {"duplicates": "drop"}}
     labels_variants: ClassVar[bool] = True

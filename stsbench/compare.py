@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stsbench.comparability import Measured, Setting, measured
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.evaluation import encoder_key, rescored
+from stsbench.evaluation import refuse_doubles, rescored, several_encoders
 from stsbench.metrics.paired import Difference, holm, paired_difference
 from stsbench.plan import plan
 from stsbench.protocol import Observations, Protocol
@@ -75,12 +75,13 @@ def compare(
     """Compare the scores of two run folders that measured the same data in the same way.
 
     protocols: as `stsbench eval` names them, all by default; each is compared by its first metric and aggregation, or by
-    `metric`. Raises StsbenchError for an edited record, a folder of several encoders, and unknown names.
+    `metric`. Raises StsbenchError for an edited record, a folder of several encoders or of two unlike records of the same
+    thing, and unknown names.
     """
     chosen = _chooser(protocols)
     loaded = [load_records(folder) for folder in (a, b)]
     for folder, found in zip((a, b), loaded, strict=True):
-        if len({encoder_key(record) for _, record in found}) > 1:
+        if several_encoders([record for _, record in found]):
             raise StsbenchError(f"{folder} holds records of several encoders: compare runs of one encoder each")
     result = Comparison((loaded[0][0][1], loaded[1][0][1]))
     mine, theirs = (_verified(letter, found, chosen, result) for letter, found in zip("AB", loaded, strict=True))
@@ -142,6 +143,7 @@ def _verified(
 ) -> dict[tuple[object, ...], Measured]:
     """The chosen records by what makes two of them comparable, each scored again from its observations."""
     items: dict[tuple[object, ...], Measured] = {}
+    scored: list[tuple[Path, Protocol, Record]] = []
     for path, record in sorted(found, key=lambda item: item[1].provenance.get("position", 0)):
         try:
             item = measured(path, record)
@@ -156,9 +158,11 @@ def _verified(
             reason = str(error).removeprefix(f"{item.task}: ")
             result.failures.append((record.protocol.label, item.task, f"{letter} has no score: {reason}"))
             continue
+        scored.append((path, item.protocol, record))
         how = record.protocol
         key = (how.name, how.version, _kept(item.protocol), record.data.view, item.set_id, item.digest)
         items.setdefault(key, item)  # a paper's preset may have measured the same as the protocol
+    refuse_doubles(scored)
     return items
 
 

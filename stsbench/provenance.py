@@ -14,6 +14,9 @@ import stsbench
 
 _PACKAGES = ("stsbench", "torch", "transformers", "sentence-transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
 
+# What `stsbench leaderboard` writes: no score depends on it.
+_WRITTEN = ("leaderboard/measured", "leaderboard/site", "leaderboard/tables", "docs/protocol-sensitivity.*", "README.md")
+
 
 def _version(package: str) -> str | None:
     try:
@@ -23,13 +26,15 @@ def _version(package: str) -> str | None:
 
 
 def git_revision() -> str | None:
-    """The checkout's revision, with '+changes' when it has uncommitted ones; None outside a checkout of stsbench."""
+    """The checkout's revision, with '+changes' when it has uncommitted ones (but for what the leaderboard's commands write);
+    None outside a checkout of stsbench."""
     root = Path(stsbench.__file__).resolve().parents[1]
     if not (root / ".git").exists():  # installed: some other project's revision would mislead
         return None
     try:
         revision = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
-        dirty = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, check=True)
+        status = ["git", "status", "--porcelain", "--", ".", *(f":(exclude){path}" for path in _WRITTEN)]
+        dirty = subprocess.run(status, cwd=root, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     return revision.stdout.strip() + ("+changes" if dirty.stdout.strip() else "")

@@ -7,9 +7,9 @@ import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
@@ -45,11 +45,17 @@ class DataIdentity(_Part):
     task: str
     view: Literal["senteval", "raw", "sample", "own"]  # own: in no catalog (a user's files, what mteb loads)
     digest: str = Sha256
-    n: int
+    n: int = Field(ge=0)  # 0 only of what mteb loads by itself
     subsets: dict[str, int]
     known: bool
     origin: str
     warnings: list[str] = []
+
+    @model_validator(mode="after")
+    def _has_items(self) -> DataIdentity:
+        if self.n < 1 and self.view != "own":
+            raise ValueError("n: data without items cannot be measured")
+        return self
 
 
 class EncoderIdentity(_Part):
@@ -57,7 +63,7 @@ class EncoderIdentity(_Part):
 
     spec: dict[str, Any]
     fingerprint: str = Sha256
-    dimension: int
+    dimension: int = Field(ge=1)
 
 
 class ProtocolIdentity(_Part):
@@ -73,9 +79,9 @@ class ProtocolIdentity(_Part):
 
 
 class ObservationFile(_Part):
-    """The arrays that every score is computed from, beside the record."""
+    """The arrays that every score is computed from, beside the record: observations/, the record's stem, .npz."""
 
-    file: str
+    file: str = Field(pattern=r"^observations/[^/\\]+\.npz$")
     sha256: str = Sha256
 
 
@@ -89,7 +95,7 @@ class Record(_Part):
     protocol: ProtocolIdentity
     data: DataIdentity
     observations: ObservationFile
-    counts: dict[str, int]  # zero_vectors, truncated: distinct texts
+    counts: dict[str, Annotated[int, Field(ge=0)]]  # zero_vectors, truncated: distinct texts
     scores: list[ScoreRow]
     provenance: dict[str, Any]
 
@@ -116,15 +122,35 @@ def write_record(folder: Path, record: Record) -> Path:
 
 
 def read_record(path: Path) -> Record:
-    """Read and validate one record. Raises StsbenchError naming the file and the first field at fault."""
+    """Read and validate one record. Raises StsbenchError naming the file and the first field at fault, a key that stands
+    there twice, or observations that are not those beside it under its own name.
+    """
     try:
-        return Record.model_validate_json(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+        record = Record.model_validate_json(text)
+        json.loads(text, object_pairs_hook=_no_key_twice)  # JSON of two values for a key means what its reader takes it for
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or "file"
         raise StsbenchError(f"{path} is no valid record: {field}: {first['msg']}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise StsbenchError(f"cannot read the record {path}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise StsbenchError(f"{path} is no valid record: {error}") from error
+    if record.observations.file != (file := f"observations/{path.stem}.npz"):
+        raise StsbenchError(
+            f"{path} was renamed or edited: its observations would be {file}, it names {record.observations.file}"
+        )
+    return record
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key '{twice}' stands in it twice")
+    return found
 
 
 def load_records(folder: Path) -> list[tuple[Path, Record]]:

@@ -24,7 +24,7 @@ def board(measured: int = 14, published: int = 60, entries: int = 6) -> Board:
              published if (how, metric) == ("all", "spearman") else 8, entries)
         for metric in ("spearman", "pearson") for how in ("all", "mean", "wmean")
     ]  # fmt: skip
-    tabs += [_transfer(rng, entries), _sample(rng), _geometry(rng, entries)]
+    tabs += [_transfer(rng, entries), _sample(rng), _geometry(rng, entries), _cost()]
     return Board(tuple(tabs), behind, sensitivity())
 
 
@@ -104,7 +104,8 @@ def _published(rng: random.Random, how: str, metric: str, i: int) -> Row:
     odd = i % 13 == 1 and "Avg" in cells
     name = {0: HOSTILE, 1: QUOTES}.get(i, f"{WORDS[i % 10].title()} {WORDS[(i // 10) % 10]} {i}")
     return Row(
-        f"{metric}-{how}-p{i}", "published", name, BACKBONES[i % 5], ("unsup", "sup", "semi", None)[i % 4], cells,
+        f"example-{metric}:README/{how}-part:{i}", "published", name, BACKBONES[i % 5],
+        ("unsup", "sup", "semi", None)[i % 4], cells,
         ("best-of-n", "nli") if i == 8 else FLAG_SETS[i % 7], seeds=3 if i % 11 == 3 else None,
         best_of=10 if i == 8 else None,
         average_printed=cells["Avg"].value + 0.03 if odd else None,
@@ -140,8 +141,8 @@ def _transfer(rng: random.Random, entries: int) -> Tab:
 
 def _sample(rng: random.Random) -> Tab:
     names = ("STS12", "STS13")
-    empty = Tab("regression-sample", "regression", "Pearson", "A trained regressor.", "pearson", None, names, "STS12", 2,
-                False, (), (), sample=True)  # fmt: skip
+    empty = Tab("regression-sample", "regression", "Pearson, sample", "A trained regressor.", "pearson", None, names,
+                "STS12", 2, False, (), (), sample=True)  # fmt: skip
     return _simple(empty, rng, dict.fromkeys(names, (30.0, 50.0)), 3, 3)
 
 
@@ -150,3 +151,15 @@ def _geometry(rng: random.Random, entries: int) -> Tab:
     empty = Tab("geometry-stsb", "geometry", "STS-B", "Alignment and uniformity of unit vectors.", "alignment", None, names,
                 "alignment", 3, True, (), ())  # fmt: skip
     return _simple(empty, rng, {"alignment": (0.1, 0.4), "uniformity": (-3.9, -1.0)}, 4, entries)
+
+
+def _cost() -> Tab:
+    """Published rows alone, with the lead in the second column."""
+    rows = tuple(
+        Row(f"example:{i}:1", "published", f"Example {i}", BACKBONES[i], ("unsup", "sup")[i % 2],
+            {"added": Cell(float(i * 7 % 5)), "minutes": Cell(10.0 + i)}, ("nli",) if i == 1 else (),
+            link="https://example.org/abs/2")
+        for i in range(4)
+    )  # fmt: skip
+    return Tab("cost-minutes", "cost", "Minutes", "What training takes.", "minutes", None, ("added", "minutes"), "minutes",
+               2, True, (), rows)  # fmt: skip

@@ -20,8 +20,8 @@ class Letters(Encoder):
 
     cacheable = False
 
-    def __init__(self, seed, noise):
-        weights = hashlib.sha256(f"{seed} {noise}".encode()).hexdigest()
+    def __init__(self, seed, noise, tag=""):
+        weights = hashlib.sha256(f"{seed} {noise} {tag}".encode()).hexdigest()  # a tag: the same vectors, another encoder
         self.seed, self.noise, self.spec = seed, noise, EncoderSpec(name="letters", kind="callable", weights=weights)
 
     def run(self, texts, progress=None):

@@ -49,9 +49,28 @@ def test_two_seeds_are_two_runs_of_one_entry_but_two_encoders_are_not(runs, tmp_
     add(tmp_path, [runs["noisy"], runs["noisy-2"]], "noisy", LETTERS)
     (entry,) = load_entries(tmp_path / "measured")
     assert len(entry.runs) == 2
-    add(tmp_path, [runs["words"]], "noisy", None)
+    before = records_of(tmp_path)
     with pytest.raises(StsbenchError, match="differ in more than their seed"):
-        load_entries(tmp_path / "measured")
+        add(tmp_path, [runs["words"]], "noisy", None)
+    with pytest.raises(StsbenchError, match="differ in more than their seed"):
+        add(tmp_path, [runs["words"], runs["letters"]], "new", LETTERS)
+    assert records_of(tmp_path) == before  # refused before anything was written
+
+
+def test_one_encoder_is_one_run_of_one_entry(runs, copied, tmp_path):
+    board = tmp_path / "board"
+    add(board, [runs["letters"]], "letters", LETTERS)
+    with pytest.raises(StsbenchError, match="holds this encoder already"):
+        add(board, [runs["letters"]], "twin", LETTERS)
+    renamed = copied("letters")  # the same weights under another display name are no second seed
+    for path in renamed.glob("*.json"):
+        path.write_text(path.read_text().replace('"name": "letters"', '"name": "other letters"'))
+    with pytest.raises(StsbenchError, match="never overwritten"):
+        add(board, [renamed], "letters", None)
+    folder = next(path for path in (board / "measured/letters").iterdir() if path.is_dir())
+    folder.rename(folder.with_name("0" * 12))
+    with pytest.raises(StsbenchError, match=f"would call {folder.name}"):
+        load_entries(board / "measured")
 
 
 @pytest.mark.parametrize(
@@ -116,6 +135,9 @@ def test_a_description_is_asked_for_once_and_must_not_change(runs, tmp_path):
         described({"method": "x", "flags": ()})
     with pytest.raises(StsbenchError, match="--paper"):
         described({"method": "x", "backbone": "y", "setting": "sup", "paper": "javascript:alert(1)"})
+    with pytest.raises(StsbenchError, match="--card: an address or a path"):
+        described({"method": "x", "backbone": "y", "setting": "sup", "card": "javascript:alert(1)"})
+    assert described({"method": "x", "backbone": "y", "setting": "sup", "card": "methods/x/card.md"}).card
 
 
 @pytest.mark.parametrize("text", ["method: [", "method: x", "method: x\nbackbone: y\nsetting: sup\nscore: 99\n", "- 1"])

@@ -141,6 +141,16 @@ def test_output_goes_elsewhere_and_leaves_the_board_alone(checkout, cli, tmp_pat
     assert (tmp_path / "else/index.html").read_bytes() == before[SITE]
 
 
+def test_a_second_board_leaves_the_readme_to_the_first(checkout, cli):
+    shutil.copytree(checkout / "leaderboard", checkout / "mine")
+    before = files(checkout)
+    (checkout / "mine/measured/letters/entry.yaml").write_text("method: mine\nbackbone: none\nsetting: sup\n")
+    assert cli("leaderboard", "build", "--board", "mine")[0] == 0
+    after = files(checkout)
+    assert all(name.startswith("mine/") for name in after if before.get(name) != after[name])
+    assert "mine/tables/protocol-sensitivity.md" in after
+
+
 def test_a_build_that_is_killed_leaves_every_file_old_or_new(checkout):
     """SIGKILL at moments over the whole build: each output is the old one or the new one, byte for byte."""
     board = checkout / "leaderboard"

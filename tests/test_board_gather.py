@@ -55,9 +55,10 @@ def test_alike_is_one_tab_and_its_numbers_are_the_records(board, runs):
     assert ("STS12", "MSRpar") in row.subsets and row.flags == ("nli",)
 
 
-def test_ranks_are_bounded_by_what_can_be_told_apart(board):
+def test_ranks_are_bounded_by_what_can_be_told_apart(board, tmp_path, monkeypatch):
+    same = own(tmp_path, monkeypatch, "same", Letters(0, 0.1, "same vectors"), resamples=None)
     found = board(
-        letters=(["letters"], LETTERS), noisy=(["noisy"], LETTERS), twin=(["noisy-2"], LETTERS), same=(["letters"], LETTERS)
+        letters=(["letters"], LETTERS), noisy=(["noisy"], LETTERS), twin=(["noisy-2"], LETTERS), same=([same], LETTERS)
     )
     rows = {row.id: row for row in tab(found, "sts-spearman-all-sample").measured}
     assert [rows["letters"].rank.place, rows["same"].rank.place] == [1, 1]
@@ -71,8 +72,8 @@ def test_ranks_are_bounded_by_what_can_be_told_apart(board):
 def test_another_setting_or_other_data_is_another_tab(board, runs, tmp_path, monkeypatch):
     monkeypatch.setattr("stsbench.provenance.git_revision", lambda: REVISION)
     common = {"tasks": ["STS12", "STS-B"], "sample": True, "resamples": 50}
-    dot = evaluate(Letters(0, 0.1), output=tmp_path / "dot", similarity="dot", **common).folder
-    less = evaluate(Letters(0, 0.1), output=tmp_path / "less", without_overlap=["stsb/dev"], **common).folder
+    dot = evaluate(Letters(3, 0.1), output=tmp_path / "dot", similarity="dot", **common).folder
+    less = evaluate(Letters(4, 0.1), output=tmp_path / "less", without_overlap=["stsb/dev"], **common).folder
     paper = evaluate(Letters(5, 0.5), output=tmp_path / "paper", protocols=["simcse"], **common).folder
     found = board(letters=(["letters"], LETTERS), dot=([dot], LETTERS), less=([less], LETTERS), paper=([paper], LETTERS))
     where = {row.id: each.id for each in found.tabs for row in each.measured
@@ -149,3 +150,95 @@ def test_gold_values_that_differ_are_an_error(board, copied):
     path.write_text(record.model_dump_json(indent=2) + "\n")
     with pytest.raises(StsbenchError, match=f"{path.name}: its gold values are not those of"):
         board(letters=(["words"], LETTERS), zz_forged=([run], LETTERS))
+
+
+def own(tmp_path, monkeypatch, name, encoder=None, **options):
+    """A run on the sample with options of its own."""
+    monkeypatch.setattr("stsbench.provenance.git_revision", lambda: REVISION)
+    encoder = encoder or Letters(0, 0.1)
+    return evaluate(encoder, output=tmp_path / name, sample=True, **{"resamples": 50, **options}).folder
+
+
+def test_forms_and_single_tasks_have_tabs_of_their_own(board, tmp_path, monkeypatch):
+    dev = own(tmp_path, monkeypatch, "dev", protocols=["geometry:dev"], tasks=["STS-B-dev"], resamples=None)
+    test = own(tmp_path, monkeypatch, "test", Letters(1, 1), protocols=["geometry"])
+    ks = own(tmp_path, monkeypatch, "ks", Letters(2, 1), protocols=["retrieval"], settings={"retrieval.ks": [10, 1]})
+    usual = own(tmp_path, monkeypatch, "usual", Letters(3, 1), protocols=["retrieval"])
+    one = own(tmp_path, monkeypatch, "one", Letters(4, 1), protocols=["mteb:STS12", "mteb:STS13"], resamples=None)
+    made = {"dev": dev, "test": test, "ks": ks, "usual": usual, "one": one}
+    found = board(**{name: ([run], LETTERS) for name, run in made.items()})
+    where = {}
+    for each in found.tabs:
+        for row in each.measured:
+            where.setdefault(row.id, []).append((each.id, each.title, each.columns))
+    assert [name for name, *_ in where["dev"]] == ["geometry-geometry-dev-sample"]
+    assert [name for name, *_ in where["test"]] == ["geometry-sample"]
+    assert where["ks"] == where["usual"] and where["ks"][0][0] == "retrieval-sample"  # ks chooses what is shown
+    ((name, _, columns),) = where["one"]
+    assert name == "mteb-cosine-spearman-sample" and set(columns) == {"STS12", "STS13"}
+
+
+def test_a_cut_text_is_told_where_it_was_cut(board, tmp_path, monkeypatch, runs):
+    class Short(Letters):
+        def run(self, texts, progress=None):
+            encoded = super().run(texts, progress)
+            return type(encoded)(encoded.vectors, np.array([len(text) > 60 for text in texts]))
+
+    run = own(tmp_path, monkeypatch, "short", Short(7, 0.1), protocols=["sts", "retrieval"], tasks=["STS12", "STS-B"])
+    counts = {record.data.id: record.counts["truncated"] for _, record in load_records(run) if record.protocol.name == "sts"}
+    assert counts["sts12/test"] and counts["sts12/test"] != counts["stsb/test"]
+    found = board(short=([run], LETTERS), letters=(["letters"], LETTERS))
+    (row,) = [row for row in tab(found, "sts-spearman-all-sample").measured if row.id == "short"]
+    said = " ".join(row.marks)
+    assert f"{counts['sts12/test']} texts of STS12" in said
+    assert ("STS-B" in said) == bool(counts["stsb/test"])
+    assert not any("cut" in mark for row in tab(found, "sts-spearman-all-sample").measured if row.id == "letters"
+                   for mark in row.marks)  # fmt: skip
+
+
+def test_a_seed_without_a_protocol_leaves_no_empty_tab(board, tmp_path, monkeypatch):
+    one = own(tmp_path, monkeypatch, "one", Letters(1, 1), protocols=["sts", "geometry"], tasks=["STS12", "STS-B"])
+    two = own(tmp_path, monkeypatch, "two", Letters(2, 1), protocols=["sts"], tasks=["STS12", "STS-B"])
+    found = board(both=([one, two], LETTERS))
+    assert "geometry-sample" not in {each.id for each in found.tabs}
+    (row,) = tab(found, "sts-spearman-all-sample").measured
+    assert row.cells.keys() == {"STS12", "STS-B"} and "STS13" in row.unranked
+
+
+def test_two_scores_of_one_setting_in_a_run_are_an_error(board, copied):
+    """A copy of a record under another digest's name: which of the two is it?"""
+    run = copied("letters")
+    path = min(run.glob("sts.stsb-test.*.json"))
+    record = dict(load_records(run))[path]
+    from stsbench.records import record_stem
+
+    other = record.model_copy(deep=True)
+    other.data.digest = "0" * 64
+    stem = record_stem(other.encoder, other.protocol, other.data)
+    other.observations.file = f"observations/{stem}.npz"
+    (run / other.observations.file).write_bytes((run / record.observations.file).read_bytes())
+    (run / f"{stem}.json").write_text(other.model_dump_json(indent=2) + "\n")
+    with pytest.raises(StsbenchError, match=r"json"):
+        board(twice=([run], LETTERS))
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_intervals_over_few_seeds_hold_what_they_promise(seeds):
+    """Seed noise alone: the 95 % interval of the mean over seeds must be Student's, however few they are."""
+    from types import SimpleNamespace
+
+    from stsbench.comparability import Setting
+    from stsbench.leaderboard.board import Cell
+    from stsbench.leaderboard.lines import RESAMPLES, Line, merged
+
+    rng, inside, rounds = np.random.default_rng(seeds), 0, 400
+    for number in range(rounds):
+        values = rng.normal(50, 1, seeds)
+        runs = []
+        for value in values:
+            line = Line(Setting("sts", 1, "{}", "senteval", "spearman", "all"), None, cells={"STS-B": Cell(value)})
+            line.draws["STS-B"] = np.full(RESAMPLES, value)
+            runs.append([line])
+        ((line, _),) = merged(SimpleNamespace(id=f"entry-{number}"), runs)
+        inside += line.cells["STS-B"].low < 50 < line.cells["STS-B"].high
+    assert 0.92 < inside / rounds < 0.98

@@ -113,6 +113,20 @@ def test_markdown_shows_the_rows_as_a_parser_reads_them():
     assert "[SBERT, table 1](<https://example.org/a?b=1&c=(2)>)" in markdown(tab())
 
 
+def test_why_published_rows_are_not_ranked_is_said_but_over_costs():
+    why = "never ranked: papers give no digest of their data, and few say which text they measured:"
+    assert f"Published, as the papers print it; {why}" in markdown(tab())
+    costs = markdown(tab(group="cost"))
+    assert "Published, as the papers print it:" in costs and "ranked:" not in costs.replace(UNRANKED, "")
+
+
+def test_no_direction_is_named_where_nothing_is_ranked():
+    rows = tuple(replace(row, rank=None, best_of=None, unranked="not ranked: two sides of one thing") for row in MEASURED)
+    for write in (markdown, latex):
+        text = write(tab(measured=rows)).lower()
+        assert "is better" not in text and "higher" not in text and "lower" not in text
+
+
 def test_footnotes_hold_the_marks_each_sentence_once():
     notes = [line for line in markdown(tab()).splitlines() if line.startswith("<sup>")]
     assert notes == ["<sup>1</sup> 3 texts were cut", f"<sup>2</sup> {UNRANKED}", f"<sup>3</sup> {DISAGREES}"]

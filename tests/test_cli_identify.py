@@ -1,8 +1,11 @@
 """`stsbench identify` on the command line: table B.2 recognised, what it prints, says and refuses."""
 
 import json
+import socket
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 from clirun import cli, fails, place  # noqa: F401 - fixtures
 from synthetic_sts import B2, observations, said, write_run
 
+from stsbench.leaderboard.identify_model import source
 from stsbench.leaderboard.identify_numbers import ORDER
 from stsbench.leaderboard.identify_observed import run_folders
 from stsbench.leaderboard.publications import load_publications
@@ -88,6 +92,108 @@ def test_what_cannot_be_checked_is_said(cli, runs):
     assert any("of the trained regressor" in line and "no STS-B of regression" in line for line in lines)
 
 
+def test_where_nothing_can_be_checked_it_failed(cli, runs):
+    """The reasons, then one line; no table, no JSON."""
+    nothing = "Nothing could be checked: every setting lacks an observation."
+    for more in ((), ("--json", "-"), ("--json", "out.json")):
+        outcome = cli("identify", "STS-B=76.98", "MR=80", "--model", runs["sbert"], *more)
+        assert fails(outcome) == f"stsbench: error: {nothing}"
+        assert all((line.startswith("cannot be checked: ") and "MR" in line) or line.startswith("and ")
+                   for line in outcome[2].splitlines()[:-1]) and "no MR" in outcome[2]  # fmt: skip
+    assert not Path("out.json").exists()
+
+
+def test_words_of_the_shell_are_numbers_each(cli, runs):
+    row = [f"{number:.2f}" for number in B2["sbert"]["all"]]
+    whole, _ = asked(cli, ",".join(row), runs["sbert"])
+    for words in (row, [f"{text}," for text in row], [" & ".join(row) + r" \\"]):
+        code, out, _ = cli("identify", *words, "--model", runs["sbert"], "--json", "-")
+        assert (code, json.loads(out)) == (0, whole)
+    code, out, _ = cli("identify", "--model", runs["sbert"], "--json", "-", "--", "-", *row[1:])
+    found = json.loads(out)
+    assert (code, found["not_printed"], list(found["numbers"])) == (0, ["STS12"], list(ORDER[1:]))
+    code, out, _ = cli("identify", *[f"{task}={text}" for task, text in zip(ORDER, row, strict=True)],
+                       "--model", runs["sbert"], "--json", "-")  # fmt: skip
+    assert (code, json.loads(out)) == (0, whole)
+
+
+def test_a_table_says_how_much_it_leaves_out(cli, runs):
+    found, text = asked(cli, said(B2["sbert"]["all"]), runs["sbert"])
+    rows = len(found["settings"])
+    for top, line in ((rows - 1, "1 more setting is further off"), (rows - 2, "2 more settings are further off")):
+        assert line in cli("identify", said(B2["sbert"]["all"]), "--model", runs["sbert"], "--top", top)[1]
+    assert "further off" not in text
+
+
+# What is neither a run nor a model --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A Hub on this machine that knows no model but some/model, and an empty cache. Returns the paths it was asked for."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            known = self.path == "/api/models/some/model"
+            self.send_response(200 if known else 404)
+            if not known:
+                self.send_header("X-Error-Code", "RepoNotFound")
+            body = b'{"id": "some/model", "siblings": []}'
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *words):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    yield asked
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        ("nosuch", "no such model on the Hub"), ("no/such", "no such model on the Hub"),
+        ("empty", "the folder holds no record"), ("file.txt", "it is a file"),
+        ("./nosuch", "not a Hub id"), ("a/b/c", "not a Hub id"), ("~/nosuch", "not a Hub id"),
+    ],
+)  # fmt: skip
+def test_a_model_is_looked_at_before_the_data(cli, hub, model, why):
+    """There are no data in this place: what is said is of the model."""
+    Path("empty").mkdir()
+    Path("file.txt").write_text("x")
+    parts = (f"--model {model} is neither a run folder nor a model: ", why, "; give a folder with a run's records")
+    line = fails(cli("identify", "STS12=72.37", "--model", model), *parts)
+    assert "sts12" not in line and bool(hub) == ("on the Hub" in why)
+
+
+def test_models_of_other_kinds_are_looked_at_first_too(cli):
+    for model, part in (("lexical:nosuch", "unknown encoder"), ("lexcal:tfidf", "did you mean 'lexical:'?"),
+                        ("vectors:none.npz", "none.npz"), ("python:mine_cli:nothing", "nothing")):  # fmt: skip
+        assert "sts12" not in fails(cli("identify", "STS12=72.37", "--model", model), part)
+    fails(cli("identify", "STS12=72.37", "--model", "lexical:tfidf", "--pooler", "cls"), "--pooler does not apply")
+
+
+def test_a_model_on_the_hub_is_not_fetched_before_the_data_are_found(hub):
+    assert source("some/model", None) == "some/model" and hub == ["/api/models/some/model"]
+
+
+def test_a_hub_that_cannot_be_asked(cli, hub, monkeypatch):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # nobody listens
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{closed.getsockname()[1]}")
+        fails(cli("identify", "STS12=72.37", "--model", "nosuch"), "not in the Hub cache, and the Hub cannot be asked")
+
+
 def test_settings_that_these_tasks_do_not_tell_apart_share_a_line(cli, runs):
     found, text = asked(cli, "STS-B=76.98", runs["sbert"])
     assert found["settings"][0]["setting"][0].startswith("sts: all, mean or wmean, Spearman; STS-B by cosine")
@@ -137,6 +243,15 @@ def test_a_wrong_average_is_said(cli, runs):
         ("STS12=1,STS12=2", ("STS12 is given twice",)), ("=3", ("empty name",)), ("SST=3", ("did you mean", "SST2")),
         ("STS12/part 9=3", ("did you mean", "STS12/part")), ("hello", ("not understood", "TASK=NUMBER")),
         ("none.csv", ("cannot read none.csv",)), ("simcse:B.2:99", ("B.2", "99")),
+        ("hello", ("by commas, spaces, tabs, & or |",)), ("70,80,x", ("'x' is no number", "by commas, spaces")),
+        ("& 1 & 2 & 3 & 4 & 5 & 6 & 7", ("nothing stands before the first separator",)), ("", ("not understood",)),
+        ("\t1\t2\t3\t4\t5\t6\t7", ("nothing stands before the first separator",)), (" -,-", ("not understood",)),
+        ("|  | 1 | 2 | 3 | 4 | 5 | 6 | 7 |", ("nothing stands before the first separator",)),
+        ("STS12=72,37", ("'37' has no name", "with a decimal point as in STS12=72.37")), ("STS12=-", ("holds no number",)),
+        ("72,37,80,60,75,59,85,39", ("may be 72.37, 80.60, 75.59, 85.39 with decimal commas: write 72.37",)),
+        ("7237,80,75,85,78,82,77", ("STS12=7237 is impossible", "beyond 100")),
+        ("70,80,75,85,78,82,100.5", ("SICK-R=100.5 is impossible",)), ("STS13=-100.01", ("STS13=-100.01 is impossible",)),
+        ("1,2,3,4,5,6,7,101.0", ("Avg=101.0 is impossible",)),
     ],
 )  # fmt: skip
 def test_numbers_that_are_none(cli, runs, numbers, parts):
@@ -173,15 +288,19 @@ def test_options_that_do_not_apply_are_refused(cli, runs):
         code, out, err = cli("identify", "STS-B=50.00", "--model", runs["sbert"], *option)
         assert (code, out) == (2, "") and f"{option[0]} does not apply to run folders" in err
     fails(cli("identify", "STS-B=50.00", "--model", "./nowhere"), "./nowhere", "no such folder")
+    fails(cli("identify", "STS-B=193.8", "--model", "lexical:token-set"), "STS-B=193.8 is impossible")
     fails(cli("identify", "STS-C=50.00", "--model", "lexical:token-set", "--sample"), "did you mean", "STS-B")
 
 
 def test_torch_is_not_loaded_for_a_run(runs):
     code = (
-        "import sys; sys.argv = ['stsbench', 'identify', 'STS-B=76.98,MR=80', '--model', " + repr(str(runs["sbert"])) + "]\n"
+        "import sys\n"
         "from stsbench.cli.main import main\n"
-        "try: main()\n"
-        "except SystemExit as stop: assert not stop.code\n"
+        "for numbers, code in (('STS-B=76.98', 0), ('STS-B=76.98,MR=80', 1)):\n"
+        "    sys.argv = ['stsbench', 'identify', numbers, '--model', " + repr(str(runs["sbert"])) + "]\n"
+        "    try: main()\n"
+        "    except SystemExit as stop: assert stop.code == code\n"
+        "    else: raise AssertionError('no exit')\n"
         "assert not {'torch', 'transformers', 'sklearn', 'mteb', 'matplotlib'} & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -307,8 +307,11 @@ def test_exit_codes(tmp_path, cli):  # noqa: F811
     assert "not compared: sts STS12: only A has it\nnot compared: sts STS13: only B has it\n" in err
     assert cli("compare", a, a, "--protocol", "transfer")[0] == 1
     assert cli("compare", a, tmp_path / "c")[0] == 1
-    for wrong in (["--resamples", 50], ["--seed", -1], ["--protocol", ","], ["--metric"]):
-        assert cli("compare", a, a, *wrong)[0] == 2
+    for wrong in (["--resamples", 39], ["--resamples", 1_000_001], ["--seed", -1], ["--protocol", ","], ["--metric"]):
+        code, out, err = cli("compare", a, a, *wrong)
+        assert (code, out) == (2, "")
+        assert wrong[0] != "--resamples" or f"'--resamples': {wrong[1]} is not in the range 40<=x<=1000000." in err
+    assert cli("compare", a, a, "--resamples", 40)[0] == 0
     assert f"default: {RESAMPLES};" in cli("compare", "--help")[1].replace("[", "").replace("\n", " ")
 
 

@@ -7,6 +7,7 @@ from scipy.sparse import csr_matrix
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
 from stsbench.encoders.cache import EmbeddingCache
 from stsbench.encoders.embed import Embed
+from stsbench.encoders.lexical import TfIdf
 from stsbench.errors import EncoderError
 
 
@@ -91,3 +92,12 @@ def test_an_encoder_fitted_on_each_set():
         embed.for_set([], "bad")
     plain = Embed(Counting())
     assert plain.for_set(["a"], "s1") is plain
+
+
+def test_an_encoder_that_was_fitted_before_stays_as_it_is():
+    """Fitted again on each set, it would be another encoder than the one that was handed over."""
+    fitted = TfIdf().fit(["red apples", "green pears"], "fruit@1")
+    embed = Embed(fitted)
+    assert embed.for_set(["blue skies"], "weather@2") is embed and embed(["blue skies", "apples"]).nnz == 1
+    fresh = Embed(TfIdf()).for_set(["blue skies"], "weather@2")
+    assert fresh.spec.fitted_on == "weather@2" and fresh(["blue skies", "apples"]).nnz == 2

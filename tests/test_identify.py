@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 from synthetic_sts import B2, YEARS, observations, said, write_run
 
@@ -15,6 +17,7 @@ from stsbench.leaderboard import identify
 from stsbench.leaderboard.identify import merged, search
 from stsbench.leaderboard.identify_numbers import ORDER, Number, Numbers, read_numbers, resolved
 from stsbench.leaderboard.identify_observed import empty, known_tasks, observed, run_folders
+from stsbench.leaderboard.identify_report import further, heading
 from stsbench.leaderboard.identify_settings import Candidate, Cell, candidates
 from stsbench.records import PLAIN
 
@@ -290,3 +293,82 @@ def test_numbers_in_order():
     assert read_numbers(eight).items == {**{name: Number(float(at), 0) for at, name in enumerate(ORDER, 1)},
                                          "STS12": Number(1.5, 1), "Avg": Number(8.25, 2)}  # fmt: skip
     assert list(read_numbers("1,2,3,4,5").items) == list(ORDER[:5])
+
+
+SCORES = st.decimals(min_value=-100, max_value=100, places=2).map(str)
+ROWS = st.sampled_from([5, 7, 8]).flatmap(lambda n: st.lists(SCORES, min_size=n, max_size=n))
+ENDS = st.sampled_from(["", " \\\\", "\\\\ ", "\n"])
+
+
+@drawn(ROWS, st.sampled_from([",", ", ", " , ", " ", "  ", "\n", "\t", " & ", "&", " | ", ",\t"]), ENDS)
+def test_any_separator_gives_the_same_numbers(row, separator, end):
+    found = read_numbers(separator.join(row) + end)
+    assert found == Numbers(dict(zip((*ORDER, "Avg"), (Number(float(text), 2) for text in row), strict=False)))
+    if separator == " | ":
+        assert read_numbers(f"| {separator.join(row)} |") == found
+    if separator.strip():  # one at the end stands for nothing
+        rest = read_numbers(separator.join(row) + separator)
+        assert (rest.items, set(rest.absent) - {"Avg"}) == (found.items, set())
+
+
+@drawn(ROWS, st.data())
+def test_a_cell_that_is_not_printed_moves_no_other(row, data):
+    """Whatever stands for it, and wherever; with a separator that is not white space also nothing at all."""
+    separator = data.draw(st.sampled_from([",", " & ", " | ", "\t", " "]))
+    gone = data.draw(st.sets(st.integers(0, len(row) - 1), max_size=len(row) - 1))
+    dash = st.sampled_from(["-", "--", "\u2013", "\u2014"])
+    nothing = dash if separator == " " else st.one_of(dash, st.just(""))
+    cells = [data.draw(dash if at == 0 else nothing) if at in gone else text for at, text in enumerate(row)]
+    found, names = read_numbers(separator.join(cells)), (*ORDER, "Avg")
+    assert found.items == {names[at]: Number(float(text), 2) for at, text in enumerate(row) if at not in gone}
+    trailing = {len(row) - 1} if not cells[-1] and len(row) == 8 else set()  # a separator at the end of seven numbers
+    assert found.absent == tuple(names[at] for at in sorted(gone - trailing))
+
+
+def test_what_is_not_printed_is_said(runs):
+    seen = observed([runs["sbert"]], lambda line: None)
+    row = B2["sbert"]["all"]
+    found = given(said(row).replace(said(row[3:4]), "-"), seen)
+    assert found.lines[0].reproduced and set(found.lines[0].differences) == set(ORDER) - {"STS15"}
+    assert "Not printed, so left out of the comparison: STS15." in heading(found, seen)
+    named = read_numbers("sts12 = 70.97 STS12/part 9=3 STS-B=-")
+    assert named == Numbers({"sts12": Number(70.97, 2), "STS12/part 9": Number(3.0, 0)}, ("STS-B",))
+    assert not any("Not printed" in line for line in heading(given(said(row), seen), seen))
+    with pytest.raises(StsbenchError, match="unknown task 'STS-C'"):
+        given("STS12=1,STS-C=-", seen)
+    with pytest.raises(StsbenchError, match="STS12 is given twice"):
+        given("STS12=1,sts12=-", seen)
+
+
+@drawn(ROWS, st.sampled_from([",", ", ", " ", ";", "; ", " & ", "|", "\t"]))
+def test_decimal_commas_are_never_read_as_whole_numbers(row, separator):
+    with pytest.raises(StsbenchError, match=r"with decimal commas: write 72\.37"):
+        read_numbers(separator.join(text.replace(".", ",") for text in row))
+
+
+@pytest.mark.parametrize("text", ["72,37,-,80,60,85,39", "0,7237,0,8060,0,7559,0,8539", "72, 37, 80, 60, 75, 59, 85, 39"])
+def test_decimal_commas_among_other_things(text):
+    with pytest.raises(StsbenchError, match=r"with decimal commas: write 72\.37"):
+        read_numbers(text)
+
+
+@pytest.mark.parametrize("text", ["72.,37.,80.,60.,75.,59.,85.,39.", "72 37 80 60 75 59 85 39", "100,99,98,97,96,95,94,97"])
+def test_whole_numbers_are_possible(text):
+    assert [number.digits for number in read_numbers(text).items.values()] == [0] * 8
+
+
+def test_a_number_beyond_any_percentage(sample):
+    """Only an effective rank may be: it is compared with nothing else."""
+    [rank] = [each for each in candidates(sample, ["STS-B"]) if ("metric", "effective rank") in each.slots]
+    value = rank.points("STS-B", False, 0)
+    found = search(Numbers({"STS-B": Number(value + 100.5, 1)}), sample)
+    assert [line.differences["STS-B"] for line in found.lines] == [pytest.approx(-100.5)] and not found.unchecked
+    for text in ("STS-B=150,STS12=70", "STS12=100.01", "STS12=-101", "MR=8000", "STS12=70,Avg=101"):
+        with pytest.raises(StsbenchError, match="is impossible: no correlation, accuracy or recall lies beyond 100"):
+            given(text, sample)
+    assert given("STS12=100,STS13=-100.00", sample).lines
+
+
+def test_one_setting_is_no_settings():
+    assert further(1, 11) == "1 more setting is further off (--top 11 lists it)."
+    assert further(2, 12) == "2 more settings are further off (--top 12 lists them)."

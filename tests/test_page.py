@@ -17,9 +17,9 @@ from markupsafe import Markup
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.board import FLAGS, Board, Cell, Row, Tab
-from stsbench.leaderboard.page import TEMPLATES, raw, render, safe_link
+from stsbench.leaderboard.page import TEMPLATES, columns, raw, render, safe_link
 
-VOID = {"meta", "link", "input", "br", "img"}
+VOID = {"meta", "link", "input", "br", "img", "wbr"}
 
 
 class Page(HTMLParser):
@@ -167,7 +167,71 @@ def test_published_rows_have_no_rank_and_best_of_n_says_so(html: str) -> None:
     assert len(re.findall('<td class="rank" data-v="[0-9]+"><b>', measured)) == len(tab.measured) - 2
     assert re.findall(r'<td class="rank"[^>]*>[^<]', published) == ['<td class="rank" data-v="">b']
     assert "best of 10" in measured and "best of 10" in published
-    assert "Never ranked" in published
+    assert "Never ranked: papers give no digest of their data, and few say which text they measured." in published
+
+
+def of_tab(html: str, name: str) -> str:
+    """The part of the page that shows the tab."""
+    found = re.search(rf'<section class="panel" id="{name}">.*?</section>', html, re.DOTALL)
+    assert found
+    return found[0]
+
+
+def test_a_tab_of_published_rows_alone_has_no_ranks(html: str) -> None:
+    tab = board().tabs[-1]
+    text = of_tab(html, tab.id)
+    assert not tab.measured and "Rank" not in text and 'class="rank"' not in text
+    heads = Page(text).text["th"][:6]
+    assert heads == ["Method", "Backbone", *tab.columns, "Setting", "Flags"]
+    widths = [int(each["colspan"] or 0) for _, each in Page(text).tags if "colspan" in each]
+    assert set(widths) == {len(heads)}
+    best = dataclasses.replace(tab, published=(dataclasses.replace(tab.published[0], best_of=3, flags=("best-of-n",)),))
+    assert "the best of 3 seeds" in render(Board((best,), {}, None))
+
+
+def test_an_average_stands_first_and_no_other_lead_does(html: str) -> None:
+    sts, cost = board().tabs[0], board().tabs[-1]
+    assert columns(sts) == ["Avg", *sts.columns[:-1]] and columns(cost) == ["added", "minutes"]
+    text = of_tab(html, cost.id)
+    heads = [attrs["class"] for attrs in Page(text).all("th") if attrs.get("scope") == "col"]
+    assert heads == ["method", "backbone", "num", "num lead", "setting", "flags"]
+    assert text.count('<td class="lead">') == len(cost.published)
+    for row in cost.published:
+        added, minutes = (f"{row.cells[name].value:.2f}" for name in cost.columns)
+        assert f'<td>{added}</td>\n<td class="lead">{minutes}</td>' in text
+
+
+def test_nothing_is_said_of_ranks_over_what_nobody_would_rank(html: str) -> None:
+    assert "Never ranked" not in of_tab(html, "cost-minutes") and "Never ranked" in of_tab(html, "transfer-sgd")
+
+
+def test_a_caption_names_a_direction_only_where_lower_is_better() -> None:
+    tab = next(tab for tab in board().tabs if tab.id == "geometry-stsb")
+    bare = tuple(dataclasses.replace(row, rank=None, unranked="not ranked: two sides of one thing") for row in tab.measured)
+    unranked = dataclasses.replace(tab, lower_is_better=False, measured=bare)
+    for each, said in ((tab, True), (unranked, False)):
+        text = render(Board((each,), board().entries, None))
+        caption = Page(of_tab(text, tab.id)).text["caption"][0]
+        assert ("lower is better" in caption) == said and "higher" not in caption
+        assert ("share a letter" in of_tab(text, tab.id)) == said
+
+
+def test_a_published_row_links_its_paper_by_its_id(html: str) -> None:
+    tab = board().tabs[0]
+    text = of_tab(html, tab.id)
+    linked = {text: attrs["href"] for text, attrs in zip(Page(text).text["a"], Page(text).all("a"), strict=True)}
+    assert len({row.link for row in tab.published}) == 2
+    for row in tab.published:
+        assert linked.get(row.id, "") == row.link
+
+
+def test_a_card_that_may_not_be_linked_is_text() -> None:
+    tab = board().tabs[0]
+    for card, linked in (("https://example.org/card", True), ("models/example", True), ("javascript:alert(3)", False)):
+        row = dataclasses.replace(tab.measured[0], card=card)
+        page = Page(render(Board((dataclasses.replace(tab, measured=(row,), published=()),), board().entries, None)))
+        assert (card in {attrs["href"] for attrs in page.all("a")}) == linked
+        assert any(f"model card: {card}" in text for text in page.text["dd"]) != linked
 
 
 def test_numbers_have_the_digits_of_their_tab(html: str) -> None:
@@ -201,9 +265,11 @@ def test_marks_flags_and_missing_cells_are_shown(html: str, page: Page) -> None:
 def test_sample_tabs_are_labelled_on_the_tab_and_above_the_table(html: str) -> None:
     assert html.count("Sample data.") == 1
     assert '<span class="chip warn">sample</span>' not in html  # a group of one tab has no second row of tabs
-    twice = board().tabs[-2]
+    twice = next(tab for tab in board().tabs if tab.sample)
     again = Board((twice, dataclasses.replace(twice, id="other", sample=False)), board().entries, None)
+    said = [text for text in Page(render(again)).text["a"] if text.startswith("Pearson")]
     assert render(again).count('<span class="chip warn">sample</span>') == 1
+    assert said == ["Pearson sample", "Pearson, sample"]  # once each: where there is a sign, the title leaves it out
 
 
 def test_tables_are_marked_up_for_screen_readers(page: Page) -> None:

@@ -142,6 +142,24 @@ def test_lower_is_better_begins_with_the_lowest_and_knows_negative_numbers(visit
     assert min(values) < -1 and order(browser) == [sorted(range(len(values)), key=values.__getitem__)]
 
 
+def test_a_table_of_published_rows_alone_sorts_and_filters(visit: Callable[..., Any]) -> None:
+    tab = BOARD.tabs[-1]
+    browser = visit(tab.id)
+    heads = css(browser, ".group.on > .panel.on table.board > thead button")
+    assert [head.text for head in heads] == ["Method", "Backbone", *tab.columns, "Setting", "Flags"]
+    assert order(browser) == [[0, 1, 2, 3]]
+    heads[2].click()
+    assert order(browser) == [sorted(range(4), key=lambda i: tab.published[i].cells["added"].value)]
+    css(browser, "#filters input[type=search]")[0].send_keys(tab.published[3].backbone)
+    assert order(browser) == [[3]]
+    css(browser, "#filters button")[0].click()
+    css(browser, "#filters select[name=setting] option[value=''] ~ option")[0].click()
+    assert sorted(order(browser)[0]) == [i for i, row in enumerate(tab.published) if row.setting == "unsup"]
+    css(browser, "#filters button")[0].click()
+    css(browser, "#filters input[value=nli]")[0].click()
+    assert sorted(order(browser)[0]) == [0, 2, 3]
+
+
 def test_filters_one_by_one_and_together(visit: Callable[..., Any]) -> None:
     browser = visit(TAB.id)
     order(browser)
@@ -339,6 +357,26 @@ def test_phone_width_never_scrolls_the_page_sideways(visit: Callable[..., Any]) 
         return [wide, cell.getBoundingClientRect().left - box.getBoundingClientRect().left,
                 box.querySelector('tr.more.open .inside').getBoundingClientRect().right, innerWidth]""")
     assert edges[0] and abs(edges[1]) < 1 and edges[2] <= edges[3]
+
+
+def test_every_table_fits_a_laptop_and_ids_break_behind_colons_only(visit: Callable[..., Any]) -> None:
+    for width in (390, 1280):
+        browser = visit(TAB.id, width=width)
+        ids = browser.execute_script("""
+            const right = (each) => each.getBoundingClientRect().right;
+            const seen = (part) => [part.textContent, part.getClientRects().length,
+              right(part) <= right(part.closest('th'))];
+            return [...document.querySelectorAll('.group.on > .panel.on .source')]
+              .map(each => [...each.querySelectorAll('span')].map(seen))""")
+        assert ["".join(text for text, *_ in parts) for parts in ids] == [row.id for row in TAB.published]
+        assert {tuple(rest) for parts in ids for _, *rest in parts} == {(1, True)}  # lines, inside its cell
+        assert {text[-1:] for parts in ids for text, *_ in parts[:-1]} == {":"}
+    for link in css(browser, "[role=tab]"):
+        by_script(link)
+        wide = browser.execute_script("""
+            const box = document.querySelector('.group.on > .panel.on > .scroll:has(> table.board)');
+            return [box ? box.scrollWidth - box.clientWidth : 0, document.documentElement.scrollWidth]""")
+        assert wide[0] <= 0 and wide[1] <= 1280, panel(browser)
 
 
 def test_everything_to_act_on_has_a_name(visit: Callable[..., Any]) -> None:

@@ -1,5 +1,6 @@
 """Published rows: the shipped files hold together, averages are recomputed, and every mistake in a file is named."""
 
+import re
 import subprocess
 import sys
 from decimal import Decimal
@@ -96,6 +97,18 @@ def test_what_the_flags_must_say(rows):
             assert "transductive" in row.flags, row.id
         if row.setting == "semi" and row.heading.protocol != "cost":
             assert "nli" in row.flags, row.id
+
+
+def test_every_name_says_which_method_it_is(rows):
+    """A label of an ablation, "tau 0.05" or "[CLS] w/ MLP", means nothing beside the rows of other papers."""
+    families = (
+        "BERT", "RoBERTa", "CSE", "GloVe", "fastText", "InferSent", "USE", "Sent.Transformers", "QuickThoughts",
+        "Skip-thought", "DeCLUTR", "DiffAug", "ConSERT", "CLEAR", "CT", "CMLM", "SG-OPT",
+    )  # fmt: skip
+    nameless = {row.id: row.method for row in rows.values() if not any(name in row.method for name in families)}
+    assert nameless == {}
+    dev = [row.method for row in rows.values() if row.heading.protocol == "dev"]
+    assert len(dev) > 100 and {re.search(r"SimCSE|DiffCSE|DiffAug", name) is None for name in dev} == {False}
 
 
 def test_unknown_aggregation_is_not_called_all(rows):

@@ -1,8 +1,12 @@
 """Records: what is written is read, what is wrong is named, nothing is overwritten, scores come back identical."""
 
+import hashlib
+import io
 import json
 import subprocess
 import sys
+import tracemalloc
+import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,9 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stsbench.api import evaluate
+from stsbench.compare import compare
+from stsbench.encoders.lexical import TfIdf
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
-from stsbench.evaluation import score_again
+from stsbench.evaluation import MOST_UNPACKED, encoder_key, read_observations, score_again, task_of
+from stsbench.protocol import Observations
+from stsbench.protocols.sts import StsProtocol
 from stsbench.records import (
     DataIdentity,
     EncoderIdentity,
@@ -43,12 +51,19 @@ def make(**changes):
             id="stsb/test", task="STS-B", view="senteval", digest=SHA, n=2, subsets={"STS-B": 2}, known=True,
             origin="user cache",
         ),
-        "observations": ObservationFile(file="observations/x.npz", sha256=SHA),
+        "observations": ObservationFile(file="observations/x.npz", sha256=SHA),  # `own` names the file after the record
         "counts": {"zero_vectors": 0, "truncated": 0},
         "scores": [ScoreRow(protocol="sts", task="STS-B", aggregation="all", metric="spearman", value=1.5, n=2)],
         "provenance": {"git": None, "seconds": 0.25, "command": ["stsbench", "eval"]},
     }  # fmt: skip
     return Record(**{**parts, **changes})
+
+
+def own(**changes):
+    """A record that names the observations which would stand beside it."""
+    record = make(**changes)
+    record.observations.file = f"observations/{record_stem(record.encoder, record.protocol, record.data)}.npz"
+    return record
 
 
 numbers = st.floats(-100, 100, allow_nan=False)
@@ -62,7 +77,7 @@ def test_round_trip(rows, name):
 
 
 def test_written_and_read(tmp_path):
-    record = make(created=now())
+    record = own(created=now())
     path = write_record(tmp_path / "new" / "run", record)
     assert path.name == f"{record_stem(record.encoder, record.protocol, record.data)}.json"
     assert path.name.startswith("sts.stsb-test.") and path.read_text().endswith("}\n")
@@ -110,6 +125,13 @@ def cut(record):
         (lambda r: r["scores"][0].update(value=float("nan")), "scores.0.value: "),
         (lambda r: r["scores"][0].update(n=0), "scores.0.n: "),
         (lambda r: r.update(created="yesterday"), "created: "),
+        (lambda r: r["counts"].update(truncated=-5), "counts.truncated: "),
+        (lambda r: r["encoder"].update(dimension=0), "encoder.dimension: "),
+        (lambda r: r["data"].update(n=-1), "data.n: "),
+        (lambda r: r["data"].update(n=0), "data: Value error, n: data without items"),
+        (lambda r: r["observations"].update(file="../other/x.npz"), "observations.file: "),
+        (lambda r: r["observations"].update(file="/etc/x.npz"), "observations.file: "),
+        (lambda r: r["observations"].update(file="observations/../../x.npz"), "observations.file: "),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, damage, field):
@@ -120,6 +142,40 @@ def test_what_is_wrong_is_named(tmp_path, damage, field):
     with pytest.raises(StsbenchError) as caught:
         load_records(tmp_path)
     assert str(caught.value).startswith(f"{path} is no valid record: {field}")
+
+
+def test_data_that_mteb_loads_by_itself_have_no_items():
+    data = make().data.model_copy(update={"view": "own", "n": 0})
+    assert make(data=DataIdentity(**data.model_dump())).data.n == 0
+
+
+@pytest.mark.parametrize("file", ["observations/x.npz", "observations/..npz"])
+def test_another_record_s_observations_are_refused(tmp_path, file):
+    path = write_record(tmp_path, own(observations=ObservationFile(file="observations/y.npz", sha256=SHA)))
+    content = json.loads(path.read_text())
+    content["observations"]["file"] = file
+    path.write_text(json.dumps(content))
+    with pytest.raises(StsbenchError, match=f"{path} was renamed or edited: its observations would be observations/sts"):
+        read_record(path)
+
+
+def test_a_renamed_record_is_refused(tmp_path):
+    path = write_record(tmp_path, own())
+    with pytest.raises(StsbenchError, match=r"other\.json was renamed or edited"):
+        read_record(path.rename(tmp_path / "other.json"))
+
+
+@pytest.mark.parametrize("part", ['"scores": [', '"n": 2', '"kind": "measured"', '"metric": "spearman"'])
+def test_a_key_that_stands_twice_is_refused(tmp_path, part):
+    """Readers of JSON differ in which of two values they take: what a person reads need not be what is ranked."""
+    path = write_record(tmp_path, own())
+    key, rest = part.split(": ")
+    twice = f"{key}: {'[], ' if rest == '[' else rest + ', '}{part}"
+    assert part in path.read_text()
+    path.write_text(path.read_text().replace(part, twice, 1))
+    with pytest.raises(StsbenchError) as caught:
+        read_record(path)
+    assert str(caught.value) == f"{path} is no valid record: the key '{key.strip(chr(34))}' stands in it twice"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null"])
@@ -182,6 +238,76 @@ def test_a_tampered_observations_file_is_refused(run):
         score_again(run.folder)
 
 
+def packed(**arrays):
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def zipped(**members):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in members.items():
+            file.writestr(name.replace("_", "."), content)
+    return buffer.getvalue()
+
+
+def plain():
+    buffer = io.BytesIO()
+    np.save(buffer, np.zeros(3))
+    return buffer.getvalue()
+
+
+DAMAGE = {
+    "nothing": lambda good: b"",
+    "garbage": lambda good: b"not a zip",
+    "an array alone": lambda good: plain(),
+    "cut": lambda good: packed(**good)[:-200],
+    "bytes changed": lambda good: packed(**good)[:300] + b"\xff" * 200 + packed(**good)[500:],
+    "objects": lambda good: packed(**{**good, "gold": good["gold"].astype(object)}),
+    "no array": lambda good: zipped(gold_npy=b"\x93NUMPY"),
+    "a text file": lambda good: zipped(gold_txt=b"1 2 3"),
+    "too much": lambda good: zipped(gold_npy=b"\0" * (MOST_UNPACKED + 1)),
+    "missing": lambda good: packed(**{key: value for key, value in good.items() if key != "similarity"}),
+    "no names": lambda good: packed(**{key: value for key, value in good.items() if key != "names.subsets"}),
+    "short gold": lambda good: packed(**{**good, "gold": good["gold"][:-1]}),
+    "short pair": lambda good: packed(**{**good, "pair": good["pair"][:-1]}),
+    "two columns": lambda good: packed(**{**good, "similarity": np.stack([good["similarity"]] * 2)}),
+    "strings": lambda good: packed(**{**good, "similarity": np.full(len(good["gold"]), "x")}),
+    "names of numbers": lambda good: packed(**{**good, "names.subsets": np.array([1, 2])}),
+    "a name alone": lambda good: packed(**{**good, "names.subsets": np.array("STS")}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_observations_are_one_line_that_names_the_file(run, damage):
+    """As the record would have it: its sha256 is that of the damaged file."""
+    path, record = load_records(run.folder)[0]
+    file = path.parent / record.observations.file
+    with np.load(file) as stored:
+        content = DAMAGE[damage](dict(stored))
+    file.write_bytes(content)
+    edited = json.loads(path.read_text())
+    edited["observations"]["sha256"] = hashlib.sha256(content).hexdigest()
+    path.write_text(json.dumps(edited))
+    with pytest.raises(StsbenchError) as caught:
+        score_again(run.folder)
+    assert type(caught.value) is StsbenchError and str(caught.value).startswith(str(file))
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
+
+
+def test_a_bomb_is_not_unpacked(tmp_path):
+    path = tmp_path / "bomb.npz"
+    path.write_bytes(zipped(gold_npy=b"\0" * (MOST_UNPACKED + 1)))
+    assert path.stat().st_size < 2_000_000
+    tracemalloc.start()
+    with pytest.raises(StsbenchError, match="would unpack to 256 MB, at most 256"):
+        read_observations(path, hashlib.sha256(path.read_bytes()).hexdigest())
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 20_000_000
+
+
 def test_a_version_that_measured_otherwise_is_refused(run):
     path = next(run.folder.glob("*.json"))
     content = json.loads(path.read_text())
@@ -217,6 +343,81 @@ def test_records_of_two_encoders_share_no_table(run, tmp_path):
         (run.folder / path.relative_to(other.folder)).write_bytes(path.read_bytes())
     with pytest.raises(StsbenchError, match="several encoders"):
         score_again(run.folder)
+
+
+def fitted(source):
+    return TfIdf().fit(["red apples", "green pears and a plane is on the man"], source)
+
+
+def put_beside(folder, *others):
+    for other in others:
+        for path in other.rglob("*.*"):
+            (folder / path.relative_to(other)).write_bytes(path.read_bytes())
+    return folder
+
+
+def test_what_an_encoder_was_fitted_on_makes_it_another(tmp_path):
+    """Records of one that is fitted on every set by itself belong together; of two that were fitted on other texts, not."""
+    folders = [
+        evaluate(fitted(f"{name}@{number}"), output=tmp_path / name, sample=True, tasks=[task], resamples=0).folder
+        for number, (name, task) in enumerate({"nli": "STS-B", "wiki": "STS12"}.items())
+    ]
+    first, second = (load_records(folder)[0][1] for folder in folders)
+    assert first.encoder.spec["fitted_on"] == "nli@0" and encoder_key(first) != encoder_key(second)
+    with pytest.raises(StsbenchError, match="several encoders"):
+        score_again(put_beside(*folders))
+    each = evaluate("lexical:tfidf", output=tmp_path / "each", sample=True, tasks=["STS-B", "STS12"], resamples=0)
+    assert len({record.encoder.fingerprint for record in each.records}) == 2
+    assert len({encoder_key(record) for record in each.records}) == 1 and len(score_again(each.folder).records) == 2
+
+
+def test_an_encoder_fitted_once_on_a_set_it_is_scored_on_is_one(tmp_path):
+    source = f"stsb/test@{SHA}"
+    run = evaluate(fitted(source), output=tmp_path / "run", sample=True, tasks=["STS-B", "STS12"], resamples=0)
+    assert {record.encoder.spec["fitted_on"] for record in run.records} == {source}
+    assert score_again(run.folder).rows == run.rows
+
+
+def relabelled(folder, change):
+    """A folder's first record once more under a paper's label, after `change` to it and its observations."""
+    path, record = load_records(folder)[0]
+    with np.load(path.parent / record.observations.file) as stored:
+        arrays = dict(stored)
+    record = record.model_copy(deep=True)
+    record.protocol.label = "paper"
+    change(record, arrays)
+    content = packed(**arrays)
+    stem = record_stem(record.encoder, record.protocol, record.data)
+    names = {"subsets": arrays.pop("names.subsets").tolist()}
+    protocol = StsProtocol(record.protocol.settings, "paper")
+    record.scores = protocol.score(Observations(arrays, names), record.data.id, task_of(protocol, record))
+    record.observations = ObservationFile(file=f"observations/{stem}.npz", sha256=hashlib.sha256(content).hexdigest())
+    (folder / record.observations.file).write_bytes(content)
+    return path, write_record(folder, record)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda r, arrays: arrays.update(similarity=arrays["similarity"][::-1]), "with different scores"),
+        (lambda r, arrays: setattr(r.encoder, "fingerprint", "1" * 64), "of encoders with different fingerprints"),
+        (lambda r, arrays: setattr(r.data, "digest", "1" * 64), "on different data of that name"),
+    ],
+)
+def test_two_measurements_of_one_thing_are_refused(run, tmp_path, change, reason):
+    paths = relabelled(run.folder, change)
+    for call in (score_again, lambda folder: compare(folder, folder, resamples=2)):
+        with pytest.raises(StsbenchError, match=reason) as caught:
+            call(run.folder)
+        assert all(str(path) in str(caught.value) for path in paths)
+
+
+def test_one_measurement_under_two_names_is_not(run, tmp_path):
+    """A paper's preset and the protocol, as `eval --protocol sts,simcse` writes them; intervals are no measurement."""
+    relabelled(run.folder, lambda r, arrays: r.protocol.settings.update(resamples=7, metrics=["spearman"]))
+    assert len(score_again(run.folder).records) == len(run.records) + 1
+    table = compare(run.folder, run.folder, resamples=20).tables[0]
+    assert {row.difference.value for row in table.rows} == {0}
 
 
 def test_options_that_would_be_ignored_are_refused(tmp_path):

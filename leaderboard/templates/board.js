@@ -147,10 +147,8 @@
     cell.prepend(button);
   }
 
-  const valueOf = (row, column) => {
-    const cell = row.cells[column];
-    return cell.dataset.v === undefined ? cell.textContent.trim() : cell.dataset.v.trim();
-  };
+  const said = (cell) => (cell.dataset.v === undefined ? cell.textContent : cell.dataset.v).trim();
+  const field = (row, name) => said(row.querySelector(":scope > ." + name));  // a table of published rows has no ranks
 
   // First click: best or first on top; second: the other way; third: as it was.
   function turn(table, head, column) {
@@ -164,7 +162,7 @@
     const numeric = head.matches(".num");
     for (const { body, rows } of table.bodies) {
       const keyed = rows.map((pair) => {
-        const text = valueOf(pair.row, column);
+        const text = said(pair.row.cells[column]);
         return { pair, missing: text === "", key: numeric ? Number(text) : text.toLowerCase() };
       });
       // Missing cells stay last either way; equal ones keep the order they had at first.
@@ -180,7 +178,7 @@
     const box = table.parentElement;
     if (box.previousElementSibling !== form) box.before(form);
     form.hidden = false;
-    const here = new Set(table.bodies.flatMap(({ rows }) => rows.map(({ row }) => valueOf(row, 2))));
+    const here = new Set(table.bodies.flatMap(({ rows }) => rows.map(({ row }) => field(row, "backbone"))));
     for (const option of form.elements.backbone.options) option.disabled = option.value !== "" && !here.has(option.value);
     filter();
   }
@@ -192,16 +190,15 @@
     const chosen = new FormData(form);
     const words = chosen.get("q").toLowerCase().split(/\s+/).filter(Boolean);
     const hide = chosen.getAll("hide");
-    const setting = table.tHead.rows[0].cells.length - 2;
     const counts = table.bodies.map(({ body, rows }) => {
       const kind = body.classList.contains("measured") ? "measured" : "published";
       let seen = 0;
       for (const { row, more } of rows) {
-        const text = (valueOf(row, 1) + " " + valueOf(row, 2)).toLowerCase();
+        const text = (field(row, "method") + " " + field(row, "backbone")).toLowerCase();
         const flags = (row.dataset.flags || "").split(" ");
         const keep = (!chosen.get("kind") || chosen.get("kind") === kind)
-          && (!chosen.get("setting") || chosen.get("setting") === (valueOf(row, setting) || "-"))
-          && (!chosen.get("backbone") || chosen.get("backbone") === valueOf(row, 2))
+          && (!chosen.get("setting") || chosen.get("setting") === (field(row, "setting") || "-"))
+          && (!chosen.get("backbone") || chosen.get("backbone") === field(row, "backbone"))
           && words.every((word) => text.includes(word))
           && !hide.some((flag) => flags.includes(flag));
         row.hidden = more.hidden = !keep;

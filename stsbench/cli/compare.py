@@ -23,7 +23,7 @@ RESAMPLES = 5000  # stsbench.compare's, which --help would have to import
 @click.option("--protocol", metavar="P", help="sts, sts:wmean, transfer:exact, a paper's preset, ..., several with commas; "
               "default: each that both runs have, by its first aggregation and metric.")
 @click.option("--metric", metavar="M", help="Another metric than each protocol's first, such as pearson or mse.")
-@click.option("--resamples", metavar="N", type=click.IntRange(min=100), default=RESAMPLES, show_default=True,
+@click.option("--resamples", metavar="N", type=click.IntRange(40, 1_000_000), default=RESAMPLES, show_default=True,
               help="Bootstrap samples of the items.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the bootstrap.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the tables as JSON; - makes stdout pure JSON.")

@@ -56,7 +56,12 @@ class Embed:
         return self._vectors[self._rows(texts)]
 
     def for_set(self, texts: Sequence[str], source: str) -> Embed:
-        """This, or for an encoder that is fitted on each set by itself, the one fitted on `texts`, known as `source`."""
+        """This, or for an encoder that is fitted on each set by itself, the one fitted on `texts`, known as `source`.
+
+        An encoder that was fitted before it came here stays as it is.
+        """
+        if self.spec.fitted_on is not None:
+            return self
         fitted = self.encoder.fit(texts, source) if source not in self._fitted else None
         if fitted is self.encoder:
             return self
