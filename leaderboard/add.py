@@ -44,6 +44,7 @@ def add(board: Path, paths: Sequence[Path], slug: str, entry: Entry | None) -> A
     folder = board / "measured" / slug
     check_runs(folder, {**runs_of(folder), **{run_name(record): record for _, record in found}})
     _refuse_twins(board / "measured", slug, found)
+    _refuse_others(folder, found)
     _describe(folder / DESCRIPTION, entry)
     written: list[Path] = []
     present: list[Path] = []
@@ -62,6 +63,16 @@ def _refuse_twins(measured: Path, slug: str, found: Sequence[tuple[Path, Record]
     for other in sorted(measured.iterdir()) if measured.is_dir() else []:
         if other.name != slug and other.is_dir() and (same := mine & {each.name for each in other.iterdir()}):
             raise StsbenchError(f"{other / min(same)} holds this encoder already: add the records to the entry {other.name}")
+
+
+def _refuse_others(folder: Path, found: Sequence[tuple[Path, Record]]) -> None:
+    """Raises StsbenchError where a record of that name is there, or named twice, with other content."""
+    contents: dict[Path, bytes] = {}
+    for path, record in found:
+        target = folder / run_name(record) / path.name
+        held = target.read_bytes() if target.exists() else path.read_bytes()
+        if contents.setdefault(target, held) != path.read_bytes():
+            raise StsbenchError(f"{target} is already there with other content than {path}: records are never overwritten")
 
 
 def described(stated: Mapping[str, Any]) -> Entry | None:

@@ -65,8 +65,8 @@ def check_record(path: Path, record: Record) -> Observations:
         _check_items(path, record, observations)
     if part := unexpected(record, observations):
         raise StsbenchError(
-            f"{path} calls its data known, but its observations are not of {record.data.id}: their {part} differs from what "
-            "the data say (right answers, items or subsets)"
+            f"{path} calls its data known, but its observations are not of {record.data.id}: right answers, items, subsets "
+            f"or folds are others ({part})"
         )
     return observations
 

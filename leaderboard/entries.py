@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stsbench.comparability import Measured, measured
 from stsbench.errors import StsbenchError
-from stsbench.evaluation import encoder_key
+from stsbench.evaluation import encoder_key, refuse_doubles
 from stsbench.leaderboard.admission import check_record
 from stsbench.records import Record, load_records, read_record
 
@@ -131,4 +131,5 @@ def _run(folder: Path) -> Run:
     records = []
     for path, record in sorted(found, key=lambda item: (item[1].provenance.get("position", 0), item[0].name)):
         records.append(measured(path, record, check_record(path, record)))
+    refuse_doubles([(each.path, each.protocol, each.record) for each in records])
     return Run(folder, tuple(records))

@@ -35,10 +35,10 @@ def decided(record: Record, observations: Observations) -> dict[str, str]:
     """Part -> sha256; {} for protocols that keep nothing of the kind.
 
     sts: gold, subset and the subsets' names; apart from them pair, which older records lack. regression: row, gold and
-    sizes as stored. transfer: rows and gold by item, as folds list items in any order. retrieval: query, group and corpus,
-    a part for each way to treat duplicates. geometry: gold.
+    sizes as stored. transfer: rows and gold by item, as folds list items in any order; the items' folds, a part for each k
+    and seed. retrieval: query, group and corpus, a part for each way to treat duplicates. geometry: gold.
     """
-    arrays, name = observations.arrays, record.protocol.name
+    arrays, name, settings = observations.arrays, record.protocol.name, record.protocol.settings
     if name == "sts":
         parts = {"gold": _sha(arrays["gold"], arrays["subset"], names=observations.names["subsets"])}
         return {**parts, "pair": _sha(arrays["pair"])} if "pair" in arrays else parts
@@ -46,9 +46,10 @@ def decided(record: Record, observations: Observations) -> dict[str, str]:
         return {"gold": _sha(arrays["row"], arrays["gold"], arrays["sizes"])}
     if name == "transfer":
         order = np.argsort(arrays["rows"], kind="stable")
-        return {"gold": _sha(arrays["rows"][order], arrays["gold"][order])}
+        folds = f"folds of k {settings['k']} and seed {settings['seed']}"
+        return {"gold": _sha(arrays["rows"][order], arrays["gold"][order]), folds: _sha(arrays["fold"][order])}
     if name == "retrieval":
-        return {record.protocol.settings["duplicates"]: _sha(arrays["query"], arrays["group"], arrays["corpus"])}
+        return {f"duplicates {settings['duplicates']}": _sha(arrays["query"], arrays["group"], arrays["corpus"])}
     return {"gold": _sha(arrays["gold"])} if name == "geometry" else {}
 
 

@@ -163,7 +163,7 @@ def _provenance(loaded: LoadedEntry) -> Provenance:
             "command": _distinct(" ".join(each["command"]) if each.get("command") else None for each in told),
             "measured": [min(each.record.created for each in run.records).isoformat(),
                          max(each.record.created for each in run.records).isoformat()],
-            "records": [f"{loaded.id}/{run.folder.name}/{each.path.name}" for each in run.records],
+            "records": f"{len(run.records)} in leaderboard/measured/{loaded.id}/{run.folder.name}/",
         })  # fmt: skip
     entry = loaded.entry
     return Provenance(loaded.id, entry.method, entry.note, entry.recipe, tuple(runs))

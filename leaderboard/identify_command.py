@@ -38,7 +38,8 @@ def identify(
 
     NUMBERS: seven scores in the order STS12 STS13 STS14 STS15 STS16 STS-B SICK-R (or the first five), with commas, spaces,
     tabs, & or | between them and - for one that is not printed; or STS12=72.37,STS-B=82.03; or the id of a published row,
-    such as simcse:B.2:2; or a .json, .csv or .yaml file. What holds & or | needs quotes.
+    such as simcse:B.2:2; or a .json, .csv or .yaml file. What holds & or | needs quotes; NUMBERS that begin with - stand
+    last, after --.
     """
     from stsbench.leaderboard.identify import search
     from stsbench.leaderboard.identify_model import source

@@ -16,7 +16,7 @@ _TAKES = (
 def source(model: str, pooler: str | None) -> str | Encoder:
     """What to measure for `model`, which is no run folder: the encoder itself, or a transformer's name as it stands.
 
-    Raises StsbenchError for what is no model, EncoderError where an encoder of another kind cannot be made.
+    Raises StsbenchError for what is no model, EncoderError for an encoder of another kind that cannot be made.
     """
     from stsbench.encoders.load import KINDS, load_encoder
 
@@ -30,8 +30,9 @@ def source(model: str, pooler: str | None) -> str | Encoder:
 
 
 def _no_model(model: str, path: Path) -> str:
-    """Why it is none; "" where it may be one."""
+    """Why it is none; "" where it may be one. Raises EncoderError where minilm is not installed."""
     from stsbench.encoders.hub import resolve
+    from stsbench.encoders.minilm import find_minilm
 
     if path.is_dir():
         if any((path / file).is_file() for file in ("config.json", "modules.json")):
@@ -40,6 +41,7 @@ def _no_model(model: str, path: Path) -> str:
     if path.exists():
         return "it is a file"
     if model == "minilm":
+        find_minilm()
         return ""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import GatedRepoError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError

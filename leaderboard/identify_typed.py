@@ -11,9 +11,9 @@ HOW = (
 ABSENT = ("", "-")  # cells without a number
 _DASHES = ("-", "--", "---", "\N{EN DASH}", "\N{EM DASH}")
 _SEPARATORS = ("&", "|", ",", "\t")  # the first of them that occurs; white space where none does
-_COMMA = r"[-+]?\d+ ?, ?\d+"
+_COMMA = r"[-+]?\d+,\d+"
 _CELL = rf"(?:{_COMMA}|[-\u2013\u2014]+|)"
-_COMMAS = re.compile(rf"{_CELL}(?:(?: ?[,;&|] ?|(?<![,;&|]) (?![,;&|])){_CELL})*")
+_COMMAS = re.compile(rf"{_CELL}(?:[,;&| ]{_CELL})*")
 
 
 def cells(text: str) -> list[str]:
@@ -41,10 +41,10 @@ def decimal_commas(text: str) -> list[str]:
 
     An even count of numbers without a point is plausible if each pair makes a score of at most 100.
     """
-    line = " ".join(_row(text).split())
+    line = re.sub(r" ?([,;&|]) ?", r"\1", " ".join(_row(text).split()))
     if not _COMMAS.fullmatch(line):
         return []
-    found = [re.sub(" ?, ?", ".", word) for word in re.findall(_COMMA, line)]
+    found = [word.replace(",", ".") for word in re.findall(_COMMA, line)]
     return found if all(abs(float(word)) <= 100 for word in found) else []
 
 

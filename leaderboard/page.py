@@ -46,12 +46,26 @@ def render(board: Board, picture: Markup | None = None) -> str:
     """
     _check(board, picture)
     entries = {key: f"entry-{i}" for i, key in enumerate(sorted(board.entries))}
+    shared = _shared_parts(board)
     style, script = ((TEMPLATES / name).read_text("utf-8") for name in ("style.css", "board.js"))
     return str(_environment().get_template("index.html.j2").render(
         groups=_groups(board), sensitivity=_sensitivity(board.sensitivity), picture=picture, style=Markup(style),
         script=Markup(script), policy=_policy(style, script), entries=board.entries, entry_ids=entries,
+        part_ids=shared, first_parts=set({block: name for name, block in reversed(shared.items())}.values()),
         backbones=sorted({row.backbone for row in _rows(board)}), used_flags=_used_flags(board),
     ))  # fmt: skip
+
+
+def _shared_parts(board: Board) -> dict[tuple[str, str], str]:
+    """(tab, row) -> the id of the table of its tasks' parts: tabs of one metric show the same parts, which stand once."""
+    shared: dict[tuple[str, str], str] = {}
+    seen: dict[tuple[object, ...], str] = {}
+    for tab in board.tabs:
+        for row in (*tab.measured, *tab.published):
+            if row.subsets:
+                key = (row.id, tab.metric, tab.digits, *sorted(row.subsets.items()))
+                shared[tab.id, row.id] = seen.setdefault(key, f"parts-{len(seen)}")
+    return shared
 
 
 @cache

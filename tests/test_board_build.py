@@ -12,9 +12,10 @@ import urllib.error
 import urllib.request
 
 import pytest
-from board_runs import own_runs, runs  # noqa: F401  fixtures
+from board_runs import REVISION, Letters, own_runs, runs  # noqa: F401  fixtures
 from clirun import cli, place  # noqa: F401  fixtures
 
+from stsbench.api import evaluate
 from stsbench.leaderboard.add import add
 from stsbench.leaderboard.build import BEGIN, END, build, outputs
 from stsbench.leaderboard.entries import Entry
@@ -218,13 +219,18 @@ def test_serving_what_is_not_built_says_so(checkout, cli):
     assert code == 1 and "leaderboard build" in err
 
 
-def test_adding_from_the_command_line(runs, checkout, cli):
-    code, out, err = cli("leaderboard", "add", runs["noisy"], "--entry", "third", "--method", "third", "--backbone", "none",
+def test_adding_from_the_command_line(runs, checkout, cli, monkeypatch, tmp_path):
+    monkeypatch.setattr("stsbench.provenance.git_revision", lambda: REVISION)
+    run = evaluate(Letters(9, 1), output=tmp_path / "third", sample=True, tasks=["STS12", "STS-B"]).folder
+    code, out, err = cli("leaderboard", "add", run, "--entry", "third", "--method", "third", "--backbone", "none",
                          "--setting", "semi", "--flag", "nli", "--best-of", "3", "--note", "a note")  # fmt: skip
-    assert code == 0 and out.count(".json\n") == len(list(runs["noisy"].glob("*.json"))) and "sample data" in err
+    assert code == 0 and out.count(".json\n") == 2 and "sample data" in err
     assert cli("leaderboard", "build", "--check")[0] == 1
     assert cli("leaderboard", "build")[0] == 0
-    assert "best of 3" in (checkout / SITE).read_text()
+    assert "best of 3" in (checkout / "leaderboard/site/index.html").read_text()
+    code, _, err = cli("leaderboard", "add", runs["noisy"], "--entry", "twin", "--method", "twin", "--backbone", "none",
+                       "--setting", "unsup")  # fmt: skip
+    assert code == 1 and "holds this encoder already: add the records to the entry noisy" in err
     for arguments, code in {(): 2, (str(runs["noisy"]),): 2, ("nowhere", "--entry", "x"): 2,
                             (str(checkout), "--entry", "x"): 1}.items():  # fmt: skip
         assert cli("leaderboard", "add", *arguments)[0] == code

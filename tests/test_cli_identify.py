@@ -103,6 +103,11 @@ def test_where_nothing_can_be_checked_it_failed(cli, runs):
     assert not Path("out.json").exists()
 
 
+@pytest.mark.parametrize("text", [", " * 3000 + "x", "1, " * 3000 + "x", "1,2 , " * 3000 + "x", "- " * 3000 + "x"])
+def test_a_long_row_is_refused_at_once(cli, runs, text):
+    fails(cli("identify", "--model", runs["sbert"], "--", text))
+
+
 def test_words_of_the_shell_are_numbers_each(cli, runs):
     row = [f"{number:.2f}" for number in B2["sbert"]["all"]]
     whole, _ = asked(cli, ",".join(row), runs["sbert"])
@@ -176,7 +181,9 @@ def test_a_model_is_looked_at_before_the_data(cli, hub, model, why):
     assert "sts12" not in line and bool(hub) == ("on the Hub" in why)
 
 
-def test_models_of_other_kinds_are_looked_at_first_too(cli):
+def test_models_of_other_kinds_are_looked_at_first_too(cli, monkeypatch):
+    monkeypatch.setattr("stsbench.encoders.minilm._candidates", lambda: iter(()))
+    assert "sts12" not in fails(cli("identify", "STS12=72.37", "--model", "minilm"), "is not installed")
     for model, part in (("lexical:nosuch", "unknown encoder"), ("lexcal:tfidf", "did you mean 'lexical:'?"),
                         ("vectors:none.npz", "none.npz"), ("python:mine_cli:nothing", "nothing")):  # fmt: skip
         assert "sts12" not in fails(cli("identify", "STS12=72.37", "--model", model), part)

@@ -137,12 +137,12 @@
       button.setAttribute("aria-expanded", String(open));
       if (!open) return;
       more.querySelector("details").open = true;
-      // Provenance stands once in the page, however many rows it stands behind.
-      const link = more.querySelector("a[data-entry]");
-      if (!link) return;
-      const copy = document.getElementById(link.dataset.entry).cloneNode(true);
-      copy.removeAttribute("id");
-      link.parentElement.replaceWith(copy);
+      // Provenance and parts stand once in the page, however many rows they stand behind.
+      for (const link of more.querySelectorAll("a[data-entry]")) {
+        const copy = document.getElementById(link.dataset.entry).cloneNode(true);
+        copy.removeAttribute("id");
+        link.parentElement.replaceWith(copy);
+      }
     });
     cell.prepend(button);
   }
