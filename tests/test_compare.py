@@ -371,3 +371,12 @@ def test_sentences(tmp_path, rows, average, text):
     made = tuple(row(f"T{i}", *each, corrected=each[3]) for i, each in enumerate(rows))
     table = replace(table, rows=made, average=row("Avg", *average) if average else None)
     assert sentence(table) == text
+
+
+def test_a_folder_that_holds_one_run_stands_for_it(tmp_path, cli):  # noqa: F811
+    run = sts_run(tmp_path / "entry" / "one", 0.1)
+    code, out, _ = cli("compare", tmp_path / "entry", run, "--resamples", 40)
+    assert code == 0 and out.startswith(f"A: {run} ") and "cannot be told apart" in out
+    sts_run(tmp_path / "entry" / "two", 0.5, TASKS, 1)
+    code, _, err = cli("compare", tmp_path / "entry", run, "--resamples", 40)
+    assert code == 1 and f"entry holds several runs: name one, such as {run}" in err

@@ -30,7 +30,7 @@ RESAMPLES = 5000  # stsbench.compare's, which --help would have to import
 def compare_(
     a: Path, b: Path, protocol: str | None, metric: str | None, resamples: int, seed: int, json_target: str | None
 ) -> int:
-    """Compare run folder A with run folder B, task by task and on average.
+    """Compare run folder A with run folder B, task by task and on average. A folder that holds one run stands for it.
 
     Only scores of the same data, measured in the same way, are compared; what is not is listed with its reason. p is of a
     paired bootstrap over the items, then corrected for the number of tasks (Holm).
@@ -43,6 +43,7 @@ def compare_(
     names = [word.strip() for word in protocol.split(",") if word.strip()] if protocol is not None else None
     if names == []:
         raise click.UsageError("--protocol names nothing")
+    a, b = _run_of(a), _run_of(b)
     found = compare(a, b, protocols=names, metric=metric, resamples=resamples, seed=seed)
     _print_left_out(found)
     if not found.tables:
@@ -61,6 +62,18 @@ def compare_(
             print_table(table, sys.stdout)
         click.echo(LIMITS)
     return 3 if found.failures else 0
+
+
+def _run_of(folder: Path) -> Path:
+    """The folder, or the one run in it, as in an entry of the leaderboard. Raises StsbenchError where there are several."""
+    from stsbench.errors import StsbenchError
+
+    if not folder.is_dir() or any(folder.glob("*.json")):
+        return folder
+    inside = sorted({path.parent for path in folder.glob("*/*.json")})
+    if len(inside) > 1:
+        raise StsbenchError(f"{folder} holds several runs: name one, such as {inside[0]}")
+    return inside[0] if inside else folder
 
 
 def _print_left_out(found: Comparison) -> None:
