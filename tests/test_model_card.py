@@ -340,7 +340,8 @@ def test_an_edited_record_is_refused(run, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_writes_either_file_with_the_same_metadata(run, tmp_path, cli):
+def test_the_command_writes_either_file_with_the_same_metadata(run, tmp_path, cli, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a checkout may hold runs of its own
     copy = Path(shutil.copytree(run, tmp_path / "mine"))
     for target, name in model_card.FILES.items():
         code, out, err = cli("export", copy, "--to", target)
