@@ -26,7 +26,7 @@ Draws = NDArray[np.float64]
 @dataclass
 class Line:
     """One encoder under one setting. columns -> score and its draws; digests: column -> digest of what it was scored on;
-    cut: column -> how many of its texts exceeded the encoder's limit."""
+    cut: column -> how many of its texts exceeded the encoder's limit; marks: what a reader must know of the numbers."""
 
     setting: Setting
     protocol: Protocol
@@ -34,6 +34,7 @@ class Line:
     draws: dict[str, Draws] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     cut: dict[str, int] = field(default_factory=dict)
+    marks: list[str] = field(default_factory=list)
     subsets: dict[tuple[str, str], Cell] = field(default_factory=dict)
     sample: bool = False
     known: bool = True  # all of it measured on the catalog's data, or on data that are in no catalog
@@ -118,6 +119,8 @@ def _add_average(line: Line, parts: Mapping[str, Measured]) -> None:
             line.cells[AVERAGE] = Cell(row.value, low, high, n=row.n)
             if drawn is not None:
                 line.draws[AVERAGE] = drawn
+            if line.protocol.name == "sts" and not all("pair" in each.observed().arrays for each in mine.values()):
+                line.marks.append("the average's interval is too narrow: the records do not tell which pairs tasks share")
 
 
 def _average_draws(protocol: Protocol, parts: Mapping[str, Measured]) -> Drawn:
@@ -139,7 +142,7 @@ def merged(entry: LoadedEntry, runs: Sequence[Sequence[Line]]) -> list[tuple[Lin
     empty.
     """
     if len(runs) == 1:
-        return [(line, ()) for line in runs[0]]
+        return [(line, tuple(line.marks)) for line in runs[0]]
     from scipy import stats
 
     found: dict[tuple[Setting, bool], list[Line]] = {}
@@ -156,7 +159,7 @@ def merged(entry: LoadedEntry, runs: Sequence[Sequence[Line]]) -> list[tuple[Lin
 def _joined(entry: LoadedEntry, lines: Sequence[Line], runs: int, deviate: Draws) -> tuple[Line, tuple[str, ...]]:
     first = lines[0]
     joined = Line(first.setting, first.protocol, sample=first.sample, known=first.known)
-    marks = []
+    marks = list(dict.fromkeys(mark for line in lines for mark in line.marks))
     for column in dict.fromkeys(name for line in lines for name in line.cells):
         cells = [line.cells[column] for line in lines if column in line.cells]
         if len(cells) < runs:

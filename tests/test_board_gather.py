@@ -242,3 +242,23 @@ def test_intervals_over_few_seeds_hold_what_they_promise(seeds):
         ((line, _),) = merged(SimpleNamespace(id=f"entry-{number}"), runs)
         inside += line.cells["STS-B"].low < 50 < line.cells["STS-B"].high
     assert 0.92 < inside / rounds < 0.98
+
+
+def test_records_that_do_not_tell_shared_pairs_are_marked(board, copied):
+    """As stored before pairs were told apart: the same scores, an interval of the average that is too narrow."""
+    import json
+
+    from stsbench.files import sha256_file
+
+    run = copied("letters")
+    for path in run.glob("sts.*.json"):
+        record = json.loads(path.read_text())
+        file = run / record["observations"]["file"]
+        arrays = dict(np.load(file, allow_pickle=False))
+        del arrays["pair"]
+        np.savez(file, **arrays)
+        record["observations"]["sha256"] = sha256_file(file)
+        path.write_text(json.dumps(record, indent=2) + "\n")
+    found = board(old=([run], LETTERS), words=(["words"], LETTERS))
+    marks = {row.id: " ".join(row.marks) for row in tab(found, "sts-spearman-all-sample").measured}
+    assert "too narrow" in marks["old"] and "too narrow" not in marks["words"]
