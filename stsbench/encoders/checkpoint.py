@@ -59,24 +59,30 @@ def files_digest(paths: list[Path]) -> str:
     return sha.hexdigest()
 
 
-def load_model(folder: Path, name: str, dtype: str) -> tuple[Any, set[str]]:
+def load_model(folder: Path, name: str, dtype: str, dropout: float | None = None) -> tuple[Any, set[str]]:
     """The encoder in eval mode with `dtype` weights, and the names of weights that the checkpoint lacks.
 
     An encoder-decoder gives its encoder. EncoderError: no config.json, an unknown architecture, broken files, or a
-    missing weight outside the pooler (transformers would initialise it at random and only log a line).
+    missing weight outside the pooler (transformers would initialise it at random and only log a line). dropout: the rate,
+    on hidden states and on attention, in the place of the config's.
     """
     if not (folder / "config.json").is_file():
         raise EncoderError(f"{name} is no model folder: it holds no config.json")
     weight_files(folder)
     import torch
-    from transformers import AutoModel
+    from transformers import AutoConfig, AutoModel
 
     try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        if dropout is not None:
+            set_dropout(config, dropout, name)
         with _quiet():
             # float32 first: transformers would otherwise keep a half-precision checkpoint's own type
             model, info = AutoModel.from_pretrained(
-                folder, dtype=torch.float32, output_loading_info=True, local_files_only=True
+                folder, config=config, dtype=torch.float32, output_loading_info=True, local_files_only=True
             )
+    except EncoderError:
+        raise
     except Exception as error:  # safetensors, torch and transformers each have their own kinds
         raise EncoderError(f"cannot load {name}: {first_line(error)}") from error
     if getattr(model.config, "is_encoder_decoder", False):
@@ -90,6 +96,16 @@ def load_model(folder: Path, name: str, dtype: str) -> tuple[Any, set[str]]:
             f"{name} lacks {len(made_up)} of its weights, e.g. {made_up[0]}: they would be random numbers"
         )
     return model.eval().to(getattr(torch, dtype)).requires_grad_(False), missing
+
+
+def set_dropout(config: Any, rate: float, name: str) -> None:
+    """Set hidden and attention dropout in a transformers config; EncoderError where it names neither as known here."""
+    pairs = [("hidden_dropout_prob", "attention_probs_dropout_prob"), ("dropout", "attention_dropout")]
+    found = next((pair for pair in pairs if all(hasattr(config, key) for key in pair)), None)
+    if found is None:
+        raise EncoderError(f"backbone.dropout: {name} ({config.model_type}) has no dropout setting known here; leave it out")
+    for key in found:
+        setattr(config, key, rate)
 
 
 def load_tokenizer(folder: Path, name: str) -> Any:

@@ -1,0 +1,17 @@
+"""Choices of continued masked-LM pre-training (Devlin et al. 2019, section 3.1). Imports no torch."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from stsbench.training.options import Options
+
+
+class MaskedLMOptions(Options):
+    """Defaults: BERT's. Of the chosen positions, `masked` become [MASK], `random` a random token, the rest stay."""
+
+    probability: float = Field(0.15, gt=0, lt=1)
+    masked: float = Field(0.8, ge=0, le=1)
+    random: float = Field(0.1, ge=0, le=1)
+    tied: bool = True  # a head made here shares the embeddings as its output layer
+    held_out: int = Field(1000, ge=0)  # rows kept out of training for the accuracy in the log; 0: none

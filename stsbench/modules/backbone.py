@@ -1,0 +1,71 @@
+"""The transformer being trained: padded tokens in, hidden states out, pooled as its encoder will be tested."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stsbench.encoders.checkpoint import load_model, load_tokenizer, position_limit
+from stsbench.encoders.pooling import STATES
+from stsbench.errors import EncoderError
+
+
+class Backbone(nn.Module):
+    """A transformers encoder without a pooling layer, its tokenizer and its pooler."""
+
+    def __init__(self, model: Any, tokenizer: Any, pooler: str = "cls", max_length: int = 32) -> None:
+        super().__init__()
+        self.model = model
+        self.tokenizer = tokenizer
+        self.pooler = pooler
+        self.max_length = max_length
+
+    @property
+    def width(self) -> int:
+        """d, the width of a hidden state."""
+        return int(self.model.config.hidden_size)
+
+    def forward(self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...] = (-1,)) -> list[Tensor]:
+        """The hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d). ids, mask: (n, L)."""
+        if wanted == (-1,):
+            return [self.model(input_ids=ids, attention_mask=mask).last_hidden_state]
+        states = self.model(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
+        return [states[index] for index in wanted]
+
+    def pooled(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(n, d) sentence vectors by the pooler. ids, mask: (n, L)."""
+        return pool_padded(self.pooler, self(ids, mask, STATES[self.pooler]), mask)
+
+
+def pool_padded(name: str, states: list[Tensor], mask: Tensor) -> Tensor:
+    """(n, d) vectors from padded hidden states, as stsbench.encoders.pooling computes them from packed ones.
+
+    states: those named by STATES[name], each (n, L, d); mask: (n, L), 1 on real tokens.
+    """
+    if name == "cls":
+        return states[0][:, 0]
+    real = mask.unsqueeze(-1)
+    if name == "max":
+        return states[0].masked_fill(real == 0, -torch.inf).amax(1)
+    means = [(state * real).sum(1) / real.sum(1) for state in states]
+    return means[0] if len(means) == 1 else (means[0] + means[1]) / 2
+
+
+def load_backbone(
+    folder: Path, name: str, pooler: str = "cls", max_length: int = 32, dropout: float | None = None
+) -> Backbone:
+    """The folder's encoder in float32, every weight trainable, in train mode. dropout: on hidden states and attention.
+
+    Raises EncoderError for what cannot be loaded, and for a max_length beyond the model's positions.
+    """
+    model, _ = load_model(folder, name, "float32", dropout=dropout)
+    tokenizer = load_tokenizer(folder, name)
+    limit = position_limit(model, tokenizer)
+    if limit is not None and max_length > limit:
+        raise EncoderError(f"backbone.max_length {max_length} is more than the {limit} positions of {name}")
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None  # neither trained nor tested: the methods that need a dense layer bring their own
+    return Backbone(model.requires_grad_(True).train(), tokenizer, pooler, max_length)

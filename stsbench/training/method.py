@@ -1,0 +1,74 @@
+"""What a paper adds: views of a row, a loss, stages, and the encoder that is tested afterwards."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import nn
+
+from stsbench.modules.backbone import Backbone
+from stsbench.training.batch import Batch, Examples, Term, Views
+from stsbench.training.options import Options
+
+GROUP = "stsbench.methods"
+
+
+@dataclass
+class Inference:
+    """The encoder that a method tests: a transformers model, its pooler, and the head if one is kept.
+
+    model: without any head of its own; dense: Linear(d, d) followed by tanh after the cls vector (pooler "cls+dense"), or None;
+    masked_lm: the same model inside its masked-LM architecture, where the head is worth exporting too.
+    """
+
+    model: Any
+    tokenizer: Any
+    pooler: str
+    dense: nn.Linear | None = None
+    masked_lm: Any = None
+
+
+class Method(nn.Module):
+    """One paper's approach, a module that holds everything it trains. `forward` is the loss.
+
+    A subclass gives Options, roles, views, forward, inference. All randomness outside `forward` comes from the generator
+    handed in, so that a run can be resumed exactly; inside `forward` from torch's.
+    """
+
+    name: ClassVar[str]
+    stages: ClassVar[tuple[str, ...]] = ("main",)
+    default_recipe: ClassVar[str]
+    Options: ClassVar[type[Options]] = Options
+    needs_negatives: ClassVar[bool] = True  # a batch of one would have nothing to contrast with
+
+    def __init__(self, backbone: Backbone, options: Any) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.options = options
+
+    @classmethod
+    @abstractmethod
+    def roles(cls, options: Any, given: tuple[str, ...]) -> tuple[str, ...]:
+        """The roles of the data that are used, out of those `given`. Raises StsbenchError, one line, for roles that lack."""
+
+    @abstractmethod
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The views of one global batch; the same on every process."""
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """The loss's terms by name, for this process's share of a batch."""
+
+    @abstractmethod
+    def inference(self) -> Inference:
+        """The encoder to select, test and export. It shares the weights being trained."""
+
+    def start_stage(self, stage: str) -> None:
+        """Freeze and unfreeze for a stage; by default everything is trained in every stage."""
+
+    def metrics(self) -> dict[str, float]:
+        """Further numbers for the log, gathered since the last call (accuracies, say). Cheap; called when a line is written."""
+        return {}

@@ -1,0 +1,111 @@
+"""What a training run is made of: every choice by name, its allowed values, and its default. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Section(BaseModel):
+    """A part of a recipe; an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Source(Section):
+    """Where a recipe's values come from."""
+
+    paper: str  # as cited, e.g. "Gao et al. 2021 (SimCSE)"
+    table: str | None = None  # e.g. "Table 5", "Table 3, p = 0.1"
+    code: str | None = None  # repository@commit:file
+    note: str | None = None  # what neither states and was inferred
+
+
+class Published(Section):
+    """One published row: scores x 100 by task."""
+
+    protocol: str  # e.g. "sts:all", "transfer", "sts-b dev"
+    metric: str = "spearman"
+    scores: dict[str, float]
+
+
+class BackboneSettings(Section):
+    """The model that training starts from."""
+
+    model: str  # Hub id or folder
+    pooler: Literal["cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max"] = "cls"
+    dropout: float | None = Field(None, ge=0, lt=1)  # hidden and attention dropout; null: what the model's config says
+    max_length: int = Field(32, ge=3)  # tokens, special ones included
+
+
+class DataSettings(Section):
+    """The training text."""
+
+    file: str | None = None
+    format: Literal["auto", "text", "csv", "tsv", "jsonl"] = "auto"  # auto: by the file's extension
+    columns: dict[str, str] = {}  # role -> column name; roles: sentence, anchor, positive, negative, negative2, label ...
+    where: dict[str, str] = {}  # column -> value: other rows are left out
+    drop_blank: bool = False  # rows with an empty text (counted and reported either way)
+    drop_duplicates: bool = False  # rows equal to an earlier one (counted and reported either way)
+    contiguous: bool = False  # lines follow one another in their documents, a blank line ends one
+
+
+class TrainingSettings(Section):
+    """One stage's optimisation."""
+
+    batch_size: int = Field(64, ge=1)  # examples a forward pass, over all processes: the in-batch negatives
+    accumulate: int = Field(1, ge=1)  # forward passes a step; adds no negatives
+    epochs: float = Field(1.0, gt=0)
+    max_steps: int | None = Field(None, ge=1)  # shortens the run, and the schedule with it
+    learning_rate: float = Field(3e-5, gt=0)
+    schedule: Literal["linear", "constant"] = "linear"  # linear: to 0 at the last step
+    warmup: float = Field(0, ge=0)  # steps; below 1 a share of all steps
+    weight_decay: float = Field(0.0, ge=0)  # not on biases and LayerNorm
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = Field(1e-8, gt=0)
+    clip: float | None = Field(1.0, gt=0)  # gradient norm; null: none
+    order: Literal["random", "length"] = "random"  # length: batches of similar length, not the papers' batches
+    drop_last: bool = False  # the last, smaller batch of an epoch
+    gather: Literal["exact", "simcse", "local"] = "exact"  # negatives of other processes: see training/gather.py
+
+
+class SelectionSettings(Section):
+    """Which checkpoint is kept as the best."""
+
+    by: Literal["sts-b dev", "transfer dev", "loss", "none"] = "sts-b dev"
+    every: int = Field(250, ge=1)  # steps
+    at_end: bool = False  # also after the last step; the papers' code does so only where it is a multiple of `every`
+
+
+class Recipe(Section):
+    """A training run in full. `stages` overrides `data` and `training` stage by stage."""
+
+    name: str
+    method: str
+    description: str = ""
+    source: Source | None = None
+    published: list[Published] = []
+    backbone: BackboneSettings
+    options: dict[str, Any] = {}  # the method's own
+    data: DataSettings = DataSettings()
+    training: TrainingSettings = TrainingSettings()
+    stages: dict[str, dict[str, Any]] = {}  # stage -> {"data": {...}, "training": {...}}
+    selection: SelectionSettings = SelectionSettings()
+    precision: Literal["float32", "bf16", "fp16"] = "float32"
+    seed: int = Field(42, ge=0, le=2**32 - 1)
+    checkpoint_every: int | None = Field(None, ge=1)  # steps; null: at every dev evaluation
+
+    @model_validator(mode="after")
+    def _stages_are_whole(self) -> Recipe:
+        for name in self.stages:
+            self.stage_data(name), self.stage_training(name)
+        return self
+
+    def stage_data(self, stage: str) -> DataSettings:
+        """The data of one stage."""
+        return DataSettings(**{**self.data.model_dump(), **self.stages.get(stage, {}).get("data", {})})
+
+    def stage_training(self, stage: str) -> TrainingSettings:
+        """The optimisation of one stage."""
+        return TrainingSettings(**{**self.training.model_dump(), **self.stages.get(stage, {}).get("training", {})})
