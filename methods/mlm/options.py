@@ -14,4 +14,3 @@ class MaskedLMOptions(Options):
     masked: float = Field(0.8, ge=0, le=1)
     random: float = Field(0.1, ge=0, le=1)
     tied: bool = True  # a head made here shares the embeddings as its output layer
-    held_out: int = Field(1000, ge=0)  # rows kept out of training for the accuracy in the log; 0: none

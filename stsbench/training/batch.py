@@ -63,8 +63,8 @@ class Shares:
 class Batch:
     """One process's share of a batch: n examples, v views, L the longest of them in tokens.
 
-    ids, mask: (v * n, L), all of view 0, then all of view 1, ...; mask is 1 on real tokens; extra: name -> (v * n, L), padded
-    with IGNORED where the name ends in "labels", else with the padding token; labels: (n,) or None.
+    ids, mask: (v * n, L), all of view 0, then all of view 1, ...; mask is 1 on real tokens; extra: name -> (v * n, L),
+    padded with IGNORED where the name ends in "labels", else with the padding token; labels: (n,) or None.
     """
 
     ids: Tensor

@@ -20,7 +20,7 @@ GROUP = "stsbench.methods"
 class Inference:
     """The encoder that a method tests: a transformers model, its pooler, and the head if one is kept.
 
-    model: without any head of its own; dense: Linear(d, d) followed by tanh after the cls vector (pooler "cls+dense"), or None;
+    model: without any head of its own; dense: Linear(d, d), then tanh, after the cls vector (pooler "cls+dense"), or None;
     masked_lm: the same model inside its masked-LM architecture, where the head is worth exporting too.
     """
 
@@ -42,6 +42,7 @@ class Method(nn.Module):
     stages: ClassVar[tuple[str, ...]] = ("main",)
     default_recipe: ClassVar[str]
     Options: ClassVar[type[Options]] = Options
+    held_out_metric: ClassVar[str] = "loss"  # what selection by held-out rows looks at: "loss", or a name in `metrics`
     needs_negatives: ClassVar[bool] = True  # a batch of one would have nothing to contrast with
 
     def __init__(self, backbone: Backbone, options: Any) -> None:
@@ -70,5 +71,5 @@ class Method(nn.Module):
         """Freeze and unfreeze for a stage; by default everything is trained in every stage."""
 
     def metrics(self) -> dict[str, float]:
-        """Further numbers for the log, gathered since the last call (accuracies, say). Cheap; called when a line is written."""
+        """Further numbers for the log (accuracies, say), gathered since the last call. Called whenever a line is written."""
         return {}

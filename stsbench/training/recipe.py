@@ -48,6 +48,7 @@ class DataSettings(Section):
     where: dict[str, str] = {}  # column -> value: other rows are left out
     drop_blank: bool = False  # rows with an empty text (counted and reported either way)
     drop_duplicates: bool = False  # rows equal to an earlier one (counted and reported either way)
+    held_out: int = Field(0, ge=0)  # rows kept out of training, drawn by the seed, for selection by "held-out"
     contiguous: bool = False  # lines follow one another in their documents, a blank line ends one
 
 
@@ -73,7 +74,7 @@ class TrainingSettings(Section):
 class SelectionSettings(Section):
     """Which checkpoint is kept as the best."""
 
-    by: Literal["sts-b dev", "transfer dev", "loss", "none"] = "sts-b dev"
+    by: Literal["sts-b dev", "transfer dev", "held-out", "none"] = "sts-b dev"
     every: int = Field(250, ge=1)  # steps
     at_end: bool = False  # also after the last step; the papers' code does so only where it is a multiple of `every`
 
