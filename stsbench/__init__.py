@@ -1,6 +1,6 @@
-"""stsbench: sentence embeddings, measured under named protocols.
+"""stsbench: sentence embeddings, trained by named recipes and measured under named protocols.
 
-    from stsbench import evaluate, load_encoder, load_records
+    from stsbench import evaluate, load_encoder, load_records, train
 
 The names load on first use, so that importing the package stays quick.
 """
@@ -12,8 +12,9 @@ _PUBLIC = {
     "evaluate": "stsbench.api",
     "load_encoder": "stsbench.encoders.load",
     "load_records": "stsbench.records",
+    "train": "stsbench.training.api",
 }
-__all__ = ["evaluate", "load_encoder", "load_records"]
+__all__ = ["evaluate", "load_encoder", "load_records", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -57,6 +57,7 @@ class Options:
     no_cache: bool = False
     offline: bool = False
     command: Sequence[str] = ()
+    origin: Mapping[str, Any] = field(default_factory=dict)  # more for the records' provenance: a training's seed, say
 
 
 def run(options: Options, say: Callable[[str], None] = print, progress: StartProgress | None = None) -> Result:
@@ -124,7 +125,7 @@ def _measure(
     start = time.monotonic()
     if announced:
         say(f"{each.label}: measuring {', '.join(sets)}")
-    origin = {"command": list(options.command), "batch_tokens": options.batch_tokens}
+    origin = {"command": list(options.command), "batch_tokens": options.batch_tokens, **options.origin}
     measure(result, embed, each.protocol, sets, strict=options.strict, say=say, origin=origin)
     if announced:
         say(f"{each.label}: measured in {time.monotonic() - start:.1f} s")

@@ -93,7 +93,13 @@ def test_help_loads_nothing_heavy(words):
     assert done.returncode == 0 and done.stdout.endswith("loaded: []\n"), done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("words", [["eval", "--help"], ["score", "--help"], ["list", "protocols"], ["list", "encoders"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["eval", "--help"], ["score", "--help"], ["list", "protocols"], ["list", "encoders"], ["list", "methods"],
+        ["list", "recipes"], ["show", "method", "simcse"], ["show", "recipe", "simcse/unsup-bert-base"],
+    ],
+)  # fmt: skip
 def test_help_of_commands_loads_no_torch(words):
     code = (
         f"import sys; sys.argv = ['stsbench', *{words!r}]\n"
@@ -102,5 +108,5 @@ def test_help_of_commands_loads_no_torch(words):
         "except SystemExit as stop: assert not stop.code\n"
         "assert not {'torch', 'transformers', 'sklearn'} & set(sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

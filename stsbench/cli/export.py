@@ -1,4 +1,4 @@
-"""`stsbench export`: a run's results in another program's format."""
+"""`stsbench export`: a run's results, or its trained model, in another program's format."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ import click
 
 @click.command("export")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--to", "target", type=click.Choice(["mteb", "model-card", "model-index"]), required=True,
-              help="mteb: its own result files. model-card: README.md for the Hub. model-index: its metadata.")  # fmt: skip
+@click.option("--to", "target", required=True,
+              type=click.Choice(["sentence-transformers", "mteb", "model-card", "model-index"]),
+              help="sentence-transformers: a training's model. mteb: its own result files. "
+                   "model-card: README.md for the Hub. model-index: its metadata.")  # fmt: skip
 @click.option("--output", type=click.Path(path_type=Path), help="A new folder; default: RUN-TARGET beside the run.")
 def export(run: Path, target: str, output: Path | None) -> int:
-    """Write a run's results in the format of another program.
+    """Write a run's results, or the model that a training kept, in the format of another program.
+
+    To sentence-transformers: a copy of the model that `stsbench train` kept in RUN, for SentenceTransformer(DIR) and
+    transformers' AutoModel.
 
     To mteb: the records of `--protocol mteb` whose data are MTEB's own, for mteb.ResultCache(DIR).load_results(). Scores
     on SentEval's text, on the sample or on a part of a set are left out, each with its reason (exit code 3).
@@ -21,10 +26,16 @@ def export(run: Path, target: str, output: Path | None) -> int:
     To model-card: a model card of the Hugging Face Hub, with every score in its metadata. To model-index: these metadata
     alone, to be merged into a card that exists.
     """
+    output = output or run.resolve().with_name(f"{run.resolve().name}-{target}")
+    if target == "sentence-transformers":
+        from stsbench.training.folder import copy_model
+
+        for path in copy_model(run, output):
+            click.echo(str(path))
+        return 0
     from stsbench.export import export_mteb
     from stsbench.model_card import export_card
 
-    output = output or run.resolve().with_name(f"{run.resolve().name}-{target}")
     files, left_out = export_mteb(run, output) if target == "mteb" else export_card(run, output, target)
     for path in files:
         click.echo(str(path))

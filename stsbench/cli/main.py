@@ -13,6 +13,7 @@ from stsbench.errors import StsbenchError
 # name -> (module, one line of help): the module is imported only when its command runs.
 _COMMANDS = {
     "eval": ("stsbench.cli.eval:evaluate", "Measure an encoder under one protocol, several, or all."),
+    "train": ("stsbench.cli.train:train", "Train a method by a recipe; export and test what it gives."),
     "score": ("stsbench.cli.score:score", "Score a run again from its stored observations (imports no torch)."),
     "compare": ("stsbench.cli.compare:compare_", "Compare two runs: paired bootstrap, per task and on average."),
     "identify": ("stsbench.leaderboard.identify_command:identify", "Find the protocol that reproduces published numbers."),

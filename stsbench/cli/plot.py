@@ -1,4 +1,4 @@
-"""`stsbench plot`: pictures of runs, drawn from their stored observations."""
+"""`stsbench plot`: pictures of runs, drawn from their stored observations or their training logs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 
 _PICTURES = {
     "similarity": "stsbench.plots.similarity", "geometry": "stsbench.plots.plane", "spectrum": "stsbench.plots.spectrum",
+    "training": "stsbench.plots.training",
 }  # fmt: skip
 
 
@@ -21,7 +22,10 @@ def plot(picture: str, runs: tuple[Path, ...], output: Path | None) -> int:
     """Draw a picture of one RUN folder or several, without model and data.
 
     similarity: densities of STS-B's cosines by human rating. geometry: uniformity and alignment of several runs.
-    spectrum: singular values of the sentence matrix. All need a run of `--protocol geometry`; similarity also takes sts.
+    spectrum: singular values of the sentence matrix. These need a run of `--protocol geometry`; similarity also takes sts.
+
+    training: loss, dev score, learning rate and gradient norm of runs of `stsbench train`, finished or not; a folder with
+    seeds is drawn as their mean with a band of one standard deviation.
     """
     from stsbench.plots.style import save, style, targets
 

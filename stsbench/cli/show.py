@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 import yaml
 
+if TYPE_CHECKING:
+    from stsbench.training.recipe import Recipe
+
 
 @click.command("list")
-@click.argument("what", type=click.Choice(["protocols", "encoders", "data"]))
-def list_(what: str) -> None:
-    """List protocols (with papers' presets), encoders or data sets."""
+@click.argument("what", type=click.Choice(["protocols", "encoders", "data", "methods", "recipes"]))
+@click.option("--method", metavar="NAME", help="The recipes of one method only.")
+@click.option("--json", "json_target", metavar="FILE|-", help="Write the recipes as JSON; - makes stdout pure JSON.")
+def list_(what: str, method: str | None, json_target: str | None) -> None:
+    """List protocols (with papers' presets), encoders, data sets, methods, or recipes with their published scores."""
+    if what != "recipes" and (method or json_target):
+        raise click.UsageError(f"{'--method' if method else '--json'} goes with `list recipes`, not with `list {what}`")
     if what == "protocols":
         from stsbench.plan import kinds, presets
 
@@ -26,18 +35,71 @@ def list_(what: str) -> None:
         click.echo("minilm, a Hub id, a transformers or sentence-transformers folder")
         click.echo("lexical:token-set, lexical:tfidf, words:GLOVE.txt, vectors:FILE.npz, python:module:callable")
         click.echo(f"poolers: {', '.join(POOLERS)}")
-    else:
+    elif what == "data":
         from stsbench.data.catalog import entries
 
         for entry in entries():
             click.echo(f"{entry.id:20} {entry.view:9} {entry.total:6} {entry.licence}")
+    elif what == "methods":
+        _list_methods()
+    else:
+        _list_recipes(method, json_target)
+
+
+def _list_methods() -> None:
+    from stsbench.registry import names
+    from stsbench.training.describe import title
+    from stsbench.training.recipes import GROUP, recipe_names
+
+    _columns([(name, f"{len(recipe_names(name))} recipes", title(name)) for name in names(GROUP)])
+
+
+def _list_recipes(method: str | None, json_target: str | None) -> None:
+    from pathlib import Path
+
+    from stsbench.files import atomic_write
+    from stsbench.registry import names
+    from stsbench.training.recipes import GROUP, find_recipe, recipe_names
+
+    found = [find_recipe(each, name)[0] for each in ([method] if method else names(GROUP)) for name in recipe_names(each)]
+    if json_target != "-":
+        _columns([(f"{one.method}/{one.name}", one.backbone.model, _score(one), one.description) for one in found])
+    if json_target:
+        text = json.dumps([_as_row(one) for one in found], indent=1) + "\n"
+        if json_target == "-":
+            click.echo(text, nl=False)
+            return
+        with atomic_write(Path(json_target)) as stream:
+            stream.write(text)
+
+
+def _as_row(recipe: Recipe) -> dict[str, Any]:
+    facts = recipe.model_dump(mode="json", include={"method", "name", "description", "source", "published"})
+    return {**facts, "backbone": recipe.backbone.model}
+
+
+def _score(recipe: Recipe) -> str:
+    """The published score that tells most: the test average of STS, else of transfer, else the dev score."""
+    for protocol in ("sts:all", "transfer", "sts-b dev"):
+        for row in recipe.published:
+            if row.protocol == protocol and len(row.scores) > 0:
+                name = "Avg" if "Avg" in row.scores else next(iter(row.scores))
+                return f"{protocol} {row.scores[name]:.2f}" if name == "Avg" else f"{protocol} {row.scores[name]:.1f}"
+    return "-"
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> None:
+    """Rows of words, each column as wide as its longest word."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
 
 
 @click.command("show")
-@click.argument("kind", type=click.Choice(["protocol", "data"]))
+@click.argument("kind", type=click.Choice(["protocol", "data", "method", "recipe"]))
 @click.argument("name")
 def show(kind: str, name: str) -> None:
-    """Show one protocol (or a paper's preset) or data set in full, as YAML."""
+    """Show one protocol (or a paper's preset), data set or recipe (NAME or METHOD/NAME) in full, or a method's card."""
     if kind == "data":
         from dataclasses import asdict
 
@@ -45,6 +107,14 @@ def show(kind: str, name: str) -> None:
 
         facts = json.loads(json.dumps(asdict(entry(name))))
         click.echo(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True), nl=False)
+        return
+    if kind == "method":
+        _show_method(name)
+        return
+    if kind == "recipe":
+        from stsbench.training.recipes import resolved_yaml
+
+        click.echo(resolved_yaml(_named(name)), nl=False)
         return
     from stsbench.plan import presets, protocol_of
 
@@ -57,3 +127,35 @@ def show(kind: str, name: str) -> None:
     if forms := [f"{protocol.name}:{word}" for word in protocol.variants]:
         facts["forms"] = forms
     click.echo(yaml.safe_dump(json.loads(json.dumps(facts)), sort_keys=False), nl=False)  # by JSON: no YAML anchors
+
+
+def _show_method(name: str) -> None:
+    from stsbench.training.describe import card, options, stages
+    from stsbench.training.recipes import default_recipe
+
+    click.echo(card(name).rstrip())
+    click.echo(f"\n## Options and stages\n\nStages: {', '.join(stages(name))}. Default recipe: {default_recipe(name)}.")
+    click.echo("A recipe's `options`, or `--set options.NAME=VALUE`:\n")
+    for option in options(name):
+        default = json.dumps(option.default)
+        click.echo(f"- {option.name} = {default} ({option.values})" + (f": {option.meaning}" if option.meaning else ""))
+
+
+def _named(name: str) -> Recipe:
+    """The recipe METHOD/NAME, or the one NAME of any method. Raises StsbenchError for none, and for one of several."""
+    from stsbench.errors import StsbenchError
+    from stsbench.registry import did_you_mean, names
+    from stsbench.training.recipes import GROUP, find_recipe, recipe_names
+
+    method, slash, rest = name.partition("/")
+    if slash:
+        return find_recipe(method, rest)[0]
+    known = {each: recipe_names(each) for each in names(GROUP)}
+    holders = [each for each in known if name in known[each]]
+    if len(holders) > 1:
+        raise StsbenchError(f"several methods have a recipe '{name}': {', '.join(f'{each}/{name}' for each in holders)}")
+    if not holders:
+        hint = did_you_mean(name, [one for every in known.values() for one in every])
+        hint = hint if hint.startswith("; did") else "; see stsbench list recipes"
+        raise StsbenchError(f"no method has a recipe '{name}'{hint}")
+    return find_recipe(holders[0], name)[0]

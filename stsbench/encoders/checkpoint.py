@@ -17,7 +17,7 @@ _SUFFIXES = {".json", ".txt", ".model", ".bpe"}  # what tokenizers are stored in
 _NOT_TOKENIZER = {
     "config.json", "modules.json", "README.txt", "sentence_bert_config.json", "config_sentence_transformers.json",
     "generation_config.json", "data_config.json", "train_script.json", "trainer_state.json", "model_index.json",
-    "training_args.json", "all_results.json", "train_results.json", "eval_results.json",
+    "training_args.json", "all_results.json", "train_results.json", "eval_results.json", "stsbench.json",
 }
 
 

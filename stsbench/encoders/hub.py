@@ -7,6 +7,7 @@ from pathlib import Path
 
 from stsbench.encoders.base import Encoder, EncoderSpec
 from stsbench.encoders.checkpoint import tokenizer_digest, weights_digest
+from stsbench.encoders.exported import read_exported
 from stsbench.encoders.lazy import LazyEncoder, stated_limit
 from stsbench.encoders.pooling import check_pooler
 from stsbench.errors import EncoderError
@@ -44,7 +45,10 @@ def load_transformer(
         folder, pooler, normalize = find_minilm(), pooler or "mean", True
     else:
         folder = resolve(name, offline)
-        if (folder / "modules.json").is_file():
+        trained = read_exported(folder)
+        if trained is not None:  # by stsbench: its poolers and its lengths, and never two descriptions of one model
+            pooler, max_length = pooler or trained.pooler, max_length or trained.max_length
+        elif (folder / "modules.json").is_file():
             stored = read_modules(folder)
             prefix = stored.prefix if template is None else None
             if pooler is None and stored.pooler is None:
@@ -83,9 +87,10 @@ def load_transformer(
 def resolve(name: str, offline: bool = False) -> Path:
     """The folder that `name` stands for; Hub ids are downloaded, or found in the Hub cache when `offline`.
 
-    EncoderError, one line: no such folder, no model in it, not a Hub id, not in the cache, not on the Hub.
+    A training run stands for the model that it kept. EncoderError, one line: no such folder, no model in it, a training
+    that kept none yet, not a Hub id, not in the cache, not on the Hub.
     """
-    folder = Path(name).expanduser()
+    folder = trained_model(Path(name).expanduser())
     if folder.is_dir():
         if not any((folder / file).is_file() for file in ("config.json", "modules.json")):
             raise EncoderError(f"{name} is no model folder: it holds no config.json")
@@ -93,6 +98,19 @@ def resolve(name: str, offline: bool = False) -> Path:
     if folder.is_file() or name.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(name):
         raise EncoderError(f"--model {name}: no such folder, and not a Hub id either")
     return _download(name, offline)
+
+
+def trained_model(folder: Path) -> Path:
+    """RUN/best for the folder RUN of a training, any other folder as it is. EncoderError: no best yet, several seeds."""
+    if (folder / "config.json").is_file():
+        return folder
+    if seeds := sorted(path.parent for path in folder.glob("seed-*/recipe.yaml")):
+        raise EncoderError(f"{folder} holds one training for each seed: choose one, e.g. {seeds[0]}")
+    if not (folder / "recipe.yaml").is_file():
+        return folder
+    if not (folder / "best" / "config.json").is_file():
+        raise EncoderError(f"{folder} has no trained model yet: the training has not finished (go on with --resume)")
+    return folder / "best"
 
 
 def _download(name: str, offline: bool) -> Path:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +20,9 @@ from stsbench.encoders.checkpoint import (
     tokenizer_digest,
     weights_digest,
 )
+from stsbench.encoders.parts import choose_dense, choose_device, choose_packed
 from stsbench.encoders.pooling import STATES, check_pooler, pool
-from stsbench.encoders.template import parse_template
+from stsbench.encoders.template import Template, parse_template
 from stsbench.encoders.tokenise import Tokeniser
 from stsbench.errors import EncoderError
 
@@ -66,34 +69,83 @@ class TransformerEncoder(Encoder):
         if batch_tokens is not None and batch_tokens < 1:
             raise EncoderError(f"--batch-tokens must be positive, not {batch_tokens}")
         folder = path_or_id if isinstance(path_or_id, Path) else resolve(path_or_id, offline)
-        self.device = _device(device)
+        place = choose_device(device)
         model, missing = load_model(folder, self.name, dtype)
         tokenizer = load_tokenizer(folder, self.name)
-        self.pooler = pooler
-        self.dense = _dense(model, missing, self.name) if pooler == "cls+dense" else None
-        limit = position_limit(model, tokenizer)
-        if max_length is not None and limit is not None and max_length > limit:
-            raise EncoderError(f"--max-length {max_length} is more than the {limit} positions of {self.name}")
-        limit = limit if max_length is None else max_length
+        model = model.to(place)
+        dense = choose_dense(model, missing, folder, self.name) if pooler == "cls+dense" else None
         filled = parse_template(template, tokenizer.mask_token, pooler == "mask", prefix or "")
-        self.tokeniser = Tokeniser(tokenizer, limit, filled)
-        self.model = model.to(self.device)
-        self.packed = _packed(engine, model, self.name)
-        self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
-        self.budget = batch_tokens or _BUDGET.get(self.device.type, 8192)
-        self.normalize = normalize
+        limit = self._assemble(model, tokenizer, pooler, dense, filled, max_length, batch_tokens, engine, normalize)
         self.spec = EncoderSpec(
             name=self.name, kind="transformers", weights=weights_digest(folder), tokenizer=tokenizer_digest(folder),
             pooler=pooler, template=template, prefix=prefix or None, max_length=limit, dtype=dtype, normalize=normalize,
         )
 
-    def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """float32 (n, d) vectors of n texts and which were cut. A vector moves by less than 1e-5 with its company."""
+    @classmethod
+    def from_parts(
+        cls,
+        model: Any,
+        tokenizer: Any,
+        *,
+        pooler: str,
+        dense: Any = None,
+        max_length: int | None = None,
+        name: str,
+        batch_tokens: int | None = None,
+        normalize: bool = False,
+    ) -> TransformerEncoder:
+        """The encoder of a model in memory that may be changed, and is read anew, between two uses.
+
+        dense: Linear(d, d) of pooler "cls+dense", tanh follows it. The model stays on its device, and keeps its modes,
+        its gradients and its tokenizer; random states are not touched. Nothing is cached: no digest could be.
+        """
+        from functools import partial
+
+        from stsbench.encoders.borrowed import borrowed
+
+        check_pooler(pooler, name)
+        if (dense is None) == (pooler == "cls+dense"):
+            raise EncoderError(f"{name}: pooler cls+dense and a dense layer go together")
+        encoder = cls.__new__(cls)
+        encoder.name = name
+        # A copy: a call with truncation=True leaves it switched on in the tokenizer, which would cut texts here, unseen.
+        own = copy.deepcopy(tokenizer) if getattr(tokenizer, "is_fast", False) else tokenizer
+        head = None if dense is None else lambda first: dense(first).tanh()
+        filled = parse_template(None, own.mask_token, pooler == "mask")
+        limit = encoder._assemble(model, own, pooler, head, filled, max_length, batch_tokens, "auto", normalize)
+        encoder._guard = partial(borrowed, model, *([] if dense is None else [dense]))
+        encoder.cacheable = False
+        encoder.spec = EncoderSpec(
+            name=name, kind="transformers", weights="live", pooler=pooler, max_length=limit,
+            dtype=str(model.dtype).removeprefix("torch."), normalize=normalize,
+        )
+        return encoder
+
+    def _assemble(
+        self, model: Any, tokenizer: Any, pooler: str, dense: Callable[[Tensor], Tensor] | None, filled: Template,
+        max_length: int | None, batch_tokens: int | None, engine: str, normalize: bool,
+    ) -> int | None:
+        """Everything but the spec, whose length limit is returned."""
         import torch
 
+        limit = position_limit(model, tokenizer)
+        if max_length is not None and limit is not None and max_length > limit:
+            raise EncoderError(f"--max-length {max_length} is more than the {limit} positions of {self.name}")
+        limit = limit if max_length is None else max_length
+        self.model, self.pooler, self.dense, self.normalize = model, pooler, dense, normalize
+        self.device = next(model.parameters()).device
+        self.tokeniser = Tokeniser(tokenizer, limit, filled)
+        self.packed = choose_packed(engine, model, self.name)
+        self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
+        self.budget = batch_tokens or _BUDGET.get(self.device.type, 8192)
+        self._guard: Callable[[], AbstractContextManager[None]] = torch.inference_mode
+        return limit
+
+    def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
+        """float32 (n, d) vectors of n texts and which were cut. A vector moves by less than 1e-5 with its company."""
         vectors = np.zeros((len(texts), self.model.config.hidden_size), dtype=np.float32)
         truncated = np.zeros(len(texts), dtype=np.bool_)
-        with torch.inference_mode():
+        with self._guard():
             forward = self._forward()
             for start in range(0, len(texts), _CHUNK):
                 part = slice(start, min(len(texts), start + _CHUNK))
@@ -174,38 +226,3 @@ class TransformerEncoder(Encoder):
         if self.device.type != "cuda":
             return values.to(self.device)
         return values.pin_memory().to(self.device, non_blocking=True)
-
-
-def _device(name: str | None) -> Any:
-    import torch
-
-    if name is None:
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except Exception as error:  # RuntimeError, AssertionError or NotImplementedError, by the kind of device
-        raise EncoderError(f"--device {name} is not available on this machine") from error
-    return device
-
-
-def _packed(engine: str, model: Any, name: str) -> bool:
-    from stsbench.encoders.packed import supports
-
-    if engine not in ("auto", "packed", "padded"):
-        raise EncoderError(f"engine {engine!r} is unknown (there are auto, packed, padded)")
-    if engine == "packed" and not supports(model):
-        raise EncoderError(f"{name}: no packed forward pass for {type(model).__name__}; use engine='padded'")
-    return engine != "padded" and supports(model)
-
-
-def _dense(model: Any, missing: set[str], name: str) -> Any:
-    """(n, d) first vectors -> (n, d) through the checkpoint's own pooler; never through a random one.
-
-    SimCSE issues #25, #100, #208: an unconverted checkpoint with a made-up pooler is the commonest failed reproduction.
-    """
-    if any(key.startswith("pooler.") for key in missing):
-        raise EncoderError(f"--pooler cls+dense: {name} stores no pooler weights; use --pooler cls")
-    if not hasattr(getattr(model, "pooler", None), "dense"):
-        raise EncoderError(f"--pooler cls+dense: {type(model).__name__} has no pooler layer; use --pooler cls")
-    return lambda first: model.pooler(first.unsqueeze(1))

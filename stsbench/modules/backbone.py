@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -11,17 +11,28 @@ from torch import Tensor, nn
 from stsbench.encoders.checkpoint import load_model, load_tokenizer, position_limit
 from stsbench.encoders.pooling import STATES
 from stsbench.errors import EncoderError
+from stsbench.modules.packed_training import PackedTraining, packable
+
+Engine = Literal["auto", "packed", "padded"]
 
 
 class Backbone(nn.Module):
-    """A transformers encoder without a pooling layer, its tokenizer and its pooler."""
+    """A transformers encoder without a pooling layer, its tokenizer and its pooler.
 
-    def __init__(self, model: Any, tokenizer: Any, pooler: str = "cls", max_length: int = 32) -> None:
+    engine: "packed" computes real tokens only (modules/packed_training.py; BERT and RoBERTa on a CPU), "padded" is the
+    transformers module's own pass, "auto" the first where it is possible. Their results are the same up to rounding, their
+    dropout masks are other draws from the same distribution. Padding holds no state worth reading in either.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any, pooler: str = "cls", max_length: int = 32, engine: Engine = "auto"
+    ) -> None:
         super().__init__()
         self.model = model
         self.tokenizer = tokenizer
         self.pooler = pooler
         self.max_length = max_length
+        self.engine: Engine = engine
 
     @property
     def width(self) -> int:
@@ -30,6 +41,8 @@ class Backbone(nn.Module):
 
     def forward(self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...] = (-1,)) -> list[Tensor]:
         """The hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d). ids, mask: (n, L)."""
+        if packed := self._packed(ids, mask):
+            return packed.states(wanted)
         if wanted == (-1,):
             return [self.model(input_ids=ids, attention_mask=mask).last_hidden_state]
         states = self.model(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
@@ -37,7 +50,25 @@ class Backbone(nn.Module):
 
     def pooled(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(n, d) sentence vectors by the pooler. ids, mask: (n, L)."""
+        if self.pooler == "cls" and (packed := self._packed(ids, mask)):
+            return packed.first()
         return pool_padded(self.pooler, self(ids, mask, STATES[self.pooler]), mask)
+
+    def _packed(self, ids: Tensor, mask: Tensor) -> PackedTraining | None:
+        """The packed pass of this batch, or None where the padded one is to run. EncoderError: packed asked for in vain."""
+        if self.engine not in get_args(Engine):
+            raise EncoderError(f"engine {self.engine!r} is unknown (there are {', '.join(get_args(Engine))})")
+        if self.engine == "padded":
+            return None
+        # the cls pooler reads place 0, the packed pass the first real token
+        if ids.device.type == "cpu" and packable(self.model) and bool(mask[:, 0].all()):
+            return PackedTraining(self.model, ids, mask)
+        if self.engine == "auto":
+            return None
+        raise EncoderError(
+            f"no packed training pass for this {type(self.model).__name__} on {ids.device.type}: it needs a plain BERT or "
+            "RoBERTa on a CPU, and rows that begin with a token; use engine 'padded'"
+        )
 
 
 def pool_padded(name: str, states: list[Tensor], mask: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ class Examples(Protocol):
     """The rows of one batch, as `Method.views` sees them (stsbench.data.store.Rows gives it)."""
 
     rows: Sequence[int]  # places in the data set
+    roles: tuple[str, ...]  # those that `Method.roles` chose, but for "label"
 
     def ids(self, role: str) -> list[np.ndarray]:
         """Token ids, special tokens included, cut at max_length, of a role's text, one array a row."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from stsbench.modules.backbone import Backbone
@@ -49,6 +50,7 @@ class Method(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.options = options
+        self.gather_mode = "exact"  # training.gather, set for each stage
 
     @classmethod
     @abstractmethod
@@ -66,6 +68,11 @@ class Method(nn.Module):
     @abstractmethod
     def inference(self) -> Inference:
         """The encoder to select, test and export. It shares the weights being trained."""
+
+    @classmethod
+    def usable(cls, options: Any, rows: Any) -> NDArray[np.bool_] | None:
+        """(n,) which of the data set's rows may be drawn (a next sentence needs one that follows); None: all of them."""
+        return None
 
     def start_stage(self, stage: str) -> None:
         """Freeze and unfreeze for a stage; by default everything is trained in every stage."""

@@ -1,0 +1,82 @@
+"""Continued masked-LM pre-training (Devlin et al. 2019, section 3.1) of any encoder, on sentences of one's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from stsbench.errors import StsbenchError
+from stsbench.methods.mlm.options import MaskedLMOptions
+from stsbench.modules.backbone import Backbone
+from stsbench.modules.lm_head import LMHead, as_masked_lm
+from stsbench.modules.masking import mask_tokens
+from stsbench.objectives.masked_lm import masked_accuracy, masked_lm
+from stsbench.training.batch import IGNORED, Batch, Examples, Term, Views
+from stsbench.training.method import Inference, Method
+
+_ROLES = ("sentence", "anchor")  # the first of them that the data give
+
+
+class MaskedLM(Method):
+    """Guess the masked tokens. One view: the masked copy. The head is the checkpoint's own, or new where it has none."""
+
+    name = "mlm"
+    default_recipe = "bert"
+    Options = MaskedLMOptions
+    held_out_metric = "masked_accuracy"
+    needs_negatives = False
+
+    def __init__(self, backbone: Backbone, options: MaskedLMOptions) -> None:
+        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for shares beyond 1 or no mask token."""
+        super().__init__(backbone, options)
+        if options.masked + options.random > 1:
+            raise StsbenchError(
+                f"options.masked {options.masked:g} and options.random {options.random:g} are shares of the chosen tokens: "
+                "their sum may not exceed 1"
+            )
+        if backbone.tokenizer.mask_token_id is None:
+            raise StsbenchError(f"mlm needs a mask token, and the tokenizer of {backbone.name} has none")
+        self.head = LMHead.load(backbone.folder, backbone.model, backbone.name, tied=options.tied)
+        # correct guesses and guesses since the last `metrics`: a buffer, so that a resumed run logs the same numbers
+        self.register_buffer("guesses", torch.zeros(2, dtype=torch.long))
+
+    @classmethod
+    def roles(cls, options: MaskedLMOptions, given: tuple[str, ...]) -> tuple[str, ...]:
+        """("sentence",), or of pairs ("anchor",)."""
+        role = next((role for role in _ROLES if role in given), None)
+        if role is None:
+            raise StsbenchError(
+                f"mlm needs the column sentence or anchor (the data give {', '.join(given) or 'none'}): "
+                "name it in data.columns"
+            )
+        return (role,)
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The masked copy, and in extra "mlm_labels" the tokens to guess."""
+        options, tokenizer = self.options, self.backbone.tokenizer
+        ids, labels = mask_tokens(
+            rows.ids(rows.roles[0]), tokenizer.all_special_ids, tokenizer.mask_token_id, len(tokenizer), rng,
+            options.probability, options.masked, options.random,
+        )  # fmt: skip
+        return Views([ids], {"mlm_labels": [labels]})
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """mlm: mean cross-entropy over the masked positions; only they get logits."""
+        chosen = batch.extra["mlm_labels"] != IGNORED
+        labels = batch.extra["mlm_labels"][chosen]
+        logits = self.head(self.backbone(batch.ids, batch.mask)[0][chosen])
+        correct, count = masked_accuracy(logits.detach(), labels)
+        self.guesses += torch.stack([torch.as_tensor(correct), torch.as_tensor(count)]).to(self.guesses)
+        return {"mlm": Term(masked_lm(logits, labels), len(labels))}
+
+    def metrics(self) -> dict[str, float]:
+        """masked_accuracy: the share of this process's masked tokens that were guessed right."""
+        correct, count = self.guesses.tolist()
+        self.guesses.zero_()
+        return {"masked_accuracy": correct / count} if count else {}
+
+    def inference(self) -> Inference:
+        """The encoder, and around it the masked LM, both worth exporting."""
+        model = self.backbone.model
+        whole = as_masked_lm(model, self.head)
+        return Inference(model, self.backbone.tokenizer, self.backbone.pooler, masked_lm=whole)

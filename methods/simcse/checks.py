@@ -1,0 +1,75 @@
+"""Which of SimCSE's options and data go together: whatever would act in no way, or not as published, is refused."""
+
+from __future__ import annotations
+
+from stsbench.errors import StsbenchError
+from stsbench.methods.simcse.options import SimCSEOptions
+
+PAIRS = ("anchor", "positive", "negative", "negative2")
+NEXT = {"next": 1, "next3": 3}  # view -> how many following sentences may be the positive
+_RATED = ("crop", "delete_words", "mlm")
+_AUGMENTED = (*_RATED, "delete_one_word", "synonym")
+
+
+def check_options(options: SimCSEOptions) -> None:
+    """Raises StsbenchError, one line, for options that contradict one another."""
+    view = options.view
+    if view in _RATED and options.rate is None:
+        raise StsbenchError(f"options.view {view} needs options.rate, the share of words, e.g. 0.1")
+    if view not in _RATED and options.rate is not None:
+        raise StsbenchError(f"options.rate acts on the views {', '.join(_RATED)}, not on {view}")
+    if view == "synonym" and options.thesaurus is None:
+        raise StsbenchError("options.view synonym needs options.thesaurus, a file of word TAB synonym TAB synonym ...")
+    if view != "synonym" and options.thesaurus is not None:
+        raise StsbenchError(f"options.thesaurus acts on the view synonym, not on {view}")
+    if view != "mlm" and options.replacer is not None:
+        raise StsbenchError(f"options.replacer acts on the view mlm, not on {view}")
+    if options.augment_both and view not in _AUGMENTED:
+        raise StsbenchError(f"options.augment_both acts on the views {', '.join(_AUGMENTED)}, not on {view}")
+    if options.fixed_dropout_mask and view != "dropout":
+        raise StsbenchError(f"options.fixed_dropout_mask makes both views one vector: set options.view dropout, not {view}")
+    if options.fixed_dropout_mask and options.encoders == 2:
+        raise StsbenchError("options.fixed_dropout_mask makes both views one vector: options.encoders must be 1")
+    if options.mlm_in_place and options.mlm_weight == 0:
+        raise StsbenchError("options.mlm_in_place needs the masked-LM term: set options.mlm_weight, e.g. 0.1")
+    if options.mlm_weight > 0 and view == "mlm":
+        raise StsbenchError("options.mlm_weight must be 0 with the view mlm: its words are known only on the device")
+    if options.mlm_weight > 0 and options.encoders == 2:
+        raise StsbenchError("options.mlm_weight must be 0 with options.encoders 2: which of them it trains is not published")
+
+
+def check_head(options: SimCSEOptions, pooler: str) -> None:
+    """Raises StsbenchError for an MLP head on another vector than the first token's."""
+    if options.head != "none" and pooler != "cls":
+        raise StsbenchError(
+            f"options.head {options.head} stands on the pooler cls, not on {pooler}: set options.head none, as SimCSE does"
+        )
+
+
+def roles_of(options: SimCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
+    """("sentence",) for plain text, else anchor, positive and the hard negatives given. Raises StsbenchError, one line."""
+    check_options(options)
+    pairs = tuple(role for role in PAIRS if role in given)
+    if "sentence" in given and pairs:
+        raise StsbenchError(f"the data give both sentence and {pairs[0]}: name one or the other in data.columns")
+    if not pairs:
+        if "sentence" not in given:
+            raise StsbenchError(
+                f"simcse needs the column sentence, or anchor and positive (the data give {', '.join(given) or 'none'}): "
+                "name them in data.columns"
+            )
+        if options.alpha != 1:
+            raise StsbenchError("options.alpha weighs hard negatives, and plain sentences have none: leave it at 1")
+        return ("sentence",)
+    missing = next((role for role in ("anchor", "positive") if role not in pairs), None)
+    if missing is not None:
+        raise StsbenchError(f"simcse needs the column {missing} beside {pairs[0]}: name it in data.columns")
+    if "negative2" in pairs and "negative" not in pairs:
+        raise StsbenchError("data.columns names negative2 without negative: call a single hard negative negative")
+    if options.view != "dropout":
+        raise StsbenchError(f"options.view {options.view} makes positives of plain sentences, and the data bring their own")
+    if options.fixed_dropout_mask:
+        raise StsbenchError("options.fixed_dropout_mask is for plain sentences: a pair's two texts are two vectors")
+    if options.alpha != 1 and "negative" not in pairs:
+        raise StsbenchError("options.alpha weighs hard negatives, and the data have none: leave it at 1, or name negative")
+    return pairs

@@ -1,0 +1,122 @@
+"""SimCSE (Gao, Yao and Chen 2021): the positive is the same sentence under another dropout mask, or an entailed one."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from stsbench.errors import StsbenchError
+from stsbench.methods.simcse.checks import NEXT, check_head, check_options, roles_of
+from stsbench.methods.simcse.options import SimCSEOptions
+from stsbench.methods.simcse.replacement import Replacer
+from stsbench.methods.simcse.views import ViewMaker
+from stsbench.modules.backbone import Backbone
+from stsbench.modules.lm_head import LMHead
+from stsbench.modules.mlp_head import MLPHead
+from stsbench.objectives.masked_lm import masked_lm
+from stsbench.training.batch import IGNORED, Batch, Examples, Term, Views
+from stsbench.training.contrast import contrast
+from stsbench.training.method import Inference, Method
+
+
+class SimCSE(Method):
+    """Eq. 4 (plain sentences), Eq. 5 and 8 (pairs, with or without hard negatives), and their ablations."""
+
+    name = "simcse"
+    default_recipe = "unsup-bert-base"
+    Options = SimCSEOptions
+
+    def __init__(self, backbone: Backbone, options: SimCSEOptions) -> None:
+        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for options that do not go together."""
+        super().__init__(backbone, options)
+        check_options(options)
+        check_head(options, backbone.pooler)
+        std = getattr(backbone.model.config, "initializer_range", 0.02)
+        self.head = MLPHead(backbone.width, std) if options.head != "none" else None
+        self.lm_head: LMHead | None = None
+        if options.mlm_weight > 0:  # untied, as in the authors' code
+            self.lm_head = LMHead.load(backbone.folder, backbone.model, backbone.name, tied=False)
+        self.replacer = Replacer(backbone, options.replacer) if options.view == "mlm" else None
+        self.second = _second(backbone, self.head) if options.encoders == 2 else None
+        self.make_views = ViewMaker(backbone, options)
+
+    @classmethod
+    def roles(cls, options: SimCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
+        """("sentence",), or anchor, positive and the hard negatives that the data give."""
+        used: tuple[str, ...] = roles_of(options, given)
+        return used
+
+    @classmethod
+    def usable(cls, options: SimCSEOptions, rows: Any) -> NDArray[np.bool_] | None:
+        """Which of all rows can be trained on, (n,); None: all. The last sentence of a document has no next one.
+
+        Raises StsbenchError where no row has: the file's lines are not said to follow one another.
+        """
+        if options.view not in NEXT:
+            return None
+        followed = np.asarray(rows.following(1)) >= 0
+        if not followed.any():
+            raise StsbenchError(
+                f"options.view {options.view}: no row has a next sentence; set data.contiguous for a text file whose lines "
+                "follow one another, a blank line between documents"
+            )
+        return followed
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """One view (one dropout mask for both), two, or as many as the data have roles, in their order."""
+        views: Views = self.make_views(rows, rng)
+        return views
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """contrastive: the mean over anchors of -log(e^(sim(z1, z2) / t) / sum over the batch); mlm: the auxiliary loss."""
+        options, ids = self.options, batch.ids
+        if options.mlm_in_place:
+            ids = batch.extra["mlm_ids"]
+        if self.replacer is not None:
+            ids = self.replacer(ids, batch.mask, batch.extra["replaced_labels"])
+        queries, keys, *negatives = self._vectors(ids, batch)
+        terms = {
+            "contrastive": contrast(
+                queries, keys, negatives, batch.shares, self.gather_mode,
+                temperature=options.temperature, similarity=options.similarity, alpha=options.alpha,
+            )
+        }  # fmt: skip
+        if self.lm_head is not None:
+            hidden = self.backbone(batch.extra["mlm_ids"], batch.mask)[0]
+            chosen = batch.extra["mlm_labels"] != IGNORED
+            labels = batch.extra["mlm_labels"][chosen]
+            terms["mlm"] = Term(masked_lm(self.lm_head(hidden[chosen]), labels), len(labels), options.mlm_weight)
+        return terms
+
+    def inference(self) -> Inference:
+        """The first encoder; its MLP only where it is kept."""
+        model, tokenizer = self.backbone.model, self.backbone.tokenizer
+        if self.options.head == "mlp":
+            assert self.head is not None
+            return Inference(model, tokenizer, "cls+dense", dense=self.head.dense)
+        return Inference(model, tokenizer, self.backbone.pooler)
+
+    def _vectors(self, ids: Tensor, batch: Batch) -> list[Tensor]:
+        """(n, d) vectors, view by view. All that one encoder reads goes through it at once, each row under its own mask."""
+        n = len(batch)
+        if self.second is None:
+            vectors = list(_encode(self.backbone, self.head, ids, batch.mask).split(n))
+            return vectors * 2 if self.options.fixed_dropout_mask else vectors
+        backbone, head = self.second
+        first = _encode(self.backbone, self.head, ids[:n], batch.mask[:n])
+        return [first, *_encode(backbone, head, ids[n:], batch.mask[n:]).split(n)]
+
+
+def _second(backbone: Backbone, head: nn.Module | None) -> nn.ModuleList:
+    """Another encoder that starts alike and shares nothing but the tokenizer."""
+    parts = nn.ModuleList([backbone, nn.Identity() if head is None else head])
+    return copy.deepcopy(parts, {id(backbone.tokenizer): backbone.tokenizer})
+
+
+def _encode(backbone: Backbone, head: nn.Module | None, ids: Tensor, mask: Tensor) -> Tensor:
+    vectors = backbone.pooled(ids, mask)
+    return vectors if head is None else head(vectors)

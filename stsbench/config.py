@@ -1,0 +1,235 @@
+"""YAML to a checked model: `extends`, `--set a.b=c`, and one-line errors that name file, line and key."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from stsbench.errors import StsbenchError
+from stsbench.registry import did_you_mean
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+LONGEST = 80  # characters of a wrong value that are shown
+_FLOAT = re.compile(r"^[-+]?(?:\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+_NUMBER_STARTS = list("-+.0123456789")
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML that reads 1e-5 as a number and refuses a key given twice, where the plain loader keeps the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key '{key.value}' is given twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return dict(super().construct_mapping(node, deep))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what `_Loader` would otherwise read as a number; writes no anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+for _each in (_Loader, _Dumper):
+    _each.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, _NUMBER_STARTS)
+
+
+def dump_yaml(data: Mapping[str, Any]) -> str:
+    """`data` as YAML, in its order, such that `read_yaml` gives it back."""
+    return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120))
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """What a YAML text holds. Raises StsbenchError, one line, beginning with `where`:line."""
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark and "\n" in text else ""
+        problem = " ".join(filter(None, (error.context, error.problem)))
+        raise StsbenchError(f"{where}{line}: no valid YAML: {' '.join(problem.split())}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: what looks like a date and is none
+        raise StsbenchError(f"{where}: no valid YAML: {' '.join(str(error).split())}") from error
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in one YAML file, `extends` left as it is. Raises StsbenchError naming the file and the line."""
+    try:
+        text = path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise StsbenchError(f"{path} is no UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise StsbenchError(f"cannot read {path}: {error.strerror or error}") from error
+    found = parse_yaml(text, str(path))
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise StsbenchError(f"{path}: needs a mapping, a line 'key: value' for each setting")
+    return found
+
+
+def load_config(path: Path, *, own: Iterable[str] = (), folders: Sequence[Path] = ()) -> dict[str, Any]:
+    """A file's mapping merged over what it `extends`; keys `own` are never taken from there.
+
+    extends: the name of a file beside this one (or in one of `folders`), without .yaml, or a path relative to this file.
+    Mappings merge, key by key; everything else, lists too, is replaced. Raises StsbenchError for a circle.
+    """
+    return _load(path, tuple(own), tuple(folders), ())
+
+
+def _load(path: Path, own: tuple[str, ...], folders: tuple[Path, ...], above: tuple[Path, ...]) -> dict[str, Any]:
+    if path.resolve() in above:
+        circle = " -> ".join(each.name for each in (*above[above.index(path.resolve()) :], path))
+        raise StsbenchError(f"{path}: extends runs in a circle: {circle}")
+    data = read_yaml(path)
+    if "extends" not in data:
+        return data
+    parent = _parent(path, data.pop("extends"), folders)
+    below = _load(parent, own, folders, (*above, path.resolve()))
+    return merge({key: value for key, value in below.items() if key not in own}, data)
+
+
+def _parent(path: Path, name: Any, folders: tuple[Path, ...]) -> Path:
+    if not isinstance(name, str) or not name:
+        raise StsbenchError(f"{path}: extends must be the name of a recipe or a path, not {shown(name)}")
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        parent = path.parent / Path(name).expanduser()
+        if not parent.is_file():
+            raise StsbenchError(f"{path}: extends {name}: there is no file {parent}")
+        return parent
+    places = [folder / f"{name}.yaml" for folder in (path.parent, *folders)]
+    if name == path.stem:  # a file may extend the shipped one of its own name; alone it is a circle
+        places = [place for place in places if place.resolve() != path.resolve()] or places
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        known = sorted({place.stem for folder in (path.parent, *folders) for place in folder.glob("*.yaml")} - {path.stem})
+        hint = did_you_mean(name, known) if known else ""
+        raise StsbenchError(f"{path}: extends {name}: no such recipe{hint if hint.startswith('; did') else ''}")
+    return found
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` over `below`: mappings merge at every depth, everything else is replaced. Both stay as they are."""
+    merged = copy.deepcopy(dict(below))
+    for key, value in above.items():
+        both = isinstance(merged.get(key), dict) and isinstance(value, dict)
+        merged[key] = merge(merged[key], value) if both else copy.deepcopy(value)
+    return merged
+
+
+def apply_sets(data: Mapping[str, Any], sets: Iterable[str]) -> dict[str, Any]:
+    """A copy of `data` with each "a.b=value" put in, the value read as YAML. Raises StsbenchError for one that cannot be."""
+    result = copy.deepcopy(dict(data))
+    for text in sets:
+        key, equals, value = text.partition("=")
+        if not equals or not all(re.fullmatch(r"[\w-]+", part) for part in key.split(".")):
+            raise StsbenchError(f"--set {text}: write it as key.sub=value")
+        if not value.strip():
+            raise StsbenchError(f"--set {text}: lacks a value; null stands for none")
+        put(result, key, parse_yaml(value, f"--set {text}"), f"--set {text}")
+    return result
+
+
+def put(data: dict[str, Any], key: str, value: Any, where: str) -> None:
+    """Set the dotted `key` of `data`, making mappings on the way. Raises StsbenchError where one is another value."""
+    *way, last = key.split(".")
+    inner = data
+    for depth, part in enumerate(way, 1):
+        if inner.get(part) is None:
+            inner[part] = {}
+        inner = inner[part]
+        if not isinstance(inner, dict):
+            raise StsbenchError(f"{where}: {'.'.join(way[:depth])} is no section, but {shown(inner)}")
+    inner[last] = value
+
+
+def validate(model: type[ModelT], data: Mapping[str, Any], where: str, prefix: str = "") -> ModelT:
+    """`data` as a `model`, types taken strictly ("64" is no number). prefix: the dotted key that `data` stands below.
+
+    Raises StsbenchError, one line beginning with `where`, for the first thing wrong, misspelt keys first.
+    """
+    try:
+        text = json.dumps(data, default=str)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise StsbenchError(f"{where}: holds what no setting can be: {error}") from error
+    try:
+        found = model.model_validate_json(text, strict=True)  # JSON: strict about numbers, and yet a list may be a tuple
+    except ValidationError as error:
+        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+        raise StsbenchError(f"{where}: {_in_words(model, first, prefix)}") from error
+    if key := _not_finite(found.model_dump(), prefix.rstrip(".")):
+        raise StsbenchError(f"{where}: {key} must be a finite number")
+    return found
+
+
+def _not_finite(data: Any, key: str) -> str | None:
+    if isinstance(data, float):
+        return key if not math.isfinite(data) else None
+    pairs = data.items() if isinstance(data, Mapping) else enumerate(data) if isinstance(data, list | tuple) else ()
+    return next((bad for name, value in pairs if (bad := _not_finite(value, f"{key}.{name}".lstrip(".")))), None)
+
+
+_WORDS = {
+    "bool": "true or false", "int": "a whole number", "float": "a number", "string": "a text", "dict": "a mapping",
+    "model": "a mapping", "list": "a list", "tuple": "a list",
+}  # fmt: skip
+_BOUNDS = {"greater_than": ("gt", "above"), "greater_than_equal": ("ge", "at least"), "less_than": ("lt", "below"),
+           "less_than_equal": ("le", "at most")}  # fmt: skip
+
+
+def _in_words(model: type[BaseModel], error: Any, prefix: str) -> str:
+    """One of pydantic's errors as a sentence with the dotted key, the value and, for a misspelt word, the right one."""
+    *outer, last = error["loc"] or ("",)
+    key = prefix + ".".join(map(str, error["loc"]))
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        return f"unknown key '{key}'{did_you_mean(str(last), _fields(model, outer))}"
+    if kind == "missing":
+        return f"needs a value for {key}"
+    if kind == "literal_error":
+        words = re.findall(r"'([^']*)'", context["expected"])
+        hint = did_you_mean(value, words) if isinstance(value, str) and words else ""
+        hint = hint if hint.startswith("; did") else ""
+        return f"{key} must be {context['expected']}, not {shown(value)}{hint}"
+    if kind in _BOUNDS:
+        name, words_ = _BOUNDS[kind]
+        return f"{key} must be {words_} {context[name]}, not {shown(value)}"
+    if kind in ("too_long", "too_short"):
+        return f"{key} has {context['actual_length']} values, and should have another number of them"
+    if kind == "value_error":
+        return f"{key}: {' '.join(error['msg'].removeprefix('Value error, ').split())}".removeprefix(": ")
+    what = _WORDS.get(kind.partition("_")[0])
+    return f"{key} must be {what}, not {shown(value)}" if what else f"{key}: {error['msg']}, not {shown(value)}"
+
+
+def _fields(model: Any, loc: Iterable[Any]) -> list[str]:
+    """The keys that the model has at a place."""
+    for part in loc:
+        if isinstance(part, str) and part in getattr(model, "model_fields", {}):
+            model = _model_in(model.model_fields[part].annotation)
+    return list(getattr(model, "model_fields", {}))
+
+
+def _model_in(annotation: Any) -> Any:
+    """The model inside `X`, `X | None`, `list[X]`; None where there is none."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for each in get_args(annotation) if (found := _model_in(each))), None)
+
+
+def shown(value: Any) -> str:
+    """A value as an error shows it: on one line, not too long."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= LONGEST else text[:LONGEST] + "..."

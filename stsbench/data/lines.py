@@ -1,0 +1,64 @@
+"""The lines of a text file of any size, strictly UTF-8, split at line feeds only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from stsbench.errors import DataError
+
+LONGEST = 16 * 1024 * 1024  # bytes a line: bounds memory on a file that is no text
+
+_BOM = b"\xef\xbb\xbf"
+_NOT_TEXT = {
+    b"\x1f\x8b": "gzip-compressed", b"PK\x03\x04": "a zip archive", b"BZh": "bzip2-compressed",
+    b"\xfd7zXZ\x00": "xz-compressed", b"\x28\xb5\x2f\xfd": "zstd-compressed", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16",
+}  # fmt: skip
+
+
+def numbered_lines(path: Path, watch: Callable[[bytes], object] | None = None) -> Iterator[tuple[int, str]]:
+    """(number from 1, line with its line end) of every line; `watch` sees every byte of the file, in order.
+
+    U+2028 or U+0085 inside a sentence is text, not a line end; a byte order mark is dropped. Raises DataError naming the
+    file, and the line where there is one: not readable, compressed, not UTF-8, a NUL byte, a line longer than LONGEST.
+    """
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path} is no regular file")
+    try:
+        with path.open("rb") as stream:
+            number = 0
+            while raw := stream.readline(LONGEST + 1):
+                number += 1
+                if watch is not None:
+                    watch(raw)
+                if number == 1:
+                    _check_start(raw, path)
+                    raw = raw.removeprefix(_BOM)
+                    if not raw:
+                        continue
+                yield number, _decoded(raw, path, number)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def without_end(line: str) -> str:
+    """A line without its line feed, and without a carriage return before that."""
+    return line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
+
+
+def _check_start(raw: bytes, path: Path) -> None:
+    for start, what in _NOT_TEXT.items():
+        if raw.startswith(start) and not (start == b"BZh" and raw[4:10] != b"1AY&SY"):
+            wanted = "convert it to UTF-8" if what == "UTF-16" else "unpack it first"
+            raise DataError(f"{path} is {what}, not plain text: {wanted}")
+
+
+def _decoded(raw: bytes, path: Path, number: int) -> str:
+    if len(raw) > LONGEST:
+        raise DataError(f"{path}:{number}: a line of more than {LONGEST:,} bytes: not a text file")
+    if b"\0" in raw:
+        raise DataError(f"{path}:{number}: a NUL byte: not a text file")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}:{number}: not UTF-8 (byte 0x{raw[error.start]:02x}): convert the file to UTF-8") from error

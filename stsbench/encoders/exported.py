@@ -1,0 +1,80 @@
+"""The folder of a trained model: stsbench.json says what sentence-transformers' files cannot, as long as these fit it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from stsbench.encoders.checkpoint import files_digest, weight_files
+from stsbench.encoders.pooling import check_pooler
+from stsbench.errors import EncoderError
+
+FILE = "stsbench.json"
+HEAD = ("pooler.dense.weight", "pooler.dense.bias")  # where a kept head is stored, as BERT's own pooler is
+_SETTINGS = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """How a trained model is tested."""
+
+    pooler: str
+    max_length: int | None = None  # tokens, special ones included; None: the model's position limit
+    method: str | None = None
+    recipe: str | None = None
+
+
+def layout_digest(folder: Path) -> str:
+    """sha256 over the sentence-transformers files of a folder, modules included, the transformers model not."""
+    parts = [path for path in sorted(folder.glob("[0-9]*_*/*")) if path.is_file()]
+    return files_digest([*(folder / name for name in _SETTINGS if (folder / name).is_file()), *parts])
+
+
+def write_exported(folder: Path, exported: Exported) -> None:
+    """Write stsbench.json into a folder that is complete otherwise."""
+    stored = {"format": 1, **asdict(exported), "layout": layout_digest(folder)}
+    (folder / FILE).write_text(json.dumps(stored, indent=2) + "\n", "utf-8")
+
+
+def read_exported(folder: Path) -> Exported | None:
+    """What stsbench.json says; None without one, and where the sentence-transformers files are no longer those written
+    with it: whoever changed them (a prompt, another training) described the model anew. EncoderError for a broken file.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    try:
+        stored = json.loads(path.read_text("utf-8"))
+        if stored["format"] != 1:
+            raise EncoderError(f"{path} was written by a newer stsbench (format {stored['format']}): update stsbench")
+        exported = Exported(*(stored[key] for key in ("pooler", "max_length", "method", "recipe")))
+        if exported.max_length is not None and not (isinstance(exported.max_length, int) and exported.max_length > 0):
+            raise ValueError(f"max_length {exported.max_length!r}")
+        layout = stored["layout"]
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise EncoderError(f"cannot read {path}: {error!r}") from error
+    check_pooler(exported.pooler, str(path))
+    return exported if layout == layout_digest(folder) else None
+
+
+def stored_head(folder: Path) -> Any:
+    """The Linear(d, d) kept by training, for models that have no pooler layer of their own to load it; else None."""
+    exported = read_exported(folder)
+    if exported is None or exported.pooler != "cls+dense":
+        return None
+    import torch
+    from safetensors import safe_open
+
+    found = {}
+    for file in weight_files(folder):
+        with safe_open(file, framework="pt") as stored:
+            for key in stored.keys():  # noqa: SIM118 (it is no mapping)
+                if key.endswith(HEAD):  # inside a masked-LM model the name starts with the encoder's
+                    found[key.rsplit(".", 1)[1]] = stored.get_tensor(key)
+    if found.keys() != {"weight", "bias"}:
+        raise EncoderError(f"{folder} lacks the head that its {FILE} promises (pooler.dense)")
+    head = torch.nn.Linear(found["weight"].shape[1], found["weight"].shape[0], device="meta")
+    head.load_state_dict(found, assign=True)
+    return head.requires_grad_(False)

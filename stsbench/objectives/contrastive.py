@@ -1,0 +1,61 @@
+"""InfoNCE: each anchor's own positive against every positive and every hard negative of the batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Similarity = Literal["cosine", "dot"]
+_EPS = 1e-8  # the smallest norm that is divided by, as in torch.nn.CosineSimilarity
+
+
+def info_nce(
+    queries: Tensor,
+    keys: Tensor,
+    *,
+    temperature: float = 0.05,
+    similarity: Similarity = "cosine",
+    negatives: Sequence[Tensor] = (),
+    alpha: float = 1.0,
+    start: int = 0,
+) -> Tensor:
+    """The mean over i of -log(exp(s(q_i, k_t)) / Z_i), where t = start + i is the column of q_i's own positive.
+
+        Z_i = sum_j [ exp(s(q_i, k_j)) + sum_b w_ij exp(s(q_i, m_bj)) ],   w_ij = alpha where j = t, else 1
+
+    queries: (n, d), this process's anchors; keys: (N, d), the positives of the whole batch; negatives: blocks m_b of
+    (N, d), the hard negatives of the whole batch. s is the cosine over `temperature`, or, with "dot", the plain product
+    q . k without a temperature. One direction only: keys are never anchors. No anchor (n = 0) gives 0, with a gradient.
+    Products are taken in float32 at least, also under autocast: a bfloat16 cosine over 0.05 is off by up to 0.08.
+    Source: Gao, Yao and Chen (2021), SimCSE, Eq. 1 and 4 (no negatives), 5 (negatives) and 8 (alpha); dot: Table D.1.
+    """
+    if similarity not in ("cosine", "dot"):
+        raise ValueError(f"similarity {similarity!r} is unknown (there are cosine, dot)")
+    if not 0 <= start <= len(keys) - len(queries):
+        raise ValueError(f"{len(queries)} queries from column {start} on do not fit into {len(keys)} keys")
+    for block in negatives:
+        if len(block) != len(keys):
+            raise ValueError(f"a block of {len(block)} hard negatives beside {len(keys)} keys: each needs its own")
+    rows = torch.arange(len(queries), device=queries.device)
+    with torch.autocast(queries.device.type, enabled=False):
+        anchors = _scaled(queries, similarity)
+        if similarity == "cosine":
+            anchors = anchors / temperature
+        logits = [anchors @ _scaled(block, similarity).T for block in (keys, *negatives)]
+        if alpha != 1:
+            own = torch.zeros_like(logits[0])
+            own[rows, rows + start] = math.log(alpha)
+            logits[1:] = [block + own for block in logits[1:]]
+        losses = functional.cross_entropy(torch.cat(logits, dim=1), rows + start, reduction="sum")
+    return losses / max(len(queries), 1)
+
+
+def _scaled(vectors: Tensor, similarity: Similarity) -> Tensor:
+    """The vectors in float32 or better, of norm 1 where the similarity is the cosine."""
+    wide = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+    return functional.normalize(wide, dim=1, eps=_EPS) if similarity == "cosine" else wide

@@ -1,0 +1,26 @@
+"""Masked language modelling: the tokens behind the chosen positions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
+    """The mean over the chosen positions i of -log softmax(logits_i)[labels_i].
+
+    logits: (m, V) at the chosen positions only; labels: (m,) the tokens that stood there. No position (m = 0) gives 0 that
+    still carries a gradient, so that a process without one takes its part in the backward pass of the others.
+    Source: Devlin et al. (2019), BERT, section 3.1, task 1.
+    """
+    return functional.cross_entropy(logits, labels, reduction="sum") / max(len(labels), 1)
+
+
+def masked_accuracy(logits: Tensor, labels: Tensor) -> tuple[Tensor, int]:
+    """How many labels have the highest logit, a () integer tensor on the logits' device, and of how many (m).
+
+    logits: (m, V); labels: (m,).
+    """
+    with torch.no_grad():
+        return (logits.argmax(1) == labels).sum(), len(labels)

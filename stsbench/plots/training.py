@@ -1,0 +1,153 @@
+"""Training over its steps: loss terms, dev score, learning rate, gradient norm; one run or several, seeds as a band."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stsbench.plots.style import COLOURS, DASHES, GREY, PAGE, new_figure
+from stsbench.plots.training_runs import Trained, best_score, labels, panel_keys, smoothed, trained
+
+SHARE = 0.05  # of a curve's points, that its running mean is taken over
+FEW = 20  # points of a curve that is drawn as it is
+_WIDE = 50  # largest over smallest value from which a loss or a gradient norm gets a logarithmic axis
+_LETTERS = 60  # of stage names that fit above a panel
+_UNITS = {"dev:sts-b dev": "Spearman × 100", "dev:transfer dev": "mean accuracy × 100"}
+_TITLES = {"loss": "loss (weighted sum of its terms)", "learning_rate": "learning rate", "gradient_norm": "gradient norm"}
+
+
+def figure(folders: Sequence[Path]) -> Any:
+    """A matplotlib figure. Raises StsbenchError where a folder holds no training run, or one without a logged step."""
+    from matplotlib.lines import Line2D
+
+    runs = [trained(folder) for folder in folders]
+    names, keys = labels(runs), panel_keys(runs)
+    several = len(runs) > 1 or len(runs[0].logs) > 1
+    rows = -(-len(keys) // 2)
+    drawing = new_figure(PAGE, 1.7 * rows + 0.3 + 0.17 * several * len(runs))
+    drawing.get_layout_engine().set(w_pad=0.08)
+    panels = drawing.subplots(rows, 2, squeeze=False).ravel()
+    looks: list[dict[str, Any]] = [{"color": COLOURS[number % len(COLOURS)],
+                                    "linestyle": DASHES[number // len(COLOURS) % len(DASHES)]}
+                                   for number in range(len(runs))]  # fmt: skip
+    for panel, key in zip(panels, keys, strict=False):
+        for run, look in zip(runs, looks, strict=True):
+            _draw(panel, run, key, look)
+        dev, best = ("", "") if several else best_score(runs[0])
+        _dress(panel, key, f": best {best}" if key == f"dev:{dev}" else "")
+        panel.set_xlim(0, 1.02 * max(end for run in runs for _, end in run.stages().values()))
+    for panel in panels[len(keys) :]:
+        panel.remove()
+    explained = _mark_stages(panels[: len(keys)], runs, names, looks)
+    if several:
+        handles = [Line2D([], [], label=label, **look) for label, look in zip(names, looks, strict=True)]
+        drawing.legend(handles=handles, loc="outside upper left")
+    note = "\n".join(filter(None, [*explained, _note(runs, keys)]))
+    drawing.supxlabel(note, fontsize=6, color=GREY, x=0.99, ha="right")
+    return drawing
+
+
+def _smooth(key: str) -> bool:
+    return not key.startswith("dev:") and key != "learning_rate"
+
+
+def _draw(panel: Any, run: Trained, key: str, look: Mapping[str, Any]) -> None:
+    """A run's curve, a line a stage: nothing joins two stages."""
+    for stage, (begin, _) in run.stages().items():
+        curves = run.curves(stage, key)
+        if not curves:
+            continue
+        steps = curves[0][0] + begin
+        rows = np.array([values for _, values in curves])
+        marker = {"marker": "o", "markersize": 2} if len(steps) < FEW and key != "learning_rate" else {}
+        if _smooth(key) and len(steps) >= FEW:
+            if len(rows) == 1:
+                panel.plot(steps, rows[0], label="_raw", alpha=0.3, linewidth=0.5, **look)
+            rows = np.array([smoothed(values, SHARE) for values in rows])
+        mean = rows.mean(axis=0)
+        if len(rows) > 1:
+            sd = rows.std(axis=0, ddof=1)
+            panel.fill_between(steps, mean - sd, mean + sd, label="_band", color=look["color"], alpha=0.2, linewidth=0)
+        panel.plot(steps, mean, label="_curve", **marker, **look)
+    if key.startswith("dev:") and (bests := run.bests(key[4:])):
+        panel.plot(
+            [run.stages()[best["stage"]][0] + best["step"] for best in bests], [best["score"] for best in bests],
+            label="_best", color=look["color"], linestyle="none", marker="*", markersize=7, markeredgecolor="white",
+            markeredgewidth=0.5, zorder=4,
+        )  # fmt: skip
+
+
+def _dress(panel: Any, key: str, best: str) -> None:
+    """Title, unit and scale."""
+    title = _TITLES.get(key, key.removeprefix("terms.").removeprefix("dev:").replace("_", " ")) + best
+    if key.startswith("terms."):
+        title = f"loss: {title}"
+    elif key.startswith("dev:") and key not in _UNITS:
+        title += " (higher is better)"
+    drawn = [line.get_ydata() for line in panel.get_lines() if line.get_label() == "_curve"]
+    values = np.concatenate([*drawn, []])
+    values = values[np.isfinite(values)]
+    may = key in ("loss", "gradient_norm") or key.startswith("terms.")
+    if may and len(values) and 0 < _WIDE * values.min() < values.max():
+        panel.set_yscale("log")
+        title += ", logarithmic"
+    if key == "learning_rate":
+        panel.set_ylim(bottom=0)
+    if key == "learning_rate" or panel.get_yscale() == "log":
+        panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    else:
+        panel.ticklabel_format(axis="y", useOffset=False)
+    panel.set_title(title, loc="left")
+    panel.set_xlabel("step")
+    panel.set_ylabel(_UNITS.get(key, ""))
+    panel.grid(axis="y", linewidth=0.3, color="#dddddd")
+    panel.set_axisbelow(True)
+
+
+def _mark_stages(
+    panels: Sequence[Any], runs: Sequence[Trained], names: Sequence[str], looks: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Dividers between stages, named above where all runs have the same stages and the names fit.
+
+    Returns lines that say what the stages are where the panels do not: a divider then has its run's colour.
+    """
+    places = runs[0].stages()
+    alike = all(run.stages() == places for run in runs)
+    whole = max(end for _, end in places.values())
+    named = alike and all(len(name) + 2 <= _LETTERS * (end - begin) / whole for name, (begin, end) in places.items())
+    if all(len(run.stages()) == 1 for run in runs):
+        return []
+    for panel in panels:
+        panel.set_xlabel("step, counted over all stages")
+        for run, look in zip(runs[:1] if alike else runs, looks, strict=False):
+            for _, end in list(run.stages().values())[:-1]:
+                panel.axvline(end, color=GREY if alike else look["color"], linewidth=0.6, linestyle=":", label="_divider")
+        if named:
+            panel.set_title(panel.get_title(loc="left"), loc="left", pad=13)
+            for name, (begin, end) in places.items():
+                panel.text((begin + end) / 2, 1.02, name, transform=panel.get_xaxis_transform(), ha="center", va="bottom",
+                           fontsize=6, color=GREY)  # fmt: skip
+    if named:
+        return []
+    told = [("stages", runs[0])] if alike else [
+        (f"stages of {name.partition(':')[0]}", run) for name, run in zip(names, runs, strict=True) if len(run.stages()) > 1
+    ]  # fmt: skip
+    return [f"{name}: {', then '.join(run.stages())}" for name, run in told]
+
+
+def _note(runs: Sequence[Trained], keys: Sequence[str]) -> str:
+    """How the picture is to be read, in one line."""
+    smooth = any(
+        _smooth(key) and any(len(curves[0][0]) >= FEW for stage in run.stages() if (curves := run.curves(stage, key)))
+        for run in runs for key in keys
+    )  # fmt: skip
+    parts = [
+        f"line: running mean over {100 * SHARE:g} % of the logged points" if smooth else "",
+        "faint: as logged" if smooth and any(len(run.logs) == 1 for run in runs) else "",
+        "band: ± one standard deviation over seeds" if any(len(run.logs) > 1 for run in runs) else "",
+        "star: the weights that were kept" if any(run.bests(key[4:]) for run in runs for key in keys) else "",
+    ]
+    return "; ".join(filter(None, parts))

@@ -1,0 +1,160 @@
+"""The page of a trained model: what it is, what it was trained on, how to load it in three libraries, its recipe."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stsbench.model_card import plain
+from stsbench.training.method import Inference
+from stsbench.training.recipe import Recipe
+
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_MEANS = {"mean": (-1,), "first_last:embeddings": (0, -1), "first_last:layer1": (1, -1), "last2": (-2, -1)}
+
+
+def describe(inference: Inference, max_length: int | None = None) -> dict[str, Any]:
+    """What the card says of an encoder: pooler, max_length (None: the model's limit), and how AutoModel pools it.
+
+    auto_pooler: "" (AutoModel makes no pooler layer), "same" (it makes the one that a kept head is stored as), or "other".
+    Random states are not touched.
+    """
+    import torch
+
+    kind = type(inference.model)
+    found = ""
+    if "add_pooling_layer" in inspect.signature(kind.__init__).parameters:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            pooler = kind(inference.model.config).pooler
+        dense, same = getattr(pooler, "dense", None), isinstance(getattr(pooler, "activation", None), torch.nn.Tanh)
+        found = "same" if isinstance(dense, torch.nn.Linear) and same else "other"
+    return {"pooler": inference.pooler, "max_length": max_length, "auto_pooler": found}
+
+
+def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
+    """README.md: metadata between two lines of ---, then Markdown. Of paths only the last part is given.
+
+    summary: what `describe` gives (required), and of the training as far as known: seed; best: {"name", "score" (x 100),
+    "stage", "step"} of the dev evaluation whose weights were kept, or None; steps; data: one {"name", "digest", "rows"}
+    a file, with "stage" where there are several; sample: the dev data were the sample; versions: {package: version}.
+    """
+    model = recipe.backbone.model
+    hub = _HUB_ID.fullmatch(model) is not None and not Path(model).exists()
+    meta = {
+        "library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity",
+        "tags": ["sentence-transformers", "sentence-similarity", "feature-extraction", "stsbench", recipe.method],
+        **({"base_model": model} if hub and model != "minilm" else {}),
+    }  # fmt: skip
+    about = [
+        ("method", recipe.method), ("recipe", recipe.name), ("backbone", model if hub else _last(model)),
+        ("pooler", summary["pooler"]), ("longest text, in tokens", summary["max_length"] or "the model's positions"),
+        ("trained on texts of, in tokens", recipe.backbone.max_length), ("precision", recipe.precision),
+        *((f"data {item.get('stage', '')}".strip(), _data(item)) for item in summary.get("data", [])),
+        ("seed", summary.get("seed", recipe.seed)), ("steps", summary.get("steps")), ("kept", _kept(summary, recipe)),
+        ("versions", ", ".join(f"{name} {number}" for name, number in summary.get("versions", {}).items())),
+    ]  # fmt: skip
+    rows = [f"| {plain(key)} | {plain(value)} |" for key, value in about if value not in (None, "")]
+    source = f" as in {plain(recipe.source.paper)}" if recipe.source else ""
+    return "\n".join([
+        f"---\n{yaml.safe_dump(meta, sort_keys=False, allow_unicode=True)}---\n",
+        f"# {plain(recipe.name)}\n",
+        *([f"{plain(recipe.description)}\n"] if recipe.description else []),
+        f"A sentence encoder trained with stsbench by the method {plain(recipe.method)}{source}.\n",
+        "| what | value |", "| --- | --- |", *rows, "",
+        "No measured results yet; the dev score above chose these weights and is no result. To measure:\n",
+        "```sh\nstsbench eval --model PATH\n```\n",
+        "## How to load it\n", "PATH is this folder. All three give the same vectors.\n",
+        f"```python\n{_OURS}```\n", f"```python\n{_LIBRARY}```\n", f"```python\n{transformers_snippet(summary)}```\n",
+        "## The recipe\n",
+        "Every choice of this training. What stands under `published` is the paper's result and not this model's.\n",
+        _fenced(_shown(recipe)),
+    ])  # fmt: skip
+
+
+_OURS = """from stsbench.encoders.load import load_encoder
+
+vectors = load_encoder("PATH").encode(texts)
+"""
+_LIBRARY = """from sentence_transformers import SentenceTransformer
+
+vectors = SentenceTransformer("PATH").encode(texts)
+"""
+
+
+def transformers_snippet(summary: dict[str, Any]) -> str:
+    """Python that turns `texts` into `vectors` with transformers alone. summary: as of `describe`."""
+    pooler, auto = summary["pooler"], summary["auto_pooler"]
+    kept = pooler == "cls+dense" and auto == "same"
+    option = ", add_pooling_layer=False" if auto and not kept else ""
+    lines = [
+        "import torch", "from transformers import AutoModel, AutoTokenizer", "",
+        'tokenizer = AutoTokenizer.from_pretrained("PATH")',
+        f'model = AutoModel.from_pretrained("PATH"{option}).eval()',
+        'batch = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")',
+        "with torch.no_grad():", "    output = model(**batch)",
+    ]  # fmt: skip
+    if pooler == "cls":
+        lines.append("vectors = output.last_hidden_state[:, 0]")
+    elif kept:
+        lines.append("vectors = output.pooler_output")
+    elif pooler == "cls+dense":
+        lines.insert(1, "from safetensors.torch import load_file")
+        lines += ['head = load_file("PATH/2_Dense/model.safetensors")', "first = output.last_hidden_state[:, 0]",
+                  'vectors = torch.tanh(first @ head["linear.weight"].T + head["linear.bias"])']  # fmt: skip
+    else:
+        lines.append('real = batch["attention_mask"].unsqueeze(-1)')
+        if pooler == "max":
+            lines.append('vectors = output.last_hidden_state.masked_fill(real == 0, float("-inf")).amax(1)')
+        else:
+            places = _MEANS[pooler]
+            states = [f"output.hidden_states[{place}]" for place in places]
+            state = "output.last_hidden_state" if len(places) == 1 else f"({' + '.join(states)}) / 2"
+            lines.append(f"vectors = ({state} * real).sum(1) / real.sum(1)")
+    return "\n".join(lines) + "\n"
+
+
+def _data(item: dict[str, Any]) -> str:
+    return f"{_last(str(item['name']))}, {item['rows']:,} rows, sha256 {item['digest']}"
+
+
+def _kept(summary: dict[str, Any], recipe: Recipe) -> str:
+    """Which weights these are, and why."""
+    best = summary.get("best")
+    if not best:
+        return "the weights of the last step" if recipe.selection.by == "none" else ""
+    sample = " (sample data: not comparable with published numbers)" if summary.get("sample") else ""
+    return f"the weights of step {best['step']:,}, the best on {best['name']}: {best['score']:.2f}{sample}"
+
+
+def _exists(text: str) -> bool:
+    try:
+        return "/" in text and Path(text).exists()
+    except OSError:  # too long for a path
+        return False
+
+
+def _last(path: str) -> str:
+    return Path(path).name or path
+
+
+def _shown(recipe: Recipe) -> str:
+    """The recipe as YAML, files and folders by their last part."""
+
+    def short(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: short(part) for key, part in value.items()}
+        if isinstance(value, list):
+            return [short(part) for part in value]
+        path = isinstance(value, str) and (value.startswith(("/", "~", "./", "../")) or _exists(value))
+        return _last(value) if path else value
+
+    return yaml.safe_dump(short(recipe.model_dump(mode="json")), sort_keys=False, allow_unicode=True)
+
+
+def _fenced(text: str) -> str:
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 3)
+    return f"{fence}yaml\n{text}{fence}\n"

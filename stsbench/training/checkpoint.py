@@ -1,0 +1,174 @@
+"""Checkpoints from which a run goes on exactly: complete or absent, checked by digest, the newest sound one first."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import warnings
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from safetensors.torch import load_model, save_model
+
+from stsbench.errors import StsbenchError
+from stsbench.files import sha256_file
+
+KEPT = 2  # newest checkpoints: one may turn out damaged
+
+
+@dataclass
+class Best:
+    """The best dev score so far and where its weights lie, below checkpoints/."""
+
+    score: float
+    step: int
+    folder: str
+
+
+@dataclass
+class Position:
+    """Where a run stands. number, stage: of the stage; step: steps done in it; log: bytes of the log that belong to it."""
+
+    number: int
+    stage: str
+    step: int = 0
+    log: int = 0
+    best: Best | None = None
+    seconds: float = 0.0
+    processes: int = 1
+    files: dict[str, str] = field(default_factory=dict)  # name -> sha256
+
+
+class Checkpoints:
+    """The folder checkpoints/ of one run."""
+
+    def __init__(self, folder: Path, accelerator: Accelerator) -> None:
+        self.folder, self.accelerator = folder, accelerator
+
+    def save(self, position: Position, method: torch.nn.Module, optimiser: Any) -> None:
+        """Write a checkpoint of `position` beside the others, then delete what nothing needs any more."""
+        main, rank = self.accelerator.is_main_process, self.accelerator.process_index
+        final = self.folder / f"{position.number}-{position.stage}-{position.step:08d}"
+        building = self.folder / f".{final.name}.tmp"
+        try:
+            if main:
+                shutil.rmtree(building, ignore_errors=True)
+                building.mkdir(parents=True)
+            self.accelerator.wait_for_everyone()
+            torch.save(_randomness(), building / f"random-{rank}.pt")
+            if main:
+                save_model(method, str(building / "model.safetensors"))
+                scaler = self.accelerator.scaler
+                torch.save(
+                    {"optimiser": optimiser.state_dict(), "scaler": scaler.state_dict() if scaler else None},
+                    building / "optimiser.pt",
+                )
+            self.accelerator.wait_for_everyone()
+            if main:
+                position.files = {path.name: sha256_file(path) for path in sorted(building.iterdir())}
+                (building / "position.json").write_text(json.dumps(asdict(position), indent=1) + "\n", "utf-8")
+                _settle(building, final)
+                self._tidy(position)
+        except OSError as error:
+            shutil.rmtree(building, ignore_errors=True)
+            raise StsbenchError(f"cannot write the checkpoint {final}: {error.strerror or error}") from error
+
+    def save_best(self, stage: str, step: int, score: float, method: torch.nn.Module) -> Best:
+        """Keep these weights as the best. Older ones stay until a checkpoint knows of these."""
+        best = Best(score, step, f"best-{stage}-{step:08d}")
+        if self.accelerator.is_main_process:
+            building = self.folder / f".{best.folder}.tmp"
+            try:
+                shutil.rmtree(building, ignore_errors=True)
+                building.mkdir(parents=True)
+                save_model(method, str(building / "model.safetensors"))
+                _settle(building, self.folder / best.folder)
+            except OSError as error:
+                shutil.rmtree(building, ignore_errors=True)
+                raise StsbenchError(f"cannot write {self.folder / best.folder}: {error.strerror or error}") from error
+        return best
+
+    def newest(self) -> tuple[Position, Path] | None:
+        """The newest sound checkpoint; damaged ones are passed over with a warning. None where there is none."""
+        for path in reversed(self._all()):
+            try:
+                position = _read(path)
+            except (ValueError, TypeError, KeyError, OSError) as error:
+                if self.accelerator.is_main_process:
+                    warnings.warn(f"{path} is damaged ({error}): passed over", stacklevel=2)
+                continue
+            if position.processes != self.accelerator.num_processes:
+                raise StsbenchError(
+                    f"{path} was written by {position.processes} processes; resume with as many, "
+                    f"not with {self.accelerator.num_processes}"
+                )
+            return position, path
+        return None
+
+    def load(self, path: Path, method: torch.nn.Module, optimiser: Any) -> None:
+        """Weights, optimiser and every generator's state as they were."""
+        self.load_weights(path, method)
+        stored = torch.load(path / "optimiser.pt", map_location="cpu", weights_only=True)
+        optimiser.load_state_dict(stored["optimiser"])
+        if stored["scaler"] is not None and self.accelerator.scaler is not None:
+            self.accelerator.scaler.load_state_dict(stored["scaler"])
+        _restore(torch.load(path / f"random-{self.accelerator.process_index}.pt", weights_only=True))
+
+    @staticmethod
+    def load_weights(path: Path, method: torch.nn.Module) -> None:
+        """The weights stored in `path` into `method`."""
+        load_model(method, str(path / "model.safetensors"), device=str(next(method.parameters()).device))
+
+    def _tidy(self, position: Position) -> None:
+        newest = self._all()[-KEPT:]
+        keep = {path.name for path in newest} | {position.best.folder if position.best else ""}
+        for path in newest:
+            try:
+                stored = _read(path)
+            except (ValueError, TypeError, KeyError, OSError):
+                continue
+            keep.add(stored.best.folder if stored.best else "")
+        for path in self.folder.iterdir():
+            if path.is_dir() and path.name not in keep:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+    def _all(self) -> list[Path]:
+        """Whole checkpoints, oldest first: by the stage's number, then the step."""
+        return sorted(path for path in self.folder.glob("[0-9]*-*") if (path / "position.json").is_file())
+
+
+def _settle(building: Path, final: Path) -> None:
+    """Rename a finished folder to its name, in the place of an older one (whose like was written before a kill)."""
+    for path in building.iterdir():
+        with path.open("rb") as stream:
+            os.fsync(stream.fileno())
+    if final.exists():
+        shutil.rmtree(final)
+    building.rename(final)
+
+
+def _read(path: Path) -> Position:
+    stored = json.loads((path / "position.json").read_text("utf-8"))
+    position = Position(**{**stored, "best": Best(**stored["best"]) if stored["best"] else None})
+    for name, known in position.files.items():
+        if sha256_file(path / name) != known:
+            raise ValueError(f"{name} is not what was written")
+    if position.best and not (path.parent / position.best.folder / "model.safetensors").is_file():
+        raise ValueError(f"its best weights, {position.best.folder}, are missing")
+    return position
+
+
+def _randomness() -> dict[str, Any]:
+    """The state of torch's generators: nothing else is drawn from (Method says so)."""
+    return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None}
+
+
+def _restore(states: dict[str, Any]) -> None:
+    torch.set_rng_state(states["cpu"])
+    if states["cuda"] is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])

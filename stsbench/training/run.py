@@ -1,0 +1,248 @@
+"""A training run: from a recipe to a run folder that holds the log, checkpoints, the exported best and what it is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+
+from stsbench.errors import StsbenchError
+from stsbench.files import atomic_write
+from stsbench.modules.backbone import load_backbone
+from stsbench.provenance import provenance
+from stsbench.registry import resolve
+from stsbench.training.checkpoint import Checkpoints, Position
+from stsbench.training.export import export_model
+from stsbench.training.log import Log
+from stsbench.training.loop import Loop, Watcher, held_out_batches
+from stsbench.training.method import GROUP, Method
+from stsbench.training.optimiser import make_optimiser
+from stsbench.training.recipe import Recipe
+from stsbench.training.recipes import load_recipe, resolved_yaml
+from stsbench.training.selection import Selection
+from stsbench.training.setup import StageData, backbone_folder, make_accelerator, make_stage, open_data
+from stsbench.training.trackers import flat_config, trackers
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class TrainOptions:
+    """How a recipe is run; nothing here changes what is trained."""
+
+    recipe: Recipe
+    output: Path
+    resume: bool = False
+    device: str | None = None
+    data_dir: Path | None = None
+    sample: bool = False
+    offline: bool = False
+    trackers: Sequence[str] = ()
+    evaluate: Sequence[str] = ()  # protocols of the final test
+    command: Sequence[str] = field(default_factory=list)
+
+
+def train(options: TrainOptions, say: Say = print, watcher: Watcher | None = None) -> dict[str, Any]:
+    """Train, keep the best, export it to RUN/best, test it if asked; returns what RUN/train.json holds.
+
+    Raises StsbenchError, one line, for bad options, data, or a loss that is no number. A killed run is continued with
+    `resume`, on one CPU process to the very bit.
+    """
+    recipe, folder = options.recipe, options.output
+    accelerator = make_accelerator(recipe.precision, options.device, trackers(options.trackers), folder)
+    main = accelerator.is_main_process
+    said = say if main else (lambda line: None)
+    if not options.resume and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise StsbenchError(f"{folder} is already there: --resume continues it, or choose another --output")
+    if options.resume:
+        if (folder / "train.json").is_file():
+            said(f"{folder} is finished: nothing to resume")
+            return _tested(options, json.loads((folder / "train.json").read_text("utf-8")), accelerator, said)
+        _same(recipe, folder)
+    run = _Run(options, accelerator, said)
+    accelerator.wait_for_everyone()
+    if main:
+        _claim(folder, recipe)
+    accelerator.wait_for_everyone()
+    summary = run.train(watcher if main else None)
+    return _tested(options, summary, accelerator, said)
+
+
+class _Run:
+    """One run in one process: everything is built, and so checked, before the folder is touched."""
+
+    def __init__(self, options: TrainOptions, accelerator: Accelerator, say: Say) -> None:
+        self.options, self.accelerator, self.say = options, accelerator, say
+        self.recipe = recipe = options.recipe
+        self.kind: type[Method] = resolve(GROUP, recipe.method)
+        if stray := [name for name in recipe.stages if name not in self.kind.stages]:
+            raise StsbenchError(f"{recipe.method} has no stage '{stray[0]}'; it has {', '.join(self.kind.stages)}")
+        chosen = self.kind.Options(**recipe.options)
+        torch.manual_seed(recipe.seed)
+        start = recipe.backbone
+        self.source = backbone_folder(start.model, options.offline)
+        backbone = load_backbone(self.source, start.model, start.pooler, start.max_length, start.dropout)
+        backbone.folder, backbone.name = self.source, start.model
+        self.data: dict[str, StageData] = {}
+        for name in self.kind.stages:
+            with accelerator.main_process_first():
+                self.data[name] = open_data(recipe.stage_data(name), recipe, self.kind, chosen, backbone, self.source, say)
+        self.method = self.kind(backbone, chosen)
+        self.stages = [
+            make_stage(number, name, recipe, self.data[name], self.kind, backbone, accelerator.num_processes)
+            for number, name in enumerate(self.kind.stages)
+        ]
+        # From here on each process draws its own dropout masks.
+        torch.manual_seed((recipe.seed * 1_000_003 + accelerator.process_index) % 2**63)
+        self.method.to(accelerator.device)
+        self.selection = self._selection()
+
+    def train(self, watcher: Watcher | None) -> dict[str, Any]:
+        """All stages, then the export. Returns the summary."""
+        folder, accelerator = self.options.output, self.accelerator
+        checkpoints = Checkpoints(folder / "checkpoints", accelerator)
+        began = time.time()
+        found = checkpoints.newest() if self.options.resume else None
+        position = found[0] if found else Position(0, self.stages[0].name, processes=accelerator.num_processes)
+        log = Log(folder / "log.jsonl", keep=position.log, silent=not accelerator.is_main_process)
+        if self.options.trackers:
+            accelerator.init_trackers("stsbench", config=flat_config(self.recipe.model_dump()))
+        try:
+            seconds, before = 0.0, sum(stage.batches.steps for stage in self.stages[: position.number])
+            for stage in self.stages[position.number :]:
+                self.method.gather_mode = stage.settings.gather
+                self.method.start_stage(stage.name)
+                optimiser = make_optimiser(self.method, stage.settings)
+                wrapped, prepared = accelerator.prepare(self.method, optimiser)
+                if position.number != stage.number:
+                    position = Position(stage.number, stage.name, log=position.log, processes=accelerator.num_processes)
+                elif found:
+                    checkpoints.load(found[1], self.method, prepared)
+                    self.say(f"resumed at step {position.step} of {stage.batches.steps}, stage {stage.name}")
+                if stage.batches.dropped:
+                    self.say(f"the last {stage.batches.dropped} rows of each epoch give no batch and are left out")
+                where = f"{accelerator.device} x {accelerator.num_processes}"
+                size = f"{stage.settings.batch_size} of {len(stage.batches.rows)} rows"
+                self.say(f"stage {stage.name}: {stage.batches.steps} steps of {size} on {where}")
+                loop = Loop(
+                    self.recipe, stage, self.method, wrapped, prepared, accelerator, log=log, checkpoints=checkpoints,
+                    selection=self.selection, watcher=watcher, tracked_from=before if self.options.trackers else None,
+                )  # fmt: skip
+                position = loop.run(position)
+                seconds += position.seconds
+                before += stage.batches.steps
+                accelerator.unwrap_model(wrapped, keep_fp32_wrapper=False)
+                accelerator.free_memory()
+        finally:
+            log.close()
+            if self.options.trackers:
+                accelerator.end_training()
+        if position.best:
+            checkpoints.load_weights(checkpoints.folder / position.best.folder, self.method)
+        summary = self._summary(position, seconds, began)
+        if accelerator.is_main_process:
+            self._export(summary)
+            with atomic_write(folder / "train.json") as stream:
+                stream.write(json.dumps(summary, indent=1) + "\n")
+        accelerator.wait_for_everyone()
+        return summary
+
+    def _selection(self) -> Selection | None:
+        by = self.recipe.selection.by
+        if by == "none":
+            return None
+        last, held_out = self.stages[-1], None
+        data = self.data[last.name]
+        if by == "held-out" and len(data.held_out):
+            held_out = held_out_batches(
+                self.method, data.rows, data.held_out, last.tokens_pad, last.settings.batch_size, self.recipe.seed,
+                self.accelerator.device,
+            )  # fmt: skip
+        return Selection(
+            by, data_dir=self.options.data_dir, sample=self.options.sample, offline=self.options.offline, held_out=held_out
+        )
+
+    def _summary(self, position: Position, seconds: float, began: float) -> dict[str, Any]:
+        from stsbench.training.report import read_log
+
+        folder = self.options.output
+        devs = [line for line in read_log(folder / "log.jsonl") if line["kind"] == "dev"] if self.selection else []
+        best = {"step": position.best.step, "score": position.best.score} if position.best else None
+        return {
+            "method": self.recipe.method, "recipe": self.recipe.name, "seed": self.recipe.seed,
+            "stages": {stage.name: stage.batches.steps for stage in self.stages}, "seconds": round(seconds, 1),
+            "selected_by": self.recipe.selection.by,
+            "before": devs[0]["score"] if devs else None, "best": best, "after": devs[-1]["score"] if devs else None,
+            "exported": f"step {position.best.step}" if position.best else "the last step",
+            "processes": self.accelerator.num_processes,
+            "data": {
+                name: {"file": Path(str(self.recipe.stage_data(name).file)).name, "digest": data.store.digest,
+                       "rows": len(data.trained), "held_out": len(data.held_out)}
+                for name, data in self.data.items()
+            },
+            "dev_data": self.selection.digests if self.selection else {},
+            "provenance": provenance(command=list(self.options.command), started=time.strftime(
+                "%Y-%m-%dT%H:%M:%SZ", time.gmtime(began))),
+        }  # fmt: skip
+
+    def _export(self, summary: dict[str, Any]) -> None:
+        from stsbench.training.card import model_card
+
+        self.method.eval()
+        best = self.options.output / "best"
+        export_model(self.method.inference(), best, card=model_card(self.recipe, summary), replace=True)
+
+
+def _claim(folder: Path, recipe: Recipe) -> None:
+    """Make the run folder with its recipe, unless it is there."""
+    if not (folder / "recipe.yaml").is_file():
+        with atomic_write(folder / "recipe.yaml") as stream:
+            stream.write(resolved_yaml(recipe))
+
+
+def _same(recipe: Recipe, folder: Path) -> None:
+    """Raises StsbenchError, naming the first difference, unless the folder's run has this recipe."""
+    path = folder / "recipe.yaml"
+    if not path.is_file():
+        raise StsbenchError(f"--resume: {folder} holds no run (no recipe.yaml); start it without --resume")
+    before, now = _flat(load_recipe(recipe.method, str(path)).model_dump()), _flat(recipe.model_dump())
+    for key in [*before, *now]:
+        if before.get(key) != now.get(key):
+            raise StsbenchError(
+                f"--resume: {key} was {before.get(key)!r} when {folder} began and is {now.get(key)!r} now; "
+                "resume without changes, or start another run"
+            )
+
+
+def _flat(values: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(values, dict):
+        return {prefix: values}
+    return {k: v for key, value in values.items() for k, v in _flat(value, f"{prefix}.{key}" if prefix else key).items()}
+
+
+def _tested(options: TrainOptions, summary: dict[str, Any], accelerator: Accelerator, say: Say) -> dict[str, Any]:
+    """The final test of RUN/best under the protocols asked for, in RUN/eval; the main process does it."""
+    folder = options.output / "eval"
+    if options.evaluate and accelerator.is_main_process:
+        from stsbench import api
+
+        if folder.exists():
+            shutil.rmtree(folder)
+        result = api.run(
+            api.Options(
+                model=str(options.output / "best"), output=folder, protocols=list(options.evaluate), device=options.device,
+                data_dir=options.data_dir, sample=options.sample, offline=options.offline, command=options.command,
+                origin={"seed": options.recipe.seed, "recipe": f"{options.recipe.method}/{options.recipe.name}"},
+            ),
+            say=say,
+        )  # fmt: skip
+        summary = {**summary, "failures": dict(result.failures)}
+    accelerator.wait_for_everyone()
+    return summary

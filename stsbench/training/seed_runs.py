@@ -1,0 +1,40 @@
+"""The same recipe with several seeds: one run a seed, in folders side by side, and what they have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from stsbench.errors import StsbenchError
+from stsbench.files import atomic_write
+from stsbench.training.loop import Watcher
+from stsbench.training.run import TrainOptions, train
+from stsbench.training.seeds import summarise_seeds
+
+
+def train_seeds(options: TrainOptions, seeds: int, say: Callable[[str], None], watcher: Watcher | None) -> dict[str, Any]:
+    """Train OUTPUT/seed-S for `seeds` seeds counted up from the recipe's; returns what OUTPUT/seeds.json holds.
+
+    With `resume`, finished seeds are kept and the others go on or begin. Raises StsbenchError as `train` does.
+    """
+    folder = options.output
+    if not options.resume and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise StsbenchError(f"{folder} is already there: --resume continues it, or choose another --output")
+    failures: dict[str, str] = {}
+    runs = []
+    for seed in range(options.recipe.seed, options.recipe.seed + seeds):
+        run = folder / f"seed-{seed}"
+        say(f"seed {seed}: {run}")
+        begun = (run / "recipe.yaml").is_file()
+        found = train(
+            replace(options, recipe=options.recipe.model_copy(update={"seed": seed}), output=run,
+                    resume=options.resume and begun), say, watcher,
+        )  # fmt: skip
+        failures |= {f"seed {seed} {task}": why for task, why in found.get("failures", {}).items()}
+        runs.append(run)
+    summary = summarise_seeds(runs)
+    with atomic_write(folder / "seeds.json") as stream:  # every process writes the same bytes; a rename is whole
+        stream.write(json.dumps(summary, indent=1) + "\n")
+    return {**summary, "failures": failures}

@@ -1,0 +1,93 @@
+"""One recipe trained with several seeds: mean and standard deviation of its dev score and of every test score."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation import protocol_of_record
+from stsbench.forms import changed_settings
+from stsbench.records import PLAIN, Record, load_records
+from stsbench.training.report import spread, summary
+
+_KEYS = ("protocol", "settings", "task", "subset", "aggregation", "metric", "items")
+
+
+def summarise_seeds(runs: Sequence[Path]) -> dict[str, Any]:
+    """What RUN/seeds.json holds, from the run folders of one recipe, a seed each.
+
+    {"seeds", "dev": {"name", ...} or None, "tests": [{"protocol", "settings", "task", "subset", "aggregation", "metric",
+    "items", ...}]}, where ... are mean, sd (n - 1; None for one run), n and values by seed, scores as in records; items
+    are those that a score is of, settings those that differ from the protocol's own. A seed whose task failed is missing
+    from its values, and n says so.
+
+    Raises StsbenchError for an unfinished run, a seed used twice, runs selected by different dev data, or tests on
+    different data.
+    """
+    best: dict[int, dict[str, Any] | None] = {}
+    tests: dict[tuple[Any, ...], dict[int, float]] = {}
+    digests: dict[tuple[str, str, str], tuple[str, Path]] = {}
+    for run in runs:
+        found = summary(run)
+        if not found["finished"]:
+            raise StsbenchError(f"{run} is not finished: resume it before its scores are averaged")
+        if (seed := found["seed"]) in best:
+            raise StsbenchError(f"{run} was trained with seed {seed}, as another run was: one run does not count twice")
+        best[seed] = found["best"]
+        if (run / "eval").is_dir():
+            for key, value in _tested(run / "eval", digests):
+                tests.setdefault(key, {})[seed] = value
+    names = {one["name"] for one in best.values() if one}
+    if len(names) > 1:
+        raise StsbenchError(f"the runs were selected by different dev scores ({', '.join(sorted(names))}): no common mean")
+    scores = {seed: one["score"] for seed, one in best.items() if one}
+    return {
+        "seeds": list(best),
+        "dev": {"name": names.pop(), **spread(scores)} if scores else None,
+        "tests": [{**dict(zip(_KEYS, key, strict=True)), **spread(values)} for key, values in tests.items()],
+    }
+
+
+def _tested(
+    folder: Path, digests: dict[tuple[str, str, str], tuple[str, Path]]
+) -> Iterator[tuple[tuple[Any, ...], float]]:
+    """Every score of an evaluation, averages included, by what makes it the same measurement in another run."""
+    groups: dict[str, list[tuple[Path, Record]]] = {}
+    for path, record in sorted(load_records(folder), key=lambda item: item[1].provenance.get("position", 0)):
+        groups.setdefault(record.protocol.model_dump_json(), []).append((path, record))
+    for found in groups.values():
+        records = [record for _, record in found]
+        label, settings = records[0].protocol.label, changed_settings(records[0].protocol)
+        for record in records:
+            known, other = digests.setdefault((label, settings, record.data.id), (record.data.digest, folder))
+            if known != record.data.digest:
+                reason = f"measured on different data ({label} {record.data.id})"
+                raise StsbenchError(f"{other} and {folder} were {reason}: their scores have no common mean")
+        rows = [row for record in records for row in record.scores]
+        for row in [*rows, *protocol_of_record(*found[0]).summarise(records)]:
+            yield (row.protocol, settings, row.task, row.subset, row.aggregation, row.metric, row.n), row.value
+
+
+def seed_table(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """`summarise_seeds` for a terminal: (what, mean, sd, n) of the dev score and of each task's first metric.
+
+    Two decimals, three for the metrics that are no percentages and for held-out scores; an sd of one run is a dash.
+    """
+    lines, seen = [], set()
+    if dev := found["dev"]:
+        lines.append(_cells(dev["name"], dev, 3 if dev["name"].startswith("held-out") else 2))
+    for row in found["tests"]:
+        key = (row["protocol"], row["settings"], row["task"])
+        if row["subset"] is None and key not in seen:
+            seen.add(key)
+            label = f"{row['protocol']} ({row['settings']})" if row["settings"] else row["protocol"]
+            words = (label, row["task"], row["metric"], row["aggregation"])
+            lines.append(_cells(" ".join(filter(None, words)), row, 3 if row["metric"] in PLAIN else 2))
+    return lines
+
+
+def _cells(name: str, row: dict[str, Any], digits: int) -> tuple[str, str, str, str]:
+    sd = "–" if row["sd"] is None else f"{row['sd']:.{digits}f}"
+    return name, f"{row['mean']:.{digits}f}", sd, str(row["n"])

@@ -1,0 +1,105 @@
+"""Development scores during training: which encoder is kept is decided on these, never on test data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from stsbench.data import sources
+from stsbench.data.sets import LabelledSet, PairSet
+from stsbench.encoders.embed import Embed
+from stsbench.errors import DataError, MissingDataError, StsbenchError
+from stsbench.metrics.correlation import correlation
+from stsbench.metrics.similarity import paired_similarity
+from stsbench.registry import resolve
+from stsbench.training.batch import Batch
+from stsbench.training.live import live_encoder
+from stsbench.training.method import Method
+
+Score = Callable[[Method], float]
+
+
+class Selection:
+    """One way of scoring a method on development data. name: as in a recipe's selection.by; the more, the better."""
+
+    def __init__(
+        self, name: str, *, data_dir: Path | None = None, sample: bool = False, offline: bool = False,
+        held_out: Callable[[], Iterator[Batch]] | None = None,
+    ) -> None:  # fmt: skip
+        """Reads the data, so that none missing is noticed before anything is trained. Raises DataError, one line."""
+        self.name, self.digests = name, {}
+        load = {"data_dir": data_dir, "sample": sample, "offline": offline}
+        if name == "sts-b dev":
+            self._score = self._correlated(_load("stsb/dev", load))
+        elif name == "transfer dev":
+            protocol = resolve("stsbench.protocols", "transfer")({})
+            self._score = self._probed(protocol, {task: _load(id, load) for task, id in protocol.tasks().items()})
+        elif held_out is not None:
+            self._score = lambda method: held_out_score(method, held_out())
+        else:
+            raise StsbenchError("selection.by held-out needs rows that are held out: set data.held_out")
+
+    def __call__(self, method: Method) -> float:
+        """The score x 100 of the encoder as it is now. Weights, modes and random states are left as they were."""
+        devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+        with torch.random.fork_rng(devices=devices):
+            return self._score(method)
+
+    def _correlated(self, data: Any) -> Score:
+        assert isinstance(data, PairSet)
+        self.digests[data.id] = data.digest
+
+        def score(method: Method) -> float:
+            encoder = live_encoder(method.inference(), "dev")
+            both = encoder.encode([*data.first, *data.second])
+            similarity = paired_similarity(both[: len(data)], both[len(data) :])
+            return 100 * correlation(similarity, data.gold, "spearman")
+
+        return score
+
+    def _probed(self, protocol: Any, sets: dict[str, Any]) -> Score:
+        for data in sets.values():
+            assert isinstance(data, LabelledSet)
+            self.digests[data.id] = data.digest
+
+        def score(method: Method) -> float:
+            embed = Embed(live_encoder(method.inference(), "dev"))
+            embed.add([text for data in sets.values() for text in data.texts])
+            found = []
+            for task, data in sets.items():
+                rows = protocol.score(protocol.observe(embed, data), data.id, task)
+                found += [row.value for row in rows if row.metric == "dev accuracy"]
+            return float(np.mean(found))
+
+        return score
+
+
+def held_out_score(method: Method, batches: Iterator[Batch]) -> float:
+    """`Method.held_out_metric` over rows kept out of training, without dropout; a loss is negated."""
+    training = method.training
+    method.eval()
+    method.metrics()  # what training gathered is not part of this
+    total, count = 0.0, 0
+    try:
+        with torch.no_grad():
+            for batch in batches:
+                terms = method(batch)
+                total += sum(float(term.value) * term.weight for term in terms.values()) * len(batch)
+                count += len(batch)
+    finally:
+        method.train(training)
+    metrics = method.metrics()
+    if method.held_out_metric == "loss":
+        return -total / count
+    return 100 * metrics[method.held_out_metric]
+
+
+def _load(id: str, places: dict[str, Any]) -> Any:
+    try:
+        return sources.load(id, **places)
+    except MissingDataError as error:
+        raise DataError(f"no dev data: {error}; or train without (--set selection.by=none)") from error

@@ -1,0 +1,125 @@
+"""What a run needs before its first step: the accelerator, the backbone's folder, the rows of each stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedDataParallelKwargs
+from numpy.typing import NDArray
+
+from stsbench.data.examples import Rows
+from stsbench.data.store import TextStore, open_store
+from stsbench.data.tokens import TokenStore, tokenised
+from stsbench.encoders.checkpoint import tokenizer_digest
+from stsbench.errors import DataError, EncoderError, StsbenchError
+from stsbench.modules.backbone import Backbone
+from stsbench.training.batches import Batches
+from stsbench.training.loop import Stage
+from stsbench.training.method import Method
+from stsbench.training.recipe import DataSettings, Recipe
+
+_MIXED = {"float32": "no", "bf16": "bf16", "fp16": "fp16"}
+
+
+def make_accelerator(
+    precision: str, device: str | None, trackers: Sequence[str] = (), folder: Path | None = None
+) -> Accelerator:
+    """accelerate's view of this process and its device. Raises StsbenchError for a device or precision that is not there."""
+    if device not in (None, "cpu", "cuda", "mps"):
+        raise StsbenchError(f"--device {device}: write cpu, cuda or mps; CUDA_VISIBLE_DEVICES=1 chooses among several GPUs")
+    if (device == "cuda" and not torch.cuda.is_available()) or (device == "mps" and not torch.backends.mps.is_available()):
+        raise StsbenchError(f"--device {device} is not available on this machine")
+    if precision == "fp16" and (device == "cpu" or not torch.cuda.is_available()):
+        raise StsbenchError("precision fp16 needs a CUDA device: use --dtype bf16 or --dtype float32 here")
+    return Accelerator(
+        cpu=device == "cpu", mixed_precision=_MIXED[precision], log_with=list(trackers) or None, project_dir=folder,
+        kwargs_handlers=[DistributedDataParallelKwargs(gradient_as_bucket_view=True)],
+    )  # fmt: skip
+
+
+def backbone_folder(name: str, offline: bool = False) -> Path:
+    """The transformers folder that a recipe's backbone.model stands for: also `minilm`, a training run, and a
+    sentence-transformers folder, whose transformer is meant."""
+    from stsbench.encoders.hub import resolve
+    from stsbench.encoders.sentence_transformer import read_modules
+
+    if name == "minilm":
+        from stsbench.encoders.minilm import find_minilm
+
+        return find_minilm()
+    folder = resolve(name, offline)
+    if (folder / "modules.json").is_file():
+        transformer = read_modules(folder).transformer
+        if transformer is None:
+            raise EncoderError(f"{name} has no transformers model that could be trained")
+        return transformer
+    return folder
+
+
+@dataclass
+class StageData:
+    """The rows of one stage. trained, held_out: row numbers."""
+
+    store: TextStore
+    tokens: TokenStore
+    trained: NDArray[np.int64]
+    held_out: NDArray[np.int64]
+
+    def rows(self, numbers: Any) -> Rows:
+        """The texts and tokens of these rows."""
+        return Rows(self.store, self.tokens, numbers)
+
+
+def open_data(settings: DataSettings, recipe: Recipe, kind: type[Method], options: Any, backbone: Backbone, folder: Path,
+              say: Callable[[str], None]) -> StageData:  # fmt: skip
+    """Read and tokenise a stage's training text, or find it in the cache. Raises DataError, one line."""
+    if settings.file is None:
+        raise DataError("no training data: give a file by --data FILE")
+    path = Path(settings.file).expanduser()
+    if not path.is_file():
+        raise DataError(f"the training data {path} are not here: give your copy by --data FILE")
+    store = open_store(
+        path, format=settings.format, columns=settings.columns, where=settings.where, drop_blank=settings.drop_blank,
+        drop_duplicates=settings.drop_duplicates, contiguous=settings.contiguous, say=say,
+    )  # fmt: skip
+    say(f"{path.name}: {store.report()}")
+    roles = kind.roles(options, store.roles)
+    texts = tuple(role for role in roles if role != "label")
+    tokens = tokenised(store, backbone.tokenizer, tokenizer_digest(folder), backbone.max_length, texts, say=say)
+    numbers = np.arange(len(store), dtype=np.int64)
+    usable = kind.usable(options, Rows(store, tokens, numbers))
+    if usable is not None:
+        say(f"{path.name}: {int((~usable).sum())} rows cannot be used by these options")
+        numbers = numbers[usable]
+    if settings.held_out >= len(numbers):
+        raise DataError(f"{path}: data.held_out {settings.held_out} leaves no row of {len(numbers)} to train on")
+    order = np.random.default_rng((recipe.seed, 3)).permutation(numbers)
+    cut = len(numbers) - settings.held_out
+    return StageData(store, tokens, np.sort(order[:cut]), np.sort(order[cut:]))
+
+
+def make_stage(number: int, name: str, recipe: Recipe, data: StageData, kind: type[Method], backbone: Backbone,
+               processes: int) -> Stage:  # fmt: skip
+    """The batches of a stage. Raises StsbenchError where a batch would hold nothing to contrast with."""
+    settings = recipe.stage_training(name)
+    if kind.needs_negatives and settings.batch_size < 2:
+        raise StsbenchError(
+            f"training.batch_size {settings.batch_size}: the other examples of a batch are the negatives, so 2 at least"
+        )
+    if settings.batch_size < processes:
+        raise StsbenchError(f"training.batch_size {settings.batch_size} is less than the {processes} processes")
+    lengths = None
+    if settings.order == "length":
+        lengths = np.sum([data.tokens.lengths(role) for role in data.tokens.roles], axis=0)
+    batches = Batches(
+        data.trained, settings, (recipe.seed, number, 0), least=2 if kind.needs_negatives else 1, processes=processes,
+        lengths=lengths,
+    )  # fmt: skip
+    pad = backbone.tokenizer.pad_token_id
+    return Stage(number, name, settings, batches, data.rows, pad if pad is not None else 0)

@@ -1,0 +1,224 @@
+"""Recipe files: what extends gives, what --set changes, and errors that are one line with file, line and key."""
+
+import math
+import string
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, Field
+
+from stsbench.config import apply_sets, dump_yaml, load_config, merge, parse_yaml, read_yaml, validate
+from stsbench.errors import StsbenchError
+
+
+def write(folder, **files):
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / f"{name}.yaml").write_text(text, "utf-8")
+    return folder
+
+
+def fails(call, *parts):
+    """One StsbenchError, of one line, that holds all `parts`."""
+    with pytest.raises(StsbenchError) as caught:
+        call()
+    text = str(caught.value)
+    assert len(text.splitlines()) == 1, text
+    for part in parts:
+        assert str(part) in text, (part, text)
+    return text
+
+
+# Reading ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["1e-5", "3e-05", "1E5", "-2e+3", "1.5e5", ".5e1", "1.e-3", "+4e0"])
+def test_powers_of_ten_are_numbers(text):
+    value = parse_yaml(f"a: {text}", "x")["a"]
+    assert isinstance(value, float) and value == float(text)
+
+
+@pytest.mark.parametrize("text", ["e5", "1e", "v1e-5", "1e-5x", "'1e-5'", '"3e4"'])
+def test_other_words_stay_texts(text):
+    assert parse_yaml(f"a: {text}", "x") == {"a": text.strip("'\"")}
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_number_is_set_as_python_writes_it(number):
+    assert apply_sets({}, [f"a.b={number!r}"]) == {"a": {"b": number}}
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(["1e-5", "no", "null", "~", "010", "1:30", "2021-01-01", "<<"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(string.ascii_letters, min_size=1), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.text(string.ascii_letters, min_size=1), VALUES, max_size=4))
+def test_what_is_written_is_read_again(data):
+    assert repr(parse_yaml(dump_yaml(data), "x")) == repr(data)  # repr: 1 is not 1.0, nor True
+
+
+def test_a_shared_value_is_written_twice():
+    shared = [0.9, 0.999]
+    assert "&" not in dump_yaml({"a": shared, "b": shared})
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "part"),
+    [
+        ("a: 1\nb: 2\na: 3\n", 3, "'a' is given twice"),
+        ("a:\n  b: 1\n  c: 2\n  b: 1\n", 4, "'b' is given twice"),
+        ("a: 1\nb: [1, 2\nc: 3\n", 3, "no valid YAML"),
+        ("a: 1\n\tb: 2\n", 2, "no valid YAML"),
+    ],
+)
+def test_a_broken_file_is_named_with_its_line(tmp_path, text, line, part):
+    path = write(tmp_path, one=text) / "one.yaml"
+    fails(lambda: read_yaml(path), f"{path}:{line}: ", part)
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "just words", "1: a\n"])
+def test_a_file_without_a_mapping(tmp_path, text):
+    path = write(tmp_path, one=text) / "one.yaml"
+    fails(lambda: read_yaml(path), path, "needs a mapping")
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    fails(lambda: read_yaml(tmp_path / "none.yaml"), "cannot read", "none.yaml")
+    (tmp_path / "latin.yaml").write_bytes(b"a: caf\xe9\n")
+    fails(lambda: read_yaml(tmp_path / "latin.yaml"), "latin.yaml", "no UTF-8", "byte 6")
+    fails(lambda: read_yaml(write(tmp_path, day="a: 2021-13-45\n") / "day.yaml"), "day.yaml", "month")
+
+
+# extends ---------------------------------------------------------------------------------------------------------
+
+
+def test_extends_merges_mappings_and_replaces_lists(tmp_path):
+    write(tmp_path, top="a: {x: 1, y: {p: 1, q: 2}}\nl: [1, 2, 3]\nkept: 1\n",
+          mid="extends: top\na: {y: {q: 3}}\nl: [4]\n", low="extends: mid\na: {x: null}\nnew: {z: 1}\n")  # fmt: skip
+    assert load_config(tmp_path / "low.yaml") == {
+        "a": {"x": None, "y": {"p": 1, "q": 3}}, "l": [4], "kept": 1, "new": {"z": 1}
+    }  # fmt: skip
+
+
+def test_own_keys_are_not_inherited(tmp_path):
+    write(tmp_path, top="published: [1]\nname: top\na: 1\n", low="extends: top\nname: low\n")
+    assert load_config(tmp_path / "low.yaml", own=["published", "name"]) == {"a": 1, "name": "low"}
+    assert load_config(tmp_path / "top.yaml", own=["published"])["published"] == [1]
+
+
+def test_extends_a_path_or_a_recipe_of_another_folder(tmp_path):
+    shipped = write(tmp_path / "shipped", base="a: 1\n", mine="extends: base\na: 2\n")
+    mine = write(tmp_path / "own", one="extends: ../shipped/base.yaml\nb: 1\n", two="extends: base\n", mine="extends: mine\nb: 3\n")
+    assert load_config(mine / "one.yaml") == {"a": 1, "b": 1}
+    assert load_config(mine / "two.yaml", folders=[shipped]) == {"a": 1}
+    assert load_config(mine / "mine.yaml", folders=[shipped]) == {"a": 2, "b": 3}  # the shipped one of the same name
+
+
+def test_the_folder_of_the_file_comes_first(tmp_path):
+    shipped = write(tmp_path / "shipped", base="a: 1\n")
+    mine = write(tmp_path / "own", base="a: 2\n", two="extends: base\n")
+    assert load_config(mine / "two.yaml", folders=[shipped]) == {"a": 2}
+
+
+def test_circles(tmp_path):
+    write(tmp_path, a="extends: b\n", b="extends: c\n", c="extends: a\n", me="extends: me\n", tail="extends: a\n")
+    fails(lambda: load_config(tmp_path / "a.yaml"), "in a circle", "a.yaml -> b.yaml -> c.yaml -> a.yaml")
+    fails(lambda: load_config(tmp_path / "me.yaml"), "in a circle", "me.yaml -> me.yaml")
+    assert "tail" not in fails(lambda: load_config(tmp_path / "tail.yaml"), "in a circle")
+    (tmp_path / "p.yaml").write_text("extends: ./p.yaml\n")
+    fails(lambda: load_config(tmp_path / "p.yaml"), "in a circle")
+
+
+def test_extends_what_is_not_there(tmp_path):
+    write(tmp_path, base="a: 1\n", one="extends: bsae\n", two="extends: sub/base.yaml\n", three="extends: [base]\n")
+    fails(lambda: load_config(tmp_path / "one.yaml"), "one.yaml", "bsae", "did you mean base?")
+    fails(lambda: load_config(tmp_path / "two.yaml"), "two.yaml", tmp_path / "sub" / "base.yaml")
+    fails(lambda: load_config(tmp_path / "three.yaml"), "three.yaml", "['base']")
+
+
+def test_merge_leaves_both_as_they_are():
+    below, above = {"a": {"x": [1]}}, {"a": {"y": [2]}}
+    merged = merge(below, above)
+    merged["a"]["x"].append(9), merged["a"]["y"].append(9)
+    assert (below, above) == ({"a": {"x": [1]}}, {"a": {"y": [2]}})
+
+
+# --set -----------------------------------------------------------------------------------------------------------
+
+
+def test_sets():
+    data = {"a": {"b": 1, "c": [1]}, "d": None}
+    got = apply_sets(data, ["a.b=1e-5", "a.c=[2, 3]", "d.e.f=x=y", "g={h: null}", "a.n=null", "a.b=2e-5"])
+    assert got == {"a": {"b": 2e-5, "c": [2, 3], "n": None}, "d": {"e": {"f": "x=y"}}, "g": {"h": None}}
+    assert data == {"a": {"b": 1, "c": [1]}, "d": None}
+
+
+@pytest.mark.parametrize("text", ["a", "=1", "a..b=1", ".a=1", "a.=1", "a b=1", "a.b=", "a.b= ", "a={", "a.b.c=1", "a=2021-13-45"])
+def test_sets_that_cannot_be(text):
+    fails(lambda: apply_sets({"a": {"b": 1}}, [text]), f"--set {text}".strip())
+
+
+# Validation ------------------------------------------------------------------------------------------------------
+
+
+class Inner(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    rate: float = Field(0.1, gt=0, le=1)
+    count: int = Field(1, ge=1)
+    free: float = 0.0
+    pair: tuple[float, float] = (0.9, 0.99)
+    word: Literal["cls", "mean"] = "cls"
+    texts: dict[str, str] = {}
+    flag: bool = False
+
+
+class Outer(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    inner: Inner
+    maybe: Inner | None = None
+    several: list[Inner] = []
+
+
+@pytest.mark.parametrize(
+    ("data", "parts"),
+    [
+        ({"inner": {"rtae": 1}}, ["unknown key 'at.inner.rtae'; did you mean rate?"]),
+        ({"iner": {}}, ["unknown key 'at.iner'; did you mean inner?"]),  # and not that `inner` is missing
+        ({"inner": {}, "maybe": {"wrod": 1}}, ["'at.maybe.wrod'; did you mean word?"]),
+        ({"inner": {}, "several": [{}, {"flga": 1}]}, ["'at.several.1.flga'; did you mean flag?"]),
+        ({}, ["needs a value for at.inner"]),
+        ({"inner": {"rate": 0}}, ["at.inner.rate must be above 0", "not 0"]),
+        ({"inner": {"rate": 1.5}}, ["at.inner.rate must be at most 1", "not 1.5"]),
+        ({"inner": {"count": 0}}, ["at.inner.count must be at least 1, not 0"]),
+        ({"inner": {"count": 64.5}}, ["at.inner.count must be a whole number, not 64.5"]),
+        ({"inner": {"count": "64"}}, ["at.inner.count must be a whole number, not '64'"]),
+        ({"inner": {"count": True}}, ["at.inner.count must be a whole number, not True"]),
+        ({"inner": {"rate": "fast"}}, ["at.inner.rate must be a number, not 'fast'"]),
+        ({"inner": {"free": math.inf}}, ["at.inner.free must be a finite number"]),
+        ({"inner": {"free": 10**400}}, ["at.inner.free must be a finite number"]),
+        ({"inner": {"pair": [1]}}, ["at.inner.pair.1"]),
+        ({"inner": {"pair": [1, 2, 3]}}, ["at.inner.pair has 3 values"]),
+        ({"inner": {"word": "maen"}}, ["at.inner.word must be 'cls' or 'mean', not 'maen'; did you mean mean?"]),
+        ({"inner": {"texts": {"label": 1}}}, ["at.inner.texts.label must be a text, not 1"]),
+        ({"inner": {"texts": []}}, ["at.inner.texts must be a mapping, not []"]),
+        ({"inner": {"flag": "yes\nno"}}, ["at.inner.flag must be true or false"]),
+        ({"inner": 3}, ["at.inner must be a mapping, not 3"]),
+    ],
+)
+def test_errors_are_one_line_with_the_dotted_key(data, parts):
+    assert fails(lambda: validate(Outer, data, "FILE", "at."), *parts).startswith("FILE: ")
+
+
+def test_a_long_value_is_cut():
+    assert len(fails(lambda: validate(Inner, {"count": "x" * 5000}, "FILE"), "x...")) < 200
+
+
+def test_right_values_pass():
+    got = validate(Outer, {"inner": {"rate": 1, "pair": [1, 0.5], "texts": {"a": "b"}}}, "FILE")
+    assert got.inner == Inner(rate=1.0, pair=(1.0, 0.5), texts={"a": "b"})

@@ -1,0 +1,73 @@
+"""Two processes train what one trains: torchrun on CPU, gloo; dropout off, since each process draws its own masks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny_models
+import training_runs
+from safetensors.torch import load_file
+
+BIN = Path(sys.executable).parent
+
+
+def run(place: Path, name: str, values, *before: str, ranks: int = 2):
+    """`torchrun --nproc_per_node RANKS stsbench train simcse` into place/name: the finished process."""
+    sets = [word for key, value in values.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    command = [*before, str(BIN / "stsbench"), "train", "simcse", "--output", str(place / name), "--sample",
+               "--device", "cpu", *sets]  # fmt: skip
+    if ranks > 1:
+        command = [str(BIN / "torchrun"), "--no-python", "--nproc_per_node", str(ranks), "--master_port", "0",
+                   "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0", *command]  # fmt: skip
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "STSBENCH_CACHE": str(place / "cache")}
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, env=env)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("ranks")
+
+
+@pytest.fixture(scope="module")
+def values(place):
+    model = tiny_models.build(place / "tiny", pooler=False)
+    # 65 rows in batches of 10: the last one has 5, which two processes share as 3 and 2
+    return training_runs.settings(
+        model, training_runs.make_text(place, 65), **{"backbone.dropout": 0.0, "options.mlm_weight": 0.1,
+                                                      "training.epochs": 1, "training.clip": 0.5},
+    )  # fmt: skip
+
+
+def test_two_ranks_equal_one(place, values):
+    alone, both = run(place, "alone", values, ranks=1), run(place, "both", values)
+    assert alone.returncode == 0, alone.stderr
+    assert both.returncode == 0, both.stderr
+    summaries = [json.loads((place / name / "train.json").read_text()) for name in ("alone", "both")]
+    assert [summary["processes"] for summary in summaries] == [1, 2]
+    one, two = (training_runs.log_of(place / name) for name in ("alone", "both"))
+    assert [line["kind"] for line in one] == [line["kind"] for line in two]
+    for mine, theirs in zip(one, two, strict=True):
+        if mine["kind"] == "train":
+            assert mine["loss"] == pytest.approx(theirs["loss"], abs=2e-5)
+            assert mine["gradient_norm"] == pytest.approx(theirs["gradient_norm"], rel=2e-4)
+            for name in ("contrastive", "mlm"):
+                assert mine["terms"][name] == pytest.approx(theirs["terms"][name], abs=2e-5)
+        if mine["kind"] == "dev":
+            assert mine["score"] == pytest.approx(theirs["score"], abs=0.2)
+    first, second = (load_file(place / name / "best" / "model.safetensors") for name in ("alone", "both"))
+    assert first.keys() == second.keys()
+    start = load_file(place / "tiny" / "model.safetensors")
+    moved = max(float((first[name] - start[name]).abs().max()) for name in first)
+    apart = max(float((first[name] - second[name]).abs().max()) for name in first)
+    assert apart < 0.02 * moved, (apart, moved)  # Adam divides by its root: tiny gradients differ in the last bits
+
+
+def test_several_processes_need_one_folder(place, values, tmp_path):
+    env = {**os.environ, "WORLD_SIZE": "2", "RANK": "0"}
+    done = subprocess.run([str(BIN / "stsbench"), "train", "simcse"], capture_output=True, text=True, env=env, cwd=tmp_path)
+    assert done.returncode == 2 and "several processes need --output" in done.stderr

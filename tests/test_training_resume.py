@@ -1,0 +1,112 @@
+"""A run killed at any moment goes on to the very same weights and the very same log."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import tiny_models
+import training_runs
+from training_runs import log_of, train, weights_of
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run nobody disturbed: (its folder, the values it was trained with, the cache)."""
+    place = tmp_path_factory.mktemp("runs")
+    values = training_runs.settings(tiny_models.build(place / "tiny", pooler=False), training_runs.make_text(place))
+    code, said = train(place / "whole", values)
+    assert (code, said) == (0, None)
+    return place / "whole", values, place / "cache"
+
+
+@pytest.mark.parametrize("kill", [("step", 2), ("step", 8), ("checkpoint", 3), ("dev", 3), ("tidy", 2)])
+def test_killed_and_resumed_is_the_same_run(whole, tmp_path, kill):
+    folder, values, cache = whole
+    run = tmp_path / "run"
+    code, said = train(run, values, kill=kill, cache=cache)
+    assert (code, said) == (-9, None) and not (run / "best").exists() and not (run / "train.json").exists()
+    assert not any(path.name.startswith(".") for path in run.glob("checkpoints/[0-9]*/*"))
+    assert train(run, values, resume=True, cache=cache) == (0, None)
+    assert log_of(run) == log_of(folder)
+    assert weights_of(run) == weights_of(folder)
+    mine, theirs = (json.loads((each / "train.json").read_text()) for each in (run, folder))
+    for key in ("best", "before", "after", "stages", "exported", "data", "dev_data"):
+        assert mine[key] == theirs[key]
+    assert not list(run.glob("checkpoints/.*"))
+
+
+def test_the_log_of_a_whole_run(whole):
+    lines = log_of(whole[0])
+    assert [line["kind"] for line in lines if line["kind"] != "train"] == ["start", "dev", "dev", "dev", "dev", "end"]
+    assert [line["step"] for line in lines if line["kind"] == "dev"] == [0, 4, 8, 12]
+    assert [line["step"] for line in lines if line["kind"] == "train"] == [3, 4, 6, 8, 9, 10, 12]
+    assert not lines[1]["best"]  # the untrained encoder is shown, not selected
+    scores = [line["score"] for line in lines if line["kind"] == "dev"][1:]
+    summary = json.loads((whole[0] / "train.json").read_text())
+    assert summary["best"]["score"] == max(scores)
+    assert summary["best"]["step"] == [4, 8, 12][scores.index(max(scores))]
+    assert len(list(whole[0].glob("checkpoints/[0-9]*"))) == 2
+    rates = [line["learning_rate"] for line in lines if line["kind"] == "train"]
+    assert rates == pytest.approx([1e-3 * (12 - step + 1) / 12 for step in (3, 4, 6, 8, 9, 10, 12)])
+
+
+def test_a_damaged_checkpoint_is_passed_over(whole, tmp_path):
+    folder, values, cache = whole
+    run = tmp_path / "run"
+    train(run, values, kill=("step", 8), cache=cache)
+    newest = sorted(run.glob("checkpoints/[0-9]*"))[-1]
+    content = bytearray((newest / "optimiser.pt").read_bytes())
+    content[len(content) // 2] ^= 1
+    (newest / "optimiser.pt").write_bytes(content)
+    assert train(run, values, resume=True, cache=cache) == (0, None)
+    assert weights_of(run) == weights_of(folder) and log_of(run) == log_of(folder)
+
+
+def test_a_seed_decides(whole, tmp_path):
+    _, values, cache = whole
+    assert train(tmp_path / "other", {**values, "seed": 43}, cache=cache) == (0, None)
+    assert weights_of(tmp_path / "other")["last"] != weights_of(whole[0])["last"]
+
+
+def test_resume_refuses_another_recipe(whole, tmp_path):
+    folder, values, cache = whole
+    run = tmp_path / "run"
+    shutil.copytree(folder, run)
+    (run / "train.json").unlink()
+    code, said = train(run, {**values, "training.learning_rate": 2e-3}, resume=True, cache=cache)
+    assert code == 1 and said.startswith("--resume: training.learning_rate was 0.001") and "\n" not in said
+    code, said = train(run, values, cache=cache)
+    assert code == 1 and "--resume continues it" in said
+    code, said = train(tmp_path / "nothing", values, resume=True, cache=cache)
+    assert code == 1 and "holds no run" in said
+
+
+def test_a_loss_that_is_no_number_stops(whole, tmp_path):
+    _, values, cache = whole
+    run = tmp_path / "run"
+    code, said = train(run, values, kill=("poison", 8), cache=cache)
+    assert code == 1 and "\n" not in said
+    assert said.startswith("the loss is nan at step 8 of stage main: the last good checkpoint, step 6, is kept in ")
+    assert not (run / "best").exists()
+    assert [path.name for path in sorted(run.glob("checkpoints/[0-9]*"))] == ["0-main-00000003", "0-main-00000006"]
+    assert train(run, values, resume=True, cache=cache) == (0, None)  # without the fault it goes on as if nothing was
+    assert weights_of(run) == weights_of(whole[0]) and log_of(run) == log_of(whole[0])
+
+
+def test_a_gradient_that_is_no_number_stops(whole, tmp_path):
+    _, values, cache = whole
+    wild = {**values, "training.learning_rate": 1e30, "training.clip": None, "selection.by": "none"}
+    code, said = train(tmp_path / "run", wild, cache=cache)
+    assert code == 1 and "\n" not in said and "at step 2 of stage main: there is no checkpoint before it" in said
+
+
+def test_seeds(whole, tmp_path):
+    _, values, cache = whole
+    run = tmp_path / "run"
+    assert train(run, {**values, "training.max_steps": 4}, seeds=2, cache=cache) == (0, None)
+    found = json.loads((run / "seeds.json").read_text())
+    scores = [json.loads((run / f"seed-{seed}" / "train.json").read_text())["best"]["score"] for seed in (42, 43)]
+    assert found["seeds"] == [42, 43] and found["dev"]["mean"] == pytest.approx(sum(scores) / 2)
+    assert found["dev"]["sd"] == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5)

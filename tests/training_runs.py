@@ -1,0 +1,110 @@
+"""Trainings of tiny models in processes of their own, which may be killed at an exact moment."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import traceback
+from pathlib import Path
+
+import tiny_models
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["stsbench.training.seed_runs", "stsbench.methods.simcse.method", "tiny_models"])
+
+
+def make_text(folder: Path, count: int = 60) -> Path:
+    """A file of distinct invented sentences."""
+    path = folder / "text.txt"
+    path.write_text("\n".join(tiny_models.sentences(count, longest=9)) + "\n", "utf-8")
+    return path
+
+
+def settings(model: Path, text: Path, **more):
+    """Values of a small run: 12 steps, a checkpoint every 3, no development data."""
+    return {
+        "backbone.model": str(model), "backbone.dropout": 0.1, "data.file": str(text), "training.batch_size": 10,
+        "training.epochs": 2, "training.learning_rate": 1e-3, "selection.by": "sts-b dev", "selection.every": 4,
+        "checkpoint_every": 3, "precision": "float32", **more,
+    }  # fmt: skip
+
+
+def train(folder: Path, values, *, method="simcse", recipe=None, seeds=None, kill=None, cache=None, **options):
+    """Train in a child process; (exit code, error line or None). kill: (name of a moment, how often it comes first)."""
+    told = folder.with_name(folder.name + ".error")
+    arguments = (folder, values, method, recipe, seeds, kill, str(cache or folder.parent / "cache"), told, options)
+    child = _context.Process(target=_child, args=arguments)
+    child.start()
+    child.join()
+    said = told.read_text("utf-8") if told.exists() else None
+    told.unlink(missing_ok=True)
+    return child.exitcode, said
+
+
+def _child(folder, values, method, recipe, seeds, kill, cache, told, options):
+    os.environ["STSBENCH_CACHE"] = cache
+    import torch
+
+    import stsbench
+    from stsbench.errors import StsbenchError
+
+    torch.set_num_threads(1)
+    if kill:
+        _arm(*kill)
+    try:
+        stsbench.train(
+            method, output=folder, recipe=recipe, settings=values, seeds=seeds, sample=True, device="cpu", **options
+        )
+    except StsbenchError as error:
+        told.write_text(str(error), "utf-8")
+        os._exit(1)
+    except BaseException:
+        told.write_text(traceback.format_exc(), "utf-8")
+        os._exit(9)
+
+
+def _arm(moment: str, times: int) -> None:
+    """SIGKILL this process when `moment` comes for the `times`-th time: nothing of ours runs any more after it.
+
+    The moment "poison" only makes a weight NaN.
+    """
+    import torch
+
+    from stsbench.training import checkpoint, loop
+
+    places = {
+        "step": (loop.Loop, "_step"),
+        "poison": (loop.Loop, "_step"),
+        "checkpoint": (checkpoint, "_settle"),  # everything is written, nothing has its name yet
+        "dev": (loop.Loop, "_dev"),
+        "tidy": (checkpoint.Checkpoints, "_tidy"),  # the checkpoint has its name, the older ones are still there
+    }
+    place, name = places[moment]
+    real, seen = getattr(place, name), []
+
+    def deadly(*args, **kwargs):
+        seen.append(1)
+        if len(seen) == times and moment == "poison":
+            with torch.no_grad():
+                next(args[0].method.parameters())[:] = torch.nan
+        elif len(seen) == times:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*args, **kwargs)
+
+    setattr(place, name, deadly)
+
+
+def log_of(folder: Path):
+    """The log without what a clock says."""
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").splitlines()]
+    return [{key: value for key, value in line.items() if key != "sentences_per_second"} for line in lines]
+
+
+def weights_of(folder: Path) -> dict[str, bytes]:
+    """Every weight file of the newest checkpoint and of the export."""
+    newest = sorted((folder / "checkpoints").glob("[0-9]*"))[-1]
+    return {
+        "last": (newest / "model.safetensors").read_bytes(), "best": (folder / "best" / "model.safetensors").read_bytes()
+    }  # fmt: skip
