@@ -38,11 +38,17 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what `_Loader` would otherwise read as a number; writes no anchors."""
+    """Quotes what `_Loader` would otherwise read as a number, escapes rare line ends; writes no anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        rare = any(each in data for each in "\x85\u2028\u2029")  # unescaped they would be folded to spaces
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style='"' if rare else None)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
 
 for _each in (_Loader, _Dumper):
     _each.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, _NUMBER_STARTS)

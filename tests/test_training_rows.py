@@ -14,7 +14,7 @@ from stsbench.data.rows import file_format, read_rows
 from stsbench.errors import DataError
 
 # Characters at which some reader or other splits, joins or unquotes.
-CHARACTERS = st.sampled_from(["a", "b", " ", '"', "'", ",", "\\", "é", "猫", "😀", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\ufeff"])
+CHARACTERS = st.sampled_from([*"ab \"',\\é猫😀", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\ufeff"])
 SHORT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -69,7 +69,10 @@ def test_tsv_is_split_at_tabs_and_line_feeds_only(tmp_path, rows, end):
 
 
 @SHORT
-@given(lines=st.lists(texts("\t", "\r").filter(lambda text: not text.endswith("\r")), min_size=1), end=st.sampled_from(["\n", "\r\n"]))
+@given(
+    lines=st.lists(texts("\t", "\r").filter(lambda text: not text.endswith("\r")), min_size=1),
+    end=st.sampled_from(["\n", "\r\n"]),
+)
 def test_text_has_a_sentence_a_line(tmp_path, lines, end):
     path = written(tmp_path, "a.txt", "\ufeff" + end.join([*lines, ""]))
     assert rows_of(path) == [(number, (line,)) for number, line in enumerate(lines, start=1)]
@@ -129,7 +132,7 @@ def test_an_empty_line_is_a_text_only_where_it_can_be_one(tmp_path):
 
 
 FAULTS = {
-    "missing column": ("a.csv", "p,q\n1,2\n", {"columns": {"anchor": "p", "positive": "r"}}, r":1: the column 'r' is missing \(there are p, q\)"),
+    "missing column": ("a.csv", "p,q\n1,2\n", {"columns": {"anchor": "r"}}, r"the column 'r' is missing \(there are p, q\)"),
     "missing where": ("a.csv", "text\n1\n", {"where": {"kind": "x"}}, r":1: the column 'kind' is missing"),
     "unknown header": ("a.csv", "p,q\n1,2\n", {}, r":1: no known header; .*data.columns.*: p, q"),
     "two headers": ("a.csv", "text,sentence\n1,2\n", {}, r":1: more than one known header fits.*text, sentence"),

@@ -118,8 +118,8 @@ def test_the_digest_is_of_the_content(tmp_path):
     assert len(set(digests)) == 3
     (tmp_path / "e.txt").write_text("a\n\nb\nc\n")
     (tmp_path / "f.txt").write_text("a\nb\n\nc\n")
-    documents = [open_store(tmp_path / name, contiguous=True, cache=tmp_path / "cache").digest for name in ("e.txt", "f.txt")]
-    assert documents[0] != documents[1]
+    documents = [open_store(tmp_path / name, contiguous=True, cache=tmp_path / "cache") for name in ("e.txt", "f.txt")]
+    assert documents[0].digest != documents[1].digest
 
 
 def test_labels_that_cannot_be(tmp_path):
@@ -132,9 +132,10 @@ def test_labels_that_cannot_be(tmp_path):
     with pytest.raises(DataError, match=r"a\.csv:1002: more than 1,000 different labels"):
         open_store(path, cache=tmp_path / "cache")
     (tmp_path / "b.csv").write_text("sent0,sent1\na,b\n")
-    for ask in (lambda store: store.labels([0]), lambda store: store.text("label", 0), lambda store: store.text("negative", 0)):
+    store = open_store(tmp_path / "b.csv", cache=tmp_path / "cache")
+    for ask in (lambda: store.labels([0]), lambda: store.text("label", 0), lambda: store.text("negative", 0)):
         with pytest.raises(DataError, match=r"has no role '(label|negative)' \(there are anchor, positive\)"):
-            ask(open_store(tmp_path / "b.csv", cache=tmp_path / "cache"))
+            ask()
 
 
 def test_the_report_says_what_became_of_the_rows(tmp_path):
@@ -368,7 +369,8 @@ def test_rows_of_a_batch(tmp_path):
     lines = sentences(6, 5)
     path.write_text("\n".join([*lines[:3], "", *lines[3:]]))
     store = open_store(path, contiguous=True, cache=tmp_path / "cache")
-    rows = Rows(store, tokenised(store, tokenizer("bert"), "t", 8, ["sentence"], cache=tmp_path / "cache"), np.array([4, 2, 0]))
+    tokens = tokenised(store, tokenizer("bert"), "t", 8, ["sentence"], cache=tmp_path / "cache")
+    rows = Rows(store, tokens, np.array([4, 2, 0]))
     assert (list(rows.rows), len(rows)) == ([4, 2, 0], 3)
     assert rows.texts("sentence") == [lines[4], lines[2], lines[0]]
     assert rows.following(1).tolist() == [5, -1, 1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,21 +17,12 @@ class Rows:
 
     def __init__(self, store: TextStore, tokens: TokenStore, rows: RowNumbers) -> None:
         self.store, self.tokens = store, tokens
+        self.roles = tokens.roles  # those whose texts are tokenised: that the method uses
         self._numbers = checked(rows, len(store))
-
-    @cached_property
-    def rows(self) -> Sequence[int]:
-        """Places in the data set."""
-        numbers: list[int] = self._numbers.tolist()
-        return numbers
+        self.rows: Sequence[int] = self._numbers.data  # places in the data set; no list, for it may be all of them
 
     def __len__(self) -> int:
         return len(self._numbers)
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        """The roles whose texts are tokenised: those that the method uses."""
-        return tuple(self.tokens.roles)
 
     def ids(self, role: str) -> list[NDArray[np.int32]]:
         """Token ids of a role's text, special tokens included, one read-only array a row."""

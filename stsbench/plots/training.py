@@ -15,6 +15,7 @@ SHARE = 0.05  # of a curve's points, that its running mean is taken over
 FEW = 20  # points of a curve that is drawn as it is
 _WIDE = 50  # largest over smallest value from which a loss or a gradient norm gets a logarithmic axis
 _LETTERS = 60  # of stage names that fit above a panel
+# dev scores by how their names begin: "(sample)" may follow
 _UNITS = {"dev:sts-b dev": "Spearman × 100", "dev:transfer dev": "mean accuracy × 100"}
 _TITLES = {"loss": "loss (weighted sum of its terms)", "learning_rate": "learning rate", "gradient_norm": "gradient norm"}
 
@@ -38,7 +39,8 @@ def figure(folders: Sequence[Path]) -> Any:
             _draw(panel, run, key, look)
         dev, best = ("", "") if several else best_score(runs[0])
         _dress(panel, key, f": best {best}" if key == f"dev:{dev}" else "")
-        panel.set_xlim(0, 1.02 * max(end for run in runs for _, end in run.stages().values()))
+        whole = max(end for run in runs for _, end in run.stages().values())
+        panel.set_xlim(-0.02 * whole, 1.02 * whole)
     for panel in panels[len(keys) :]:
         panel.remove()
     explained = _mark_stages(panels[: len(keys)], runs, names, looks)
@@ -85,7 +87,8 @@ def _dress(panel: Any, key: str, best: str) -> None:
     title = _TITLES.get(key, key.removeprefix("terms.").removeprefix("dev:").replace("_", " ")) + best
     if key.startswith("terms."):
         title = f"loss: {title}"
-    elif key.startswith("dev:") and key not in _UNITS:
+    unit = next((unit for start, unit in _UNITS.items() if key.startswith(start)), "")
+    if key.startswith("dev:") and not unit:
         title += " (higher is better)"
     drawn = [line.get_ydata() for line in panel.get_lines() if line.get_label() == "_curve"]
     values = np.concatenate([*drawn, []])
@@ -102,7 +105,7 @@ def _dress(panel: Any, key: str, best: str) -> None:
         panel.ticklabel_format(axis="y", useOffset=False)
     panel.set_title(title, loc="left")
     panel.set_xlabel("step")
-    panel.set_ylabel(_UNITS.get(key, ""))
+    panel.set_ylabel(unit)
     panel.grid(axis="y", linewidth=0.3, color="#dddddd")
     panel.set_axisbelow(True)
 

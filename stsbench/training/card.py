@@ -38,9 +38,10 @@ def describe(inference: Inference, max_length: int | None = None) -> dict[str, A
 def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
     """README.md: metadata between two lines of ---, then Markdown. Of paths only the last part is given.
 
-    summary: what `describe` gives (required), and of the training as far as known: seed; best: {"name", "score" (x 100),
-    "stage", "step"} of the dev evaluation whose weights were kept, or None; steps; data: one {"name", "digest", "rows"}
-    a file, with "stage" where there are several; sample: the dev data were the sample; versions: {package: version}.
+    summary: what `describe` gives (required), and of the training as far as known: seed; best: {"name", "score", "stage",
+    "step"} of the dev evaluation whose weights were kept (None or left out: the last step's); steps; data: one {"name",
+    "digest", "rows"} a file, with "stage" where there are several; sample: the dev data were the sample; versions:
+    {package: version}.
     """
     model = recipe.backbone.model
     hub = _HUB_ID.fullmatch(model) is not None and not Path(model).exists()
@@ -54,7 +55,7 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
         ("pooler", summary["pooler"]), ("longest text, in tokens", summary["max_length"] or "the model's positions"),
         ("trained on texts of, in tokens", recipe.backbone.max_length), ("precision", recipe.precision),
         *((f"data {item.get('stage', '')}".strip(), _data(item)) for item in summary.get("data", [])),
-        ("seed", summary.get("seed", recipe.seed)), ("steps", summary.get("steps")), ("kept", _kept(summary, recipe)),
+        ("seed", summary.get("seed", recipe.seed)), ("steps", summary.get("steps")), ("kept", _kept(summary)),
         ("versions", ", ".join(f"{name} {number}" for name, number in summary.get("versions", {}).items())),
     ]  # fmt: skip
     rows = [f"| {plain(key)} | {plain(value)} |" for key, value in about if value not in (None, "")]
@@ -121,11 +122,11 @@ def _data(item: dict[str, Any]) -> str:
     return f"{_last(str(item['name']))}, {item['rows']:,} rows, sha256 {item['digest']}"
 
 
-def _kept(summary: dict[str, Any], recipe: Recipe) -> str:
+def _kept(summary: dict[str, Any]) -> str:
     """Which weights these are, and why."""
     best = summary.get("best")
     if not best:
-        return "the weights of the last step" if recipe.selection.by == "none" else ""
+        return "the weights of the last step"
     sample = " (sample data: not comparable with published numbers)" if summary.get("sample") else ""
     return f"the weights of step {best['step']:,}, the best on {best['name']}: {best['score']:.2f}{sample}"
 

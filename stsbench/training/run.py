@@ -174,14 +174,16 @@ class _Run:
 
         folder = self.options.output
         devs = [line for line in read_log(folder / "log.jsonl") if line["kind"] == "dev"] if self.selection else []
-        best = {"step": position.best.step, "score": position.best.score} if position.best else None
+        found = position.best
+        name = self.recipe.selection.by
+        best = {"name": name, "stage": position.stage, "step": found.step, "score": found.score} if found else None
         return {
             "method": self.recipe.method, "recipe": self.recipe.name, "seed": self.recipe.seed,
             "stages": {stage.name: stage.batches.steps for stage in self.stages}, "seconds": round(seconds, 1),
-            "selected_by": self.recipe.selection.by,
+            "selected_by": name,
             "before": devs[0]["score"] if devs else None, "best": best, "after": devs[-1]["score"] if devs else None,
             "exported": f"step {position.best.step}" if position.best else "the last step",
-            "processes": self.accelerator.num_processes,
+            "processes": self.accelerator.num_processes, "sample": self.options.sample,
             "data": {
                 name: {"file": Path(str(self.recipe.stage_data(name).file)).name, "digest": data.store.digest,
                        "rows": len(data.trained), "held_out": len(data.held_out)}
@@ -193,11 +195,19 @@ class _Run:
         }  # fmt: skip
 
     def _export(self, summary: dict[str, Any]) -> None:
-        from stsbench.training.card import model_card
+        from stsbench.training.card import describe, model_card
 
         self.method.eval()
-        best = self.options.output / "best"
-        export_model(self.method.inference(), best, card=model_card(self.recipe, summary), replace=True)
+        inference = self.method.inference()
+        files = [{"name": data["file"], "stage": stage, **data} for stage, data in summary["data"].items()]
+        said = {
+            **summary, **describe(inference), "steps": sum(summary["stages"].values()), "data": files,
+            "versions": summary["provenance"]["versions"],
+        }  # fmt: skip
+        export_model(
+            inference, self.options.output / "best", card=model_card(self.recipe, said), method=self.recipe.method,
+            recipe=self.recipe.name, replace=True,
+        )  # fmt: skip
 
 
 def _claim(folder: Path, recipe: Recipe) -> None:

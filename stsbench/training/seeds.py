@@ -9,19 +9,20 @@ from typing import Any
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import protocol_of_record
 from stsbench.forms import changed_settings
-from stsbench.records import PLAIN, Record, load_records
+from stsbench.records import PLAIN, Record, ScoreRow, load_records
 from stsbench.training.report import spread, summary
 
-_KEYS = ("protocol", "settings", "task", "subset", "aggregation", "metric", "items")
+_KEYS = ("protocol", "settings", "view", "task", "subset", "aggregation", "metric", "items")
+_VIEWS = {"sample": "sample data", "raw": "text view raw"}  # what must be said of a score
 
 
 def summarise_seeds(runs: Sequence[Path]) -> dict[str, Any]:
     """What RUN/seeds.json holds, from the run folders of one recipe, a seed each.
 
-    {"seeds", "dev": {"name", ...} or None, "tests": [{"protocol", "settings", "task", "subset", "aggregation", "metric",
-    "items", ...}]}, where ... are mean, sd (n - 1; None for one run), n and values by seed, scores as in records; items
-    are those that a score is of, settings those that differ from the protocol's own. A seed whose task failed is missing
-    from its values, and n says so.
+    {"seeds", "dev": {"name", ...} or None, "tests": [{"protocol", "settings", "view", "task", "subset", "aggregation",
+    "metric", "items", ...}]}, where ... are mean, sd (n - 1; None for one run), n and values by seed, scores as in records;
+    items are those that a score is of, settings those that differ from the protocol's own, view the text view of the data
+    (or sample). A seed whose task failed is missing from its values, and n says so.
 
     Raises StsbenchError for an unfinished run, a seed used twice, runs selected by different dev data, or tests on
     different data.
@@ -65,9 +66,11 @@ def _tested(
             if known != record.data.digest:
                 reason = f"measured on different data ({label} {record.data.id})"
                 raise StsbenchError(f"{other} and {folder} were {reason}: their scores have no common mean")
-        rows = [row for record in records for row in record.scores]
-        for row in [*rows, *protocol_of_record(*found[0]).summarise(records)]:
-            yield (row.protocol, settings, row.task, row.subset, row.aggregation, row.metric, row.n), row.value
+        whole = ", ".join(dict.fromkeys(record.data.view for record in records))
+        rows: list[tuple[str, ScoreRow]] = [(record.data.view, row) for record in records for row in record.scores]
+        rows += [(whole, row) for row in protocol_of_record(*found[0]).summarise(records)]
+        for view, row in rows:
+            yield (row.protocol, settings, view, row.task, row.subset, row.aggregation, row.metric, row.n), row.value
 
 
 def seed_table(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
@@ -79,10 +82,11 @@ def seed_table(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     if dev := found["dev"]:
         lines.append(_cells(dev["name"], dev, 3 if dev["name"].startswith("held-out") else 2))
     for row in found["tests"]:
-        key = (row["protocol"], row["settings"], row["task"])
+        key = (row["protocol"], row["settings"], row["view"], row["task"])
         if row["subset"] is None and key not in seen:
             seen.add(key)
-            label = f"{row['protocol']} ({row['settings']})" if row["settings"] else row["protocol"]
+            said = ", ".join(filter(None, (row["settings"], _VIEWS.get(row["view"], ""))))
+            label = f"{row['protocol']} ({said})" if said else row["protocol"]
             words = (label, row["task"], row["metric"], row["aggregation"])
             lines.append(_cells(" ".join(filter(None, words)), row, 3 if row["metric"] in PLAIN else 2))
     return lines
