@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # Anyone may import these; among themselves they may import one another.
 BASE = {"errors", "latex", "files", "registry", "records", "provenance", "settings"}
 LAYERS = {
-    "metrics": 0, "probes": 0, "data": 1, "objectives": 1, "encoders": 2, "modules": 2, "config": 2, "training": 3, "protocol": 3, "evaluation": 3, "api": 3, "plan": 3, "plots": 3,
+    "metrics": 0, "probes": 0, "data": 1, "objectives": 1, "encoders": 2, "modules": 2, "config": 2,
+    "training": 3, "protocol": 3, "evaluation": 3, "api": 3, "plan": 3, "plots": 3,
     "comparability": 3, "forms": 3, "compare": 3, "model_card": 3, "model_index": 3, "export": 3, "cli": 4,
 }  # fmt: skip
 OUTSIDE = {"protocols", "methods", "leaderboard"}

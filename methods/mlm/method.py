@@ -8,7 +8,7 @@ import torch
 from stsbench.errors import StsbenchError
 from stsbench.methods.mlm.options import MaskedLMOptions
 from stsbench.modules.backbone import Backbone
-from stsbench.modules.lm_head import LMHead, as_masked_lm
+from stsbench.modules.lm_head import LMHead, as_masked_lm, made_up
 from stsbench.modules.masking import mask_tokens
 from stsbench.objectives.masked_lm import masked_accuracy, masked_lm
 from stsbench.training.batch import IGNORED, Batch, Examples, Term, Views
@@ -74,6 +74,10 @@ class MaskedLM(Method):
         correct, count = self.guesses.tolist()
         self.guesses.zero_()
         return {"masked_accuracy": correct / count} if count else {}
+
+    def notes(self) -> list[str]:
+        """A head that the checkpoint does not have."""
+        return [] if self.head.found else [made_up(self.backbone.name)]
 
     def inference(self) -> Inference:
         """The encoder, and around it the masked LM, both worth exporting."""

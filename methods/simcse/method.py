@@ -15,7 +15,7 @@ from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.methods.simcse.replacement import Replacer
 from stsbench.methods.simcse.views import ViewMaker
 from stsbench.modules.backbone import Backbone
-from stsbench.modules.lm_head import LMHead
+from stsbench.modules.lm_head import LMHead, made_up
 from stsbench.modules.mlp_head import MLPHead
 from stsbench.objectives.masked_lm import masked_lm
 from stsbench.training.batch import IGNORED, Batch, Examples, Term, Views
@@ -91,6 +91,10 @@ class SimCSE(Method):
             labels = batch.extra["mlm_labels"][chosen]
             terms["mlm"] = Term(masked_lm(self.lm_head(hidden[chosen]), labels), len(labels), options.mlm_weight)
         return terms
+
+    def notes(self) -> list[str]:
+        """A masked-LM head that the checkpoint does not have."""
+        return [made_up(self.backbone.name)] if self.lm_head is not None and not self.lm_head.found else []
 
     def inference(self) -> Inference:
         """The first encoder; its MLP only where it is kept."""

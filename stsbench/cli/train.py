@@ -122,6 +122,6 @@ def _quiet() -> None:
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         click.echo(f"warning: {message}", err=True)
 
-    warnings.showwarning = show  # type: ignore[assignment]
+    warnings.showwarning = show
 
 

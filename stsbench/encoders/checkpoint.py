@@ -76,7 +76,7 @@ def load_model(folder: Path, name: str, dtype: str, dropout: float | None = None
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
         if dropout is not None:
             set_dropout(config, dropout, name)
-        with _quiet():
+        with quiet():
             # float32 first: transformers would otherwise keep a half-precision checkpoint's own type
             model, info = AutoModel.from_pretrained(
                 folder, config=config, dtype=torch.float32, output_loading_info=True, local_files_only=True
@@ -113,7 +113,7 @@ def load_tokenizer(folder: Path, name: str) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        with _quiet():
+        with quiet():
             return AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:
         raise EncoderError(f"cannot load the tokenizer of {name}: {first_line(error)}") from error
@@ -134,7 +134,7 @@ def position_limit(model: Any, tokenizer: Any) -> int | None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """No load report and no bar of transformers' own: what matters in them is checked here."""
     from transformers.utils import logging
 

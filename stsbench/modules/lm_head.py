@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stsbench.encoders.checkpoint import _quiet, first_line
+from stsbench.encoders.checkpoint import first_line, quiet
 from stsbench.errors import EncoderError
 
 # What stands between hidden states and logits in transformers' *ForMaskedLM classes: attributes, applied one after another.
@@ -71,6 +71,11 @@ class LMHead(nn.Module):
         return head
 
 
+def made_up(name: str) -> str:
+    """The line that says so of a head."""
+    return f"{name} stores no masked-LM head: a new one starts from random weights, its output layer from the embeddings"
+
+
 def as_masked_lm(model: Any, head: LMHead) -> Any:
     """transformers' *ForMaskedLM module around the encoder `model` and `head`, for `save_pretrained`.
 
@@ -96,7 +101,7 @@ def _load_whole(folder: Path, model: Any, name: str) -> tuple[Any, set[str]]:
     if type(model.config) not in MODEL_FOR_MASKED_LM_MAPPING:
         raise EncoderError(f"{name}: transformers has no masked LM for {model.config.model_type}; take a BERT-like model")
     try:
-        with _quiet():
+        with quiet():
             whole, info = AutoModelForMaskedLM.from_pretrained(
                 folder, dtype=torch.float32, output_loading_info=True, local_files_only=True
             )

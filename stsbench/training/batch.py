@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 IGNORED = -100  # a label at a position without a loss
 
-Ragged = Sequence[Sequence[int]]  # [example] -> token ids
+Ragged = Sequence["Sequence[int] | np.ndarray"]  # [example] -> token ids
 
 
 class Examples(Protocol):
-    """The rows of one batch, as `Method.views` sees them (stsbench.data.store.Rows gives it)."""
+    """The rows of one batch, as `Method.views` sees them (stsbench.data.examples.Rows gives it)."""
 
     rows: Sequence[int]  # places in the data set
     roles: tuple[str, ...]  # those that `Method.roles` chose, but for "label"

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from stsbench.encoders.checkpoint import _quiet, position_limit
+from stsbench.encoders.checkpoint import position_limit, quiet
 from stsbench.encoders.exported import HEAD, Exported, write_exported
 from stsbench.encoders.pooling import STATES, check_pooler
 from stsbench.training.folder import new_folder
@@ -62,7 +62,7 @@ def _write_model(inference: Inference, folder: Path, hidden_states: bool) -> Non
     config = saved.config
     before = {key: copy.copy(getattr(config, key, None)) for key in ("architectures", "dtype")}
     try:
-        with _quiet():
+        with quiet():
             saved.save_pretrained(folder, state_dict=state)
     finally:
         for key, value in before.items():

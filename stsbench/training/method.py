@@ -12,6 +12,7 @@ from torch import nn
 
 from stsbench.modules.backbone import Backbone
 from stsbench.training.batch import Batch, Examples, Term, Views
+from stsbench.training.gather import Gathering
 from stsbench.training.options import Options
 
 GROUP = "stsbench.methods"
@@ -50,7 +51,7 @@ class Method(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.options = options
-        self.gather_mode = "exact"  # training.gather, set for each stage
+        self.gather_mode: Gathering = "exact"  # training.gather, set for each stage
 
     @classmethod
     @abstractmethod
@@ -76,6 +77,10 @@ class Method(nn.Module):
 
     def start_stage(self, stage: str) -> None:
         """Freeze and unfreeze for a stage; by default everything is trained in every stage."""
+
+    def notes(self) -> list[str]:
+        """What a user should know before training starts, a line each: weights made up at random, say."""
+        return []
 
     def metrics(self) -> dict[str, float]:
         """Further numbers for the log (accuracies, say), gathered since the last call. Called whenever a line is written."""

@@ -12,7 +12,8 @@ from stsbench.training.recipe import TrainingSettings
 
 def make_optimiser(module: nn.Module, settings: TrainingSettings) -> torch.optim.AdamW:
     """AdamW over the trainable weights; no weight decay on biases and normalisation weights. Fused where torch can."""
-    decayed, free = [], []
+    decayed: list[nn.Parameter] = []
+    free: list[nn.Parameter] = []
     for name, weight in module.named_parameters():
         if weight.requires_grad:
             plain = weight.ndim < 2 or name.endswith("bias") or "LayerNorm" in name

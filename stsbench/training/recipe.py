@@ -35,8 +35,8 @@ class BackboneSettings(Section):
 
     model: str  # Hub id or folder
     pooler: Literal["cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max"] = "cls"
-    dropout: float | None = Field(None, ge=0, lt=1)  # hidden and attention dropout; null: what the model's config says
-    max_length: int = Field(32, ge=3)  # tokens, special ones included
+    dropout: float | None = Field(default=None, ge=0, lt=1)  # on hidden states and attention; null: the model's own
+    max_length: int = Field(default=32, ge=3)  # tokens, special ones included
 
 
 class DataSettings(Section):
@@ -48,24 +48,25 @@ class DataSettings(Section):
     where: dict[str, str] = {}  # column -> value: other rows are left out
     drop_blank: bool = False  # rows with an empty text (counted and reported either way)
     drop_duplicates: bool = False  # rows equal to an earlier one (counted and reported either way)
-    held_out: int = Field(0, ge=0)  # rows kept out of training, drawn by the seed, for selection by "held-out"
+    held_out: int = Field(default=0, ge=0)  # rows kept out of training, drawn by the seed, for selection by "held-out"
+    sample: int | None = Field(default=None, ge=1)  # so many rows, drawn by the seed; null: all
     contiguous: bool = False  # lines follow one another in their documents, a blank line ends one
 
 
 class TrainingSettings(Section):
     """One stage's optimisation."""
 
-    batch_size: int = Field(64, ge=1)  # examples a forward pass, over all processes: the in-batch negatives
-    accumulate: int = Field(1, ge=1)  # forward passes a step; adds no negatives
-    epochs: float = Field(1.0, gt=0)
-    max_steps: int | None = Field(None, ge=1)  # shortens the run, and the schedule with it
-    learning_rate: float = Field(3e-5, gt=0)
+    batch_size: int = Field(default=64, ge=1)  # examples a forward pass, over all processes: the in-batch negatives
+    accumulate: int = Field(default=1, ge=1)  # forward passes a step; adds no negatives
+    epochs: float = Field(default=1.0, gt=0)
+    max_steps: int | None = Field(default=None, ge=1)  # shortens the run, and the schedule with it
+    learning_rate: float = Field(default=3e-5, gt=0)
     schedule: Literal["linear", "constant"] = "linear"  # linear: to 0 at the last step
-    warmup: float = Field(0, ge=0)  # steps; below 1 a share of all steps
-    weight_decay: float = Field(0.0, ge=0)  # not on biases and LayerNorm
+    warmup: float = Field(default=0, ge=0)  # steps; below 1 a share of all steps
+    weight_decay: float = Field(default=0.0, ge=0)  # not on biases and LayerNorm
     betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = Field(1e-8, gt=0)
-    clip: float | None = Field(1.0, gt=0)  # gradient norm; null: none
+    epsilon: float = Field(default=1e-8, gt=0)
+    clip: float | None = Field(default=1.0, gt=0)  # gradient norm; null: none
     order: Literal["random", "length"] = "random"  # length: batches of similar length, not the papers' batches
     drop_last: bool = False  # the last, smaller batch of an epoch
     gather: Literal["exact", "simcse", "local"] = "exact"  # negatives of other processes: see training/gather.py
@@ -75,7 +76,7 @@ class SelectionSettings(Section):
     """Which checkpoint is kept as the best."""
 
     by: Literal["sts-b dev", "transfer dev", "held-out", "none"] = "sts-b dev"
-    every: int = Field(250, ge=1)  # steps
+    every: int = Field(default=250, ge=1)  # steps
     at_end: bool = False  # also after the last step; the papers' code does so only where it is a multiple of `every`
 
 
@@ -94,8 +95,8 @@ class Recipe(Section):
     stages: dict[str, dict[str, Any]] = {}  # stage -> {"data": {...}, "training": {...}}
     selection: SelectionSettings = SelectionSettings()
     precision: Literal["float32", "bf16", "fp16"] = "float32"
-    seed: int = Field(42, ge=0, le=2**32 - 1)
-    checkpoint_every: int | None = Field(None, ge=1)  # steps; null: at every dev evaluation
+    seed: int = Field(default=42, ge=0, le=2**32 - 1)
+    checkpoint_every: int | None = Field(default=None, ge=1)  # steps; null: at every dev evaluation
 
     @model_validator(mode="after")
     def _stages_are_whole(self) -> Recipe:

@@ -102,6 +102,8 @@ class _Run:
         # From here on each process draws its own dropout masks.
         torch.manual_seed((recipe.seed * 1_000_003 + accelerator.process_index) % 2**63)
         self.method.to(accelerator.device)
+        for line in self.method.notes():
+            say(line)
         self.selection = self._selection()
 
     def train(self, watcher: Watcher | None) -> dict[str, Any]:
@@ -175,7 +177,7 @@ class _Run:
         folder = self.options.output
         devs = [line for line in read_log(folder / "log.jsonl") if line["kind"] == "dev"] if self.selection else []
         found = position.best
-        name = self.recipe.selection.by
+        name = self.selection.name if self.selection else "none"
         best = {"name": name, "stage": position.stage, "step": found.step, "score": found.score} if found else None
         return {
             "method": self.recipe.method, "recipe": self.recipe.name, "seed": self.recipe.seed,

@@ -31,7 +31,8 @@ class Selection:
         held_out: Callable[[], Iterator[Batch]] | None = None,
     ) -> None:  # fmt: skip
         """Reads the data, so that none missing is noticed before anything is trained. Raises DataError, one line."""
-        self.name, self.digests = name, {}
+        self.name = f"{name} (sample)" if sample and name != "held-out" else name
+        self.digests: dict[str, str] = {}
         load = {"data_dir": data_dir, "sample": sample, "offline": offline}
         if name == "sts-b dev":
             self._score = self._correlated(_load("stsb/dev", load))

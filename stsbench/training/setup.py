@@ -97,6 +97,10 @@ def open_data(settings: DataSettings, recipe: Recipe, kind: type[Method], option
     if usable is not None:
         say(f"{path.name}: {int((~usable).sum())} rows cannot be used by these options")
         numbers = numbers[usable]
+    if settings.sample is not None:
+        if settings.sample > len(numbers):
+            raise DataError(f"{path}: data.sample {settings.sample} is more than the {len(numbers)} rows there are")
+        numbers = np.random.default_rng((recipe.seed, 4)).permutation(numbers)[: settings.sample]
     if settings.held_out >= len(numbers):
         raise DataError(f"{path}: data.held_out {settings.held_out} leaves no row of {len(numbers)} to train on")
     order = np.random.default_rng((recipe.seed, 3)).permutation(numbers)
