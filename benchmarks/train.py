@@ -109,6 +109,7 @@ def library(folder: Path, data: Path, work: Path, args: argparse.Namespace) -> l
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
     from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
 
+    torch.manual_seed(0)  # the head's weights are drawn before the trainer sets its seed
     transformer = Transformer(str(folder), model_kwargs={"dtype": torch.float32}, max_seq_length=32)
     width = transformer.get_embedding_dimension()
     head = [] if args.no_head else [Dense(width, width, activation_function=torch.nn.Tanh())]

@@ -39,7 +39,7 @@ def values(place):
     # 65 rows in batches of 10: the last one has 5, which two processes share as 3 and 2
     return training_runs.settings(
         model, training_runs.make_text(place, 65), **{"backbone.dropout": 0.0, "options.mlm_weight": 0.1,
-                                                      "training.epochs": 1, "training.clip": 0.5},
+                                                      "training.epochs": 1, "training.clip": 0.5, "training.epsilon": 1e-2},
     )  # fmt: skip
 
 
@@ -64,7 +64,8 @@ def test_two_ranks_equal_one(place, values):
     start = load_file(place / "tiny" / "model.safetensors")
     moved = max(float((first[name] - start[name]).abs().max()) for name in first)
     apart = max(float((first[name] - second[name]).abs().max()) for name in first)
-    assert apart < 0.02 * moved, (apart, moved)  # Adam divides by its root: tiny gradients differ in the last bits
+    # the large epsilon keeps Adam from blowing up the rounding of gradients that are 0 by mathematics (key biases)
+    assert apart < 2e-3 * moved, (apart, moved)
 
 
 def test_several_processes_need_one_folder(place, values, tmp_path):

@@ -21,7 +21,7 @@ def whole(tmp_path_factory):
     return place / "whole", values, place / "cache"
 
 
-@pytest.mark.parametrize("kill", [("step", 2), ("step", 8), ("checkpoint", 3), ("dev", 3), ("tidy", 2)])
+@pytest.mark.parametrize("kill", [("step", 2), ("checkpoint", 3), ("dev", 3), ("tidy", 2)])
 def test_killed_and_resumed_is_the_same_run(whole, tmp_path, kill):
     folder, values, cache = whole
     run = tmp_path / "run"

@@ -12,7 +12,10 @@ from pathlib import Path
 import tiny_models
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["stsbench.training.seed_runs", "stsbench.methods.simcse.method", "tiny_models"])
+_context.set_forkserver_preload([  # imported once, not in every child
+    "stsbench.training.seed_runs", "stsbench.methods.simcse.method", "transformers.models.bert.modeling_bert",
+    "transformers.models.bert.tokenization_bert", "transformers.core_model_loading", "transformers.conversion_mapping",
+])  # fmt: skip
 
 
 def make_text(folder: Path, count: int = 60) -> Path:

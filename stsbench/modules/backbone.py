@@ -54,6 +54,12 @@ class Backbone(nn.Module):
             return packed.first()
         return pool_padded(self.pooler, self(ids, mask, STATES[self.pooler]), mask)
 
+    def engine_on(self, device: str) -> str:
+        """The engine that "auto" stands for on this kind of device: their dropout masks are other draws."""
+        if self.engine != "auto":
+            return self.engine
+        return "packed" if device == "cpu" and packable(self.model) else "padded"
+
     def _packed(self, ids: Tensor, mask: Tensor) -> PackedTraining | None:
         """The packed pass of this batch, or None where the padded one is to run. EncoderError: packed asked for in vain."""
         if self.engine not in get_args(Engine):

@@ -16,6 +16,7 @@ from accelerate import Accelerator
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 from stsbench.modules.backbone import load_backbone
+from stsbench.plan import plan
 from stsbench.provenance import provenance
 from stsbench.registry import resolve
 from stsbench.training.checkpoint import Checkpoints, Position
@@ -56,6 +57,8 @@ def train(options: TrainOptions, say: Say = print, watcher: Watcher | None = Non
     `resume`, on one CPU process to the very bit.
     """
     recipe, folder = options.recipe, options.output
+    if options.evaluate:
+        plan(options.evaluate, None, {})  # a misspelt protocol is not to be noticed after the training
     accelerator = make_accelerator(recipe.precision, options.device, trackers(options.trackers), folder)
     main = accelerator.is_main_process
     said = say if main else (lambda line: None)
@@ -185,7 +188,8 @@ class _Run:
             "selected_by": name,
             "before": devs[0]["score"] if devs else None, "best": best, "after": devs[-1]["score"] if devs else None,
             "exported": f"step {position.best.step}" if position.best else "the last step",
-            "processes": self.accelerator.num_processes, "sample": self.options.sample,
+            "processes": self.accelerator.num_processes,
+            "engine": self.method.backbone.engine_on(self.accelerator.device.type), "sample": self.options.sample,
             "data": {
                 name: {"file": Path(str(self.recipe.stage_data(name).file)).name, "digest": data.store.digest,
                        "rows": len(data.trained), "held_out": len(data.held_out)}

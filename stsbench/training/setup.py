@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedDataParallelKwargs
 from numpy.typing import NDArray
 
@@ -37,6 +38,8 @@ def make_accelerator(
         raise StsbenchError(f"--device {device} is not available on this machine")
     if precision == "fp16" and (device == "cpu" or not torch.cuda.is_available()):
         raise StsbenchError("precision fp16 needs a CUDA device: use --dtype bf16 or --dtype float32 here")
+    # accelerate keeps one state a process: a second run in it may have another precision or device.
+    AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
     return Accelerator(
         cpu=device == "cpu", mixed_precision=_MIXED[precision], log_with=list(trackers) or None, project_dir=folder,
         kwargs_handlers=[DistributedDataParallelKwargs(gradient_as_bucket_view=True)],
