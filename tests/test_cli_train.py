@@ -62,7 +62,7 @@ def test_from_training_to_everything(train, cli, text, model):
     assert "40 rows read" in err and "stage main: 4 steps of 8 of 40 rows on cpu x 1" in err
     run = Path("out")
     assert {path.name for path in run.iterdir()} == {
-        "recipe.yaml", "log.jsonl", "train.json", "checkpoints", "best", "eval"
+        ".lock", "recipe.yaml", "log.jsonl", "train.json", "checkpoints", "best", "eval"
     }
     records = [json.loads(path.read_text()) for path in run.glob("eval/*.json")]
     assert records and all(record["provenance"]["seed"] == 42 for record in records)

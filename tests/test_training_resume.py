@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 
@@ -81,6 +82,31 @@ def test_resume_refuses_another_recipe(whole, tmp_path):
     assert code == 1 and "--resume continues it" in said
     code, said = train(tmp_path / "nothing", values, resume=True, cache=cache)
     assert code == 1 and "holds no run" in said
+
+
+def test_resume_refuses_other_data(whole, tmp_path):
+    folder, values, cache = whole
+    run, text = tmp_path / "run", tmp_path / "text.txt"
+    shutil.copy(values["data.file"], text)
+    values = {**values, "data.file": str(text)}
+    assert train(run, values, kill=("step", 5), cache=cache) == (-9, None)
+    with text.open("a") as stream:
+        stream.write("the cat sleeps\n")
+    code, said = train(run, values, resume=True, cache=cache)
+    assert code == 1 and said.startswith("--resume: the data of stage main is not what ") and "\n" not in said
+    shutil.copy(whole[1]["data.file"], text)
+    assert train(run, values, resume=True, cache=cache) == (0, None)
+    assert weights_of(run) == weights_of(folder)
+
+
+def test_one_training_at_a_time(whole, tmp_path):
+    _, values, cache = whole
+    run = tmp_path / "run"
+    assert train(run, values, kill=("step", 5), cache=cache) == (-9, None)
+    with (run / ".lock").open() as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        code, said = train(run, values, resume=True, cache=cache)
+    assert code == 1 and said == f"{run}: another process is training into it"
 
 
 def test_a_loss_that_is_no_number_stops(whole, tmp_path):

@@ -40,6 +40,7 @@ class Position:
     best: Best | None = None
     seconds: float = 0.0
     processes: int = 1
+    inputs: dict[str, str] = field(default_factory=dict)  # what the run reads -> sha256: a resumed run reads the same
     files: dict[str, str] = field(default_factory=dict)  # name -> sha256
 
 

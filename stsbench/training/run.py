@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
+from stsbench.encoders.checkpoint import weights_digest
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 from stsbench.modules.backbone import load_backbone
@@ -21,6 +23,7 @@ from stsbench.provenance import provenance
 from stsbench.registry import resolve
 from stsbench.training.checkpoint import Checkpoints, Position
 from stsbench.training.export import export_model
+from stsbench.training.lock import held
 from stsbench.training.log import Log
 from stsbench.training.loop import Loop, Watcher, held_out_batches
 from stsbench.training.method import GROUP, Method
@@ -74,7 +77,8 @@ def train(options: TrainOptions, say: Say = print, watcher: Watcher | None = Non
     if main:
         _claim(folder, recipe)
     accelerator.wait_for_everyone()
-    summary = run.train(watcher if main else None)
+    with held(folder) if main else nullcontext():
+        summary = run.train(watcher if main else None)
     return _tested(options, summary, accelerator, said)
 
 
@@ -102,6 +106,8 @@ class _Run:
             make_stage(number, name, recipe, self.data[name], self.kind, backbone, accelerator.num_processes)
             for number, name in enumerate(self.kind.stages)
         ]
+        self.inputs = {f"data of stage {name}": data.tokens.digest for name, data in self.data.items()}
+        self.inputs["backbone"] = weights_digest(self.source)
         # From here on each process draws its own dropout masks.
         torch.manual_seed((recipe.seed * 1_000_003 + accelerator.process_index) % 2**63)
         self.method.to(accelerator.device)
@@ -115,7 +121,10 @@ class _Run:
         checkpoints = Checkpoints(folder / "checkpoints", accelerator)
         began = time.time()
         found = checkpoints.newest() if self.options.resume else None
-        position = found[0] if found else Position(0, self.stages[0].name, processes=accelerator.num_processes)
+        start = {"processes": accelerator.num_processes, "inputs": self.inputs}
+        position = found[0] if found else Position(0, self.stages[0].name, **start)
+        if changed := next((name for name, sha in position.inputs.items() if self.inputs.get(name) != sha), None):
+            raise StsbenchError(f"--resume: the {changed} is not what {folder} began with: put it back or start another run")
         log = Log(folder / "log.jsonl", keep=position.log, silent=not accelerator.is_main_process)
         if self.options.trackers:
             accelerator.init_trackers("stsbench", config=flat_config(self.recipe.model_dump()))
@@ -127,7 +136,7 @@ class _Run:
                 optimiser = make_optimiser(self.method, stage.settings)
                 wrapped, prepared = accelerator.prepare(self.method, optimiser)
                 if position.number != stage.number:
-                    position = Position(stage.number, stage.name, log=position.log, processes=accelerator.num_processes)
+                    position = Position(stage.number, stage.name, log=position.log, **start)
                 elif found:
                     checkpoints.load(found[1], self.method, prepared)
                     self.say(f"resumed at step {position.step} of {stage.batches.steps}, stage {stage.name}")
