@@ -186,6 +186,7 @@ MAIN = {  # batch, learning rate, epochs (Table A.1), model
     "sup-roberta-base": (512, 5e-5, 3, ROBERTA), "sup-roberta-large": (512, 1e-5, 3, ROBERTA_LARGE),
 }  # fmt: skip
 TRIPLES = {"anchor": "sent0", "positive": "sent1", "negative": "hard_neg"}
+SAMPLE = {"": {}, "-134k": {"data.sample": 134_000}}  # the ending of a name and what it stands for
 PAIRS = {"anchor": "sent0", "positive": "sent1"}
 NLI = {"anchor": "premise", "positive": "hypothesis"}
 ONE_WORD = {"options.view": "delete_one_word"}
@@ -217,13 +218,12 @@ CHANGES = {  # ablation -> what differs from its base, and nothing else
         "two-encoders": {"options.encoders": 2},
         "qqp": {"data.file": "QQP/train.tsv", "data.columns": {"anchor": "question1", "positive": "question2"},
                 "data.where": {"is_duplicate": "1"}},
-        **{f"{name}{size}": {"data.file": f"{name}_pairs{size.replace('-', '_')}.csv", "data.columns": PAIRS}
-           for name in ("flickr30k", "paranmt") for size in ("", "-134k")},
-        **{f"nli-{label}{size}": {"data.file": f"nli_{label}_134k.tsv" if size else "nli_pairs.tsv", "data.columns": NLI,
-                                  "data.where": {"label": label}}
-           for label in ("entailment", "neutral", "contradiction") for size in ("", "-134k")},
-        "nli-all": {"data.file": "nli_pairs.tsv", "data.columns": NLI},
-        "nli-all-134k": {"data.file": "nli_pairs_134k.tsv", "data.columns": NLI},
+        **{f"{name}{size}": {"data.file": f"{name}_pairs.csv", "data.columns": PAIRS, **SAMPLE[size]}
+           for name in ("flickr30k", "paranmt") for size in SAMPLE},
+        **{f"nli-{label}{size}": {"data.file": "nli_pairs.tsv", "data.columns": NLI, "data.where": {"label": label},
+                                  **SAMPLE[size]}
+           for label in ("entailment", "neutral", "contradiction") for size in SAMPLE},
+        **{f"nli-all{size}": {"data.file": "nli_pairs.tsv", "data.columns": NLI, **SAMPLE[size]} for size in SAMPLE},
     },
     "unsup-roberta-base": {"mlm": {"options.mlm_weight": 0.1}}, "unsup-roberta-large": {"mlm": {"options.mlm_weight": 0.1}},
     "sup-roberta-base": {"mlm": {"options.mlm_weight": 0.1}}, "sup-roberta-large": {"mlm": {"options.mlm_weight": 0.1}},
