@@ -22,7 +22,7 @@ SMALL = st.integers(1, 7)
 
 
 def batches(n, least=1, processes=1, lengths=None, **values):
-    return Batches(np.arange(100, 100 + n), TrainingSettings(**values), (42, 0), least=least, processes=processes,
+    return Batches(np.arange(100, 100 + n), TrainingSettings(**values), 42, least=least, processes=processes,
                    lengths=lengths)  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def test_a_step_does_not_depend_on_the_steps_before(n, size, step):
 
 def test_epochs_and_seeds_differ():
     one = batches(50, batch_size=50, epochs=3)
-    other = Batches(np.arange(100, 150), TrainingSettings(batch_size=50), (43, 0))
+    other = Batches(np.arange(100, 150), TrainingSettings(batch_size=50), 43)
     orders = [one.step(0)[0].tolist(), one.step(1)[0].tolist(), one.step(2)[0].tolist(), other.step(0)[0].tolist()]
     assert len({tuple(order) for order in orders}) == 4
 

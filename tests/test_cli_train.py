@@ -62,7 +62,7 @@ def test_from_training_to_everything(train, cli, text, model):
     assert "40 rows read" in err and "stage main: 4 steps of 8 of 40 rows on cpu x 1" in err
     run = Path("out")
     assert {path.name for path in run.iterdir()} == {
-        ".lock", "recipe.yaml", "log.jsonl", "train.json", "checkpoints", "best", "eval"
+        ".lock", "begun.json", "recipe.yaml", "log.jsonl", "train.json", "checkpoints", "best", "eval"
     }
     records = [json.loads(path.read_text()) for path in run.glob("eval/*.json")]
     assert records and all(record["provenance"]["seed"] == 42 for record in records)
@@ -131,7 +131,16 @@ def test_bad_rows(train):
 def test_one_sentence_has_no_negatives(train, text):
     wrong(train("simcse", text, "--set", "training.batch_size=1"), "training.batch_size 1", "negatives")
     Path("one.txt").write_text("a cat\n")
-    wrong(train("simcse", "one.txt"), "1 rows")
+    wrong(train("simcse", "one.txt"), "one.txt", "two different rows")
+    Path("same.txt").write_text("a cat\n" * 20)
+    wrong(train("simcse", "same.txt"), "same.txt", "two different rows")
+    wrong(train("simcse", text, "--set", "selection.by=held-out", "--set", "data.held_out=1"), "data.held_out 1")
+
+
+def test_pairs_are_not_taken_for_sentences(train, text):
+    Path("nli.csv").write_text("sent0,sent1,hard_neg\n" + "a cat,the cat,a dog\nthe man,a man,a woman\n" * 9)
+    wrong(train("simcse", "nli.csv"), "anchor, positive, negative", "sup-bert-base", "options.view given")
+    wrong(train("simcse", text, "--recipe", "sup-bert-base", "--set", "data.columns={}"), "unsup-bert-base")
 
 
 def test_no_dev_data(cli, model, text):

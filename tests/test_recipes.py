@@ -7,6 +7,9 @@ import sys
 import pytest
 import yaml
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import settings as settings_of
+from hypothesis import strategies as st
 
 from stsbench import registry
 from stsbench.cli.show import list_, show
@@ -17,6 +20,7 @@ from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.training import describe
 from stsbench.training.recipes import (
     GROUP,
+    changes,
     default_recipe,
     find_recipe,
     load_recipe,
@@ -247,7 +251,8 @@ def test_the_settings_of_the_main_recipes(name):
         "training.epsilon": 1e-8, "training.clip": 1, "training.drop_last": False, "training.accumulate": 1,
         "training.order": "random", "training.max_steps": None, "training.gather": "simcse" if supervised else "exact",
         "backbone.pooler": "cls", "backbone.dropout": 0.1, "backbone.max_length": 32,
-        "options.temperature": 0.05, "options.similarity": "cosine", "options.view": "dropout", "options.alpha": 1,
+        "options.temperature": 0.05, "options.similarity": "cosine", "options.view": "given" if supervised else "dropout",
+        "options.alpha": 1,
         "options.head": "mlp" if supervised else "mlp_train_only", "options.mlm_weight": 0, "options.encoders": 1,
         "data.file": "nli_for_simcse.csv" if supervised else "wiki1m_for_simcse.txt",
         "data.columns": TRIPLES if supervised else {},
@@ -279,12 +284,63 @@ def test_sets_then_overrides():
 
 def test_a_changed_recipe_makes_no_claim_to_published_scores():
     shipped = recipe(U)
-    same = load_recipe("simcse", U, ["seed=7", "precision=float32"], {"data.file": "mine.txt", "data.format": "text"})
-    assert same.published == shipped.published and same.source == shipped.source
+    same = load_recipe("simcse", U, ["seed=7", "checkpoint_every=5"], {"data.file": f"/some/where/{shipped.data.file}"})
+    facts = ("name", "description", "source", "published")
+    assert [getattr(same, each) for each in facts] == [getattr(shipped, each) for each in facts] and changes(same) is None
     changed = load_recipe("simcse", U, ["training.learning_rate=1e-4"], {"backbone.model": "some/model"})
-    assert changed.published == []
-    assert changed.source.note.endswith("Changed from unsup-bert-base: backbone.model, training.learning_rate.")
+    keys = "backbone.model, training.learning_rate"
+    assert (changed.name, changed.description, changed.published) == (f"{U}-changed", f"{U} with other {keys}", [])
+    assert changed.source.note == f"{shipped.source.note or ''} Changed from {U}: {keys}.".strip()
+    assert changes(changed) == (U, keys.split(", "))
     assert load_recipe("simcse", U, ["options.temperature=0.05"]) == shipped  # set to what it was
+
+
+@pytest.mark.parametrize(
+    "setting", ["precision=float32", "data.file=mine.txt", "data.format=text", "data.columns={sentence: x}", "data.sample=9"]
+)
+def test_other_text_and_another_precision_are_changes(setting):
+    got = load_recipe("simcse", U, [setting])
+    assert got.published == [] and changes(got) == (U, [setting.partition("=")[0]])
+
+
+def test_text_for_a_recipe_that_names_none_is_no_change():
+    assert load_recipe("mlm", "bert", [], {"data.file": "mine.txt"}).name == "bert"
+
+
+SETS = st.lists(st.sampled_from([
+    "training.learning_rate=1e-4", "training.max_steps=7", "data.file=mine.txt", "data.file=/x/wiki1m_for_simcse.txt",
+    "seed=3", "precision=bf16", "options.temperature=0.1", "options.temperature=0.05", "name=own", "description=of my own",
+    "data.columns={sentence: x}", "stages.main.training.epochs=2", f"name={U}",
+    "source={paper: a paper}", "source=null",
+]), max_size=4)  # fmt: skip
+
+
+@settings_of(deadline=None, max_examples=60)
+@given(name=st.sampled_from([U, f"{U}-mlm", "mine"]), sets=SETS, more=SETS)
+def test_a_changed_recipe_is_found_again(tmp_path_factory, name, sets, more):
+    folder = tmp_path_factory.mktemp("recipe")
+    if name == "mine":
+        (folder / "mine.yaml").write_text(f"extends: {U}\ntraining: {{batch_size: 32}}\n")
+        name = str(folder / "mine.yaml")
+    first = load_recipe("simcse", name, sets)
+    stored = folder / "recipe.yaml"
+    stored.write_text(resolved_yaml(first), "utf-8")
+    assert first == load_recipe("simcse", name, sets) == load_recipe("simcse", str(stored), sets)
+    assert load_recipe("simcse", str(stored)) == first
+    again = load_recipe("simcse", str(stored), more)
+    text = again.model_dump_json()
+    assert "changed-changed" not in text and text.count("Changed from") <= 1
+    if first.name.endswith("-changed") and changes(first):
+        assert again.published == [] and (again.name == first.name or any(word.startswith("name=") for word in more))
+
+
+def test_what_was_changed_twice_is_said_once(tmp_path):
+    stored = tmp_path / "recipe.yaml"
+    stored.write_text(resolved_yaml(load_recipe("simcse", U, ["training.clip=2"])), "utf-8")
+    both = load_recipe("simcse", str(stored), ["backbone.pooler=mean"])
+    assert both == load_recipe("simcse", U, ["training.clip=2", "backbone.pooler=mean"])
+    assert changes(both) == (U, ["backbone.pooler", "training.clip"])
+    assert load_recipe("simcse", str(stored), ["published=[{protocol: transfer, scores: {Avg: 99.0}}]"]).published == []
 
 
 def test_a_recipe_of_ones_own(tmp_path):
@@ -429,9 +485,47 @@ def test_show_recipe():
     one_line(lambda: run(show, "recipe", "simcs/unsup-bert-base"), "unknown method 'simcs'; did you mean simcse?")
 
 
-def test_show_recipe_of_several_methods(plugin):
+def test_show_recipe_of_several_methods(plugin, tmp_path):
     (plugin / "recipes" / "bert.yaml").write_text("backbone: {model: some/model}\n")
     one_line(lambda: run(show, "recipe", "bert"), "mlm/bert", "triplet/bert")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("extends: bert\n")
+    one_line(lambda: run(show, "recipe", str(mine)), f"{mine}: several methods have a recipe 'bert' (mlm, triplet)")
+    mine.write_text("extends: bert\nmethod: triplet\n")
+    assert yaml.safe_load(run(show, "recipe", str(mine)).output)["backbone"]["model"] == "some/model"
+
+
+@pytest.mark.parametrize(
+    ("text", "method"),
+    [
+        (f"extends: {U}\n", "simcse"), ("extends: bert\n", "mlm"), ("extends: between\nseed: 3\n", "mlm"),
+        ("method: mlm\nbackbone: {model: x}\n", "mlm"), ("extends: ./between.yaml\n", "mlm"),
+        ("extends: _sup\nbackbone: {model: x}\n", "simcse"),
+    ],
+)
+def test_show_a_recipe_of_ones_own(text, method, tmp_path):
+    (tmp_path / "between.yaml").write_text("extends: bert\n")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(text)
+    found = yaml.safe_load(run(show, "recipe", str(mine)).output)
+    assert found == json.loads(load_recipe(method, str(mine)).model_dump_json())
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (f"extends: {U}\ntraining: {{batch_sise: 1}}\n", "did you mean batch_size?"),
+        ("seed: 1\n", "neither 'method: NAME'"),
+        ("extends: unsup-bert-bsae\n", "did you mean unsup-bert-base"), ("extends: mine\n", "no such recipe"),
+        ("extends: ./mine.yaml\n", "in a circle: mine.yaml -> mine.yaml"), ("method: simsce\n", "did you mean simcse?"),
+        ("method: mlm\n", "backbone"), ("method: 1\nextends: bert\n", "a recipe of method 1"), ("a: [\n", "no valid YAML"),
+    ],
+)  # fmt: skip
+def test_show_says_the_first_fault_of_a_file(text, part, tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(text)
+    one_line(lambda: run(show, "recipe", str(mine)), part)
+    one_line(lambda: run(show, "recipe", str(tmp_path / "none.yaml")), "none.yaml: there is no such file")
 
 
 def test_show_method():

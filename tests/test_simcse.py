@@ -246,21 +246,26 @@ def test_views_depend_on_the_generator_alone(folder, options):
     (("negative2", "negative", "anchor", "positive"), ("anchor", "positive", "negative", "negative2")),
 ])  # fmt: skip
 def test_roles(given, used):
-    assert SimCSE.roles(SimCSEOptions(), given) == used
+    options = SimCSEOptions(view="dropout" if "sentence" in given else "given")
+    assert SimCSE.roles(options, given) == used
+    other = SimCSEOptions(view="given" if "sentence" in given else "dropout")
+    with pytest.raises(StsbenchError, match="supervised recipe"):  # triplets are not taken for plain text, nor the reverse
+        SimCSE.roles(other, given)
 
 
 @pytest.mark.parametrize(("options", "given", "expected"), [
     ({}, ("premise", "hypothesis"), "needs the column sentence, or anchor and positive (the data give premise, hypothesis)"),
     ({}, (), "the data give none"),
-    ({}, ("anchor",), "needs the column positive beside anchor"),
+    ({"view": "given"}, ("anchor",), "needs the column positive beside anchor"),
     ({}, ("negative", "positive"), "needs the column anchor beside positive"),
     ({}, ("sentence", "anchor", "positive"), "name one or the other"),
     ({}, ("anchor", "positive", "negative2"), "negative2 without negative"),
     ({"view": "next"}, ("anchor", "positive"), "options.view next makes positives of plain sentences"),
     ({"view": "crop", "rate": 0.1}, ("anchor", "positive"), "options.view crop"),
-    ({"fixed_dropout_mask": True}, ("anchor", "positive"), "is for plain sentences"),
+    ({}, ("anchor", "positive"), "take a supervised recipe, e.g. sup-bert-base, or set options.view given"),
+    ({"view": "given", "fixed_dropout_mask": True}, ("anchor", "positive"), "set options.view dropout"),
     ({"alpha": 2}, ("sentence",), "plain sentences have none"),
-    ({"alpha": 2}, ("anchor", "positive"), "the data have none"),
+    ({"alpha": 2, "view": "given"}, ("anchor", "positive"), "the data have none"),
     ({"view": "crop"}, ("sentence",), "needs options.rate"),
     ({"view": "mlm"}, ("sentence",), "needs options.rate"),
     ({"rate": 0.1}, ("sentence",), "options.rate acts on the views crop, delete_words, mlm"),

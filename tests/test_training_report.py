@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from training_logs import lines_of, write_run
 
 from stsbench.cli.training_progress import TrainingProgress
+from stsbench.cli.training_report import print_summary
 from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation import score_again
 from stsbench.training.report import best_dev, curve, read_log, spread, summary
@@ -161,6 +162,31 @@ def test_seeds_are_averaged_score_by_score(seeds):
     assert {row["view"] for row in found["tests"]} == {"sample"}
     assert ("sts (sample data) Avg spearman all", f"{row['mean']:.2f}", f"{row['sd']:.2f}", "3") in table
     assert len({cells[0] for cells in table}) == len(table) and any(cells[3] == "2" for cells in table)
+
+
+def test_seeds_without_a_candidate_have_the_score_after_the_last_step(seeds, tmp_path, capsys):
+    scores = {1: 70.25, 2: 71.5}
+    for seed, score in scores.items():
+        run = tmp_path / f"seed-{seed}"
+        dev = {"kind": "dev", "stage": "main", "name": "sts-b dev", "best": False}
+        lines = [line for line in write_run(run, (("main", 20),), seed=seed, dev=None)]
+        lines[1:1] = [{**dev, "step": 0, "score": 60.0}]
+        lines[-1:-1] = [{**dev, "step": 20, "score": score}]
+        (run / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = summarise_seeds([tmp_path / "seed-1", tmp_path / "seed-2"])
+    assert found["dev"] is None and found["dev_last"]["name"] == "sts-b dev, last step"
+    assert found["dev_last"]["values"] == scores
+    assert seed_table(found) == [("sts-b dev, last step", "70.88", "0.88", "2")]
+    print_summary(tmp_path, {**found, "failures": {"seed 2 x": "broke"}})
+    said = capsys.readouterr()
+    assert "sts-b dev, last step" in said.out and "70.88" in said.out and "failed: seed 2 x: broke" in said.err
+    write_run(tmp_path / "none", seed=3, dev=None)
+    empty = summarise_seeds([tmp_path / "none"])
+    print_summary(tmp_path, empty)
+    assert empty["dev_last"] is None and "no score to average" in capsys.readouterr().out
+    whole = summarise_seeds(seeds)  # where the best is known it is the one shown; the other is kept beside it
+    ends = [read_log(run / "log.jsonl")[-2]["score"] for run in seeds]
+    assert list(whole["dev_last"]["values"].values()) == ends and seed_table(whole)[0][0] == "sts-b dev"
 
 
 def test_one_seed_has_no_deviation(seeds):

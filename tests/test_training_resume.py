@@ -5,11 +5,14 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import tiny_models
 import training_runs
 from training_runs import log_of, train, weights_of
+
+import stsbench
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +71,7 @@ def test_a_damaged_checkpoint_is_passed_over(whole, tmp_path):
 def test_a_seed_decides(whole, tmp_path):
     _, values, cache = whole
     assert train(tmp_path / "other", {**values, "seed": 43}, cache=cache) == (0, None)
-    assert weights_of(tmp_path / "other")["last"] != weights_of(whole[0])["last"]
+    assert weights_of(tmp_path / "other") != weights_of(whole[0])
 
 
 def test_resume_refuses_another_recipe(whole, tmp_path):
@@ -136,3 +139,37 @@ def test_seeds(whole, tmp_path):
     scores = [json.loads((run / f"seed-{seed}" / "train.json").read_text())["best"]["score"] for seed in (42, 43)]
     assert found["seeds"] == [42, 43] and found["dev"]["mean"] == pytest.approx(sum(scores) / 2)
     assert found["dev"]["sd"] == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5)
+
+
+def test_resume_compares_only_what_is_comparable(whole, tmp_path):
+    """Other development data would be another scale of scores; where they were is remembered."""
+    _, values, cache = whole
+    run, data = tmp_path / "run", tmp_path / "data"
+    assert train(run, values, kill=("step", 9), cache=cache) == (-9, None)
+    shutil.copytree(Path(stsbench.__file__).parent / "data" / "sample", data)
+    path = data / "downstream/STS/STSBenchmark/sts-dev.csv"
+    path.write_text("".join(path.read_text("utf-8").splitlines(keepends=True)[1:]), "utf-8")
+    code, said = train(run, values, resume=True, cache=cache, sample=False, data_dir=data)
+    assert code == 1 and said.startswith("--resume: the dev data is not what ") and "\n" not in said
+    assert train(run, values, resume=True, cache=cache, sample=False) == (0, None)
+    assert log_of(run) == log_of(whole[0])
+
+
+def test_damaged_best_weights_are_noticed(whole, tmp_path):
+    _, values, cache = whole
+    run = tmp_path / "run"
+    assert train(run, values, kill=("step", 8), cache=cache) == (-9, None)
+    [best] = run.glob("checkpoints/best-*/model.safetensors")
+    content = bytearray(best.read_bytes())
+    content[-1] ^= 1
+    best.write_bytes(content)
+    assert train(run, values, resume=True, cache=cache) == (0, None)  # from the start: every checkpoint needs them
+    assert weights_of(run) == weights_of(whole[0]) and log_of(run) == log_of(whole[0])
+
+
+def test_seeds_of_different_recipes_are_not_averaged(whole, tmp_path):
+    _, values, cache = whole
+    run, short = tmp_path / "run", {**values, "training.max_steps": 4}
+    assert train(run, short, seeds=2, cache=cache) == (0, None)
+    code, said = train(run, {**short, "options.temperature": 1.0}, seeds=3, resume=True, cache=cache)
+    assert code == 1 and said.startswith("--resume: options.temperature was 0.05")

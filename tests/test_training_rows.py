@@ -4,11 +4,13 @@ import csv
 import gzip
 import io
 import json
+import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from stsbench.config import apply_sets
 from stsbench.data.lines import LONGEST
 from stsbench.data.rows import file_format, read_rows
 from stsbench.errors import DataError
@@ -131,9 +133,28 @@ def test_an_empty_line_is_a_text_only_where_it_can_be_one(tmp_path):
     assert list(read_rows(written(tmp_path, "a.json", '\n{"text": "a"}\n\n'))) == [(2, ("a",)), (3, ())]
 
 
+TRIPLES = {"anchor": "sent0", "positive": "sent1", "negative": "hard_neg"}
 FAULTS = {
     "missing column": ("a.csv", "p,q\n1,2\n", {"columns": {"anchor": "r"}}, r"the column 'r' is missing \(there are p, q\)"),
     "missing where": ("a.csv", "text\n1\n", {"where": {"kind": "x"}}, r":1: the column 'kind' is missing"),
+    "all missing": ("a.csv", "p,q\n1,2\n", {"columns": {"anchor": "r", "positive": "s"}},
+                    r"the columns 'r', 's' are missing \(there are p, q\); give --set 'data.columns=\{anchor: ..., "
+                    r"positive: ...\}' \(... being one of these columns; leave out"),
+    "another known header": ("a.csv", "anchor,positive,negative\n1,2,3\n", {"columns": TRIPLES},
+                             r"give --set 'data.columns=\{anchor: anchor, positive: positive, negative: negative\}'$"),
+    "no hard negative": ("a.csv", "sent0,sent1\n1,2\n", {"columns": TRIPLES},
+                         r"'hard_neg' is missing .*; give --set 'data.columns=\{anchor: sent0, positive: sent1\}'$"),
+    "own hard negative": ("a.csv", "sent0,sent1,x\n1,2,3\n", {"columns": TRIPLES},
+                          r"give --set 'data.columns=\{anchor: sent0, positive: sent1, negative: ...\}' \(... being"),
+    "NLI as pairs": ("a.tsv", "premise\thypothesis\n1\t2\n", {"columns": TRIPLES},
+                     r"give --set 'data.columns=\{anchor: premise, positive: hypothesis\}'$"),
+    "labelled NLI as pairs": (
+        "a.tsv", "premise\thypothesis\tlabel\n1\t2\ty\n", {"columns": TRIPLES},
+        r"give --set 'data.columns=\{anchor: premise, positive: hypothesis\}' and --set 'data.where=\{label: ...\}'"),
+    "columns and where": (
+        "a.jsonl", '{"sent0": "a", "sent1": "b"}\n', {"columns": {"anchor": "x", "positive": "y"}, "where": {"z": "1"}},
+        r":1: the columns 'x', 'y', 'z' are missing .*data.columns=\{anchor: sent0, positive: sent1\}' and "
+        r"--set 'data.where=\{\}' for all rows"),
     "unknown header": ("a.csv", "p,q\n1,2\n", {}, r":1: no known header; .*data.columns.*: p, q"),
     "two headers": ("a.csv", "text,sentence\n1,2\n", {}, r":1: more than one known header fits.*text, sentence"),
     "column twice": ("a.csv", "text,text\n1,2\n", {}, r":1: the column 'text' occurs twice"),
@@ -163,6 +184,8 @@ FAULTS = {
     "UTF-16": ("a.txt", "a\n".encode("utf-16"), {}, "is UTF-16, not plain text: convert it to UTF-8"),
     "binary": ("a.txt", b"ab\ncd\0ef\n", {}, r":2: a NUL byte: not a text file"),
     "endless line": ("a.txt", b"a\n" + b"x" * (LONGEST + 1), {}, r":2: a line of more than 16,777,216 bytes"),
+    "packed": ("a.csv.gz", gzip.compress(b"a\n"), {}, r"is compressed \(.gz\): decompress it first$"),
+    "zip": ("A.ZIP", b"PK", {}, r"is compressed \(.ZIP\): decompress it first$"),
     "unknown extension": ("a.dat", "a\n", {}, r"extension '.dat' is no known format; set data.format"),
     "columns of text": ("a.txt", "a\n", {"columns": {"sentence": "x"}}, "is plain text, without columns"),
 }  # fmt: skip
@@ -176,6 +199,19 @@ def test_a_fault_names_file_and_line(tmp_path, fault):
         list(read_rows(path, **options))
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("fault", ["another known header", "no hard negative", "NLI as pairs", "columns and where"])
+def test_the_remedy_of_a_missing_column_is_one(tmp_path, fault):
+    """What the message says to give, given, reads the file."""
+    name, content, options, _ = FAULTS[fault]
+    path = written(tmp_path, name, content)
+    with pytest.raises(DataError) as caught:
+        read_rows(path, **options)
+    sets = re.findall(r"--set '(.+?)'", str(caught.value))
+    data = apply_sets({"data": options}, sets)["data"]
+    reader = read_rows(path, **data)
+    assert reader.roles[:2] == ("anchor", "positive") and len(list(reader)) == 1
 
 
 def test_what_is_no_file(tmp_path):

@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 
 import tiny_models
+from safetensors.torch import load_file
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload([  # imported once, not in every child
@@ -58,7 +59,7 @@ def _child(folder, values, method, recipe, seeds, kill, cache, told, options):
         _arm(*kill)
     try:
         stsbench.train(
-            method, output=folder, recipe=recipe, settings=values, seeds=seeds, sample=True, device="cpu", **options
+            method, output=folder, recipe=recipe, settings=values, seeds=seeds, device="cpu", **{"sample": True, **options}
         )
     except StsbenchError as error:
         told.write_text(str(error), "utf-8")
@@ -106,8 +107,9 @@ def log_of(folder: Path):
 
 
 def weights_of(folder: Path) -> dict[str, bytes]:
-    """Every weight file of the newest checkpoint and of the export."""
+    """Every weight of the newest checkpoint and of the export."""
     newest = sorted((folder / "checkpoints").glob("[0-9]*"))[-1]
     return {
-        "last": (newest / "model.safetensors").read_bytes(), "best": (folder / "best" / "model.safetensors").read_bytes()
+        f"{path.name} {name}": weight.numpy().tobytes()  # tensor by tensor: the file's header has no fixed order
+        for path in (newest, folder / "best") for name, weight in load_file(path / "model.safetensors").items()
     }  # fmt: skip

@@ -58,6 +58,11 @@ def roles_of(options: SimCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
                 f"simcse needs the column sentence, or anchor and positive (the data give {', '.join(given) or 'none'}): "
                 "name them in data.columns"
             )
+        if options.view == "given":
+            raise StsbenchError(
+                "options.view given takes anchor and positive from the data, and these give plain sentences: take an "
+                "unsupervised recipe, e.g. unsup-bert-base, or set options.view dropout"
+            )
         if options.alpha != 1:
             raise StsbenchError("options.alpha weighs hard negatives, and plain sentences have none: leave it at 1")
         return ("sentence",)
@@ -66,10 +71,11 @@ def roles_of(options: SimCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
         raise StsbenchError(f"simcse needs the column {missing} beside {pairs[0]}: name it in data.columns")
     if "negative2" in pairs and "negative" not in pairs:
         raise StsbenchError("data.columns names negative2 without negative: call a single hard negative negative")
-    if options.view != "dropout":
-        raise StsbenchError(f"options.view {options.view} makes positives of plain sentences, and the data bring their own")
-    if options.fixed_dropout_mask:
-        raise StsbenchError("options.fixed_dropout_mask is for plain sentences: a pair's two texts are two vectors")
+    if options.view != "given":
+        raise StsbenchError(
+            f"options.view {options.view} makes positives of plain sentences, and the data give {', '.join(pairs)}: take a "
+            "supervised recipe, e.g. sup-bert-base, or set options.view given"
+        )
     if options.alpha != 1 and "negative" not in pairs:
         raise StsbenchError("options.alpha weighs hard negatives, and the data have none: leave it at 1, or name negative")
     return pairs

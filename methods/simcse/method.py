@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stsbench.errors import StsbenchError
+from stsbench.files import sha256_file
 from stsbench.methods.simcse.checks import NEXT, check_head, check_options, roles_of
 from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.methods.simcse.replacement import Replacer
@@ -91,6 +93,15 @@ class SimCSE(Method):
             labels = batch.extra["mlm_labels"][chosen]
             terms["mlm"] = Term(masked_lm(self.lm_head(hidden[chosen]), labels), len(labels), options.mlm_weight)
         return terms
+
+    def inputs(self) -> dict[str, str]:
+        """The thesaurus of the view synonym, the replacing model of the view mlm."""
+        found = {}
+        if self.options.thesaurus is not None:
+            found["thesaurus"] = sha256_file(Path(self.options.thesaurus))
+        if self.replacer is not None:
+            found["replacer"] = self.replacer.digest
+        return found
 
     def notes(self) -> list[str]:
         """A masked-LM head that the checkpoint does not have."""

@@ -21,7 +21,10 @@ class SimCSEOptions(Options):
     mlm_in_place: bool = False  # the released code until a0867f4: the contrastive pass, too, saw the masked input
     encoders: Literal[1, 2] = 1  # 2: two encoders that start alike (Table 2); the first is tested
     fixed_dropout_mask: bool = False  # Table 3, "Fixed 0.1": both views are one vector
-    view: Literal["dropout", "crop", "delete_words", "delete_one_word", "synonym", "mlm", "next", "next3"] = "dropout"
+    # what the positive is: "given" by the data (pairs, triplets), else made of a plain sentence; Tables 1 and 2
+    view: Literal[
+        "dropout", "given", "crop", "delete_words", "delete_one_word", "synonym", "mlm", "next", "next3"
+    ] = "dropout"  # fmt: skip
     rate: float | None = Field(None, gt=0, lt=1)  # share of words of crop, delete_words, mlm
     augment_both: bool = False  # the augmentation on both views; by default on the positive only
     thesaurus: str | None = None  # view synonym: a file, word TAB synonym TAB synonym ... a line

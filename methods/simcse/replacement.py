@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stsbench.data.augment import share_of
+from stsbench.encoders.checkpoint import weights_digest
 from stsbench.encoders.hub import resolve
 from stsbench.errors import StsbenchError
 from stsbench.modules.backbone import Backbone, load_backbone
@@ -30,6 +31,7 @@ class Replacer(nn.Module):
         name = backbone.name if model is None else model
         folder = backbone.folder if model is None else resolve(model)
         self.backbone = load_backbone(folder, name, max_length=backbone.max_length)
+        self.digest = weights_digest(folder)
         tokenizer = self.backbone.tokenizer
         if tokenizer.get_vocab() != backbone.tokenizer.get_vocab():
             raise StsbenchError(f"options.replacer {name} must share the vocabulary of {backbone.name}, and it does not")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -55,8 +56,6 @@ def _list_methods() -> None:
 
 
 def _list_recipes(method: str | None, json_target: str | None) -> None:
-    from pathlib import Path
-
     from stsbench.files import atomic_write
     from stsbench.registry import names
     from stsbench.training.recipes import GROUP, find_recipe, recipe_names
@@ -99,7 +98,10 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> None:
 @click.argument("kind", type=click.Choice(["protocol", "data", "method", "recipe"]))
 @click.argument("name")
 def show(kind: str, name: str) -> None:
-    """Show one protocol (or a paper's preset), data set or recipe (NAME or METHOD/NAME) in full, or a method's card."""
+    """Show one protocol (or a paper's preset), data set or recipe in full, or a method's card.
+
+    A recipe is NAME, METHOD/NAME or a YAML file of your own, which is checked.
+    """
     if kind == "data":
         from dataclasses import asdict
 
@@ -142,12 +144,17 @@ def _show_method(name: str) -> None:
 
 
 def _named(name: str) -> Recipe:
-    """The recipe METHOD/NAME, or the one NAME of any method. Raises StsbenchError for none, and for one of several."""
+    """The recipe METHOD/NAME, a file's, or the one NAME of any method. Raises StsbenchError for none and one of several."""
     from stsbench.errors import StsbenchError
     from stsbench.registry import did_you_mean, names
     from stsbench.training.recipes import GROUP, find_recipe, recipe_names
 
+    is_yaml = name.endswith((".yaml", ".yml"))
+    if is_yaml and (path := Path(name).expanduser()).is_file():
+        return find_recipe(_method_of(path), str(path))[0]
     method, slash, rest = name.partition("/")
+    if is_yaml and method not in names(GROUP):
+        raise StsbenchError(f"{name}: there is no such file")
     if slash:
         return find_recipe(method, rest)[0]
     known = {each: recipe_names(each) for each in names(GROUP)}
@@ -159,3 +166,31 @@ def _named(name: str) -> Recipe:
         hint = hint if hint.startswith("; did") else "; see stsbench list recipes"
         raise StsbenchError(f"no method has a recipe '{name}'{hint}")
     return find_recipe(holders[0], name)[0]
+
+
+def _method_of(path: Path) -> str:
+    """The method of a recipe file: its `method:`, else that of what it extends, else the one whose recipe that is.
+
+    Raises StsbenchError for a file that says neither, and for a recipe of none or of several methods.
+    """
+    from stsbench.config import _parent, read_yaml
+    from stsbench.errors import StsbenchError
+    from stsbench.registry import names
+    from stsbench.training.recipes import GROUP, folder_of
+
+    shipped = {(folder_of(each) / "recipes").resolve(): each for each in names(GROUP)}
+    seen: set[Path] = set()
+    while path.resolve() not in seen and path.resolve().parent not in shipped:
+        seen.add(path.resolve())
+        data = read_yaml(path)
+        if isinstance(data.get("method"), str):
+            return str(data["method"])
+        if "extends" not in data:
+            raise StsbenchError(f"{path}: says neither 'method: NAME' nor 'extends: RECIPE' (see stsbench list recipes)")
+        parent = _parent(path, data["extends"], tuple(shipped))
+        holders = [shipped[folder] for folder in shipped if (folder / parent.name).is_file()]
+        if parent.parent in shipped and len(holders) > 1:
+            several = f"several methods have a recipe '{parent.stem}' ({', '.join(holders)})"
+            raise StsbenchError(f"{path}: {several}; add the line 'method: NAME'")
+        path = parent
+    return shipped.get(path.resolve().parent, next(iter(shipped.values())))  # a circle: find_recipe says where it runs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from datetime import datetime
@@ -75,6 +76,10 @@ def _run(run_options: dict[str, Any], seeds: int | None) -> int:
         if main:
             click.echo(line, err=True)
 
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)  # what a cluster's scheduler sends
     chosen, folder = TrainOptions(**run_options), run_options["output"]
     _announce(chosen, say)
     progress = TrainingProgress(say)
@@ -88,7 +93,7 @@ def _run(run_options: dict[str, Any], seeds: int | None) -> int:
     except KeyboardInterrupt:
         progress.close()
         say(f"stopped; the same command with --resume --output {folder} goes on from the last checkpoint")
-        raise
+        return 130
     finally:
         progress.close()
     if main:

@@ -12,7 +12,13 @@ def print_summary(folder: Path, summary: dict[str, Any]) -> None:
     """Dev before, best and after, or the table over seeds, then the scores of the final test, on stdout."""
     if "seeds" in summary:
         _seeds(summary)
-        return
+    else:
+        _run(folder, summary)
+    for task, why in summary.get("failures", {}).items():
+        click.echo(f"failed: {task}: {why}", err=True)
+
+
+def _run(folder: Path, summary: dict[str, Any]) -> None:
     name = summary["selected_by"]
     if summary["before"] is not None:
         kept = summary["best"]
@@ -27,8 +33,6 @@ def print_summary(folder: Path, summary: dict[str, Any]) -> None:
         result = score_again(folder / "eval")
         print_report(result, "table")
         print_failures(result)
-    for task, why in summary.get("failures", {}).items():
-        click.echo(f"failed: {task}: {why}", err=True)
 
 
 def _seeds(summary: dict[str, Any]) -> None:
@@ -40,6 +44,9 @@ def _seeds(summary: dict[str, Any]) -> None:
     table = Table(title=f"{len(summary['seeds'])} seeds: {', '.join(map(str, summary['seeds']))}")
     for column in ("score", "mean", "sd", "n"):
         table.add_column(column, justify="left" if column == "score" else "right")
-    for row in seed_table(summary):
+    rows = seed_table(summary)
+    for row in rows:
         table.add_row(*row)
     Console().print(table)
+    if not rows:
+        click.echo("no score to average: there was no dev evaluation and no --eval")

@@ -17,6 +17,7 @@ Lines = Iterator[tuple[int, str]]
 Watch = Callable[[bytes], object]  # sees every byte of the file as it is read
 
 _EXTENSIONS = {".txt": "text", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl"}
+_PACKED = {".gz", ".zip", ".xz", ".bz2", ".zst"}
 _UNCLOSED = {
     "unexpected end of data": "a quote opened in this row is never closed",
     "field larger than field limit (131072)": "a field of more than 131,072 characters, or a quote that is never closed",
@@ -26,6 +27,8 @@ _UNCLOSED = {
 def file_format(path: Path, format: str = "auto") -> str:
     """text, csv, tsv or jsonl; "auto" goes by the extension. Raises DataError where that says nothing."""
     found = _EXTENSIONS.get(path.suffix.lower(), "") if format == "auto" else format
+    if format == "auto" and path.suffix.lower() in _PACKED:
+        raise DataError(f"{path} is compressed ({path.suffix}): decompress it first")
     if found not in _EXTENSIONS.values():
         said = f"extension {path.suffix!r}" if format == "auto" else f"data.format {format!r}"
         raise DataError(f"{path}: the {said} is no known format; set data.format to text, csv, tsv or jsonl")

@@ -38,8 +38,10 @@ def tokenised(
     around = int(tokenizer.num_special_tokens_to_add(pair=False))
     if max_length <= around:
         raise DataError(f"backbone.max_length {max_length} leaves no token for the sentence: the {around} around it fill it")
+    # The class and its special tokens may come from the model's config.json, which is no file of the tokenizer.
+    kind = [type(tokenizer).__name__, tokenizer.all_special_ids, tokenizer.cls_token_id, tokenizer.truncation_side]
     key = hashlib.sha256(
-        json.dumps([_VERSION, store.digest, tokenizer_digest, max_length, roles, _versions()]).encode()
+        json.dumps([_VERSION, store.digest, tokenizer_digest, kind, max_length, roles, _versions()]).encode()
     ).hexdigest()
 
     def build(folder: Path) -> None:

@@ -102,7 +102,10 @@ def load_backbone(
     tokenizer = load_tokenizer(folder, name)
     limit = position_limit(model, tokenizer)
     if limit is not None and max_length > limit:
-        raise EncoderError(f"backbone.max_length {max_length} is more than the {limit} positions of {name}")
+        raise EncoderError(
+            f"backbone.max_length {max_length} is more than the {limit} positions of {name}: "
+            f"--set backbone.max_length={limit}"
+        )
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # neither trained nor tested: the methods that need a dense layer bring their own
     return Backbone(model.requires_grad_(True).train(), tokenizer, pooler, max_length)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from stsbench.errors import StsbenchError
 from stsbench.training.batch import IGNORED, Batch, Ragged, Shares, Views
 from stsbench.training.recipe import TrainingSettings
+from stsbench.training.streams import stream
 
 Rows = NDArray[np.int64]
 _NEIGHBOURHOOD = 50  # batches sorted by length at a time: long enough to save padding, short enough to stay random
@@ -20,15 +20,16 @@ _NEIGHBOURHOOD = 50  # batches sorted by length at a time: long enough to save p
 class Batches:
     """The batches of one stage, step by step.
 
-    rows: those that may be drawn; key: numbers that with the epoch seed the order; processes: a batch of fewer rows than
+    rows: those that may be drawn; seed, stage: with the epoch they decide the order; processes: a batch of fewer rows than
     these, or than `least`, is left out (`dropped` counts the rows of an epoch that are).
     """
 
     def __init__(
-        self, rows: Rows, settings: TrainingSettings, key: Sequence[int], *, least: int = 1, processes: int = 1,
+        self, rows: Rows, settings: TrainingSettings, seed: int, stage: int = 0, *, least: int = 1, processes: int = 1,
         lengths: NDArray[np.int64] | None = None,
     ) -> None:
-        self.rows, self.size, self.accumulate, self.key = rows, settings.batch_size, settings.accumulate, tuple(key)
+        self.rows, self.size, self.accumulate = rows, settings.batch_size, settings.accumulate
+        self.seed, self.stage = seed, stage
         self.lengths = lengths if settings.order == "length" else None
         count, rest = divmod(len(rows), self.size)
         self.whole = rest == 0 or settings.drop_last or rest < max(least, processes)
@@ -40,7 +41,7 @@ class Batches:
                 + (", and smaller ones are dropped (training.drop_last)" if settings.drop_last else "")
             )
         self.steps_an_epoch = math.ceil(self.batches / self.accumulate)
-        wanted = math.ceil(settings.epochs * self.steps_an_epoch)
+        self.steps_wanted = wanted = math.ceil(settings.epochs * self.steps_an_epoch)
         self.steps = wanted if settings.max_steps is None else min(wanted, settings.max_steps)
         self._epoch, self._order = -1, rows[:0]
 
@@ -58,7 +59,7 @@ class Batches:
         return [self._order[i * self.size : (i + 1) * self.size] for i in range(first, last)]
 
     def _ordered(self, epoch: int) -> Rows:
-        rng = np.random.default_rng((*self.key, epoch))
+        rng = stream(self.seed, "order", self.stage, epoch)
         order = rng.permutation(self.rows)
         if self.lengths is None:
             return order

@@ -12,6 +12,7 @@ import yaml
 from stsbench.model_card import plain
 from stsbench.training.method import Inference
 from stsbench.training.recipe import Recipe
+from stsbench.training.recipes import changes
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _MEANS = {"mean": (-1,), "first_last:embeddings": (0, -1), "first_last:layer1": (1, -1), "last2": (-2, -1)}
@@ -39,9 +40,9 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
     """README.md: metadata between two lines of ---, then Markdown. Of paths only the last part is given.
 
     summary: what `describe` gives (required), and of the training as far as known: seed; best: {"name", "score", "stage",
-    "step"} of the dev evaluation whose weights were kept (None or left out: the last step's); steps; data: one {"name",
-    "digest", "rows"} a file, with "stage" where there are several; sample: the dev data were the sample; versions:
-    {package: version}.
+    "step"} of the dev evaluation whose weights were kept (None or left out: the last step's; a name that ends in
+    " (sample)": on the sample data); steps; data: one {"name", "digest", "rows"} a file, with "stage" where there are
+    several; versions: {package: version}.
     """
     model = recipe.backbone.model
     hub = _HUB_ID.fullmatch(model) is not None and not Path(model).exists()
@@ -59,14 +60,19 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
         ("versions", ", ".join(f"{name} {number}" for name, number in summary.get("versions", {}).items())),
     ]  # fmt: skip
     rows = [f"| {plain(key)} | {plain(value)} |" for key, value in about if value not in (None, "")]
-    source = f" as in {plain(recipe.source.paper)}" if recipe.source else ""
+    changed = changes(recipe)
+    source = f" as in {plain(recipe.source.paper)}" if recipe.source and not changed else ""
+    ours = changed and recipe.description.startswith(f"{changed[0]} with other ")  # the next line says it
+    chosen = "; the dev score above chose these weights and is no result" if summary.get("best") else ""
     return "\n".join([
         f"---\n{yaml.safe_dump(meta, sort_keys=False, allow_unicode=True)}---\n",
-        f"# {plain(recipe.name)}\n",
-        *([f"{plain(recipe.description)}\n"] if recipe.description else []),
+        f"# {plain(recipe.method)} on {plain(_last(model))}\n",
+        f"Recipe {plain(recipe.name)}.\n",
+        *([f"{plain(recipe.description)}\n"] if recipe.description and not ours else []),
+        *([f"Changed from {plain(changed[0])}: {plain(', '.join(changed[1]))}.\n"] if changed else []),
         f"A sentence encoder trained with stsbench by the method {plain(recipe.method)}{source}.\n",
         "| what | value |", "| --- | --- |", *rows, "",
-        "No measured results yet; the dev score above chose these weights and is no result. To measure:\n",
+        f"No measured results yet{chosen}. To measure:\n",
         "```sh\nstsbench eval --model PATH\n```\n",
         "## How to load it\n", "PATH is this folder. All three give the same vectors.\n",
         f"```python\n{_OURS}```\n", f"```python\n{_LIBRARY}```\n", f"```python\n{transformers_snippet(summary)}```\n",
@@ -127,8 +133,10 @@ def _kept(summary: dict[str, Any]) -> str:
     best = summary.get("best")
     if not best:
         return "the weights of the last step"
-    sample = " (sample data: not comparable with published numbers)" if summary.get("sample") else ""
-    return f"the weights of step {best['step']:,}, the best on {best['name']}: {best['score']:.2f}{sample}"
+    name = best["name"].removesuffix(" (sample)")
+    sample = " (sample data: not comparable with published numbers)" if name != best["name"] else ""
+    digits = 2 if abs(best["score"]) >= 1 else 4  # a held-out loss may be small
+    return f"the weights of step {best['step']:,}, the best on {name}: {best['score']:.{digits}f}{sample}"
 
 
 def _exists(text: str) -> bool:

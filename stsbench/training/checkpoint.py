@@ -27,6 +27,7 @@ class Best:
     score: float
     step: int
     folder: str
+    sha256: str = ""  # of the weights
 
 
 @dataclass
@@ -87,6 +88,7 @@ class Checkpoints:
                 shutil.rmtree(building, ignore_errors=True)
                 building.mkdir(parents=True)
                 save_model(method, str(building / "model.safetensors"))
+                best.sha256 = sha256_file(building / "model.safetensors")
                 _settle(building, self.folder / best.folder)
             except OSError as error:
                 shutil.rmtree(building, ignore_errors=True)
@@ -118,6 +120,13 @@ class Checkpoints:
         if stored["scaler"] is not None and self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(stored["scaler"])
         _restore(torch.load(path / f"random-{self.accelerator.process_index}.pt", weights_only=True))
+
+    def load_best(self, best: Best, method: torch.nn.Module) -> None:
+        """The best weights into `method`. Raises StsbenchError where they are not what was written."""
+        path = self.folder / best.folder
+        if self.accelerator.is_main_process and sha256_file(path / "model.safetensors") != best.sha256:
+            raise StsbenchError(f"{path} is damaged: the best weights are lost; start the run anew")
+        self.load_weights(path, method)
 
     @staticmethod
     def load_weights(path: Path, method: torch.nn.Module) -> None:
@@ -159,8 +168,8 @@ def _read(path: Path) -> Position:
     for name, known in position.files.items():
         if sha256_file(path / name) != known:
             raise ValueError(f"{name} is not what was written")
-    if position.best and not (path.parent / position.best.folder / "model.safetensors").is_file():
-        raise ValueError(f"its best weights, {position.best.folder}, are missing")
+    if position.best and sha256_file(path.parent / position.best.folder / "model.safetensors") != position.best.sha256:
+        raise ValueError(f"its best weights, {position.best.folder}, are not what was written")
     return position
 
 

@@ -2,34 +2,52 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from stsbench.errors import StsbenchError
 
+LOCK = ".lock"
+
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold FOLDER/.lock; the system lets go of it when the process ends, however it ends.
+    """Make the folder and hold FOLDER/.lock; the system lets go of it when the process ends, however it ends.
 
-    Raises StsbenchError where another process holds it. Without locks (Windows) nothing is held.
+    A folder in which nothing was written is removed again. Raises StsbenchError where another process holds the lock.
+    Without locks (Windows) nothing is held.
     """
+    path = folder / LOCK
     try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    path = folder / ".lock"
-    try:
-        stream = path.open("w")
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = path.open("a")
     except OSError as error:
         raise StsbenchError(f"cannot write {path}: {error.strerror or error}") from error
     with stream:
+        _lock(stream.fileno(), path)
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StsbenchError(f"{folder}: another process is training into it") from None
-        except OSError:  # a file system without locks
-            pass
-        yield  # the file stays: to delete it would be a race
+            yield
+        finally:
+            if [each.name for each in folder.iterdir()] == [LOCK]:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                    folder.rmdir()
+
+
+def _lock(handle: int, path: Path) -> None:
+    busy = StsbenchError(f"{path.parent}: another process is training into it")
+    try:
+        import fcntl
+    except ImportError:
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise busy from None
+    except OSError:  # a file system without locks
+        return
+    if not path.exists() or not os.path.samestat(os.fstat(handle), path.stat()):
+        raise busy  # its last holder has just removed it, and somebody else may hold a new one

@@ -32,7 +32,7 @@ class Log:
         line = {"kind": kind, **values}
         if self._stream is not None:
             try:
-                self._stream.write(json.dumps(line).encode() + b"\n")
+                self._stream.write(json.dumps(line, allow_nan=False).encode() + b"\n")
                 self._stream.flush()
             except OSError as error:
                 raise StsbenchError(f"cannot write {self.path}: {error.strerror or error}") from error

@@ -23,6 +23,7 @@ from stsbench.training.method import Method
 from stsbench.training.optimiser import learning_rate
 from stsbench.training.recipe import Recipe, TrainingSettings
 from stsbench.training.selection import Selection
+from stsbench.training.streams import stream
 from stsbench.training.trackers import to_scalars
 
 LOG_EVERY = 10  # steps a line of the log: their losses are averaged, so that no step waits for the device
@@ -66,6 +67,7 @@ class Loop:
         self.tracked_from = tracked_from  # steps of the stages before, for trackers; None: no tracker
         self.weights = [weight for weight in method.parameters() if weight.requires_grad]
         self._gathered: list[tuple[int, dict[str, torch.Tensor], torch.Tensor, torch.Tensor]] = []
+        self._skipped = 0  # steps that float16 overflowed in, which the scaler leaves out
         self._since, self._seen = time.monotonic(), 0
 
     def run(self, position: Position) -> Position:
@@ -121,11 +123,12 @@ class Loop:
         norm = self.accelerator.clip_grad_norm_(self.weights, self.settings.clip or math.inf)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
+        self._skipped += bool(self.accelerator.scaler is not None and self.optimiser.step_was_skipped)
         self._gathered.append((step + 1, terms, loss, norm.detach()))
         self._seen += sum(map(len, parts))
 
     def _batch(self, rows: Any, step: int, number: int) -> Batch:
-        rng = np.random.default_rng((self.recipe.seed, self.stage.number, 1, step, number))
+        rng = stream(self.recipe.seed, "views", self.stage.number, step, number)
         views = self.method.views(self.stage.rows(rows), rng)
         accelerator = self.accelerator
         shares = shares_of(len(rows), accelerator.num_processes, accelerator.process_index)
@@ -154,16 +157,24 @@ class Loop:
             if not math.isfinite(loss) or not (scaled or math.isfinite(norm)):
                 what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
                 raise LossError(f"{what} at step {step} of stage {self.stage.name}{self._last_good()}")
+        if self._skipped == len(self._gathered) == LOG_EVERY:
+            raise LossError(
+                f"float16 overflowed in each of the {LOG_EVERY} steps up to step {done} of stage {self.stage.name}"
+                f"{self._last_good()}, or use --dtype bf16"
+            )
+        norms = table[:, 1][table[:, 1].isfinite()].double()
         mean = table.double().mean(0).tolist()
+        more = {"skipped_steps": self._skipped} if self.accelerator.scaler is not None else {}
         now = time.monotonic()
         speed = self._seen / max(now - self._since, 1e-9)
         line = self.log.write(
             "train", stage=self.stage.name, step=done, epoch=round(self.stage.batches.epoch(done), 6), loss=mean[0],
             terms=dict(zip(names, mean[2:], strict=True)),
-            learning_rate=learning_rate(done - 1, self.stage.batches.steps, self.settings), gradient_norm=mean[1],
-            sentences_per_second=round(speed, 2), **self.method.metrics(),
+            learning_rate=learning_rate(done - 1, self.stage.batches.steps, self.settings),
+            gradient_norm=float(norms.mean()) if len(norms) else None, sentences_per_second=round(speed, 2), **more,
+            **self.method.metrics(),
         )  # fmt: skip
-        self._gathered, self._since, self._seen = [], now, 0
+        self._gathered, self._skipped, self._since, self._seen = [], 0, now, 0
         if self.watcher:
             self.watcher.step(done, mean[0], speed)
         self._tracked(line, done)
@@ -210,7 +221,9 @@ def held_out_batches(
     def batches() -> Iterator[Batch]:
         for start in range(0, len(held_out), size):
             part = held_out[start : start + size]
-            views = method.views(rows(part), np.random.default_rng((seed, 2, start)))
+            if method.needs_negatives and len(part) < 2:
+                continue  # nothing to contrast with
+            views = method.views(rows(part), stream(seed, "held-out views", 0, start))
             yield to_batch(views, Shares((len(part),)), pad, device)
 
     return batches

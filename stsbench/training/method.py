@@ -78,6 +78,10 @@ class Method(nn.Module):
     def start_stage(self, stage: str) -> None:
         """Freeze and unfreeze for a stage; by default everything is trained in every stage."""
 
+    def inputs(self) -> dict[str, str]:
+        """Further files that training reads (a thesaurus, another model): name -> sha256. A resumed run reads the same."""
+        return {}
+
     def notes(self) -> list[str]:
         """What a user should know before training starts, a line each: weights made up at random, say."""
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -19,8 +20,10 @@ from stsbench.training.recipe import DataSettings, Recipe, Section, TrainingSett
 GROUP = "stsbench.methods"  # as stsbench.training.method has it, which imports torch
 DEFAULT = "_default"  # recipes/_default.yaml: `extends: NAME`
 OWN = ("name", "description", "source", "published")  # said of one recipe: what extends it has other values
-# Settings that are a user's own: changing one leaves a recipe what it was.
-FREE = {("data", "file"), ("data", "format"), ("data", "columns"), ("seed",), ("precision",), ("checkpoint_every",)}
+FREE = {("seed",), ("checkpoint_every",)}  # changing one leaves a recipe what it was; so does another folder of data.file
+# What `_noted` writes, in a source's note and in the description.
+_NOTE = re.compile(r"(?:^| )Changed from (.+?): ([^:]+)\.$")
+_DESCRIPTION = re.compile(r"(.+?) with other ([^ ]+(?:, [^ ]+)*)")
 
 
 @cache  # looking through all installed packages takes 30 ms
@@ -102,8 +105,9 @@ def load_recipe(
 ) -> Recipe:
     """The recipe to train by: `name_or_path` (default: the method's), then `sets` ("a.b=c"), then `overrides`.
 
-    overrides: dotted key -> value, None being null. A recipe changed in more than FREE loses its `published` scores, and
-    its source says what was changed. Raises StsbenchError as `find_recipe` does.
+    overrides: dotted key -> value, None being null. A recipe changed in more than FREE loses its `published` scores; its
+    name (NAME-changed, unless `sets` give another), description and source say so. What is loaded from the file of a
+    changed recipe, with the same `sets` or none, is equal to it. Raises StsbenchError as `find_recipe` does.
     """
     recipe, raw = find_recipe(method, name_or_path or default_recipe(method))
     if not sets and not overrides:
@@ -123,6 +127,14 @@ def checked(raw: Mapping[str, Any], where: str) -> Recipe:
     recipe = validate(Recipe, raw, where)
     options = validate(options_model(recipe.method), recipe.options, where, "options.")
     return recipe.model_copy(update={"options": options.model_dump(mode="json")})
+
+
+def changes(recipe: Recipe) -> tuple[str, list[str]] | None:
+    """The name of the recipe that this one was changed from by `load_recipe`, and the keys; None for an unchanged one."""
+    found = _NOTE.search(recipe.source.note or "") if recipe.source else None
+    found = found or _DESCRIPTION.fullmatch(recipe.description)
+    keys = found[2].split(", ") if found else []
+    return (found[1], keys) if found and all(key.split(".")[0] in Recipe.model_fields for key in keys) else None
 
 
 def resolved_yaml(recipe: Recipe) -> str:
@@ -162,17 +174,31 @@ def _check_stages(raw: Mapping[str, Any], where: str) -> None:
 
 
 def _noted(recipe: Recipe, changed: Recipe) -> Recipe:
-    """`changed`, without published scores that are another recipe's, and with a note on what differs."""
+    """`changed`, without published scores that are another recipe's, and saying in three places what differs."""
     before, after = _flat(recipe.model_dump(mode="json")), _flat(changed.model_dump(mode="json"))
-    differing = [key for key in {**before, **after} if before.get(key) != after.get(key)]
-    keys = [key for key in differing if key not in FREE and key[0] not in OWN]
-    if not keys:
+    differing = {key for key in {**before, **after} if before.get(key) != after.get(key)}
+    differing = {key for key in differing if key not in FREE and key[0] not in OWN}
+    if _same_file(recipe.data.file, changed.data.file):
+        differing.discard(("data", "file"))
+    origin, earlier = changes(recipe) or (recipe.name, [])
+    if not differing and not earlier:
         return changed
-    source = changed.source
-    if source is not None:
-        words = f"Changed from {recipe.name}: {', '.join('.'.join(key) for key in keys)}."
-        source = source.model_copy(update={"note": f"{source.note} {words}" if source.note else words})
-    return changed.model_copy(update={"published": [], "source": source})
+    said = ", ".join(sorted({*earlier, *(".".join(key) for key in differing)}))
+    update: dict[str, Any] = {"published": []}
+    if changed.source is not None:
+        note = " ".join(filter(None, (_NOTE.sub("", changed.source.note or ""), f"Changed from {origin}: {said}.")))
+        update["source"] = changed.source.model_copy(update={"note": note})
+    if changed.name == origin:
+        update["name"] = f"{origin.removesuffix('-changed')}-changed"
+    own = earlier and not _DESCRIPTION.fullmatch(recipe.description)  # the user's, set with an earlier change
+    if changed.description == recipe.description and not own:
+        update["description"] = f"{origin} with other {said}"
+    return changed.model_copy(update=update)
+
+
+def _same_file(recipes: str | None, given: str | None) -> bool:
+    """Whether one is the other in another folder; a recipe without a file leaves it open."""
+    return recipes is None or (given is not None and Path(recipes).name == Path(given).name)
 
 
 def _flat(data: Mapping[str, Any], above: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:

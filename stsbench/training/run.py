@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 
-from stsbench.encoders.checkpoint import weights_digest
+from stsbench.encoders.checkpoint import tokenizer_digest, weights_digest
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 from stsbench.modules.backbone import load_backbone
@@ -29,7 +29,7 @@ from stsbench.training.loop import Loop, Watcher, held_out_batches
 from stsbench.training.method import GROUP, Method
 from stsbench.training.optimiser import make_optimiser
 from stsbench.training.recipe import Recipe
-from stsbench.training.recipes import load_recipe, resolved_yaml
+from stsbench.training.run_folder import Begun, begun, check, claim
 from stsbench.training.selection import Selection
 from stsbench.training.setup import StageData, backbone_folder, make_accelerator, make_stage, open_data
 from stsbench.training.trackers import flat_config, trackers
@@ -39,7 +39,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class TrainOptions:
-    """How a recipe is run; nothing here changes what is trained."""
+    """How a recipe is run. Of these only where the development data lie has a say in which weights are kept."""
 
     recipe: Recipe
     output: Path
@@ -65,28 +65,31 @@ def train(options: TrainOptions, say: Say = print, watcher: Watcher | None = Non
     accelerator = make_accelerator(recipe.precision, options.device, trackers(options.trackers), folder)
     main = accelerator.is_main_process
     said = say if main else (lambda line: None)
-    if not options.resume and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise StsbenchError(f"{folder} is already there: --resume continues it, or choose another --output")
-    if options.resume:
-        if (folder / "train.json").is_file():
+    if folder.exists() and not folder.is_dir():
+        raise StsbenchError(f"--output {folder} is a file: name a folder")
+    with held(folder) if main else nullcontext():
+        if main:
+            check(folder, recipe, options.resume)
+        accelerator.wait_for_everyone()
+        start = begun(folder, options.resume, options.sample, options.data_dir, options.command)
+        options = replace(options, sample=start.sample, data_dir=Path(start.data_dir) if start.data_dir else None)
+        if options.resume and (folder / "train.json").is_file():
             said(f"{folder} is finished: nothing to resume")
             return _tested(options, json.loads((folder / "train.json").read_text("utf-8")), accelerator, said)
-        _same(recipe, folder)
-    run = _Run(options, accelerator, said)
-    accelerator.wait_for_everyone()
-    if main:
-        _claim(folder, recipe)
-    accelerator.wait_for_everyone()
-    with held(folder) if main else nullcontext():
+        run = _Run(options, start, accelerator, said)
+        accelerator.wait_for_everyone()
+        if main:
+            claim(folder, recipe, start)
+        accelerator.wait_for_everyone()
         summary = run.train(watcher if main else None)
-    return _tested(options, summary, accelerator, said)
+        return _tested(options, summary, accelerator, said)
 
 
 class _Run:
     """One run in one process: everything is built, and so checked, before the folder is touched."""
 
-    def __init__(self, options: TrainOptions, accelerator: Accelerator, say: Say) -> None:
-        self.options, self.accelerator, self.say = options, accelerator, say
+    def __init__(self, options: TrainOptions, begun: Begun, accelerator: Accelerator, say: Say) -> None:
+        self.options, self.begun, self.accelerator, self.say = options, begun, accelerator, say
         self.recipe = recipe = options.recipe
         self.kind: type[Method] = resolve(GROUP, recipe.method)
         if stray := [name for name in recipe.stages if name not in self.kind.stages]:
@@ -106,25 +109,37 @@ class _Run:
             make_stage(number, name, recipe, self.data[name], self.kind, backbone, accelerator.num_processes)
             for number, name in enumerate(self.kind.stages)
         ]
-        self.inputs = {f"data of stage {name}": data.tokens.digest for name, data in self.data.items()}
-        self.inputs["backbone"] = weights_digest(self.source)
         # From here on each process draws its own dropout masks.
         torch.manual_seed((recipe.seed * 1_000_003 + accelerator.process_index) % 2**63)
         self.method.to(accelerator.device)
         for line in self.method.notes():
             say(line)
         self.selection = self._selection()
+        self.inputs = self._inputs()
+        self.checkpoints = Checkpoints(options.output / "checkpoints", accelerator)
+        self.found = self.checkpoints.newest() if options.resume else None
+        known = self.found[0].inputs if self.found else {}
+        if changed := next((name for name, sha in known.items() if self.inputs.get(name) != sha), None):
+            raise StsbenchError(
+                f"--resume: the {changed} is not what {options.output} began with: put it back or start another run"
+            )
+
+    def _inputs(self) -> dict[str, str]:
+        """What the run reads, by what a user would call it -> sha256."""
+        found = {"backbone": weights_digest(self.source), "tokenizer": tokenizer_digest(self.source)}
+        for name, data in self.data.items():
+            both = f"{data.store.digest} {data.tokens.digest} {data.store.label_names}"
+            found[f"data of stage {name}"] = hashlib.sha256(both.encode()).hexdigest()
+        if self.selection:
+            found["dev data"] = hashlib.sha256(f"{self.selection.name} {self.selection.digests}".encode()).hexdigest()
+        return {**found, **self.method.inputs()}
 
     def train(self, watcher: Watcher | None) -> dict[str, Any]:
         """All stages, then the export. Returns the summary."""
         folder, accelerator = self.options.output, self.accelerator
-        checkpoints = Checkpoints(folder / "checkpoints", accelerator)
-        began = time.time()
-        found = checkpoints.newest() if self.options.resume else None
+        checkpoints, found = self.checkpoints, self.found
         start = {"processes": accelerator.num_processes, "inputs": self.inputs}
         position = found[0] if found else Position(0, self.stages[0].name, **start)
-        if changed := next((name for name, sha in position.inputs.items() if self.inputs.get(name) != sha), None):
-            raise StsbenchError(f"--resume: the {changed} is not what {folder} began with: put it back or start another run")
         log = Log(folder / "log.jsonl", keep=position.log, silent=not accelerator.is_main_process)
         if self.options.trackers:
             accelerator.init_trackers("stsbench", config=flat_config(self.recipe.model_dump()))
@@ -140,6 +155,12 @@ class _Run:
                 elif found:
                     checkpoints.load(found[1], self.method, prepared)
                     self.say(f"resumed at step {position.step} of {stage.batches.steps}, stage {stage.name}")
+                if stage.batches.steps < (stage.settings.max_steps or 0):
+                    epochs = f"training.epochs {stage.settings.epochs:g} end at step {stage.batches.steps}"
+                    self.say(f"{epochs}, before training.max_steps {stage.settings.max_steps}")
+                if self.selection and stage.batches.steps < self.recipe.selection.every and not self.recipe.selection.at_end:
+                    every = f"selection.every is {self.recipe.selection.every}"
+                    self.say(f"warning: no step is up for selection ({every}): the last weights will be kept")
                 if stage.batches.dropped:
                     self.say(f"the last {stage.batches.dropped} rows of each epoch give no batch and are left out")
                 where = f"{accelerator.device} x {accelerator.num_processes}"
@@ -159,8 +180,8 @@ class _Run:
             if self.options.trackers:
                 accelerator.end_training()
         if position.best:
-            checkpoints.load_weights(checkpoints.folder / position.best.folder, self.method)
-        summary = self._summary(position, seconds, began)
+            checkpoints.load_best(position.best, self.method)
+        summary = self._summary(position, seconds)
         if accelerator.is_main_process:
             self._export(summary)
             with atomic_write(folder / "train.json") as stream:
@@ -183,7 +204,7 @@ class _Run:
             by, data_dir=self.options.data_dir, sample=self.options.sample, offline=self.options.offline, held_out=held_out
         )
 
-    def _summary(self, position: Position, seconds: float, began: float) -> dict[str, Any]:
+    def _summary(self, position: Position, seconds: float) -> dict[str, Any]:
         from stsbench.training.report import read_log
 
         folder = self.options.output
@@ -198,15 +219,18 @@ class _Run:
             "before": devs[0]["score"] if devs else None, "best": best, "after": devs[-1]["score"] if devs else None,
             "exported": f"step {position.best.step}" if position.best else "the last step",
             "processes": self.accelerator.num_processes,
-            "engine": self.method.backbone.engine_on(self.accelerator.device.type), "sample": self.options.sample,
+            "engine": self.method.backbone.engine_on(self.accelerator.device.type),
+            "sample": self.options.sample and bool(self.selection and self.selection.digests),
             "data": {
                 name: {"file": Path(str(self.recipe.stage_data(name).file)).name, "digest": data.store.digest,
                        "rows": len(data.trained), "held_out": len(data.held_out)}
                 for name, data in self.data.items()
             },
             "dev_data": self.selection.digests if self.selection else {},
-            "provenance": provenance(command=list(self.options.command), started=time.strftime(
-                "%Y-%m-%dT%H:%M:%SZ", time.gmtime(began))),
+            "truncated": {name: dict(data.tokens.truncated) for name, data in self.data.items()},
+            "provenance": provenance(
+                command=self.begun.commands[0], resumed_by=self.begun.commands[1:], started=self.begun.started
+            ),
         }  # fmt: skip
 
     def _export(self, summary: dict[str, Any]) -> None:
@@ -223,33 +247,6 @@ class _Run:
             inference, self.options.output / "best", card=model_card(self.recipe, said), method=self.recipe.method,
             recipe=self.recipe.name, replace=True,
         )  # fmt: skip
-
-
-def _claim(folder: Path, recipe: Recipe) -> None:
-    """Make the run folder with its recipe, unless it is there."""
-    if not (folder / "recipe.yaml").is_file():
-        with atomic_write(folder / "recipe.yaml") as stream:
-            stream.write(resolved_yaml(recipe))
-
-
-def _same(recipe: Recipe, folder: Path) -> None:
-    """Raises StsbenchError, naming the first difference, unless the folder's run has this recipe."""
-    path = folder / "recipe.yaml"
-    if not path.is_file():
-        raise StsbenchError(f"--resume: {folder} holds no run (no recipe.yaml); start it without --resume")
-    before, now = _flat(load_recipe(recipe.method, str(path)).model_dump()), _flat(recipe.model_dump())
-    for key in [*before, *now]:
-        if before.get(key) != now.get(key):
-            raise StsbenchError(
-                f"--resume: {key} was {before.get(key)!r} when {folder} began and is {now.get(key)!r} now; "
-                "resume without changes, or start another run"
-            )
-
-
-def _flat(values: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(values, dict):
-        return {prefix: values}
-    return {k: v for key, value in values.items() for k, v in _flat(value, f"{prefix}.{key}" if prefix else key).items()}
 
 
 def _tested(options: TrainOptions, summary: dict[str, Any], accelerator: Accelerator, say: Say) -> dict[str, Any]:

@@ -20,7 +20,9 @@ def train_seeds(options: TrainOptions, seeds: int, say: Callable[[str], None], w
     With `resume`, finished seeds are kept and the others go on or begin. Raises StsbenchError as `train` does.
     """
     folder = options.output
-    if not options.resume and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and not folder.is_dir():
+        raise StsbenchError(f"--output {folder} is a file: name a folder")
+    if not options.resume and folder.exists() and any(folder.iterdir()):
         raise StsbenchError(f"{folder} is already there: --resume continues it, or choose another --output")
     failures: dict[str, str] = {}
     runs = []

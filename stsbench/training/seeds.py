@@ -10,7 +10,7 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation import protocol_of_record
 from stsbench.forms import changed_settings
 from stsbench.records import PLAIN, Record, ScoreRow, load_records
-from stsbench.training.report import spread, summary
+from stsbench.training.report import LOG, read_log, spread, summary
 
 _KEYS = ("protocol", "settings", "view", "task", "subset", "aggregation", "metric", "items")
 _VIEWS = {"sample": "sample data", "raw": "text view raw"}  # what must be said of a score
@@ -19,36 +19,56 @@ _VIEWS = {"sample": "sample data", "raw": "text view raw"}  # what must be said 
 def summarise_seeds(runs: Sequence[Path]) -> dict[str, Any]:
     """What RUN/seeds.json holds, from the run folders of one recipe, a seed each.
 
-    {"seeds", "dev": {"name", ...} or None, "tests": [{"protocol", "settings", "view", "task", "subset", "aggregation",
-    "metric", "items", ...}]}, where ... are mean, sd (n - 1; None for one run), n and values by seed, scores as in records;
-    items are those that a score is of, settings those that differ from the protocol's own, view the text view of the data
-    (or sample). A seed whose task failed is missing from its values, and n says so.
+    {"seeds", "dev": {"name", ...} or None, "dev_last": the same, "tests": [{"protocol", "settings", "view", "task",
+    "subset", "aggregation", "metric", "items", ...}]}, where ... are mean, sd (n - 1; None for one run), n and values by
+    seed, scores as in records. dev is the score that chose the weights, dev_last ("NAME, last step") the one after the
+    last step, None where there is none; items are those that a score is of, settings those that differ from the
+    protocol's own, view the text view of the data (or sample). A seed whose task failed is missing from its values, and n
+    says so.
 
     Raises StsbenchError for an unfinished run, a seed used twice, runs selected by different dev data, or tests on
     different data.
     """
-    best: dict[int, dict[str, Any] | None] = {}
+    best: dict[int, dict[str, Any]] = {}
+    last: dict[int, dict[str, Any]] = {}
+    seeds: list[int] = []
     tests: dict[tuple[Any, ...], dict[int, float]] = {}
     digests: dict[tuple[str, str, str], tuple[str, Path]] = {}
     for run in runs:
         found = summary(run)
         if not found["finished"]:
             raise StsbenchError(f"{run} is not finished: resume it before its scores are averaged")
-        if (seed := found["seed"]) in best:
+        if (seed := found["seed"]) in seeds:
             raise StsbenchError(f"{run} was trained with seed {seed}, as another run was: one run does not count twice")
-        best[seed] = found["best"]
+        seeds.append(seed)
+        if found["best"]:
+            best[seed] = found["best"]
+        if line := _last_dev(read_log(run / LOG)):
+            last[seed] = line
         if (run / "eval").is_dir():
             for key, value in _tested(run / "eval", digests):
                 tests.setdefault(key, {})[seed] = value
-    names = {one["name"] for one in best.values() if one}
+    names = sorted({one["name"] for one in (*best.values(), *last.values())})
     if len(names) > 1:
-        raise StsbenchError(f"the runs were selected by different dev scores ({', '.join(sorted(names))}): no common mean")
-    scores = {seed: one["score"] for seed, one in best.items() if one}
+        raise StsbenchError(f"the runs were selected by different dev scores ({', '.join(names)}): no common mean")
+
+    def over(found: dict[int, dict[str, Any]], ending: str = "") -> dict[str, Any] | None:
+        scores = {seed: one["score"] for seed, one in found.items()}
+        return {"name": names[0] + ending, **spread(scores)} if scores else None
+
     return {
-        "seeds": list(best),
-        "dev": {"name": names.pop(), **spread(scores)} if scores else None,
+        "seeds": seeds, "dev": over(best), "dev_last": over(last, ", last step"),
         "tests": [{**dict(zip(_KEYS, key, strict=True)), **spread(values)} for key, values in tests.items()],
     }
+
+
+def _last_dev(log: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The dev line after the last step of the last stage; None where there is none."""
+    end = next((line for line in reversed(log) if line["kind"] == "end"), None)
+    if end is None:
+        return None
+    where = (end["stage"], end["step"])
+    return next((line for line in reversed(log) if line["kind"] == "dev" and (line["stage"], line["step"]) == where), None)
 
 
 def _tested(
@@ -76,10 +96,11 @@ def _tested(
 def seed_table(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     """`summarise_seeds` for a terminal: (what, mean, sd, n) of the dev score and of each task's first metric.
 
+    The dev score is the one that chose the weights; where no step was a candidate, that after the last step, named so.
     Two decimals, three for the metrics that are no percentages and for held-out scores; an sd of one run is a dash.
     """
     lines, seen = [], set()
-    if dev := found["dev"]:
+    if dev := found["dev"] or found["dev_last"]:
         lines.append(_cells(dev["name"], dev, 3 if dev["name"].startswith("held-out") else 2))
     for row in found["tests"]:
         key = (row["protocol"], row["settings"], row["view"], row["task"])

@@ -94,8 +94,10 @@ def held_out_score(method: Method, batches: Iterator[Batch]) -> float:
     finally:
         method.train(training)
     metrics = method.metrics()
-    if method.held_out_metric == "loss":
+    if method.held_out_metric == "loss" and count:
         return -total / count
+    if method.held_out_metric not in metrics:
+        raise StsbenchError("the held-out rows are too few to be scored: raise data.held_out")
     return 100 * metrics[method.held_out_metric]
 
 

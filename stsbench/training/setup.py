@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from accelerate.utils import DistributedDataParallelKwargs
+from accelerate.utils import DistributedDataParallelKwargs, GradientAccumulationPlugin, InitProcessGroupKwargs
 from numpy.typing import NDArray
 
 from stsbench.data.examples import Rows
@@ -24,6 +25,7 @@ from stsbench.training.batches import Batches
 from stsbench.training.loop import Stage
 from stsbench.training.method import Method
 from stsbench.training.recipe import DataSettings, Recipe
+from stsbench.training.streams import stream
 
 _MIXED = {"float32": "no", "bf16": "bf16", "fp16": "fp16"}
 
@@ -40,10 +42,18 @@ def make_accelerator(
         raise StsbenchError("precision fp16 needs a CUDA device: use --dtype bf16 or --dtype float32 here")
     # accelerate keeps one state a process: a second run in it may have another precision or device.
     AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
-    return Accelerator(
+    found = Accelerator(
         cpu=device == "cpu", mixed_precision=_MIXED[precision], log_with=list(trackers) or None, project_dir=folder,
-        kwargs_handlers=[DistributedDataParallelKwargs(gradient_as_bucket_view=True)],
+        # by a plugin: the number would yield to a variable of accelerate's, which divides the gradient unseen
+        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
+        kwargs_handlers=[
+            DistributedDataParallelKwargs(gradient_as_bucket_view=True),
+            InitProcessGroupKwargs(timeout=timedelta(hours=6)),  # the others wait while one scores or tokenises
+        ],
     )  # fmt: skip
+    if found.distributed_type not in ("NO", "MULTI_GPU", "MULTI_CPU"):
+        raise StsbenchError(f"accelerate's {found.distributed_type} is not supported: use plain data parallelism")
+    return found
 
 
 def backbone_folder(name: str, offline: bool = False) -> Path:
@@ -56,7 +66,10 @@ def backbone_folder(name: str, offline: bool = False) -> Path:
         from stsbench.encoders.minilm import find_minilm
 
         return find_minilm()
-    folder = resolve(name, offline)
+    try:
+        folder = resolve(name, offline)
+    except EncoderError as error:
+        raise EncoderError(str(error).replace("--model", "--backbone")) from error
     if (folder / "modules.json").is_file():
         transformer = read_modules(folder).transformer
         if transformer is None:
@@ -85,16 +98,20 @@ def open_data(settings: DataSettings, recipe: Recipe, kind: type[Method], option
     if settings.file is None:
         raise DataError("no training data: give a file by --data FILE")
     path = Path(settings.file).expanduser()
+    if path.exists() and not path.is_file():
+        raise DataError(f"the training data {path} are {'a folder' if path.is_dir() else 'no plain file'}: name a file")
     if not path.is_file():
         raise DataError(f"the training data {path} are not here: give your copy by --data FILE")
     store = open_store(
         path, format=settings.format, columns=settings.columns, where=settings.where, drop_blank=settings.drop_blank,
         drop_duplicates=settings.drop_duplicates, contiguous=settings.contiguous, say=say,
     )  # fmt: skip
-    say(f"{path.name}: {store.report()}")
     roles = kind.roles(options, store.roles)
+    say(f"{path.name}: {store.report()}, used as {', '.join(roles)}")
     texts = tuple(role for role in roles if role != "label")
     tokens = tokenised(store, backbone.tokenizer, tokenizer_digest(folder), backbone.max_length, texts, say=say)
+    if cut := sum(tokens.truncated.values()):
+        say(f"{path.name}: {cut:,} of {len(texts) * len(store):,} texts are cut at {backbone.max_length} tokens")
     numbers = np.arange(len(store), dtype=np.int64)
     usable = kind.usable(options, Rows(store, tokens, numbers))
     if usable is not None:
@@ -103,12 +120,34 @@ def open_data(settings: DataSettings, recipe: Recipe, kind: type[Method], option
     if settings.sample is not None:
         if settings.sample > len(numbers):
             raise DataError(f"{path}: data.sample {settings.sample} is more than the {len(numbers)} rows there are")
-        numbers = np.random.default_rng((recipe.seed, 4)).permutation(numbers)[: settings.sample]
+        numbers = stream(recipe.seed, "sample").permutation(numbers)[: settings.sample]
+    trained, held_out = _held_out(settings, recipe.seed, kind, store, texts, numbers, path)
+    return StageData(store, tokens, trained, held_out)
+
+
+def _held_out(settings: DataSettings, seed: int, kind: type[Method], store: TextStore, texts: tuple[str, ...],
+              numbers: NDArray[np.int64], path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # fmt: skip
+    """Rows to train on and rows held out. What is trained on holds no text of a held-out row."""
+    if not settings.held_out:
+        return np.sort(numbers), numbers[:0]
     if settings.held_out >= len(numbers):
-        raise DataError(f"{path}: data.held_out {settings.held_out} leaves no row of {len(numbers)} to train on")
-    order = np.random.default_rng((recipe.seed, 3)).permutation(numbers)
+        raise DataError(
+            f"{path}: data.held_out {settings.held_out} leaves no row of {len(numbers)} to train on: --set data.held_out=..."
+        )
+    if settings.contiguous:
+        raise DataError("data.held_out and data.contiguous exclude each other: a row's next sentence may be held out")
+    if kind.needs_negatives and settings.held_out < 2:
+        raise DataError("data.held_out 1: the other rows of a batch are the negatives, so 2 at least")
+    order = stream(seed, "held-out rows").permutation(numbers)
     cut = len(numbers) - settings.held_out
-    return StageData(store, tokens, np.sort(order[:cut]), np.sort(order[cut:]))
+    trained, held_out = np.sort(order[:cut]), np.sort(order[cut:])
+    unseen = {text for role in texts for text in store.texts(role, held_out)}
+    known = np.zeros(len(trained), dtype=np.bool_)
+    for start in range(0, len(trained), 10_000):
+        part = trained[start : start + 10_000]
+        for role in texts:
+            known[start : start + len(part)] |= [text in unseen for text in store.texts(role, part)]
+    return trained[~known], held_out
 
 
 def make_stage(number: int, name: str, recipe: Recipe, data: StageData, kind: type[Method], backbone: Backbone,
@@ -121,12 +160,21 @@ def make_stage(number: int, name: str, recipe: Recipe, data: StageData, kind: ty
         )
     if settings.batch_size < processes:
         raise StsbenchError(f"training.batch_size {settings.batch_size} is less than the {processes} processes")
+    # each process's own rows are all the negatives there are where nothing is gathered
+    least = (2 * processes if settings.gather == "local" else 2) if kind.needs_negatives else 1
+    if settings.batch_size < least:
+        raise StsbenchError(
+            f"training.batch_size {settings.batch_size} with training.gather local leaves a process one example and so no "
+            f"negative: {least} at least"
+        )
+    found = data.store.meta
+    if kind.needs_negatives and found.rows - found.left_out - found.duplicates < 2:
+        raise DataError(f"{data.store.path}: there are not two different rows, and the negatives of one are the others")
     lengths = None
     if settings.order == "length":
         lengths = np.sum([data.tokens.lengths(role) for role in data.tokens.roles], axis=0)
     batches = Batches(
-        data.trained, settings, (recipe.seed, number, 0), least=2 if kind.needs_negatives else 1, processes=processes,
-        lengths=lengths,
+        data.trained, settings, recipe.seed, number, least=least, processes=processes, lengths=lengths,
     )  # fmt: skip
     pad = backbone.tokenizer.pad_token_id
     return Stage(number, name, settings, batches, data.rows, pad if pad is not None else 0)
