@@ -22,8 +22,9 @@ $(STAMP): pyproject.toml constraints.txt
 eval: env
 	.venv/bin/stsbench eval --model minilm --protocol $(PROTOCOL) $(if $(DATA),--data-dir $(DATA),--sample)
 
+# A process a core, each with one thread: two of either would fight over the cores.
 test: env
-	.venv/bin/python -m pytest
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n auto --dist loadfile
 
 lint: env
 	.venv/bin/ruff check .
