@@ -10,7 +10,7 @@ import pytest
 import tiny_models
 import torch
 from clirun import cli, fails, place
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_model
 
 __all__ = ["cli", "place"]
 QUICK = ("--set", "training.batch_size=8", "--dtype", "float32", "--device", "cpu", "--sample")
@@ -191,3 +191,22 @@ def test_wrong_usage(cli, train, text):
     (Path("out") / "mine").write_text("precious")
     fails(train("simcse", text), "out is already there")
     assert (Path("out") / "mine").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["torch.save", "stsbench.training.checkpoint.save_model"])
+def test_a_full_disk(train, text, monkeypatch, name):
+    real, seen = {"torch.save": torch.save, "stsbench.training.checkpoint.save_model": save_model}[name], []
+
+    def full(*args, **kwargs):
+        seen.append(1)
+        if len(seen) == 3:
+            raise RuntimeError("unexpected pos 59648 vs 59540\nmore")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(name, full)
+    more = ("--set", "checkpoint_every=1", "--set", "selection.by=none")
+    line = fails(train("simcse", text, *more), "cannot write", "is the disk full?", "unexpected pos")
+    assert "more" not in line
+    left = sorted(path.name for path in Path("out/checkpoints").iterdir())
+    assert left == ["0-main-00000001", "0-main-00000002"][: len(left)] and left
+    monkeypatch.undo()

@@ -12,11 +12,13 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
 
+_WRITING = (OSError, RuntimeError, SafetensorError)  # torch and safetensors have their own words for a full disk
 KEPT = 2  # newest checkpoints: one may turn out damaged
 
 
@@ -75,9 +77,9 @@ class Checkpoints:
                 (building / "position.json").write_text(json.dumps(asdict(position), indent=1) + "\n", "utf-8")
                 _settle(building, final)
                 self._tidy(position)
-        except OSError as error:
+        except _WRITING as error:
             shutil.rmtree(building, ignore_errors=True)
-            raise StsbenchError(f"cannot write the checkpoint {final}: {error.strerror or error}") from error
+            raise StsbenchError(f"cannot write the checkpoint {final}: {_reason(error)}") from error
 
     def save_best(self, stage: str, step: int, score: float, method: torch.nn.Module) -> Best:
         """Keep these weights as the best. Older ones stay until a checkpoint knows of these."""
@@ -90,9 +92,9 @@ class Checkpoints:
                 save_model(method, str(building / "model.safetensors"))
                 best.sha256 = sha256_file(building / "model.safetensors")
                 _settle(building, self.folder / best.folder)
-            except OSError as error:
+            except _WRITING as error:
                 shutil.rmtree(building, ignore_errors=True)
-                raise StsbenchError(f"cannot write {self.folder / best.folder}: {error.strerror or error}") from error
+                raise StsbenchError(f"cannot write {self.folder / best.folder}: {_reason(error)}") from error
         return best
 
     def newest(self) -> tuple[Position, Path] | None:
@@ -150,6 +152,11 @@ class Checkpoints:
     def _all(self) -> list[Path]:
         """Whole checkpoints, oldest first: by the stage's number, then the step."""
         return sorted(path for path in self.folder.glob("[0-9]*-*") if (path / "position.json").is_file())
+
+
+def _reason(error: Exception) -> str:
+    plain = getattr(error, "strerror", None)
+    return plain or f"is the disk full? ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
 
 
 def _settle(building: Path, final: Path) -> None:
