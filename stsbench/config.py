@@ -102,12 +102,12 @@ def _load(path: Path, own: tuple[str, ...], folders: tuple[Path, ...], above: tu
     data = read_yaml(path)
     if "extends" not in data:
         return data
-    parent = _parent(path, data.pop("extends"), folders)
+    parent = parent_of(path, data.pop("extends"), folders)
     below = _load(parent, own, folders, (*above, path.resolve()))
     return merge({key: value for key, value in below.items() if key not in own}, data)
 
 
-def _parent(path: Path, name: Any, folders: tuple[Path, ...]) -> Path:
+def parent_of(path: Path, name: Any, folders: tuple[Path, ...]) -> Path:
     if not isinstance(name, str) or not name:
         raise StsbenchError(f"{path}: extends must be the name of a recipe or a path, not {shown(name)}")
     if name.endswith((".yaml", ".yml")) or "/" in name:

@@ -9,19 +9,12 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
-from clirun import cli, fails, place
+from clirun import cli, damaged, fails, place
 from safetensors.torch import load_file, save_model
+from training_runs import one_thread
 
-__all__ = ["cli", "place"]
+__all__ = ["cli", "damaged", "one_thread", "place"]
 QUICK = ("--set", "training.batch_size=8", "--dtype", "float32", "--device", "cpu", "--sample")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +174,12 @@ def test_an_unknown_key_in_a_file_names_the_file(train, text):
     wrong(train("simcse", text, "--recipe", "mine.yaml"), "mine.yaml", "training.lerning_rate", "learning_rate")
     Path("mine.yaml").write_text("extends: unsup-bert-base\nstages: {second: {training: {epochs: 1}}}\n")
     wrong(train("simcse", text, "--recipe", "mine.yaml"), "no stage 'second'")
+
+
+def test_changed_dev_data_are_said(cli, model, text, damaged):
+    code, _, err = cli("train", "simcse", "--backbone", model, "--data", text, "--output", "out", "--dtype", "float32",
+                       "--device", "cpu", "--data-dir", damaged, "--max-steps", "2")  # fmt: skip
+    assert code == 0 and "warning: " in err and "sts-dev.csv differs from the file known to the catalog" in err, err
 
 
 def test_wrong_usage(cli, train, text):

@@ -7,22 +7,16 @@ import json
 import numpy as np
 import pytest
 import tiny_models
-import torch
 import training_runs
 from scipy.stats import spearmanr
+from training_runs import one_thread
 
 import stsbench
 from stsbench.data import sources
 from stsbench.errors import StsbenchError
 from stsbench.training.selection import Selection
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+__all__ = ["one_thread"]
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,20 @@ import signal
 import traceback
 from pathlib import Path
 
+import pytest
 import tiny_models
+import torch
 from safetensors.torch import load_file
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Tiny models on one thread: for them more are a hindrance."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload([  # imported once, not in every child
@@ -49,8 +61,6 @@ def train(folder: Path, values, *, method="simcse", recipe=None, seeds=None, kil
 
 def _child(folder, values, method, recipe, seeds, kill, cache, told, options):
     os.environ["STSBENCH_CACHE"] = cache
-    import torch
-
     import stsbench
     from stsbench.errors import StsbenchError
 
@@ -74,8 +84,6 @@ def _arm(moment: str, times: int) -> None:
 
     The moment "poison" only makes a weight NaN.
     """
-    import torch
-
     from stsbench.training import checkpoint, loop
 
     places = {

@@ -88,21 +88,16 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
 
 
 def _setting(word: str) -> tuple[str, Any]:
-    """`retrieval.ties=mid` -> its key and its value, read as YAML, but with 1e-4 as the number that it is."""
-    import yaml
+    """`retrieval.ties=mid` -> its key and its value, read as YAML."""
+    from stsbench.config import parse_yaml
 
-    class Loader(yaml.SafeLoader):
-        pass
-
-    exponent = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")  # YAML 1.1 wants a dot and a sign in it
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", exponent, list("-+.0123456789"))
     key, equals, value = word.partition("=")
     key = key.strip()
     if not equals or "." not in key:
         raise click.UsageError(f"--set {word}: write PROTOCOL.KEY=VALUE")
     try:
-        return key, yaml.load(value, Loader)
-    except (yaml.YAMLError, ValueError):  # ValueError: what looks like a date and is none
+        return key, parse_yaml(value, f"--set {word}")
+    except StsbenchError:
         raise click.UsageError(f"--set {word}: the value cannot be read") from None
 
 

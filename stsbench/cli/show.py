@@ -173,7 +173,7 @@ def _method_of(path: Path) -> str:
 
     Raises StsbenchError for a file that says neither, and for a recipe of none or of several methods.
     """
-    from stsbench.config import _parent, read_yaml
+    from stsbench.config import parent_of, read_yaml
     from stsbench.errors import StsbenchError
     from stsbench.registry import names
     from stsbench.training.recipes import GROUP, folder_of
@@ -187,7 +187,7 @@ def _method_of(path: Path) -> str:
             return str(data["method"])
         if "extends" not in data:
             raise StsbenchError(f"{path}: says neither 'method: NAME' nor 'extends: RECIPE' (see stsbench list recipes)")
-        parent = _parent(path, data["extends"], tuple(shipped))
+        parent = parent_of(path, data["extends"], tuple(shipped))
         holders = [shipped[folder] for folder in shipped if (folder / parent.name).is_file()]
         if parent.parent in shipped and len(holders) > 1:
             several = f"several methods have a recipe '{parent.stem}' ({', '.join(holders)})"

@@ -115,6 +115,8 @@ class _Run:
         for line in self.method.notes():
             say(line)
         self.selection = self._selection()
+        for line in self.selection.warnings if self.selection else ():
+            say(f"warning: {line}")
         self.inputs = self._inputs()
         self.checkpoints = Checkpoints(options.output / "checkpoints", accelerator)
         self.found = self.checkpoints.newest() if options.resume else None

@@ -33,6 +33,7 @@ class Selection:
         """Reads the data, so that none missing is noticed before anything is trained. Raises DataError, one line."""
         self.name = f"{name} (sample)" if sample and name != "held-out" else name
         self.digests: dict[str, str] = {}
+        self.warnings: list[str] = []  # of the data: files that are not those known to the catalog
         load = {"data_dir": data_dir, "sample": sample, "offline": offline}
         if name == "sts-b dev":
             self._score = self._correlated(_load("stsb/dev", load))
@@ -50,9 +51,13 @@ class Selection:
         with torch.random.fork_rng(devices=devices):
             return self._score(method)
 
+    def _note(self, data: PairSet | LabelledSet) -> None:
+        self.digests[data.id] = data.digest
+        self.warnings += data.warnings
+
     def _correlated(self, data: Any) -> Score:
         assert isinstance(data, PairSet)
-        self.digests[data.id] = data.digest
+        self._note(data)
 
         def score(method: Method) -> float:
             encoder = live_encoder(method.inference(), "dev")
@@ -65,7 +70,7 @@ class Selection:
     def _probed(self, protocol: Any, sets: dict[str, Any]) -> Score:
         for data in sets.values():
             assert isinstance(data, LabelledSet)
-            self.digests[data.id] = data.digest
+            self._note(data)
 
         def score(method: Method) -> float:
             embed = Embed(live_encoder(method.inference(), "dev"))
