@@ -2,7 +2,9 @@
 PYTHON ?= python3
 # What pip installs as torch; a GPU user names another build, e.g. TORCH="torch --index-url https://..."
 TORCH ?= torch -c constraints.txt
-DATA ?= $(firstword $(wildcard $(STSBENCH_DATA) ../shared/data $(HOME)/.cache/stsbench/data))
+# The cache may hold an empty data folder, where a download failed.
+CACHED = $(patsubst %/downstream,%,$(wildcard $(HOME)/.cache/stsbench/data/downstream))
+DATA ?= $(firstword $(wildcard $(STSBENCH_DATA) ../shared/data) $(CACHED))
 # Everything quick; `make eval PROTOCOL=all` adds the transfer tasks, hundreds of fits each.
 PROTOCOL ?= sts,regression,retrieval,geometry,mteb
 STAMP = .venv/.stsbench-ready
