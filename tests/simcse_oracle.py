@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from method_oracle import batch_of, make, states, tokens
-from tiny_models import sentences
+from method_oracle import batch_of, make, masked_lm_folder, states, tokens
+from tiny_models import build, sentences
 
 from stsbench.methods.simcse.method import SimCSE
 
@@ -15,6 +15,16 @@ PLAIN = {"sentence": TEXTS[:5]}
 PAIRS = {"anchor": TEXTS[:5], "positive": TEXTS[5:10]}
 TRIPLETS = {**PAIRS, "negative": TEXTS[10:15]}
 QUADRUPLES = {**TRIPLETS, "negative2": TEXTS[15:20]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return masked_lm_folder(tmp_path_factory.mktemp("simcse") / "tiny-mlm")
+
+
+@pytest.fixture(scope="module")
+def headless(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("simcse") / "tiny-bert")
 
 
 def simcse(folder, *, dropout=0.0, pooler="cls", **options):

@@ -209,3 +209,17 @@ def test_a_full_disk(train, text, monkeypatch, name):
     left = sorted(path.name for path in Path("out/checkpoints").iterdir())
     assert left == ["0-main-00000001", "0-main-00000002"][: len(left)] and left
     monkeypatch.undo()
+
+
+def test_a_supervised_run_as_a_backbone_says_what_it_leaves_behind(train, cli, text):
+    more = ("--max-steps", "2", "--set", "selection.by=none")
+    assert train("simcse", text, *more, "--set", "options.head=mlp", output="first")[0] == 0
+    code, _, err = cli("train", "simcse", "--backbone", "first", "--data", text, "--output", "second", *QUICK, *more)
+    assert code == 0 and "first is tested with a dense layer; as a backbone it is used without" in err
+
+
+def test_weights_that_are_no_numbers_are_not_kept(train, text):
+    """The loss and the gradient of the only step are finite; what the step makes of the weights is not."""
+    more = ("--max-steps", "1", "--set", "selection.by=none", "--set", "training.learning_rate=1e39")
+    fails(train("simcse", text, *more), "weights are no numbers after step 1")
+    assert not list(Path("out").glob("checkpoints/[0-9]*")) and not Path("out/best").exists()

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from method_oracle import LIMIT, MemoryRows, batch_of, logits, masked_lm_folder, states, tokens, total
+from method_oracle import LIMIT, MemoryRows, batch_of, logits, states, tokens, total
 from simcse_oracle import (
     PAIRS,
     PLAIN,
@@ -14,27 +14,20 @@ from simcse_oracle import (
     TRIPLETS,
     cls,
     count_passes,
+    folder,
+    headless,
     heads,
     loss,
     naive_info_nce,
     same,
     simcse,
 )
-from tiny_models import build
 
 from stsbench.errors import DataError, StsbenchError
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.methods.simcse.options import SimCSEOptions
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return masked_lm_folder(tmp_path_factory.mktemp("simcse") / "tiny-mlm")
-
-
-@pytest.fixture(scope="module")
-def headless(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("simcse") / "tiny-bert")
+__all__ = ["folder", "headless"]
 
 
 # --- the contrastive term ---

@@ -10,13 +10,15 @@ from simcse_oracle import (
     PLAIN,
     TEXTS,
     cls,
+    folder,
+    headless,
     heads,
     loss,
     naive_info_nce,
     same,
     simcse,
 )
-from tiny_models import build, tokenizer
+from tiny_models import tokenizer
 from transformers import AutoTokenizer
 
 from stsbench.data import augment
@@ -28,15 +30,7 @@ from stsbench.methods.simcse.method import SimCSE
 from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.methods.simcse.replacement import words_to_replace
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return masked_lm_folder(tmp_path_factory.mktemp("simcse") / "tiny-mlm")
-
-
-@pytest.fixture(scope="module")
-def headless(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("simcse") / "tiny-bert")
+__all__ = ["folder", "headless"]
 
 
 # --- positives made of the sentence itself ---

@@ -99,6 +99,7 @@ class Loop:
             if last:
                 self.log.write("end", stage=self.stage.name, step=done)
             if save:
+                self._sound(done)
                 position.log, position.seconds = self.log.position(), time.monotonic() - began
                 self.checkpoints.save(position, self.method, self.optimiser)
         return position
@@ -179,6 +180,11 @@ class Loop:
             self.watcher.step(done, mean[0], speed)
         self._tracked(line, done)
 
+    def _sound(self, done: int) -> None:
+        """Raises LossError where a weight is no number: such weights are not kept, whatever the loss before was."""
+        if not bool(torch.stack([weight.detach().isfinite().all() for weight in self.weights]).all()):
+            raise LossError(f"weights are no numbers after step {done} of stage {self.stage.name}{self._last_good()}")
+
     def _last_good(self) -> str:
         found = self.checkpoints.newest()
         if found is None:
@@ -199,6 +205,7 @@ class Loop:
         value = float(score)
         best = candidate and (position.best is None or value > position.best.score)
         if best:
+            self._sound(position.step)
             position.best = self.checkpoints.save_best(self.stage.name, position.step, value, self.method)
         line = self.log.write(
             "dev", stage=self.stage.name, step=position.step, name=selection.name, score=value, best=best

@@ -15,6 +15,7 @@ import torch
 from accelerate import Accelerator
 
 from stsbench.encoders.checkpoint import tokenizer_digest, weights_digest
+from stsbench.encoders.exported import read_exported
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 from stsbench.modules.backbone import load_backbone
@@ -112,7 +113,7 @@ class _Run:
         # From here on each process draws its own dropout masks.
         torch.manual_seed((recipe.seed * 1_000_003 + accelerator.process_index) % 2**63)
         self.method.to(accelerator.device)
-        for line in self.method.notes():
+        for line in [*self._left_behind(), *self.method.notes()]:
             say(line)
         self.selection = self._selection()
         for line in self.selection.warnings if self.selection else ():
@@ -125,6 +126,13 @@ class _Run:
             raise StsbenchError(
                 f"--resume: the {changed} is not what {options.output} began with: put it back or start another run"
             )
+
+    def _left_behind(self) -> list[str]:
+        """A dense layer that the backbone is tested with as an encoder, and that training starts without."""
+        found = read_exported(self.source)
+        if found is None or found.pooler != "cls+dense":
+            return []
+        return [f"{self.recipe.backbone.model} is tested with a dense layer; as a backbone it is used without"]
 
     def _inputs(self) -> dict[str, str]:
         """What the run reads, by what a user would call it -> sha256."""
