@@ -16,11 +16,11 @@ from safetensors.torch import load_file
 BIN = Path(sys.executable).parent
 
 
-def run(place: Path, name: str, values, *before: str, ranks: int = 2):
+def run(place: Path, name: str, values, *more: str, ranks: int = 2):
     """`torchrun --nproc_per_node RANKS stsbench train simcse` into place/name: the finished process."""
     sets = [word for key, value in values.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    command = [*before, str(BIN / "stsbench"), "train", "simcse", "--output", str(place / name), "--sample",
-               "--device", "cpu", *sets]  # fmt: skip
+    command = [str(BIN / "stsbench"), "train", "simcse", "--output", str(place / name), "--sample",
+               "--device", "cpu", *sets, *more]  # fmt: skip
     if ranks > 1:
         command = [str(BIN / "torchrun"), "--no-python", "--nproc_per_node", str(ranks), "--master_port", "0",
                    "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0", *command]  # fmt: skip
@@ -72,3 +72,11 @@ def test_several_processes_need_one_folder(place, values, tmp_path):
     env = {**os.environ, "WORLD_SIZE": "2", "RANK": "0"}
     done = subprocess.run([str(BIN / "stsbench"), "train", "simcse"], capture_output=True, text=True, env=env, cwd=tmp_path)
     assert done.returncode == 2 and "several processes need --output" in done.stderr
+
+
+def test_two_ranks_train_several_seeds(place, values):
+    done = run(place, "seeds", {**values, "training.max_steps": 2, "selection.by": "none"}, "--seeds", "2")
+    assert done.returncode == 0, done.stderr
+    summaries = [json.loads((place / "seeds" / f"seed-{seed}" / "train.json").read_text()) for seed in (42, 43)]
+    assert [(summary["seed"], summary["processes"]) for summary in summaries] == [(42, 2), (43, 2)]
+    assert json.loads((place / "seeds" / "seeds.json").read_text())["seeds"] == [42, 43]

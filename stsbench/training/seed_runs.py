@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -22,7 +23,8 @@ def train_seeds(options: TrainOptions, seeds: int, say: Callable[[str], None], w
     folder = options.output
     if folder.exists() and not folder.is_dir():
         raise StsbenchError(f"--output {folder} is a file: name a folder")
-    if not options.resume and folder.exists() and any(folder.iterdir()):
+    first = os.environ.get("RANK", "0") == "0"  # of several processes: the others may come when the first has begun
+    if first and not options.resume and folder.exists() and any(folder.iterdir()):
         raise StsbenchError(f"{folder} is already there: --resume continues it, or choose another --output")
     failures: dict[str, str] = {}
     runs = []
