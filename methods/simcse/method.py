@@ -113,7 +113,7 @@ class SimCSE(Method):
         if self.options.head == "mlp":
             assert self.head is not None
             return Inference(model, tokenizer, "cls+dense", dense=self.head.dense)
-        return Inference(model, tokenizer, self.backbone.pooler)
+        return Inference(model, tokenizer, self.backbone.pooler, text_cnn=self.backbone.head)
 
     def _vectors(self, ids: Tensor, batch: Batch) -> list[Tensor]:
         """(n, d) vectors, view by view. All that one encoder reads goes through it at once, each row under its own mask."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from stsbench.data.augment import crop, delete_one_word, delete_words, read_thesaurus, synonym
+from stsbench.data.following import following
 from stsbench.errors import StsbenchError
 from stsbench.methods.simcse.checks import NEXT
 from stsbench.methods.simcse.options import SimCSEOptions
@@ -71,20 +72,6 @@ class ViewMaker:
 
     def _tokenised(self, texts: list[str]) -> Any:
         return self.tokenizer(texts, truncation=True, max_length=self.max_length, padding=False)
-
-
-def following(rows: Any, reach: int, rng: np.random.Generator) -> Examples:
-    """For each of `rows` (data.examples.Rows) one of the `reach` that follow it in its document, uniform among those there.
-
-    Raises StsbenchError for a row that nothing follows: SimCSE.usable leaves those out.
-    """
-    ahead = np.stack([rows.following(k) for k in range(1, reach + 1)], axis=1)
-    there = (ahead >= 0).sum(axis=1)
-    if not there.all():
-        row = rows.rows[int(np.argmin(there))]
-        raise StsbenchError(f"row {row} has no next sentence in its document: such rows cannot be trained on")
-    chosen: Examples = rows.at(ahead[np.arange(len(ahead)), rng.integers(0, there)])
-    return chosen
 
 
 def _change(options: SimCSEOptions) -> Change | None:

@@ -1,4 +1,4 @@
-"""`stsbench neighbours`: the lines of a text file that are nearest to a query."""
+"""`stsbench neighbours`: the lines of a text file, or the sentences of a data set, that are nearest to a query."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from stsbench.errors import DataError
 
 @click.command("neighbours")
 @encoder_options
-@click.option("--corpus", required=True, type=click.Path(path_type=Path), metavar="FILE",
-              help="UTF-8, a text a line; blank lines are passed over.")  # fmt: skip
+@click.option("--corpus", required=True, metavar="FILE|SET", help="UTF-8, a text a line, blank lines passed over; or a data "
+              "set whose sentences are searched, e.g. stsb/test (`stsbench list data`).")  # fmt: skip
 @click.option("--column", type=click.IntRange(min=1), help="Which tab-separated column of the corpus holds the text, from "
               "1; needed where lines hold tabs (Flickr30k's image.jpg#0<TAB>caption: 2).")  # fmt: skip
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Of a SET: folder in SentEval's layout.")
+@click.option("--sample", is_flag=True, help="Of a SET: the small one inside the package.")
 @click.option("--query", "queries", multiple=True, metavar="TEXT", help="Repeat for several queries.")
 @click.option("--query-file", type=click.Path(path_type=Path), metavar="FILE", help="Further queries, one a line.")
 @click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, help="Neighbours of each query.")
@@ -27,13 +29,14 @@ from stsbench.errors import DataError
               help="faiss needs faiss-cpu.")  # fmt: skip
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
 def neighbours(
-    model: str, corpus: Path, column: int | None, queries: Sequence[str], query_file: Path | None, top: int, backend: str,
-    json_target: str | None, cache_dir: Path | None, cache_limit: float, no_cache: bool, **how: Any,
+    model: str, corpus: str, column: int | None, data_dir: Path | None, sample: bool, queries: Sequence[str],
+    query_file: Path | None, top: int, backend: str, json_target: str | None, cache_dir: Path | None, cache_limit: float,
+    no_cache: bool, **how: Any,
 ) -> int:
-    """Find the lines of a text file nearest to a query, by cosine.
+    """Find the lines of a text file, or the sentences of a data set, nearest to a query, by cosine.
 
     Equal lines are one text: its first line is shown, and how many more there are. A line that equals the query is shown
-    too, with cosine 1.
+    too, with cosine 1. Of a data set the number is that of the item: both sentences of the first pair have 1.
     """
     from stsbench.cli.progress import progress_bar
     from stsbench.encoders.cache import EmbeddingCache
@@ -50,25 +53,62 @@ def neighbours(
     asked = list(dict.fromkeys(asked))
     if not asked:
         raise click.UsageError("nothing to look for: give --query TEXT or --query-file FILE")
-    lines = read_lines(corpus, column)
-    texts = list(lines)
+    lines, unit = _corpus(corpus, column, data_dir, sample, how["offline"])
+    texts, name = list(lines), Path(corpus).name if unit == "line" else corpus
     encoder = load_encoder(model, **how)
     cache = None if no_cache else EmbeddingCache(cache_dir or cache_root() / "embeddings", int(cache_limit * 1e9))
     everything = list(dict.fromkeys([*texts, *asked]))
     with progress_bar() as progress:
-        embed = Embed(encoder, cache, progress(len(everything)) if progress else None).for_set(texts, _named(corpus, texts))
+        embed = Embed(encoder, cache, progress(len(everything)) if progress else None).for_set(texts, _named(name, texts))
         embed.add(everything)
     if problem := embed.unusable(everything):
         raise DataError(problem)
     for query, zero in zip(asked, zero_rows(embed(asked)), strict=True):
         if zero:
             click.echo(f"the vector of the query '{query}' is zero: every cosine is 0, the order means nothing", err=True)
-    rows = _rows(asked, texts, lines, embed, top, backend)
+    rows = _rows(asked, texts, lines, unit, embed, top, backend)
     if json_target:
         _write(rows, json_target)
     if json_target != "-":
-        _print(rows)
+        _print(rows, unit)
     return 0
+
+
+def _corpus(
+    corpus: str, column: int | None, data_dir: Path | None, sample: bool, offline: bool
+) -> tuple[dict[str, list[int]], str]:
+    """Text -> where it stands, from 1, and what is counted there: "line" of a file, "item" of a set of the catalog."""
+    from stsbench.data.catalog import entries
+
+    if Path(corpus).exists() or corpus not in {item.id for item in entries()}:
+        if data_dir or sample:
+            raise click.UsageError(f"--data-dir and --sample belong to a data set as --corpus, and {corpus} is none")
+        return read_lines(Path(corpus), column), "line"
+    if column is not None:
+        raise click.UsageError(f"--column belongs to a file as --corpus, and {corpus} is a data set")
+    if data_dir and sample:
+        raise click.UsageError("--sample and --data-dir exclude each other")
+    return read_set(corpus, data_dir=data_dir, sample=sample, offline=offline), "item"
+
+
+def read_set(
+    set_id: str, *, data_dir: Path | None = None, sample: bool = False, offline: bool = False
+) -> dict[str, list[int]]:
+    """Text -> the numbers of its items (from 1): of pairs first all first sentences, then all second ones.
+
+    Raises DataError for a set that is not here or damaged; what it warns of goes to stderr.
+    """
+    from stsbench.data.sets import fed
+    from stsbench.data.sources import load
+
+    data = load(set_id, data_dir=data_dir, sample=sample, offline=offline)
+    for line in data.warnings:
+        click.echo(f"warning: {line}", err=True)
+    found: dict[str, list[int]] = {}
+    for part in (data.first, data.second):
+        for number, text in enumerate(fed(part), start=1):
+            found.setdefault(text, []).append(number)
+    return found
 
 
 def read_lines(path: Path, column: int | None) -> dict[str, list[int]]:
@@ -95,21 +135,21 @@ def read_lines(path: Path, column: int | None) -> dict[str, list[int]]:
     return found
 
 
-def _named(path: Path, texts: Sequence[str]) -> str:
+def _named(name: str, texts: Sequence[str]) -> str:
     """What an encoder that is fitted on the corpus was fitted on."""
     import hashlib
 
-    return f"{path.name}@{hashlib.sha256(chr(10).join(texts).encode()).hexdigest()}"
+    return f"{name}@{hashlib.sha256(chr(10).join(texts).encode()).hexdigest()}"
 
 
 def _rows(
-    asked: Sequence[str], texts: Sequence[str], lines: dict[str, list[int]], embed: Any, top: int, backend: str
+    asked: Sequence[str], texts: Sequence[str], lines: dict[str, list[int]], unit: str, embed: Any, top: int, backend: str
 ) -> list[dict[str, Any]]:
     from stsbench.metrics.nearest import nearest
 
     scores, places = nearest(embed(asked), embed(texts), min(top, len(texts)), cosine=True, backend=backend)
     return [
-        {"query": query, "rank": rank + 1, "cosine": float(scores[i, rank]), "line": lines[texts[place]][0],
+        {"query": query, "rank": rank + 1, "cosine": float(scores[i, rank]), unit: lines[texts[place]][0],
          "copies": len(lines[texts[place]]), "text": texts[place]}
         for i, query in enumerate(asked) for rank, place in enumerate(places[i].tolist())
     ]  # fmt: skip
@@ -126,7 +166,7 @@ def _write(rows: Sequence[dict[str, Any]], target: str) -> None:
         stream.write(text)
 
 
-def _print(rows: Sequence[dict[str, Any]]) -> None:
+def _print(rows: Sequence[dict[str, Any]], unit: str) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -134,12 +174,12 @@ def _print(rows: Sequence[dict[str, Any]]) -> None:
     out = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160, highlight=False)
     for query in dict.fromkeys(row["query"] for row in rows):
         table = Table()
-        for name in ("rank", "cosine", "line"):
+        for name in ("rank", "cosine", unit):
             table.add_column(name, justify="right")
         table.add_column("text")
         for row in rows:
             if row["query"] == query:
-                line = str(row["line"]) + (f" (+{row['copies'] - 1} more)" if row["copies"] > 1 else "")
+                line = str(row[unit]) + (f" (+{row['copies'] - 1} more)" if row["copies"] > 1 else "")
                 table.add_row(str(row["rank"]), f"{row['cosine']:.4f}", line, escape(row["text"]))
         out.print(f"query: {escape(query)}", soft_wrap=True)
         out.print(table)

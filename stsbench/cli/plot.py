@@ -1,9 +1,10 @@
-"""`stsbench plot`: pictures of runs, drawn from their stored observations or their training logs."""
+"""`stsbench plot`: pictures of runs, drawn from their stored observations, their training logs or what they trained."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,25 +14,54 @@ _PICTURES = {
 }  # fmt: skip
 
 
+_TOKENS = "token-loss"  # of a trained method: the only one that loads a model
+
+
 @click.command()
-@click.argument("picture", type=click.Choice(list(_PICTURES)))
+@click.argument("picture", type=click.Choice([*_PICTURES, _TOKENS]))
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--output", metavar="FILE.png|.svg", type=click.Path(path_type=Path),
               help="Where to write; without suffix both .png and .svg. Default: the picture's name, here.")  # fmt: skip
-def plot(picture: str, runs: tuple[Path, ...], output: Path | None) -> int:
-    """Draw a picture of one RUN folder or several, without model and data.
+@click.option("--text", "texts", multiple=True, metavar="TEXT",
+              help="Of token-loss: a text to draw. Repeat for several, the two of a pair say.")  # fmt: skip
+def plot(picture: str, runs: tuple[Path, ...], output: Path | None, texts: tuple[str, ...]) -> int:
+    """Draw a picture of one RUN folder or several.
 
     similarity: densities of STS-B's cosines by human rating. geometry: uniformity and alignment of several runs.
     spectrum: singular values of the sentence matrix. These need a run of `--protocol geometry`; similarity also takes sts.
 
     training: loss, dev score, learning rate and gradient norm of runs of `stsbench train`, finished or not; a folder with
     seeds is drawn as their mean with a band of one standard deviation.
+
+    token-loss: what each token of a --text loses under the method that one run of `stsbench train` gave (sarcse:
+    reconstruction), and that loss times the token's weight. The other pictures need neither model nor data.
     """
     from stsbench.plots.style import save, style, targets
 
+    _check(picture, runs, texts)
     output = output or Path(picture)
     targets(output)  # a wrong suffix is said before anything is drawn
     with style():
-        for path in save(import_module(_PICTURES[picture]).figure(runs), output):
+        for path in save(_figure(picture, runs, texts), output):
             click.echo(str(path))
     return 0
+
+
+def _check(picture: str, runs: tuple[Path, ...], texts: tuple[str, ...]) -> None:
+    """Raises a UsageError where runs and texts are not what the picture is of."""
+    if picture != _TOKENS:
+        if texts:
+            raise click.UsageError(f"--text belongs to the picture {_TOKENS}, not to {picture}")
+        return
+    if len(runs) > 1:
+        raise click.UsageError(f"{_TOKENS} is drawn of one run, not of {len(runs)}")
+    if not texts or not all(text.strip() for text in texts):
+        raise click.UsageError(f"{_TOKENS} needs a text to draw, or several: --text 'A man plays.' --text 'A man sings.'")
+
+
+def _figure(picture: str, runs: tuple[Path, ...], texts: tuple[str, ...]) -> Any:
+    if picture == _TOKENS:
+        from stsbench.plots.token_loss import figure
+
+        return figure(runs[0], texts)
+    return import_module(_PICTURES[picture]).figure(runs)

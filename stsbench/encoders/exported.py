@@ -7,12 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from stsbench.encoders.checkpoint import files_digest, weight_files
+from stsbench.encoders.checkpoint import files_digest, weight_files, weights_digest
 from stsbench.encoders.pooling import check_pooler
 from stsbench.errors import EncoderError
 
 FILE = "stsbench.json"
 HEAD = ("pooler.dense.weight", "pooler.dense.bias")  # where a kept head is stored, as BERT's own pooler is
+TEXT_CNN = "stsbench.encoders.text_cnn_module.TextCNNPooling"  # its type in modules.json
+TEXT_CNN_FILES = ("config.json", "model.safetensors")
 _SETTINGS = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 
 
@@ -78,3 +80,40 @@ def stored_head(folder: Path) -> Any:
     head = torch.nn.Linear(found["weight"].shape[1], found["weight"].shape[0], device="meta")
     head.load_state_dict(found, assign=True)
     return head.requires_grad_(False)
+
+
+def text_cnn_folder(folder: Path) -> Path | None:
+    """Where a model folder keeps its TextCNN, by modules.json; None where it has none. EncoderError: its files are gone."""
+    path = folder / "modules.json"
+    if not path.is_file():
+        return None
+    try:
+        modules = json.loads(path.read_text("utf-8"))
+        found: Path | None = next((folder / module["path"] for module in modules if module["type"] == TEXT_CNN), None)
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise EncoderError(f"cannot read {path}: {error!r}") from error
+    if found is None:
+        return None
+    for name in TEXT_CNN_FILES:
+        if not (found / name).is_file():
+            raise EncoderError(f"{folder} lacks the TextCNN that its modules.json promises ({found.name}/{name})")
+    return found
+
+
+def stored_text_cnn(folder: Path, name: str) -> Path:
+    """Where the model `name` keeps its TextCNN. EncoderError: it has none, and one made up would be random."""
+    found = text_cnn_folder(folder)
+    if found is None:
+        raise EncoderError(
+            f"--pooler text_cnn: {name} stores no TextCNN, and it is learned: train one with backbone.pooler=text_cnn, or "
+            "choose another pooler"
+        )
+    return found
+
+
+def encoder_digest(folder: Path, pooler: str) -> str:
+    """sha256 over the weights and config.json that `pooler` reads: with text_cnn also those of a stored TextCNN."""
+    head = text_cnn_folder(folder) if pooler == "text_cnn" else None
+    if head is None:
+        return weights_digest(folder)
+    return files_digest([*weight_files(folder), folder / "config.json", *(head / name for name in TEXT_CNN_FILES)])

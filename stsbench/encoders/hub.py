@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from stsbench.encoders.base import Encoder, EncoderSpec
-from stsbench.encoders.checkpoint import tokenizer_digest, weights_digest
-from stsbench.encoders.exported import read_exported
+from stsbench.encoders.checkpoint import tokenizer_digest
+from stsbench.encoders.exported import encoder_digest, read_exported, stored_text_cnn
 from stsbench.encoders.lazy import LazyEncoder, stated_limit
 from stsbench.encoders.pooling import check_pooler
 from stsbench.errors import EncoderError
@@ -63,6 +63,8 @@ def load_transformer(
     pooler = check_pooler(pooler, name)
     if pooler == "mask" and template is None:
         raise EncoderError("--pooler mask needs a --template that holds [MASK]")
+    if pooler == "text_cnn":
+        stored_text_cnn(folder, name)
     source = folder
 
     def build() -> Encoder:
@@ -77,9 +79,9 @@ def load_transformer(
     if limit is None or (max_length is not None and max_length > limit):
         return build()  # which also says what is wrong with the length
     spec = EncoderSpec(
-        name=name, kind="transformers", weights=weights_digest(folder), tokenizer=tokenizer_digest(folder),
-        pooler=pooler, template=template, prefix=prefix or None, max_length=max_length or limit, dtype=dtype,
-        normalize=normalize,
+        name=name, kind="transformers", weights=encoder_digest(folder, pooler),
+        tokenizer=tokenizer_digest(folder), pooler=pooler, template=template, prefix=prefix or None,
+        max_length=max_length or limit, dtype=dtype, normalize=normalize,
     )
     return LazyEncoder(spec, build)
 

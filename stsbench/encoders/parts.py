@@ -1,4 +1,4 @@
-"""What a transformer encoder is put together from: a device, a forward pass, a dense layer. Each is checked before use."""
+"""What a transformer encoder is put together from: a device, a forward pass, a learned head. Each is checked before use."""
 
 from __future__ import annotations
 
@@ -53,3 +53,29 @@ def choose_dense(model: Any, missing: set[str], folder: Path, name: str) -> Call
         raise EncoderError(f"--pooler cls+dense: {type(model).__name__} has no pooler layer; use --pooler cls")
     head = head.to(model.device, model.dtype)
     return lambda first: head(first).tanh()
+
+
+def choose_text_cnn(model: Any, tokenizer: Any, folder: Path, name: str) -> Any:
+    """The folder's own TextCNN in the model's dtype and on its device; never a random one."""
+    from stsbench.encoders.exported import stored_text_cnn
+    from stsbench.encoders.text_cnn import TextCNN
+
+    check_ends(tokenizer, name)
+    head = TextCNN.load(stored_text_cnn(folder, name))
+    if head.width != model.config.hidden_size:
+        raise EncoderError(
+            f"--pooler text_cnn: the TextCNN of {name} reads states of width {head.width}, and its model gives "
+            f"{model.config.hidden_size}"
+        )
+    return head.to(model.device, model.dtype).eval().requires_grad_(False)
+
+
+def check_ends(tokenizer: Any, name: str) -> None:
+    """EncoderError unless the tokenizer puts one special token before a text and one behind it: text_cnn drops both."""
+    ids = tokenizer("a", padding=False, truncation=False)["input_ids"]
+    special = set(tokenizer.all_special_ids)
+    if tokenizer.num_special_tokens_to_add() != 2 or len(ids) < 2 or not {ids[0], ids[-1]} <= special:
+        raise EncoderError(
+            f"the pooler text_cnn leaves out the first and the last token, and the tokenizer of {name} does not put one "
+            "special token at either end: choose another pooler"
+        )

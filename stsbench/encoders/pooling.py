@@ -29,6 +29,7 @@ STATES: dict[str, tuple[int, ...]] = {
     "last2": (-2, -1),
     "max": (-1,),
     "mask": (-1,),  # the vector at the template's [MASK]
+    "text_cnn": (-1,),  # convolutions learned with the model (encoders/text_cnn.py), as SARCSE has them
 }
 POOLERS: tuple[str, ...] = tuple(STATES)
 
@@ -50,11 +51,13 @@ def pool(
     groups: Groups,
     marks: Tensor | None = None,
     dense: Callable[[Tensor], Tensor] | None = None,
+    text_cnn: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Tensor:
     """float32 (n, d) vectors of one batch.
 
     states: the (tokens, d) hidden states named by STATES[name], in that order; groups: runs of equal length;
-    marks: (n,) rows of the mask tokens, for `mask`; dense: (n, d) -> (n, d), for `cls+dense`.
+    marks: (n,) rows of the mask tokens, for `mask`; dense: (n, d) -> (n, d), for `cls+dense`; text_cnn: a TextCNN, (n, L, d)
+    and a mask (n, L) -> (n, its own width), for `text_cnn`.
     """
     if name == "mask":
         if marks is None:
@@ -66,6 +69,13 @@ def pool(
         if dense is None:
             raise ValueError("the cls+dense pooler needs dense")
         return dense(_each(states[0], groups, lambda group: group[:, 0])).float()
+    if name == "text_cnn":
+        if text_cnn is None:
+            raise ValueError("the text_cnn pooler needs text_cnn")
+        import torch
+
+        head = text_cnn  # whole texts of one length: nothing is padded
+        return _each(states[0], groups, lambda group: head(group, group.new_ones(group.shape[:2], dtype=torch.long))).float()
     if name == "max":
         return _each(states[0], groups, lambda group: group.amax(1)).float()
     means = [_each(state, groups, lambda group: group.float().mean(1)) for state in states]

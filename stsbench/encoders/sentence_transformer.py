@@ -1,8 +1,8 @@
 """sentence-transformers folders: what their modules say, and a backend for those that need the library itself.
 
-[Transformer, Pooling(cls|mean|max)] with or without Normalize runs through our own encoder. The stored max_seq_length
-is a training setting (256 for all-MiniLM-L6-v2, whose published figures come from no truncation), so the model's
-position limit holds instead, and the spec records it.
+[Transformer, Pooling(cls|mean|max) or TextCNNPooling] with or without Normalize runs through our own encoder. The stored
+max_seq_length is a training setting (256 for all-MiniLM-L6-v2, whose published figures come from no truncation), so the
+model's position limit holds instead, and the spec records it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
 from stsbench.encoders.checkpoint import files_digest, first_line, position_limit, tokenizer_digest
+from stsbench.encoders.exported import TEXT_CNN
 from stsbench.errors import EncoderError
 
 _LEGACY = {  # sentence-transformers before version 6 stored one switch per mode
@@ -49,10 +50,11 @@ def read_modules(folder: Path) -> Stored:
         prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
         prefix = prompts.get(default) or None if default else None
         transformer = paths[0] if kinds[:1] == ["Transformer"] and (paths[0] / "config.json").is_file() else None
-        known = kinds in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
+        text_cnn = len(modules) > 1 and modules[1]["type"] == TEXT_CNN and transformer == folder
+        known = (text_cnn or kinds[1:2] == ["Pooling"]) and kinds[2:] in ([], ["Normalize"])
         if transformer is None or not known or _json(transformer / "sentence_bert_config.json").get("do_lower_case"):
             return Stored(transformer, None, prefix=prefix)
-        pooler = _pooler(_json(paths[1] / "config.json"), prefix)
+        pooler = "text_cnn" if text_cnn else _pooler(_json(paths[1] / "config.json"), prefix)
     except (KeyError, TypeError, AttributeError, ValueError, OSError) as error:
         raise EncoderError(f"{folder}: cannot read its sentence-transformers modules: {error}") from error
     return Stored(transformer, pooler, normalize="Normalize" in kinds and pooler is not None, prefix=prefix)

@@ -18,9 +18,9 @@ from stsbench.encoders.checkpoint import (
     load_tokenizer,
     position_limit,
     tokenizer_digest,
-    weights_digest,
 )
-from stsbench.encoders.parts import choose_dense, choose_device, choose_packed
+from stsbench.encoders.exported import encoder_digest
+from stsbench.encoders.parts import check_ends, choose_dense, choose_device, choose_packed, choose_text_cnn
 from stsbench.encoders.pooling import STATES, check_pooler, pool
 from stsbench.encoders.template import Template, parse_template
 from stsbench.encoders.tokenise import Tokeniser
@@ -74,11 +74,13 @@ class TransformerEncoder(Encoder):
         tokenizer = load_tokenizer(folder, self.name)
         model = model.to(place)
         dense = choose_dense(model, missing, folder, self.name) if pooler == "cls+dense" else None
+        head = choose_text_cnn(model, tokenizer, folder, self.name) if pooler == "text_cnn" else None
         filled = parse_template(template, tokenizer.mask_token, pooler == "mask", prefix or "")
-        limit = self._assemble(model, tokenizer, pooler, dense, filled, max_length, batch_tokens, engine, normalize)
+        limit = self._assemble(model, tokenizer, pooler, dense, head, filled, max_length, batch_tokens, engine, normalize)
         self.spec = EncoderSpec(
-            name=self.name, kind="transformers", weights=weights_digest(folder), tokenizer=tokenizer_digest(folder),
-            pooler=pooler, template=template, prefix=prefix or None, max_length=limit, dtype=dtype, normalize=normalize,
+            name=self.name, kind="transformers", weights=encoder_digest(folder, pooler),
+            tokenizer=tokenizer_digest(folder), pooler=pooler, template=template, prefix=prefix or None, max_length=limit,
+            dtype=dtype, normalize=normalize,
         )
 
     @classmethod
@@ -89,6 +91,7 @@ class TransformerEncoder(Encoder):
         *,
         pooler: str,
         dense: Any = None,
+        text_cnn: Any = None,
         max_length: int | None = None,
         name: str,
         batch_tokens: int | None = None,
@@ -96,8 +99,9 @@ class TransformerEncoder(Encoder):
     ) -> TransformerEncoder:
         """The encoder of a model in memory that may be changed, and is read anew, between two uses.
 
-        dense: Linear(d, d) of pooler "cls+dense", tanh follows it. The model stays on its device, and keeps its modes,
-        its gradients and its tokenizer; random states are not touched. Nothing is cached: no digest could be.
+        dense: Linear(d, d) of pooler "cls+dense", tanh follows it; text_cnn: the TextCNN of pooler "text_cnn". The model
+        stays on its device, and keeps its modes, its gradients and its tokenizer; random states are not touched. Nothing is
+        cached: no digest could be.
         """
         from functools import partial
 
@@ -106,14 +110,18 @@ class TransformerEncoder(Encoder):
         check_pooler(pooler, name)
         if (dense is None) == (pooler == "cls+dense"):
             raise EncoderError(f"{name}: pooler cls+dense and a dense layer go together")
+        if (text_cnn is None) == (pooler == "text_cnn"):
+            raise EncoderError(f"{name}: pooler text_cnn and a TextCNN go together")
         encoder = cls.__new__(cls)
         encoder.name = name
         # A copy: a call with truncation=True leaves it switched on in the tokenizer, which would cut texts here, unseen.
         own = copy.deepcopy(tokenizer) if getattr(tokenizer, "is_fast", False) else tokenizer
         head = None if dense is None else lambda first: dense(first).tanh()
+        if text_cnn is not None:
+            check_ends(own, name)
         filled = parse_template(None, own.mask_token, pooler == "mask")
-        limit = encoder._assemble(model, own, pooler, head, filled, max_length, batch_tokens, "auto", normalize)
-        encoder._guard = partial(borrowed, model, *([] if dense is None else [dense]))
+        limit = encoder._assemble(model, own, pooler, head, text_cnn, filled, max_length, batch_tokens, "auto", normalize)
+        encoder._guard = partial(borrowed, model, *(part for part in (dense, text_cnn) if part is not None))
         encoder.cacheable = False
         encoder.spec = EncoderSpec(
             name=name, kind="transformers", weights="live", pooler=pooler, max_length=limit,
@@ -122,8 +130,8 @@ class TransformerEncoder(Encoder):
         return encoder
 
     def _assemble(
-        self, model: Any, tokenizer: Any, pooler: str, dense: Callable[[Tensor], Tensor] | None, filled: Template,
-        max_length: int | None, batch_tokens: int | None, engine: str, normalize: bool,
+        self, model: Any, tokenizer: Any, pooler: str, dense: Callable[[Tensor], Tensor] | None, text_cnn: Any,
+        filled: Template, max_length: int | None, batch_tokens: int | None, engine: str, normalize: bool,
     ) -> int | None:
         """Everything but the spec, whose length limit is returned."""
         import torch
@@ -133,6 +141,8 @@ class TransformerEncoder(Encoder):
             raise EncoderError(f"--max-length {max_length} is more than the {limit} positions of {self.name}")
         limit = limit if max_length is None else max_length
         self.model, self.pooler, self.dense, self.normalize = model, pooler, dense, normalize
+        self.text_cnn = text_cnn
+        self.width = int(model.config.hidden_size if text_cnn is None else text_cnn.vector_width)
         self.device = next(model.parameters()).device
         self.tokeniser = Tokeniser(tokenizer, limit, filled)
         self.packed = choose_packed(engine, model, self.name)
@@ -143,7 +153,7 @@ class TransformerEncoder(Encoder):
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 (n, d) vectors of n texts and which were cut. A vector moves by less than 1e-5 with its company."""
-        vectors = np.zeros((len(texts), self.model.config.hidden_size), dtype=np.float32)
+        vectors = np.zeros((len(texts), self.width), dtype=np.float32)
         truncated = np.zeros(len(texts), dtype=np.bool_)
         with self._guard():
             forward = self._forward()
@@ -173,7 +183,7 @@ class TransformerEncoder(Encoder):
         order = order[lengths[order] > 0]  # a text without a token keeps its zero vector
         empty = len(lengths) - len(order)
         lengths = lengths[order]
-        result = np.zeros((len(ids), self.model.config.hidden_size), dtype=np.float32)
+        result = np.zeros((len(ids), self.width), dtype=np.float32)
         if progress and empty:
             progress(empty)
         if not len(order):
@@ -208,7 +218,7 @@ class TransformerEncoder(Encoder):
 
         try:
             states = forward(ids, groups, STATES[self.pooler])
-            vectors = pool(self.pooler, states, groups, marks, self.dense)
+            vectors = pool(self.pooler, states, groups, marks, self.dense, self.text_cnn)
             return torch.nn.functional.normalize(vectors, dim=1) if self.normalize else vectors
         except torch.OutOfMemoryError as error:
             if sum(texts for texts, _ in groups) == 1:

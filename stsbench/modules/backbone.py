@@ -9,7 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.encoders.checkpoint import load_model, load_tokenizer, position_limit
+from stsbench.encoders.exported import text_cnn_folder
+from stsbench.encoders.parts import check_ends
 from stsbench.encoders.pooling import STATES
+from stsbench.encoders.text_cnn import TextCNN
 from stsbench.errors import EncoderError
 from stsbench.modules.packed_training import PackedTraining, packable
 
@@ -19,25 +22,35 @@ Engine = Literal["auto", "packed", "padded"]
 class Backbone(nn.Module):
     """A transformers encoder without a pooling layer, its tokenizer and its pooler.
 
+    head: the TextCNN of the pooler text_cnn, trained with the encoder; None for every other pooler.
     engine: "packed" computes real tokens only (modules/packed_training.py; BERT and RoBERTa on a CPU), "padded" is the
     transformers module's own pass, "auto" the first where it is possible. Their results are the same up to rounding, their
     dropout masks are other draws from the same distribution. Padding holds no state worth reading in either.
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, pooler: str = "cls", max_length: int = 32, engine: Engine = "auto"
-    ) -> None:
+        self, model: Any, tokenizer: Any, pooler: str = "cls", max_length: int = 32, engine: Engine = "auto",
+        head: TextCNN | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
+        if (head is not None) != (pooler == "text_cnn"):
+            raise ValueError("the pooler text_cnn and a head go together")
         self.model = model
         self.tokenizer = tokenizer
         self.pooler = pooler
         self.max_length = max_length
         self.engine: Engine = engine
+        self.head = head
 
     @property
     def width(self) -> int:
         """d, the width of a hidden state."""
         return int(self.model.config.hidden_size)
+
+    @property
+    def vector_width(self) -> int:
+        """The width of the vectors of `pooled`: d, but for the pooler text_cnn."""
+        return self.width if self.head is None else self.head.vector_width
 
     def forward(self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...] = (-1,)) -> list[Tensor]:
         """The hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d). ids, mask: (n, L)."""
@@ -49,10 +62,14 @@ class Backbone(nn.Module):
         return [states[index] for index in wanted]
 
     def pooled(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """(n, d) sentence vectors by the pooler. ids, mask: (n, L)."""
+        """(n, vector_width) sentence vectors by the pooler. ids, mask: (n, L), for the pooler text_cnn padded right."""
         if self.pooler == "cls" and (packed := self._packed(ids, mask)):
             return packed.first()
-        return pool_padded(self.pooler, self(ids, mask, STATES[self.pooler]), mask)
+        states = self(ids, mask, STATES[self.pooler])
+        if self.head is None:
+            return pool_padded(self.pooler, states, mask)
+        vectors: Tensor = self.head(states[0], mask)
+        return vectors
 
     def engine_on(self, device: str) -> str:
         """The engine that "auto" stands for on this kind of device: their dropout masks are other draws."""
@@ -92,12 +109,17 @@ def pool_padded(name: str, states: list[Tensor], mask: Tensor) -> Tensor:
 
 
 def load_backbone(
-    folder: Path, name: str, pooler: str = "cls", max_length: int = 32, dropout: float | None = None
-) -> Backbone:
+    folder: Path, name: str, pooler: str = "cls", max_length: int = 32, dropout: float | None = None,
+    text_cnn: dict[str, Any] | None = None,
+) -> Backbone:  # fmt: skip
     """The folder's encoder in float32, every weight trainable, in train mode. dropout: on hidden states and attention.
 
-    Raises EncoderError for what cannot be loaded, and for a max_length beyond the model's positions.
+    text_cnn: TextCNN's arguments but the width, for that pooler only; None: the folder's own TextCNN, else a new one of
+    SARCSE's sizes. A folder's own is always kept. Raises EncoderError for what cannot be loaded, for a max_length beyond the
+    model's positions, and for a text_cnn that is not the folder's or not the pooler's.
     """
+    if text_cnn is not None and pooler != "text_cnn":
+        raise EncoderError(f"backbone.text_cnn acts with backbone.pooler text_cnn, not with {pooler}: set it to null")
     model, _ = load_model(folder, name, "float32", dropout=dropout)
     tokenizer = load_tokenizer(folder, name)
     limit = position_limit(model, tokenizer)
@@ -108,4 +130,24 @@ def load_backbone(
         )
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # neither trained nor tested: the methods that need a dense layer bring their own
-    return Backbone(model.requires_grad_(True).train(), tokenizer, pooler, max_length)
+    head = None
+    if pooler == "text_cnn":
+        check_ends(tokenizer, name)
+        head = _text_cnn(folder, name, int(model.config.hidden_size), text_cnn)
+    return Backbone(model.requires_grad_(True).train(), tokenizer, pooler, max_length, head=head)
+
+
+def _text_cnn(folder: Path, name: str, width: int, settings: dict[str, Any] | None) -> TextCNN:
+    """The folder's own TextCNN, else a new one, whose weights come from torch's global generator."""
+    stored = text_cnn_folder(folder)
+    if stored is None:
+        return TextCNN(width, **(settings or {}))
+    head = TextCNN.load(stored)
+    own = {**head.settings(), "kernels": tuple(head.kernels)}
+    asked = {**own, **(settings or {}), "width": width}
+    if differs := [f"{key} {asked[key]} instead of {own[key]}" for key in own if asked[key] != own[key]]:
+        raise EncoderError(
+            f"backbone.text_cnn: {name} has a TextCNN of its own, and it is another ({', '.join(differs)}): set "
+            "backbone.text_cnn to null"
+        )
+    return head

@@ -52,10 +52,11 @@ class Masks:
 class PackedTraining:
     """One forward pass of `model` over one batch; made anew for each. ids, mask: (n, L), mask 1 on real tokens.
 
-    Every row holds at least one real token. Gradients reach every parameter that the padded pass reaches.
+    Every row holds at least one real token. Gradients reach every parameter that the padded pass reaches. first: (n, d)
+    vectors that the layers read in the place of each row's first embedding, or None.
     """
 
-    def __init__(self, model: Any, ids: Tensor, mask: Tensor) -> None:
+    def __init__(self, model: Any, ids: Tensor, mask: Tensor, first: Tensor | None = None) -> None:
         self.model = model
         self.shape = mask.shape
         lengths = mask.sum(1)
@@ -67,6 +68,7 @@ class PackedTraining:
         self.tokens = ids.flatten()[self.places]
         self.positions = _positions(model, ids).flatten()[self.places]
         self.masks = Masks()
+        self.given = None if first is None else first[self.order]
 
     def states(self, wanted: tuple[int, ...]) -> list[Tensor]:
         """The hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d), zero on padding."""
@@ -96,8 +98,9 @@ class PackedTraining:
         module = self.model.embeddings
         words = module.word_embeddings(self.tokens) + module.token_type_embeddings.weight[0]
         hidden: Tensor = module.LayerNorm(words + module.position_embeddings(self.positions))
-        rate = _rate(module.dropout)
-        return hidden * self.masks(hidden.shape, rate, hidden.dtype) if rate else hidden
+        if rate := _rate(module.dropout):
+            hidden = hidden * self.masks(hidden.shape, rate, hidden.dtype)
+        return hidden if self.given is None else hidden.index_copy(0, self.starts, self.given.to(hidden.dtype))
 
     def _layer(self, layer: Any, hidden: Tensor, rows: Tensor | None = None) -> Tensor:
         """(tokens, d) -> (tokens, d), or (n, d) for one of the `rows` a text."""

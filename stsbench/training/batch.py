@@ -36,12 +36,14 @@ class Views:
     """A global batch of n examples before padding.
 
     tokens: [view][example] -> token ids, each view of n examples; extra: name -> [view][example] -> integers aligned with
-    those tokens (masked copies, MLM labels); labels: [example].
+    those tokens (masked copies, MLM labels); it may hold fewer views than tokens do. labels: [example]. one_length: every
+    process pads to the longest row of the whole batch, for losses that padding is part of.
     """
 
     tokens: list[Ragged]
     extra: dict[str, list[Ragged]] = field(default_factory=dict)
     labels: Sequence[int] | None = None
+    one_length: bool = False
 
 
 @dataclass(frozen=True)

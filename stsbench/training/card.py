@@ -74,8 +74,7 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
         "| what | value |", "| --- | --- |", *rows, "",
         f"No measured results yet{chosen}. To measure:\n",
         "```sh\nstsbench eval --model PATH\n```\n",
-        "## How to load it\n", "PATH is this folder. All three give the same vectors.\n",
-        f"```python\n{_OURS}```\n", f"```python\n{_LIBRARY}```\n", f"```python\n{transformers_snippet(summary)}```\n",
+        "## How to load it\n", *_loading(summary),
         "## The recipe\n",
         "Every choice of this training. What stands under `published` is the paper's result and not this model's.\n",
         _fenced(_shown(recipe)),
@@ -90,6 +89,21 @@ _LIBRARY = """from sentence_transformers import SentenceTransformer
 
 vectors = SentenceTransformer("PATH").encode(texts)
 """
+
+
+def _loading(summary: dict[str, Any]) -> list[str]:
+    """How each library loads it: a line and a snippet each. summary: as of `describe`."""
+    if summary["pooler"] != "text_cnn":
+        snippets = [_OURS, _LIBRARY, transformers_snippet(summary)]
+        return ["PATH is this folder. All three give the same vectors.\n", *(f"```python\n{text}```\n" for text in snippets)]
+    library = _LIBRARY.replace('"PATH"', '"PATH", trust_remote_code=True')
+    return [
+        "PATH is this folder. Both give the same vectors.\n", f"```python\n{_OURS}```\n",
+        "sentence-transformers needs stsbench installed for the TextCNN, and trust_remote_code=True to import a module that "
+        "is not its own; the folder holds no code.\n",
+        f"```python\n{library}```\n",
+        "With transformers alone there are no sentence vectors: none of its models has the TextCNN that makes them.\n",
+    ]  # fmt: skip
 
 
 def transformers_snippet(summary: dict[str, Any]) -> str:

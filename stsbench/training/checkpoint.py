@@ -99,20 +99,13 @@ class Checkpoints:
 
     def newest(self) -> tuple[Position, Path] | None:
         """The newest sound checkpoint; damaged ones are passed over with a warning. None where there is none."""
-        for path in reversed(self._all()):
-            try:
-                position = _read(path)
-            except (ValueError, TypeError, KeyError, OSError) as error:
-                if self.accelerator.is_main_process:
-                    warnings.warn(f"{path} is damaged ({error}): passed over", stacklevel=2)
-                continue
-            if position.processes != self.accelerator.num_processes:
-                raise StsbenchError(
-                    f"{path} was written by {position.processes} processes; resume with as many, "
-                    f"not with {self.accelerator.num_processes}"
-                )
-            return position, path
-        return None
+        found = newest_sound(self.folder, warn=self.accelerator.is_main_process)
+        if found and found[0].processes != self.accelerator.num_processes:
+            raise StsbenchError(
+                f"{found[1]} was written by {found[0].processes} processes; resume with as many, "
+                f"not with {self.accelerator.num_processes}"
+            )
+        return found
 
     def load(self, path: Path, method: torch.nn.Module, optimiser: Any) -> None:
         """Weights, optimiser and every generator's state as they were."""
@@ -136,7 +129,7 @@ class Checkpoints:
         load_model(method, str(path / "model.safetensors"), device=str(next(method.parameters()).device))
 
     def _tidy(self, position: Position) -> None:
-        newest = self._all()[-KEPT:]
+        newest = _all(self.folder)[-KEPT:]
         keep = {path.name for path in newest} | {position.best.folder if position.best else ""}
         for path in newest:
             try:
@@ -149,9 +142,20 @@ class Checkpoints:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-    def _all(self) -> list[Path]:
-        """Whole checkpoints, oldest first: by the stage's number, then the step."""
-        return sorted(path for path in self.folder.glob("[0-9]*-*") if (path / "position.json").is_file())
+def newest_sound(folder: Path, warn: bool = True) -> tuple[Position, Path] | None:
+    """The newest sound checkpoint in the folder checkpoints/, whoever wrote it; damaged ones are passed over."""
+    for path in reversed(_all(folder)):
+        try:
+            return _read(path), path
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            if warn:
+                warnings.warn(f"{path} is damaged ({error}): passed over", stacklevel=3)
+    return None
+
+
+def _all(folder: Path) -> list[Path]:
+    """Whole checkpoints, oldest first: by the stage's number, then the step."""
+    return sorted(path for path in folder.glob("[0-9]*-*") if (path / "position.json").is_file())
 
 
 def _reason(error: Exception) -> str:

@@ -33,19 +33,22 @@ def export_model(
     """Write the encoder to `folder`, which appears whole or not at all; the model and its tokenizer stay as they are.
 
     config.json and model.safetensors (float32; the masked-LM's where `inference` has one), the tokenizer, README.md (the
-    card), sentence-transformers' files and stsbench.json. A kept head is stored as pooler.dense too. max_length: tokens,
-    special ones included, that all readers cut at; by default the model's position limit, not the length trained with.
+    card), sentence-transformers' files and stsbench.json. A kept head is stored as pooler.dense too, a TextCNN in
+    1_TextCNN. max_length: tokens, special ones included, that all readers cut at; by default the model's position limit,
+    not the length trained with.
     replace: take the place of an earlier export. Raises StsbenchError when the folder is there or cannot be written.
     """
     model, pooler = inference.model, check_pooler(inference.pooler, "the method")
     if pooler == "mask" or (pooler == "cls+dense") != (inference.dense is not None):
         raise ValueError(f"pooler {pooler} cannot be exported with dense={inference.dense}")
+    if (pooler == "text_cnn") != (inference.text_cnn is not None):
+        raise ValueError(f"pooler {pooler} cannot be exported with text_cnn={inference.text_cnn}")
     limit = position_limit(model, inference.tokenizer) if max_length is None else max_length
     with new_folder(folder, replace) as building:
         _write_model(inference, building, hidden_states=len(STATES[pooler]) > 1)
         _write_tokenizer(inference.tokenizer, building, limit)
         layers = model.config.num_hidden_layers
-        write_layout(building, pooler, model.config.hidden_size, limit, inference.dense, layers)
+        write_layout(building, pooler, model.config.hidden_size, limit, inference.dense, layers, inference.text_cnn)
         (building / "README.md").write_text(card, "utf-8")
         write_exported(building, Exported(pooler, max_length, method, recipe))
 

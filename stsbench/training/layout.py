@@ -11,6 +11,9 @@ from typing import Any
 
 from torch import Tensor, nn, zeros
 
+from stsbench.encoders.exported import TEXT_CNN
+from stsbench.encoders.text_cnn import TextCNN
+
 _MODES = {"cls": "cls_token", "cls+dense": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
 
 
@@ -28,22 +31,26 @@ def layers_of(pooler: str, layers: int) -> Tensor | None:
     return weights
 
 
-def write_layout(folder: Path, pooler: str, width: int, limit: int | None, dense: nn.Linear | None, layers: int) -> None:
+def write_layout(
+    folder: Path, pooler: str, width: int, limit: int | None, dense: nn.Linear | None, layers: int,
+    text_cnn: TextCNN | None = None,
+) -> None:  # fmt: skip
     """Write modules.json and what it names into `folder`, beside the model of that width and number of layers.
 
     limit: tokens, special ones included, None for no limit. Poolers over several layers need output_hidden_states in the
     model's config.json: without it sentence-transformers would take the last layer, and say nothing.
     """
-    kinds = ["Transformer", "Pooling"]
+    kinds = ["Transformer", "Pooling" if text_cnn is None else "TextCNN"]
     weights = layers_of(pooler, layers)
     if weights is not None:
         kinds.insert(1, "WeightedLayerPooling")
     if dense is not None:
         kinds.append("Dense")
     paths = ["", *(f"{place}_{kind}" for place, kind in enumerate(kinds[1:], start=1))]
+    types = [TEXT_CNN if kind == "TextCNN" else f"sentence_transformers.models.{kind}" for kind in kinds]
     _write(folder / "modules.json", [
-        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for place, (kind, path) in enumerate(zip(kinds, paths, strict=True))
+        {"idx": place, "name": str(place), "path": path, "type": kind}
+        for place, (kind, path) in enumerate(zip(types, paths, strict=True))
     ])  # fmt: skip
     _write(folder / "sentence_bert_config.json", {"max_seq_length": limit, "do_lower_case": False})
     _write(folder / "config_sentence_transformers.json", {"prompts": {}, "default_prompt_name": None,
@@ -53,6 +60,8 @@ def write_layout(folder: Path, pooler: str, width: int, limit: int | None, dense
             mode = _MODES.get(pooler, "mean_tokens")
             modes = {f"pooling_mode_{name}": name == mode for name in ("cls_token", "mean_tokens", "max_tokens")}
             _module(folder / path, {"word_embedding_dimension": width, **modes})
+        elif kind == "TextCNN" and text_cnn is not None:
+            text_cnn.save(folder / path)
         elif kind == "WeightedLayerPooling":
             settings: dict[str, Any] = {"word_embedding_dimension": width, "layer_start": 0, "num_hidden_layers": layers}
             _module(folder / path, settings, {"layer_weights": weights})

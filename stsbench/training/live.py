@@ -13,5 +13,6 @@ def live_encoder(inference: Inference, name: str) -> TransformerEncoder:
     and tokenizer alone; nothing is cached.
     """
     return TransformerEncoder.from_parts(
-        inference.model, inference.tokenizer, pooler=inference.pooler, dense=inference.dense, name=name
+        inference.model, inference.tokenizer, pooler=inference.pooler, dense=inference.dense, text_cnn=inference.text_cnn,
+        name=name,
     )

@@ -20,7 +20,7 @@ from stsbench.training.batches import Batches, shares_of, to_batch
 from stsbench.training.checkpoint import Checkpoints, Position
 from stsbench.training.log import Log
 from stsbench.training.method import Method
-from stsbench.training.optimiser import learning_rate
+from stsbench.training.optimiser import learning_rate, set_rate
 from stsbench.training.recipe import Recipe, TrainingSettings
 from stsbench.training.selection import Selection
 from stsbench.training.streams import stream
@@ -106,8 +106,7 @@ class Loop:
 
     def _step(self, step: int) -> None:
         rate = learning_rate(step, self.stage.batches.steps, self.settings)
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
+        set_rate(self.optimiser, rate)
         parts = self.stage.batches.step(step)
         terms: dict[str, torch.Tensor] = {}
         loss = torch.zeros((), device=self.accelerator.device)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from stsbench.errors import StsbenchError
 from stsbench.modules.backbone import Backbone
 from stsbench.training.batch import Batch, Examples, Term, Views
 from stsbench.training.gather import Gathering
@@ -23,7 +24,8 @@ class Inference:
     """The encoder that a method tests: a transformers model, its pooler, and the head if one is kept.
 
     model: without any head of its own; dense: Linear(d, d), then tanh, after the cls vector (pooler "cls+dense"), or None;
-    masked_lm: the same model inside its masked-LM architecture, where the head is worth exporting too.
+    masked_lm: the same model inside its masked-LM architecture, where the head is worth exporting too. text_cnn: the TextCNN
+    of the pooler "text_cnn" (encoders/text_cnn.py), else None.
     """
 
     model: Any
@@ -31,6 +33,7 @@ class Inference:
     pooler: str
     dense: nn.Linear | None = None
     masked_lm: Any = None
+    text_cnn: Any = None
 
 
 class Method(nn.Module):
@@ -74,6 +77,20 @@ class Method(nn.Module):
     def usable(cls, options: Any, rows: Any) -> NDArray[np.bool_] | None:
         """(n,) which of the data set's rows may be drawn (a next sentence needs one that follows); None: all of them."""
         return None
+
+    def prepare(self, rows: Any) -> None:
+        """Learn what has to be known of the training text (token counts, say) before the first step of a new or resumed run.
+
+        rows: a data.examples.Rows of all rows that the first stage trains on.
+        """
+
+    def rates(self) -> dict[str, float]:
+        """Prefixes of parameter names -> what their learning rate is as a multiple of training.learning_rate, if not 1."""
+        return {}
+
+    def token_losses(self, texts: list[str]) -> list[list[tuple[str, float, float]]]:
+        """For each text, token by token: its spelling, its loss, its weight in the loss. For pictures of a trained model."""
+        raise StsbenchError(f"the method {self.name} has no loss token by token")
 
     def start_stage(self, stage: str) -> None:
         """Freeze and unfreeze for a stage; by default everything is trained in every stage."""

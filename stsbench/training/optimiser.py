@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -10,21 +11,32 @@ from torch import nn
 from stsbench.training.recipe import TrainingSettings
 
 
-def make_optimiser(module: nn.Module, settings: TrainingSettings) -> torch.optim.AdamW:
-    """AdamW over the trainable weights; no weight decay on biases and normalisation weights. Fused where torch can."""
-    decayed: list[nn.Parameter] = []
-    free: list[nn.Parameter] = []
+def make_optimiser(
+    module: nn.Module, settings: TrainingSettings, rates: Mapping[str, float] | None = None
+) -> torch.optim.AdamW:
+    """AdamW over the trainable weights; no weight decay on biases and normalisation weights. Fused where torch can.
+
+    rates: prefix of parameter names -> multiple of the learning rate, which `set_rate` applies.
+    """
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
     for name, weight in module.named_parameters():
         if weight.requires_grad:
             plain = weight.ndim < 2 or name.endswith("bias") or "LayerNorm" in name
-            (free if plain else decayed).append(weight)
-    groups = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": free, "weight_decay": 0.0}]
-    weights = [*decayed, *free]
+            factor = next((value for prefix, value in (rates or {}).items() if name.startswith(prefix)), 1.0)
+            groups.setdefault((factor, plain), []).append(weight)
+    weights = [weight for group in groups.values() for weight in group]
     fused = bool(weights) and all(weight.device.type in ("cpu", "cuda") for weight in weights)
-    return torch.optim.AdamW(
-        [group for group in groups if group["params"]], lr=settings.learning_rate, betas=settings.betas,
-        eps=settings.epsilon, fused=fused,
-    )  # fmt: skip
+    found = [
+        {"params": group, "weight_decay": 0.0 if plain else settings.weight_decay, "factor": factor}
+        for (factor, plain), group in sorted(groups.items(), key=lambda item: item[0])
+    ]
+    return torch.optim.AdamW(found, lr=settings.learning_rate, betas=settings.betas, eps=settings.epsilon, fused=fused)
+
+
+def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+    """Give every group of weights its multiple of `rate`."""
+    for group in optimiser.param_groups:
+        group["lr"] = rate * group.get("factor", 1.0)
 
 
 def learning_rate(step: int, steps: int, settings: TrainingSettings) -> float:

@@ -30,11 +30,31 @@ class Published(Section):
     scores: dict[str, float]
 
 
+class TextCNNSettings(Section):
+    """The learned pooler text_cnn (encoders/text_cnn.py): one width of windows a kernel, their maxima fused by a second
+    convolution."""
+
+    kernels: tuple[int, ...] = Field(default=(3, 4, 5), min_length=1)  # tokens a window
+    channels: int = Field(default=500, ge=2)  # of each kernel
+    fusion_channels: int = Field(default=3, ge=1)
+    fusion_width: int = Field(default=2, ge=1)  # channels that the fusion reads side by side, over all kernels
+    activation: Literal["relu", "tanh", "none"] = "relu"  # before the maximum over windows
+
+    @model_validator(mode="after")
+    def _widths_fit(self) -> TextCNNSettings:
+        if min(self.kernels) < 1 or len(set(self.kernels)) < len(self.kernels):
+            raise ValueError("kernels are different numbers of tokens, 1 at least")
+        if self.fusion_width > self.channels:
+            raise ValueError(f"fusion_width {self.fusion_width} is more than the {self.channels} channels")
+        return self
+
+
 class BackboneSettings(Section):
     """The model that training starts from."""
 
     model: str  # Hub id or folder
-    pooler: Literal["cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max"] = "cls"
+    pooler: Literal["cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max", "text_cnn"] = "cls"
+    text_cnn: TextCNNSettings | None = None  # of the pooler text_cnn; null: a model's own, or SARCSE's sizes
     dropout: float | None = Field(default=None, ge=0, lt=1)  # on hidden states and attention; null: the model's own
     max_length: int = Field(default=32, ge=3)  # tokens, special ones included
 

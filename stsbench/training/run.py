@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from stsbench.encoders.checkpoint import tokenizer_digest, weights_digest
-from stsbench.encoders.exported import read_exported
+from stsbench.encoders.checkpoint import tokenizer_digest
+from stsbench.encoders.exported import encoder_digest, read_exported, text_cnn_folder
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
-from stsbench.modules.backbone import load_backbone
+from stsbench.modules.backbone import Backbone, load_backbone
 from stsbench.plan import plan
 from stsbench.provenance import provenance
 from stsbench.registry import resolve
@@ -86,6 +86,22 @@ def train(options: TrainOptions, say: Say = print, watcher: Watcher | None = Non
         return _tested(options, summary, accelerator, said)
 
 
+def make_backbone(recipe: Recipe, offline: bool = False) -> Backbone:
+    """What the recipe's training starts from; `folder` and `name` say where it was read."""
+    start = recipe.backbone
+    source = backbone_folder(start.model, offline)
+    head = None if start.text_cnn is None else start.text_cnn.model_dump()
+    backbone = load_backbone(source, start.model, start.pooler, start.max_length, start.dropout, head)
+    backbone.folder, backbone.name = source, start.model
+    return backbone
+
+
+def backbone_inputs(backbone: Backbone) -> dict[str, str]:
+    """The files that `make_backbone` read -> sha256."""
+    folder = Path(backbone.folder)
+    return {"backbone": encoder_digest(folder, backbone.pooler), "tokenizer": tokenizer_digest(folder)}
+
+
 class _Run:
     """One run in one process: everything is built, and so checked, before the folder is touched."""
 
@@ -97,15 +113,16 @@ class _Run:
             raise StsbenchError(f"{recipe.method} has no stage '{stray[0]}'; it has {', '.join(self.kind.stages)}")
         chosen = self.kind.Options(**recipe.options)
         torch.manual_seed(recipe.seed)
-        start = recipe.backbone
-        self.source = backbone_folder(start.model, options.offline)
-        backbone = load_backbone(self.source, start.model, start.pooler, start.max_length, start.dropout)
-        backbone.folder, backbone.name = self.source, start.model
+        backbone = make_backbone(recipe, options.offline)
+        self.source = backbone.folder
         self.data: dict[str, StageData] = {}
         for name in self.kind.stages:
             with accelerator.main_process_first():
                 self.data[name] = open_data(recipe.stage_data(name), recipe, self.kind, chosen, backbone, self.source, say)
         self.method = self.kind(backbone, chosen)
+        first = self.data[self.kind.stages[0]]
+        with accelerator.main_process_first():  # who comes later finds it in the cache
+            self.method.prepare(first.rows(first.trained))
         self.stages = [
             make_stage(number, name, recipe, self.data[name], self.kind, backbone, accelerator.num_processes)
             for number, name in enumerate(self.kind.stages)
@@ -128,15 +145,18 @@ class _Run:
             )
 
     def _left_behind(self) -> list[str]:
-        """A dense layer that the backbone is tested with as an encoder, and that training starts without."""
+        """A dense layer or TextCNN that the backbone is tested with as an encoder, and that training starts without."""
+        start = self.recipe.backbone
+        if start.pooler != "text_cnn" and text_cnn_folder(self.source) is not None:
+            return [f"{start.model} is tested with a TextCNN; as a backbone of pooler {start.pooler} it is used without"]
         found = read_exported(self.source)
         if found is None or found.pooler != "cls+dense":
             return []
-        return [f"{self.recipe.backbone.model} is tested with a dense layer; as a backbone it is used without"]
+        return [f"{start.model} is tested with a dense layer; as a backbone it is used without"]
 
     def _inputs(self) -> dict[str, str]:
         """What the run reads, by what a user would call it -> sha256."""
-        found = {"backbone": weights_digest(self.source), "tokenizer": tokenizer_digest(self.source)}
+        found = backbone_inputs(self.method.backbone)
         for name, data in self.data.items():
             both = f"{data.store.digest} {data.tokens.digest} {data.store.label_names}"
             found[f"data of stage {name}"] = hashlib.sha256(both.encode()).hexdigest()
@@ -158,7 +178,7 @@ class _Run:
             for stage in self.stages[position.number :]:
                 self.method.gather_mode = stage.settings.gather
                 self.method.start_stage(stage.name)
-                optimiser = make_optimiser(self.method, stage.settings)
+                optimiser = make_optimiser(self.method, stage.settings, self.method.rates())
                 wrapped, prepared = accelerator.prepare(self.method, optimiser)
                 if position.number != stage.number:
                     position = Position(stage.number, stage.name, log=position.log, **start)

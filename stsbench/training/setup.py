@@ -19,7 +19,8 @@ from stsbench.data.examples import Rows
 from stsbench.data.store import TextStore, open_store
 from stsbench.data.tokens import TokenStore, tokenised
 from stsbench.encoders.checkpoint import tokenizer_digest
-from stsbench.errors import DataError, EncoderError, StsbenchError
+from stsbench.encoders.trainable import backbone_folder as backbone_folder
+from stsbench.errors import DataError, StsbenchError
 from stsbench.modules.backbone import Backbone
 from stsbench.training.batches import Batches
 from stsbench.training.loop import Stage
@@ -54,28 +55,6 @@ def make_accelerator(
     if found.distributed_type not in ("NO", "MULTI_GPU", "MULTI_CPU"):
         raise StsbenchError(f"accelerate's {found.distributed_type} is not supported: use plain data parallelism")
     return found
-
-
-def backbone_folder(name: str, offline: bool = False) -> Path:
-    """The transformers folder that a recipe's backbone.model stands for: also `minilm`, a training run, and a
-    sentence-transformers folder, whose transformer is meant."""
-    from stsbench.encoders.hub import resolve
-    from stsbench.encoders.sentence_transformer import read_modules
-
-    if name == "minilm":
-        from stsbench.encoders.minilm import find_minilm
-
-        return find_minilm()
-    try:
-        folder = resolve(name, offline)
-    except EncoderError as error:
-        raise EncoderError(str(error).replace("--model", "--backbone")) from error
-    if (folder / "modules.json").is_file():
-        transformer = read_modules(folder).transformer
-        if transformer is None:
-            raise EncoderError(f"{name} has no transformers model that could be trained")
-        return transformer
-    return folder
 
 
 @dataclass

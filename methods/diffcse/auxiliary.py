@@ -1,0 +1,128 @@
+"""The other half of DiffCSE: a sentence is changed, and a transformer that also reads its vector says where."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from stsbench.errors import StsbenchError
+from stsbench.methods.diffcse.checks import generates
+from stsbench.methods.diffcse.options import DiffCSEOptions
+from stsbench.modules.backbone import Backbone
+from stsbench.modules.conditioned import Conditioned
+from stsbench.modules.generator import Generator
+from stsbench.modules.lm_head import LMHead
+from stsbench.objectives.corrective_lm import corrective_loss
+from stsbench.objectives.masked_lm import masked_lm
+from stsbench.objectives.replaced_tokens import detections, replaced_token_loss
+from stsbench.training.batch import IGNORED, Term
+
+
+class Changer(nn.Module):
+    """From a copy that was masked, lengthened or shortened to what the discriminator reads. Nothing here is trained."""
+
+    def __init__(self, backbone: Backbone, options: DiffCSEOptions) -> None:
+        """Raises StsbenchError, one line, for a generator that does not fit the encoder."""
+        super().__init__()
+        self.options = options
+        self.generator: Generator | None = None
+        if generates(options):
+            self.generator = Generator(backbone, options.generator, options.generator_mode)
+
+    def forward(self, operator: str, ids: Tensor, mask: Tensor, labels: Tensor, original: Tensor | None) -> Tensor:
+        """(m, L) token ids: the generator's, where it has a say, and 0 on padding, as in the released code.
+
+        labels: of `ViewMaker`; original: the unchanged ids of the operator replace. Slot 0 stays what it was.
+        """
+        if self.generator is not None and operator != "delete":
+            chosen = labels == 1 if operator == "insert" else labels != IGNORED
+            if operator == "replace" and self.options.replace == "all":
+                chosen = mask.bool()
+                chosen[:, 0] = False
+            ids = self.generator.fill(ids, mask, chosen, sampling=self.options.replacement == "sampling")
+            if original is not None and self.options.replace == "masked":
+                ids = torch.where(chosen, ids, original)
+        return ids * mask
+
+
+class Auxiliary(nn.Module):
+    """Discriminator and its heads (section 3.2; Table 3 for the tasks other than detection)."""
+
+    def __init__(self, backbone: Backbone, options: DiffCSEOptions) -> None:
+        """The discriminator starts as a copy of the encoder, its heads as torch draws them or, for words, as stored."""
+        super().__init__()
+        self.options = options
+        self.discriminator = Conditioned(backbone)
+        width = self.discriminator.width
+        self.detector = nn.Linear(width, 2) if options.task == "rtd" else None
+        self.gate = nn.Linear(width, 1) if options.task == "corrective_lm" else None
+        self.lm_head: LMHead | None = None
+        if options.task != "rtd":
+            self.lm_head = LMHead.load(backbone.folder, self.discriminator.model, backbone.name, tied=True)
+        tokenizer = backbone.tokenizer
+        special = [id for id in tokenizer.all_special_ids if id != tokenizer.mask_token_id]
+        self.register_buffer("special", torch.tensor(special), persistent=False)
+        # correct on replaced, replaced, correct on original, original: tokens since the last `metrics`
+        self.register_buffer("found", torch.zeros(4, dtype=torch.long))
+
+    def forward(
+        self, name: str, ids: Tensor, mask: Tensor, first: Tensor, labels: Tensor, original: Tensor | None, before: Tensor
+    ) -> dict[str, Term]:
+        """The terms of one block of m changed sentences.
+
+        name: operator and sentence, for the terms' names; ids: of `Changer`; first: (m, d) sentence vectors for slot 0;
+        labels, original: as for `Changer`; before: the ids that the generator was given.
+        """
+        if first.shape[1] != self.discriminator.width:
+            raise StsbenchError(
+                f"the discriminator reads vectors of width {self.discriminator.width}, and the sentence vectors have "
+                f"{first.shape[1]}: set options.projector batchnorm and options.condition projected"
+            )
+        weight, task = self.options.rtd_weight, self.options.task
+        real = mask.bool()
+        if task == "conditional_mlm":
+            chosen = labels != IGNORED
+            hidden = self.discriminator(before, mask, first, padding=False)[chosen]
+            assert self.lm_head is not None
+            return {f"conditional_mlm{name}": Term(masked_lm(self.lm_head(hidden), labels[chosen]), len(hidden), weight)}
+        counted = self._counted(real, before if original is None else original)
+        if task == "corrective_lm":
+            assert self.lm_head is not None and self.gate is not None and original is not None
+            counted = counted & real
+            counted[:, 0] = False  # there stands the vector
+            hidden = self.discriminator(ids, mask, first, padding=False)[counted]
+            gate = self.gate(hidden).squeeze(1)
+            word, copy = corrective_loss(self.lm_head(hidden), gate, ids[counted], original[counted])
+            self._note(torch.stack([gate, -gate], 1), (ids != original)[counted], torch.ones_like(gate, dtype=torch.bool))
+            count = len(hidden)
+            return {f"corrective_lm{name}": Term(word, count, weight), f"copy{name}": Term(copy, count, weight)}
+        assert self.detector is not None
+        replaced = (ids != original) & real if original is not None else (labels == 1)
+        logits = self.detector(self.discriminator(ids, mask, first, padding=self.options.rtd_mean == "all"))
+        self._note(logits, replaced, real)
+        value = replaced_token_loss(logits, replaced.long(), counted)
+        return {f"rtd{name}": Term(value, int(counted.sum()), weight)}
+
+    def metrics(self) -> dict[str, float]:
+        """Shares of attended tokens told right, of this process, since the last call: of all, of replaced, of original ones."""
+        right_replaced, replaced, right_original, original = self.found.tolist()
+        self.found.zero_()
+        if not replaced + original:
+            return {}
+        return {
+            "detection_accuracy": (right_replaced + right_original) / (replaced + original),
+            **({"replaced_accuracy": right_replaced / replaced} if replaced else {}),
+            **({"original_accuracy": right_original / original} if original else {}),
+            "replaced_share": replaced / (replaced + original),
+        }
+
+    def _counted(self, real: Tensor, reference: Tensor) -> Tensor:
+        """(m, L) which positions the mean is over; `reference` says where special tokens stand."""
+        if self.options.rtd_mean == "all":
+            return torch.ones_like(real)
+        if self.options.rtd_mean == "attended":
+            return real
+        return real & ~torch.isin(reference, self.special)
+
+    def _note(self, logits: Tensor, replaced: Tensor, real: Tensor) -> None:
+        self.found += detections(logits.detach(), replaced.long(), real).to(self.found)

@@ -1,0 +1,150 @@
+"""DiffCSE (Chuang et al. 2022): SimCSE, and a vector that knows how its sentence differs from a changed one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, cat, nn
+
+from stsbench.data.following import followed
+from stsbench.methods.diffcse.auxiliary import Auxiliary, Changer
+from stsbench.methods.diffcse.checks import check_options, roles_of
+from stsbench.methods.diffcse.options import DiffCSEOptions
+from stsbench.methods.diffcse.views import ViewMaker, blocks
+from stsbench.modules.backbone import Backbone
+from stsbench.modules.lm_head import made_up
+from stsbench.modules.mlp_head import MLPHead
+from stsbench.modules.projector import BatchNormProjector
+from stsbench.training.batch import Batch, Examples, Shares, Term, Views
+from stsbench.training.contrast import contrast
+from stsbench.training.gather import gather
+from stsbench.training.method import Inference, Method
+
+
+class DiffCSE(Method):
+    """L = L_contrast + lambda L_RTD (Eq. 1 to 3), and the ablations of Tables 3 to 8."""
+
+    name = "diffcse"
+    default_recipe = "bert-base-sts"
+    Options = DiffCSEOptions
+
+    def __init__(self, backbone: Backbone, options: DiffCSEOptions) -> None:
+        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for options that do not go together."""
+        super().__init__(backbone, options)
+        check_options(options)
+        self.auxiliary = Auxiliary(backbone, options) if options.rtd_weight > 0 else None
+        self.projector = self._projector()
+        self.changer = Changer(backbone, options) if self.auxiliary is not None or options.augmented_as else None
+        self.make_views = ViewMaker(backbone, options)
+
+    @classmethod
+    def roles(cls, options: DiffCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
+        """("sentence",), or anchor, positive and the hard negatives that the data give."""
+        used: tuple[str, ...] = roles_of(options, given)
+        return used
+
+    @classmethod
+    def usable(cls, options: DiffCSEOptions, rows: Any) -> NDArray[np.bool_] | None:
+        """Which of all rows can be trained on, (n,); None: all. StsbenchError where a next sentence is wanted in vain."""
+        if options.sentence == "same":
+            return None
+        return followed(rows, f"options.sentence {options.sentence}")
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The sentences, then changed copies of them, block by block (views.py)."""
+        views: Views = self.make_views(rows, rng)
+        return views
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """contrastive: InfoNCE between the projected vectors; rtd and its like: the auxiliary terms, one a block."""
+        options, n, found = self.options, len(batch), blocks(batch.extra)
+        views = batch.views - len(found) if options.augmented_as else batch.views // (1 + len(found))
+        ids, mask, extra = batch.ids, batch.mask, batch.extra
+        own, own_mask = ids[: views * n], mask[: views * n]
+        changed = []
+        if found:
+            size = (len(ids) - views * n) // len(found)
+            for number, (operator, sentence) in enumerate(found):
+                rows = slice(views * n + number * size, views * n + (number + 1) * size)
+                labels, original = extra[f"{operator} {sentence} labels"], extra.get(f"{operator} {sentence} original")
+                changed.append((operator, sentence, ids[rows], mask[rows], labels, original))
+        if options.augmented_as:
+            assert self.changer is not None
+            ((operator, _, before, attended, labels, original),) = changed
+            own = cat([own, self.changer(operator, before, attended, labels, original)])
+            own_mask = cat([own_mask, attended])
+        raw = self.backbone.pooled(own, own_mask)
+        projected = self._project(raw, batch.shares)
+        terms = self._contrastive(projected, n, batch.shares) if options.contrastive else {}
+        if self.auxiliary is not None and self.changer is not None:
+            first = projected if options.condition == "projected" else raw
+            first = first.detach() if options.detach else first
+            for operator, sentence, before, attended, labels, original in changed:
+                name = f"_{operator}" * (operator != "replace") + f"_{sentence}" * (sentence != "same")
+                read = before if options.task == "conditional_mlm" else self.changer(
+                    operator, before, attended, labels, original
+                )  # fmt: skip
+                terms |= self.auxiliary(name, read, attended, first, labels, original, before)
+        return terms
+
+    def metrics(self) -> dict[str, float]:
+        """Of the detector: its accuracy, on replaced and on original tokens, and the share of replaced ones."""
+        return self.auxiliary.metrics() if self.auxiliary is not None else {}
+
+    def inputs(self) -> dict[str, str]:
+        """The generator."""
+        generator = self.changer.generator if self.changer is not None else None
+        return {"generator": generator.digest} if generator is not None else {}
+
+    def notes(self) -> list[str]:
+        """A masked-LM head that the checkpoint does not have."""
+        head = self.auxiliary.lm_head if self.auxiliary is not None else None
+        return [made_up(self.backbone.name)] if head is not None and not head.found else []
+
+    def inference(self) -> Inference:
+        """The encoder by the backbone's pooler ([CLS] in the paper), without the projector."""
+        backbone = self.backbone
+        return Inference(backbone.model, backbone.tokenizer, backbone.pooler, text_cnn=backbone.head)
+
+    def _projector(self) -> nn.Module | None:
+        """What stands before the contrastive loss and, with condition projected, before the discriminator."""
+        options, width = self.options, self.backbone.vector_width
+        reader = self.auxiliary.discriminator if self.auxiliary is not None and options.condition == "projected" else None
+        if options.projector == "none" or not (options.contrastive or reader):
+            return None
+        std = getattr(self.backbone.model.config, "initializer_range", 0.02)
+        if options.projector == "tanh":
+            return MLPHead(width, std)
+        return BatchNormProjector(width, width if reader is None else reader.width, std)
+
+    def _project(self, raw: Tensor, shares: Shares) -> Tensor:
+        """(v * n, d) vectors, view after view -> (v * n, d').
+
+        With training.gather exact, BatchNorm's statistics are over the views of all processes: each projects all rows and
+        keeps its own, so that several processes equal one. Else they are over its own, as in the released code.
+        """
+        if self.projector is None:
+            return raw
+        alone = len(shares.sizes) == 1 or self.gather_mode != "exact" or not self.training
+        if alone or not isinstance(self.projector, BatchNormProjector):
+            projected: Tensor = self.projector(raw)
+            return projected
+        n = shares.sizes[shares.rank]
+        rows = gather(raw.unflatten(0, (-1, n)).transpose(0, 1).flatten(1), shares, "exact")  # (N, v * d)
+        every = rows.unflatten(1, (-1, raw.shape[1])).transpose(0, 1)  # (v, N, d)
+        found: Tensor = self.projector(every.flatten(0, 1)).unflatten(0, every.shape[:2])
+        return found[:, shares.start : shares.start + n].flatten(0, 1)
+
+    def _contrastive(self, vectors: Tensor, n: int, shares: Shares) -> dict[str, Term]:
+        options = self.options
+        queries, keys, *negatives = vectors.split(n)
+        how = {"temperature": options.temperature, "similarity": options.similarity}
+        if options.augmented_as != "positive":
+            return {"contrastive": contrast(queries, keys, negatives, shares, self.gather_mode, **how)}
+        augmented = negatives.pop()
+        return {
+            "contrastive": contrast(queries, keys, negatives, shares, self.gather_mode, **how),
+            "contrastive_augmented": contrast(queries, augmented, negatives, shares, self.gather_mode, **how),
+        }

@@ -1,0 +1,70 @@
+"""Which of SARCSE's options and data go together: whatever would act in no way is refused."""
+
+from __future__ import annotations
+
+from stsbench.errors import StsbenchError
+from stsbench.methods.sarcse.options import SARCSEOptions
+
+PAIRS = ("anchor", "positive", "negative", "negative2")
+_OF_THE_WEIGHTS = ("theta", "frequency_scale")
+_OF_THE_DECODER = ("unpool", "transposed_fusion", "mse_reduction", "detach_target")
+
+
+def rebuilds(options: SARCSEOptions) -> bool:
+    """Whether there is a decoder: a reconstruction term has a weight."""
+    return bool(options.beta > 0 or options.gamma > 0)
+
+
+def check_options(options: SARCSEOptions) -> None:
+    """Raises StsbenchError, one line, for options that contradict one another or act in no way."""
+    if not rebuilds(options):
+        if options.contrastive_weight == 0:
+            raise StsbenchError("options.contrastive_weight, options.beta and options.gamma are all 0: there is no loss")
+        for name in (*_OF_THE_DECODER, *_OF_THE_WEIGHTS):
+            if _chosen(options, name):
+                raise StsbenchError(f"options.{name} acts on the decoder, and with options.beta and options.gamma 0 is none")
+    if not options.self_adaptive:
+        for name in _OF_THE_WEIGHTS:
+            if _chosen(options, name):
+                raise StsbenchError(f"options.{name} acts on the weights of tokens: set options.self_adaptive true")
+
+
+def check_pooler(pooler: str) -> None:
+    """Raises StsbenchError for another sentence encoder than SARCSE's."""
+    if pooler != "text_cnn":
+        raise StsbenchError(f"sarcse trains the pooler text_cnn, not {pooler}: set backbone.pooler text_cnn")
+
+
+def roles_of(options: SARCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
+    """("sentence",) for plain text, else anchor, positive and the hard negatives given. Raises StsbenchError, one line."""
+    check_options(options)
+    pairs = tuple(role for role in PAIRS if role in given)
+    if "sentence" in given and pairs:
+        raise StsbenchError(f"the data give both sentence and {pairs[0]}: name one or the other in data.columns")
+    if not pairs:
+        if "sentence" not in given:
+            raise StsbenchError(
+                f"sarcse needs the column sentence, or anchor and positive (the data give {', '.join(given) or 'none'}): "
+                "name them in data.columns"
+            )
+        if options.view == "given":
+            raise StsbenchError(
+                "options.view given takes anchor and positive from the data, and these give plain sentences: "
+                "set options.view dropout"
+            )
+        return ("sentence",)
+    missing = next((role for role in ("anchor", "positive") if role not in pairs), None)
+    if missing is not None:
+        raise StsbenchError(f"sarcse needs the column {missing} beside {pairs[0]}: name it in data.columns")
+    if "negative2" in pairs and "negative" not in pairs:
+        raise StsbenchError("data.columns names negative2 without negative: call a single hard negative negative")
+    if options.view != "given":
+        raise StsbenchError(
+            f"options.view dropout makes positives of plain sentences, and the data give {', '.join(pairs)}: "
+            "set options.view given"
+        )
+    return pairs
+
+
+def _chosen(options: SARCSEOptions, name: str) -> bool:
+    return bool(getattr(options, name) != SARCSEOptions.model_fields[name].default)

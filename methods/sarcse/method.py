@@ -1,0 +1,163 @@
+"""SARCSE (Liu et al. 2024): a TextCNN over the tokens is the sentence encoder, and its vector has to rebuild the tokens."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stsbench.data.frequency import token_counts
+from stsbench.encoders.borrowed import borrowed
+from stsbench.encoders.text_cnn import Features
+from stsbench.errors import StsbenchError
+from stsbench.methods.sarcse.checks import check_options, check_pooler, rebuilds, roles_of
+from stsbench.methods.sarcse.decoder import Decoder
+from stsbench.methods.sarcse.options import SARCSEOptions
+from stsbench.methods.sarcse.views import views_of
+from stsbench.modules.backbone import Backbone
+from stsbench.objectives.reconstruction import reconstruction_loss, token_errors, token_weights
+from stsbench.training.batch import Batch, Examples, Shares, Term, Views
+from stsbench.training.batches import to_batch
+from stsbench.training.contrast import contrast
+from stsbench.training.method import Inference, Method
+
+_TEXTS = 64  # a pass of `token_losses`
+
+
+class SARCSE(Method):
+    """alpha * L_I + beta * L_R + gamma * L_R+: InfoNCE on the vectors of the TextCNN, and the reconstruction of the tokens
+    of the first view and of all others, each token weighted by Eq. 8. With beta and gamma 0 there is no decoder."""
+
+    name = "sarcse"
+    default_recipe = "roberta-base"
+    Options = SARCSEOptions
+
+    def __init__(self, backbone: Backbone, options: SARCSEOptions) -> None:
+        """backbone: with the pooler text_cnn. Raises StsbenchError, one line, for another, or for options at odds."""
+        super().__init__(backbone, options)
+        check_options(options)
+        check_pooler(backbone.pooler)
+        self.decoder: Decoder | None = None
+        if rebuilds(options):
+            assert backbone.head is not None
+            std = getattr(backbone.model.config, "initializer_range", 0.02)
+            self.decoder = Decoder(backbone.head, options, backbone.max_length - 2, std)
+            size = backbone.model.get_input_embeddings().num_embeddings
+            # Eq. 8 needs the training text: until `prepare` has counted it, or a checkpoint is read, there are no weights
+            start = torch.nan if options.self_adaptive else 1.0
+            self.register_buffer("weights", torch.full((size,), start))
+            # errors, weights and number of tokens since the last `metrics`: buffers, so that a resumed run logs the same
+            self.register_buffer("sums", torch.zeros(2))
+            self.register_buffer("tokens", torch.zeros((), dtype=torch.long))
+
+    @classmethod
+    def roles(cls, options: SARCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
+        """("sentence",), or anchor, positive and the hard negatives that the data give."""
+        used: tuple[str, ...] = roles_of(options, given)
+        return used
+
+    def prepare(self, rows: Any) -> None:
+        """The weights of Eq. 8, from the tokens of all texts trained on as they are cut for training.
+
+        What the tokenizer puts around a text, and padding, is not counted.
+        """
+        if self.decoder is None or not self.options.self_adaptive:
+            return
+        tokenizer = self.backbone.tokenizer
+        around = (tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id)
+        special = [token for token in (*around, tokenizer.pad_token_id) if token is not None]
+        counts = token_counts(rows, len(self.weights), special)
+        self.weights.copy_(token_weights(counts, self.options.theta, self.options.frequency_scale))
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The sentence twice, or as many views as the data have roles."""
+        views: Views = views_of(rows)
+        return views
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """contrastive, and with a decoder reconstruction (of the first view) and reconstruction_positive (of all others)."""
+        options, n = self.options, len(batch)
+        features = self._features(batch)
+        queries, keys, *negatives = features.vectors.split(n)
+        found = contrast(
+            queries, keys, negatives, batch.shares, self.gather_mode,
+            temperature=options.temperature, similarity=options.similarity,
+        )  # fmt: skip
+        found.weight = options.contrastive_weight
+        terms = {"contrastive": found}
+        if self.decoder is not None:
+            errors, weights = self._errors(features, batch.ids)
+            self._count(errors.detach(), weights, features)
+            for name, part, weight in (
+                ("reconstruction", slice(n), options.beta),
+                ("reconstruction_positive", slice(n, None), options.gamma),
+            ):
+                value = reconstruction_loss(errors[part], weights[part], features.real[part])
+                terms[name] = Term(value, len(errors[part]), weight)
+        return terms
+
+    def rates(self) -> dict[str, float]:
+        """options.head_rate for what starts from nothing: TextCNN and decoder."""
+        rate = self.options.head_rate
+        return {} if rate == 1 else {"backbone.head.": rate, "decoder.": rate}
+
+    def metrics(self) -> dict[str, float]:
+        """reconstruction_error: mean squared error a coordinate, every token of this process alike; token_weight: the mean
+        of Eq. 8 over those tokens."""
+        if self.decoder is None or not (count := int(self.tokens)):
+            return {}
+        error, weight = (self.sums / count).tolist()
+        self.sums.zero_()
+        self.tokens.zero_()
+        return {"reconstruction_error": error, "token_weight": weight}
+
+    def inference(self) -> Inference:
+        """Transformer and TextCNN; the decoder is left behind."""
+        return Inference(self.backbone.model, self.backbone.tokenizer, "text_cnn", text_cnn=self.backbone.head)
+
+    def token_losses(self, texts: list[str]) -> list[list[tuple[str, float, float]]]:
+        """For each text, cut as in training: a token as the vocabulary spells it, its squared error (the mean or the sum
+        over coordinates, by options.mse_reduction), its weight. Without dropout; everything is left as it was.
+
+        Raises StsbenchError, one line, for a model without a decoder.
+        """
+        if self.decoder is None:
+            raise StsbenchError("this sarcse has no decoder to rebuild tokens: options.beta and options.gamma are 0")
+        device = self.weights.device
+        tokenizer = copy.deepcopy(self.backbone.tokenizer)  # truncation, once set, would stay on in the shared one
+        pad = 0 if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+        devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+        found = []
+        # the packed pass draws a seed even where nothing is dropped
+        with torch.random.fork_rng(devices=devices), borrowed(self):
+            for start in range(0, len(texts), _TEXTS):
+                part = texts[start : start + _TEXTS]
+                ids = tokenizer(part, truncation=True, max_length=self.backbone.max_length, padding=False)["input_ids"]
+                batch = to_batch(Views([ids]), Shares((len(part),)), pad, device)
+                errors, weights = (values.tolist() for values in self._errors(self._features(batch), batch.ids))
+                for row, error, weight in zip(ids, errors, weights, strict=True):
+                    found.append(list(zip(tokenizer.convert_ids_to_tokens(row[1:-1]), error, weight, strict=False)))
+        return found
+
+    def _features(self, batch: Batch) -> Features:
+        assert self.backbone.head is not None
+        features: Features = self.backbone.head.features(self.backbone(batch.ids, batch.mask)[0], batch.mask)
+        return features
+
+    def _errors(self, features: Features, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """(rows, T) the squared error of each token, by options.mse_reduction, and its weight. ids: (rows, L)."""
+        assert self.decoder is not None
+        target = features.tokens.detach() if self.options.detach_target else features.tokens
+        errors = token_errors(self.decoder(features), target, self.options.mse_reduction)
+        inner = ids[:, 1:-1]
+        inner = torch.nn.functional.pad(inner, (0, features.real.shape[1] - inner.shape[1]))
+        return errors, self.weights[inner]
+
+    def _count(self, errors: Tensor, weights: Tensor, features: Features) -> None:
+        scale = 1 if self.options.mse_reduction == "mean" else features.tokens.shape[2]
+        both = torch.stack([errors / scale, weights.to(errors)]).masked_fill(~features.real, 0).sum((1, 2))
+        self.sums += both.to(self.sums)
+        self.tokens += features.real.sum()
