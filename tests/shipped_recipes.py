@@ -4,6 +4,7 @@ import pytest
 
 from stsbench import registry
 from stsbench.errors import StsbenchError
+from stsbench.leaderboard.publications import PUBLISHED, load_publications
 from stsbench.training.recipes import GROUP, find_recipe, recipe_names
 
 METHODS = registry.names(GROUP)
@@ -15,6 +16,51 @@ ROBERTA, ROBERTA_LARGE = "FacebookAI/roberta-base", "FacebookAI/roberta-large"
 
 def recipe(name, method="simcse"):
     return find_recipe(method, name)[0]
+
+
+def printed(papers, own, holders):
+    """(recipe, protocol, metric, task) -> score, from the committed tables of `papers`, of the rows that are `own`.
+
+    holders: row id -> recipe; a dict: column -> recipe; None: no recipe stands for the row. Plain numbers (geometry, cost)
+    are left out: a recipe holds scores x 100.
+    """
+    found = {}
+    for row in (row for each in load_publications(PUBLISHED) if each.paper.id in papers for row in each.rows if own(row)):
+        heading = row.heading
+        if heading.protocol in ("geometry", "cost"):
+            continue
+        holder = holders[row.id]  # a row that nobody thought of fails here
+        for column, score in [*zip(heading.columns, row.scores, strict=True), ("Avg", row.average)]:
+            name = holder[column] if isinstance(holder, dict) and score is not None else holder
+            if score is None or name is None:
+                continue
+            protocol, metric, task = _place(heading, column)
+            assert found.setdefault((name, protocol, metric, task), score) == score, (row.id, name)
+    return found
+
+
+def _place(heading, column):
+    """Protocol, metric and task as recipes name them."""
+    if heading.protocol == "dev":
+        name, task = ("transfer dev", "Avg") if heading.task == "transfer" else ("sts-b dev", "STS-B")
+        return name, heading.metric, task
+    if heading.protocol == "retrieval":
+        return "retrieval", column, heading.task
+    return (heading.protocol if heading.protocol != "sts" else f"sts:{heading.aggregation}"), heading.metric, column
+
+
+def held(method):
+    """(recipe, protocol, metric, task) -> score, from the recipes."""
+    return {
+        (name, row.protocol, row.metric, task): score
+        for name in recipe_names(method) for row in recipe(name, method).published for task, score in row.scores.items()
+    }  # fmt: skip
+
+
+def changed(base, name, method):
+    """What differs between two recipes: key -> the second one's value."""
+    before, after = settings(recipe(base, method)), settings(recipe(name, method))
+    return {key: value for key, value in after.items() if before[key] != value}
 
 
 def one_line(call, *parts):

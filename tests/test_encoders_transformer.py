@@ -62,6 +62,8 @@ def reference(folder, pooler, texts):
 def test_every_pooler_equals_transformers(tmp_path, family, engine):
     build(tmp_path, family)
     for pooler in POOLERS:
+        if pooler == "text_cnn":  # learned: tests/test_text_cnn_export.py
+            continue
         template = TEMPLATE if pooler == "mask" else None
         encoder = TransformerEncoder(tmp_path, pooler=pooler, template=template, engine=engine, batch_tokens=100)
         encoded = encoder.run(TEXTS)

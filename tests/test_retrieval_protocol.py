@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 
 import click
 import numpy as np
@@ -294,3 +295,41 @@ def test_what_neighbours_refuses(command, tmp_path, words, more, why):
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises((StsbenchError, click.UsageError), match=why):
         command(*words, **more)
+
+
+def test_neighbours_in_a_data_set(command):
+    """As in a file that holds its sentences, but that the numbers are the pairs'."""
+    data = load("stsb/test", sample=True)
+    sentences = [*data.first, *data.second]
+    Path("sentences.txt").write_text("\n".join(sentences) + "\n")
+    words = ("--query", data.second[2], "--query", "a dog runs", "--top", "4", "--json", "-")
+    rows = json.loads(command(*words, "--sample", corpus="stsb/test", column=()))
+    plain = json.loads(command(*words, corpus="sentences.txt", column=()))
+    assert len(rows) == 8 and rows[0]["text"] == data.second[2] and rows[0]["item"] == 3
+    for row, other in zip(rows, plain, strict=True):
+        assert row["item"] == (other["line"] - 1) % len(data) + 1
+        assert row["text"] in (data.first[row["item"] - 1], data.second[row["item"] - 1])
+        assert row["copies"] == sentences.count(row["text"])
+        for key in ("query", "rank", "text", "copies", "cosine"):
+            assert row[key] == pytest.approx(other[key]) if key == "cosine" else row[key] == other[key]
+    table = command("--query", "a dog runs", "--sample", corpus="sst2", column=())
+    assert "item" in table and "line" not in table
+
+
+@pytest.mark.parametrize(
+    ("corpus", "words", "why"),
+    [("stsb/test", ("--column", "2", "--sample"), "--column belongs to a file"),
+     ("stsb/test", ("--sample", "--data-dir", "."), "exclude each other"),
+     ("stsb/test", ("--data-dir", "."), "sts-test.csv is missing"), ("stsb/tst", (), "cannot read stsb/tst"),
+     ("lines.tsv", ("--sample",), "belong to a data set as --corpus, and lines.tsv is none")],
+)  # fmt: skip
+def test_what_a_data_set_as_corpus_refuses(command, corpus, words, why):
+    with pytest.raises((StsbenchError, click.UsageError), match=why):
+        command("--query", "a", *words, corpus=corpus, column=())
+
+
+def test_a_file_comes_before_a_data_set_of_its_name(command):
+    Path("stsb").mkdir()
+    Path("stsb/test").write_text("a cat\na dog\n")
+    [row] = json.loads(command("--query", "a dog", "--top", "1", "--json", "-", corpus="stsb/test", column=()))
+    assert (row["text"], row["line"]) == ("a dog", 2)

@@ -56,7 +56,7 @@ def _check(picture: str, runs: tuple[Path, ...], texts: tuple[str, ...]) -> None
     if len(runs) > 1:
         raise click.UsageError(f"{_TOKENS} is drawn of one run, not of {len(runs)}")
     if not texts or not all(text.strip() for text in texts):
-        raise click.UsageError(f"{_TOKENS} needs a text to draw, or several: --text 'A man plays.' --text 'A man sings.'")
+        raise click.UsageError(f"{_TOKENS} needs a text to draw, or several: --text 'Nine swans swim.' --text 'Swans swim.'")
 
 
 def _figure(picture: str, runs: tuple[Path, ...], texts: tuple[str, ...]) -> Any:

@@ -30,7 +30,7 @@ class Generator(nn.Module):
         """
         super().__init__()
         self.name = backbone.name if model is None else model
-        folder = backbone.folder if model is None else backbone_folder(model, option=option)
+        folder = backbone.folder if model is None else backbone_folder(model, getattr(backbone, "offline", False), option)
         self.backbone = load_backbone(folder, self.name, max_length=backbone.max_length)
         self.digest = weights_digest(folder)
         self.mode = mode

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import io
+import re
 import tokenize
 from contextlib import suppress
 from dataclasses import dataclass
@@ -82,7 +83,7 @@ def _values(field: Any) -> str:
     """A field's type or words, and its bounds: "float, > 0"."""
     annotation = field.annotation
     words = annotation.__name__ if isinstance(annotation, type) and get_origin(annotation) is None else str(annotation)
-    words = words.replace("typing.", "").removeprefix("Literal[").removesuffix("]") if "Literal[" in words else words
+    words = re.sub(r"Literal\[([^\]]*)\]", r"\1", words.replace("typing.", "")) if "Literal[" in words else words
     bounds = [f"{sign} {getattr(each, name)}" for each in field.metadata
               for name, sign in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<=")) if hasattr(each, name)]  # fmt: skip
     return ", ".join([words, *bounds])

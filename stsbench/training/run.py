@@ -92,7 +92,7 @@ def make_backbone(recipe: Recipe, offline: bool = False) -> Backbone:
     source = backbone_folder(start.model, offline)
     head = None if start.text_cnn is None else start.text_cnn.model_dump()
     backbone = load_backbone(source, start.model, start.pooler, start.max_length, start.dropout, head)
-    backbone.folder, backbone.name = source, start.model
+    backbone.folder, backbone.name, backbone.offline = source, start.model, offline
     return backbone
 
 
