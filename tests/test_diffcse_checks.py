@@ -68,7 +68,7 @@ ACCEPTED = [
     {**AS_NEGATIVE, **DELETE},
     {**AS_NEGATIVE, "operators": ALL, "combine": "choice"},
     {"projector": "none"},
-    {"masked": 0.7, "random": 0.3, "rtd_weight": 0.05, "temperature": 0.1, "similarity": "dot"},
+    {"masked": 0.7, "random": 0.3, "rtd_weight": 0.05, "similarity": "dot"},
     {"view": "given"},
 ]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import tiny_models
+import torch
 import training_runs
 from safetensors.torch import load_file
 
@@ -19,8 +20,10 @@ BIN = Path(sys.executable).parent
 def run(place: Path, name: str, values, *more: str, ranks: int = 2):
     """`torchrun --nproc_per_node RANKS stsbench train simcse` into place/name: the finished process."""
     sets = [word for key, value in values.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    # without an accelerator as the documentation has it: nothing is said of a device
+    device = ["--device", "cpu"] if torch.cuda.is_available() else []
     command = [str(BIN / "stsbench"), "train", "simcse", "--output", str(place / name), "--sample",
-               "--device", "cpu", *sets, *more]  # fmt: skip
+               *device, *sets, *more]  # fmt: skip
     if ranks > 1:
         command = [str(BIN / "torchrun"), "--no-python", "--nproc_per_node", str(ranks), "--master_port", "0",
                    "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0", *command]  # fmt: skip

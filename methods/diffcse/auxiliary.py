@@ -104,7 +104,8 @@ class Auxiliary(nn.Module):
         return {f"rtd{name}": Term(value, int(counted.sum()), weight)}
 
     def metrics(self) -> dict[str, float]:
-        """Shares of attended tokens told right, of this process, since the last call: of all, of replaced, of original ones."""
+        """Shares of this process's attended tokens, slot 0 among them, told right since the last call: of all, of replaced,
+        of original ones."""
         right_replaced, replaced, right_original, original = self.found.tolist()
         self.found.zero_()
         if not replaced + original:

@@ -58,6 +58,8 @@ def check_options(options: DiffCSEOptions) -> None:
         _idle(options, ("combine",), f"options.operators has only {operators[0]}")
     if not options.contrastive:
         _idle(options, ("similarity", "temperature"), "there is no contrastive term with options.contrastive false")
+    if options.similarity == "dot":
+        _idle(options, ("temperature",), "options.similarity dot has none")
     if options.projector == "none":
         _idle(options, ("condition",), "the vector is not projected with options.projector none")
 

@@ -23,6 +23,14 @@ def check_options(options: SARCSEOptions) -> None:
         for name in (*_OF_THE_DECODER, *_OF_THE_WEIGHTS):
             if _chosen(options, name):
                 raise StsbenchError(f"options.{name} acts on the decoder, and with options.beta and options.gamma 0 is none")
+    if options.contrastive_weight == 0:
+        for name in ("similarity", "temperature"):
+            if _chosen(options, name):
+                raise StsbenchError(f"options.{name} acts on the contrastive term: set options.contrastive_weight above 0")
+    if options.similarity == "dot" and _chosen(options, "temperature"):
+        raise StsbenchError("options.temperature acts on cosines: options.similarity dot has none; leave it at 0.05")
+    if options.theta == 1 and _chosen(options, "frequency_scale"):
+        raise StsbenchError("options.frequency_scale acts in no way: with options.theta 1 every token weighs 1")
     if not options.self_adaptive:
         for name in _OF_THE_WEIGHTS:
             if _chosen(options, name):

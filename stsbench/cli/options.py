@@ -10,9 +10,9 @@ import click
 
 _ENCODER = (
     click.option("--model", required=True, help="Hub id, model folder, minilm, lexical:token-set, lexical:tfidf, "
-                 "vectors:FILE.npz, words:GLOVE.txt or python:module:callable."),
-    click.option("--pooler", help="cls, cls+dense, mean, first_last:embeddings, first_last:layer1, last2, max, mask. "
-                 "Default: what the model folder stores."),
+                 "vectors:FILE.npz, words:GLOVE.txt, python:module:callable, or a run of `stsbench train`."),
+    click.option("--pooler", help="cls, cls+dense, mean, first_last:embeddings, first_last:layer1, last2, max, mask, "
+                 "text_cnn. Default: what the model folder stores."),
     click.option("--template", help="Text around each sentence, {} where it goes; [MASK] for the mask pooler."),
     click.option("--max-length", type=click.IntRange(min=1), help="Token limit; default: the model's positions."),
     click.option("--device", help="cpu, cuda, cuda:1, mps. Default: cuda where there is one, else cpu."),

@@ -148,7 +148,7 @@ def _named(name: str) -> Recipe:
     """The recipe METHOD/NAME, a file's, or the one NAME of any method. Raises StsbenchError for none and one of several."""
     from stsbench.errors import StsbenchError
     from stsbench.registry import did_you_mean, names
-    from stsbench.training.recipes import GROUP, find_recipe, recipe_names
+    from stsbench.training.recipes import GROUP, default_recipe, find_recipe, recipe_names
 
     is_yaml = name.endswith((".yaml", ".yml"))
     if is_yaml and (path := Path(name).expanduser()).is_file():
@@ -158,6 +158,8 @@ def _named(name: str) -> Recipe:
         raise StsbenchError(f"{name}: there is no such file")
     if slash:
         return find_recipe(method, rest)[0]
+    if name in names(GROUP):
+        raise StsbenchError(f"'{name}' is a method: name one of its recipes, e.g. {name}/{default_recipe(name)}")
     known = {each: recipe_names(each) for each in names(GROUP)}
     holders = [each for each in known if name in known[each]]
     if len(holders) > 1:

@@ -121,7 +121,7 @@ class TextCNN(nn.Module):
 
 def convolve(values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """conv1d: values (n, i, T), weight (o, i, k), bias (o,) -> (n, o, T - k + 1); on a GPU without TF32."""
-    # torch lets cuDNN round float32 convolutions to TF32, but not matrix products: vectors would move in the third digit
+    # by default torch lets cuDNN round what float32 convolutions multiply to 10 bits (TF32), but not matrix products
     return by_products(values, weight, bias) if values.is_cuda else nn.functional.conv1d(values, weight, bias)
 
 

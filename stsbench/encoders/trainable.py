@@ -20,7 +20,8 @@ def backbone_folder(name: str, offline: bool = False, option: str = "--backbone"
     try:
         folder = resolve(name, offline)
     except EncoderError as error:
-        raise EncoderError(str(error).replace("--model", option)) from error
+        hint = "; null is the encoder's own checkpoint" if option == "options.generator" else ""
+        raise EncoderError(str(error).replace("--model", option) + hint) from error
     if (folder / "modules.json").is_file():
         transformer = read_modules(folder).transformer
         if transformer is None:

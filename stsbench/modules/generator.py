@@ -37,16 +37,21 @@ class Generator(nn.Module):
         tokenizer = self.backbone.tokenizer
         known = tokenizer.get_vocab()
         if known != backbone.tokenizer.get_vocab():
-            raise StsbenchError(f"{option} {self.name} must share the vocabulary of {backbone.name}, and it does not")
+            raise StsbenchError(
+                f"{option} {self.name} must share the vocabulary of {backbone.name}, and it does not: name "
+                "another masked LM, or null for the encoder's own checkpoint"
+            )
         if tokenizer.mask_token_id is None:
-            raise StsbenchError(f"a masked LM needs a mask token, and the tokenizer of {self.name} has none: set {option}")
+            raise StsbenchError(
+                f"a masked LM needs a mask token, and the tokenizer of {self.name} has none: take another backbone"
+            )
         if tokenizer.mask_token_id != backbone.tokenizer.mask_token_id:
             raise StsbenchError(f"{option} {self.name} must have the mask token of {backbone.name}, and it does not")
         self.head = LMHead.load(folder, self.backbone.model, self.name, tied=True)
         if not self.head.found:
             raise StsbenchError(
                 f"{self.name} stores no masked-LM head, so its words would be random: name a masked LM with the same "
-                f"vocabulary in {option}"
+                f"vocabulary in {option}, or train a head first (stsbench train mlm)"
             )
         rows = len(self.head.decoder.weight)  # some may only pad the table to a round number: no token has their ids
         self.register_buffer("words", torch.tensor(sorted(id for id in known.values() if id < rows)), persistent=False)

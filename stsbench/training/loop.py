@@ -108,7 +108,7 @@ class Loop:
         rate = learning_rate(step, self.stage.batches.steps, self.settings)
         set_rate(self.optimiser, rate)
         parts = self.stage.batches.step(step)
-        terms: dict[str, torch.Tensor] = {}
+        terms: dict[str, list[torch.Tensor]] = {}
         loss = torch.zeros((), device=self.accelerator.device)
         for number, rows in enumerate(parts):
             last = number == len(parts) - 1
@@ -119,12 +119,13 @@ class Loop:
                 self.accelerator.backward(part)
             loss += part.detach()
             for name, value in scaled.items():
-                terms[name] = terms.get(name, 0) + value.detach() / len(parts)
+                terms.setdefault(name, []).append(value.detach())
         norm = self.accelerator.clip_grad_norm_(self.weights, self.settings.clip or math.inf)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         self._skipped += bool(self.accelerator.scaler is not None and self.optimiser.step_was_skipped)
-        self._gathered.append((step + 1, terms, loss, norm.detach()))
+        means = {name: torch.stack(values).mean() for name, values in terms.items()}
+        self._gathered.append((step + 1, means, loss, norm.detach()))
         self._seen += sum(map(len, parts))
 
     def _batch(self, rows: Any, step: int, number: int) -> Batch:
@@ -146,8 +147,10 @@ class Loop:
 
     def _write(self, done: int) -> None:
         """One line on the steps since the last one. Here, too, is where a loss that is no number is noticed."""
-        names = list(self._gathered[0][1])
-        rows = [[loss, norm, *(terms[name] for name in names)] for _, terms, loss, norm in self._gathered]
+        # a method may draw its terms for each batch: the mean of one is over the steps that had it
+        names = list(dict.fromkeys(name for _, terms, *_ in self._gathered for name in terms))
+        absent = self._gathered[0][2].new_tensor(math.nan)
+        rows = [[loss, norm, *(terms.get(name, absent) for name in names)] for _, terms, loss, norm in self._gathered]
         values = torch.stack([torch.stack([value.float() for value in row]) for row in rows])
         if self.accelerator.num_processes > 1:
             values = self.accelerator.reduce(values, "mean")
@@ -163,7 +166,7 @@ class Loop:
                 f"{self._last_good()}, or use --dtype bf16"
             )
         norms = table[:, 1][table[:, 1].isfinite()].double()
-        mean = table.double().mean(0).tolist()
+        mean = [*table[:, :2].double().mean(0).tolist(), *table[:, 2:].double().nanmean(0).tolist()]
         more = {"skipped_steps": self._skipped} if self.accelerator.scaler is not None else {}
         now = time.monotonic()
         speed = self._seen / max(now - self._since, 1e-9)

@@ -49,6 +49,7 @@ class Selection:
         """The score x 100 of the encoder as it is now. Weights, modes and random states are left as they were."""
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(0)  # a method that samples draws the same at every evaluation
             return self._score(method)
 
     def _note(self, data: PairSet | LabelledSet) -> None:

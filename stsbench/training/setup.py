@@ -28,6 +28,7 @@ from stsbench.training.method import Method
 from stsbench.training.recipe import DataSettings, Recipe
 from stsbench.training.streams import stream
 
+_ONE_DOCUMENT = 1000  # lines without a blank one between them that make one wonder
 _MIXED = {"float32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
@@ -44,7 +45,9 @@ def make_accelerator(
     # accelerate keeps one state a process: a second run in it may have another precision or device.
     AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
     found = Accelerator(
-        cpu=device == "cpu", mixed_precision=_MIXED[precision], log_with=list(trackers) or None, project_dir=folder,
+        # said outright: on a machine without accelerator accelerate would make every process of torchrun a lone one
+        cpu=device == "cpu" or not (torch.cuda.is_available() or torch.backends.mps.is_available()),
+        mixed_precision=_MIXED[precision], log_with=list(trackers) or None, project_dir=folder,
         # by a plugin: the number would yield to a variable of accelerate's, which divides the gradient unseen
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
         kwargs_handlers=[
@@ -94,7 +97,10 @@ def open_data(settings: DataSettings, recipe: Recipe, kind: type[Method], option
     numbers = np.arange(len(store), dtype=np.int64)
     usable = kind.usable(options, Rows(store, tokens, numbers))
     if usable is not None:
-        say(f"{path.name}: {int((~usable).sum())} rows cannot be used by these options")
+        say(f"{path.name}: {int((~usable).sum())} rows cannot be used by these options (no sentence follows them, say)")
+        if store.meta.documents == 1 and len(store) > _ONE_DOCUMENT:
+            lines = f"{path.name}: {len(store):,} lines without a blank one between them"
+            say(f"warning: {lines}: is it one text whose sentences follow one another?")
         numbers = numbers[usable]
     if settings.sample is not None:
         if settings.sample > len(numbers):
@@ -111,7 +117,8 @@ def _held_out(settings: DataSettings, seed: int, kind: type[Method], store: Text
         return np.sort(numbers), numbers[:0]
     if settings.held_out >= len(numbers):
         raise DataError(
-            f"{path}: data.held_out {settings.held_out} leaves no row of {len(numbers)} to train on: --set data.held_out=..."
+            f"{path}: data.held_out {settings.held_out} leaves no row of {len(numbers)} to train on: "
+            f"--set data.held_out={max(1, len(numbers) // 10)}"
         )
     if settings.contiguous:
         raise DataError("data.held_out and data.contiguous exclude each other: a row's next sentence may be held out")

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from stsbench.config import read_yaml
 from stsbench.encoders.hub import trained_model
 from stsbench.encoders.parts import choose_device
@@ -31,7 +33,8 @@ def load_trained(run: Path, device: str | None = None) -> Method:
     recipe = load_recipe(str(read_yaml(path).get("method")), str(path))
     position, weights = _kept(run)
     kind: type[Method] = resolve(GROUP, recipe.method)
-    method: Method = kind(make_backbone(recipe), kind.Options(**recipe.options))
+    with torch.random.fork_rng(devices=[]):  # what starts at random is read below
+        method: Method = kind(make_backbone(recipe), kind.Options(**recipe.options))
     _check_inputs(run, position, method)
     try:
         Checkpoints.load_weights(weights, method)
