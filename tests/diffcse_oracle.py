@@ -81,7 +81,7 @@ def diffcse(folder, generator=None, *, dropout=0.0, pooler="cls", moved=True, **
     needed = options.get("operators") != ["delete"] and options.get("task") != "conditional_mlm"
     chosen = {"generator_mode": "eval", "generator": str(generator)} if generator is not None and needed else {}
     # at 0.05 sentences without dropout, whitened by BatchNorm, have a loss of 1e-10
-    warm = {"temperature": 0.5} if options.get("contrastive", True) else {}
+    warm = {"temperature": 0.5} if options.get("contrastive", True) and options.get("similarity") != "dot" else {}
     method = make(DiffCSE, folder, {**chosen, **warm, **options}, dropout=dropout, pooler=pooler)
     if moved:
         draw = torch.Generator().manual_seed(4)
