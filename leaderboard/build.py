@@ -9,6 +9,7 @@ from markupsafe import Markup
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 from stsbench.leaderboard.board import Board
+from stsbench.leaderboard.compact import compact
 from stsbench.leaderboard.gather import gather
 from stsbench.leaderboard.page import render
 from stsbench.leaderboard.picture import picture
@@ -56,7 +57,7 @@ def outputs(root: Path, output: Path | None = None) -> dict[Path, str]:
 def page(board: Board) -> str:
     """The site: one HTML file."""
     drawn = Markup(picture(board.sensitivity)) if board.sensitivity else None
-    return str(render(board, drawn))
+    return compact(render(board, drawn))
 
 
 def sensitivity_files(board: Board) -> dict[str, str]:
