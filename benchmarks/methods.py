@@ -1,8 +1,9 @@
-"""A training step of DiffCSE and SARCSE against SimCSE's: seconds and peak memory, what a step consists of, the generator.
+"""A training step of the methods against SimCSE's: seconds and peak memory, what a step consists of, the generator.
 
     python benchmarks/methods.py --data ../shared/data/train/wiki_sentences.txt
     python benchmarks/methods.py --model bert-base-random --precision bf16 --what parts
     python benchmarks/methods.py --what generator
+    python benchmarks/methods.py --what prompts --batch 128   # NLI triplets: the shape of DiffAug's Table 4
 
 Each runs what `stsbench train METHOD` runs, with the method's own defaults, from the same file and the same checkpoint,
 batches of 64 sentences cut at 32 tokens. `attended` is DiffCSE with rtd_mean attended, `no decoder` SARCSE with beta and
@@ -11,6 +12,8 @@ checkpoint), or a random one of BERT-base's shape, with a random generator of Di
 long as trained ones. Every measurement is a process of its own; they take turns, and the order of a round is the reverse
 of the one before. Steps are timed as in train.py, which has the clock.
 
+--what prompts: SimCSE, PromptBERT and DiffAug (both stages) on the triplets of --triplets, supervised; PromptBERT with the
+tanh head. `diffaug prefix` is stage 1, `diffaug` stage 2.
 --what parts: seconds of the parts of DiffCSE's step. Backward is split where the gradient reaches the sentence vectors.
 --what generator: filling in all tokens by Generator.fill, against AutoModelForMaskedLM's logits of the whole padded batch
 at once and their argmax: seconds a batch, and peak memory above what was there before.
@@ -42,6 +45,13 @@ SIDES: dict[str, tuple[str, str, dict[str, Any]]] = {  # name -> method, pooler,
     "sarcse": ("sarcse", "text_cnn", {}),
     "sarcse no decoder": ("sarcse", "text_cnn", {"beta": 0.0, "gamma": 0.0}),
 }
+PROMPTED = {"max_length": 34}
+TRIPLETS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "simcse": ("simcse", "cls", {"view": "given", "head": "mlp"}),
+    "promptbert": ("promptbert", "mask", {"view": "given", "second_template": None}),
+    "diffaug prefix": ("diffaug", "mask", {"view": "given", "diagnose": 0}),
+    "diffaug": ("diffaug", "mask", {"view": "given", "diagnose": 0}),
+}
 WAYS = ("fill", "whole")  # of the generator
 
 
@@ -50,15 +60,24 @@ def run_method(side: str, work: Path, args: argparse.Namespace) -> float | None:
     from stsbench.training.recipes import checked
     from stsbench.training.run import TrainOptions, train
 
-    method, pooler, options = SIDES[side]
+    method, pooler, options = (TRIPLETS if args.what == "prompts" else SIDES)[side]
     if method == "diffcse" and (work / "generator").is_dir():
         options = {**options, "generator": str(work / "generator")}
+    data: dict[str, Any] = {"file": str(work / "data.txt"), "format": "text"}
+    more: dict[str, Any] = {}
+    if args.what == "prompts":
+        columns = {"anchor": "sent0", "positive": "sent1", "negative": "hard_neg"}
+        data = {"file": str(work / "triplets.csv"), "columns": columns}
+        if method == "diffaug":
+            steps: dict[str, Any] = {} if side.endswith("prefix") else {"max_steps": 1}
+            more = {"labelled": data, "stages": {"prefix": {"training": steps}}}
     recipe = checked(
         {
-            "name": "benchmark", "method": method, "backbone": {"model": str(work / "model"), "pooler": pooler},
-            "options": options, "data": {"file": str(work / "data.txt"), "format": "text"},
+            "name": "benchmark", "method": method,
+            "backbone": {"model": str(work / "model"), "pooler": pooler, **(PROMPTED if pooler == "mask" else {})},
+            "options": options, "data": data,
             "training": {"batch_size": args.batch, "max_steps": args.warm_up + args.steps + 1, "learning_rate": 1e-5},
-            "selection": {"by": "none"}, "precision": args.precision,
+            "selection": {"by": "none"}, "precision": args.precision, **more,
         },
         "benchmark",
     )  # fmt: skip
@@ -327,7 +346,8 @@ def show(rows: list[dict[str, Any]], args: argparse.Namespace) -> dict[str, Any]
 
 
 def _sides(args: argparse.Namespace) -> list[str]:
-    known = {"steps": list(SIDES), "parts": [side for side in SIDES if side.startswith("diffcse")], "generator": list(WAYS)}
+    parts = [side for side in SIDES if side.startswith("diffcse")]
+    known = {"steps": list(SIDES), "prompts": list(TRIPLETS), "parts": parts, "generator": list(WAYS)}
     chosen = args.sides.split(",") if args.sides else known[args.what]
     if wrong := [side for side in chosen if side not in known[args.what]]:
         raise SystemExit(f"--sides {wrong[0]}: --what {args.what} has {', '.join(known[args.what])}")
@@ -338,12 +358,13 @@ def main() -> None:
     """Run the rounds, print the table; --json writes the figures too."""
     minilm = str(SHARED / "models" / "minilm-l6-fp16")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--what", default="steps", choices=["steps", "parts", "generator"])
+    parser.add_argument("--what", default="steps", choices=["steps", "prompts", "parts", "generator"])
     parser.add_argument("--sides", help="only these, with commas; ratios are to the first. Default: all")
     parser.add_argument("--model", default=minilm, help="a transformers folder, or bert-base-random")
     parser.add_argument("--layers", type=int, help="of bert-base-random; default 12, and half of them for the generator")
     parser.add_argument("--tokenizer", default=minilm, help="for bert-base-random")
     parser.add_argument("--data", type=Path, default=SHARED / "data" / "train" / "wiki_sentences.txt")
+    parser.add_argument("--triplets", type=Path, default=SHARED / "data" / "train" / "nli_for_simcse.csv")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warm-up", type=int, default=3)
@@ -366,6 +387,8 @@ def main() -> None:
         if len(texts) < needed:
             raise SystemExit(f"{args.data} has {len(texts)} sentences, {needed} are needed: lower --steps or --batch")
         (work / "data.txt").write_text("".join(texts), encoding="utf-8")
+        if args.what == "prompts":
+            (work / "triplets.csv").write_bytes(args.triplets.read_bytes())
         make_models(args, work)
         threads = {name: str(args.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
         environment = os.environ | threads | {"STSBENCH_CACHE": str(work / "cache"), "TOKENIZERS_PARALLELISM": "false"}

@@ -57,7 +57,7 @@ def outputs(root: Path, output: Path | None = None) -> dict[Path, str]:
 def page(board: Board) -> str:
     """The site: one HTML file."""
     drawn = Markup(picture(board.sensitivity)) if board.sensitivity else None
-    return compact(render(board, drawn))
+    return str(compact(render(board, drawn)))
 
 
 def sensitivity_files(board: Board) -> dict[str, str]:

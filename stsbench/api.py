@@ -13,6 +13,7 @@ from stsbench.data.sets import DataSet, PairSet
 from stsbench.encoders.base import Encoder, Progress
 from stsbench.encoders.cache import EmbeddingCache
 from stsbench.encoders.embed import Embed
+from stsbench.encoders.prompt import described
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError
 from stsbench.evaluation import Result, measure
 from stsbench.files import cache_root
@@ -39,6 +40,7 @@ class Options:
     tasks: Sequence[str] | None = None
     pooler: str | None = None
     template: str | None = None
+    full_stop: bool | None = None
     max_length: int | None = None
     similarity: str | None = None
     resamples: int | None = None
@@ -174,7 +176,9 @@ def _check(options: Options) -> None:
     if options.sample and options.view == "raw":
         raise StsbenchError("the sample has a text view of its own: leave view='raw' out")
     if not isinstance(options.model, str):
-        for name, unset in (("pooler", None), ("template", None), ("max_length", None), ("dtype", "float32")):
+        for name, unset in (
+            ("pooler", None), ("template", None), ("full_stop", None), ("max_length", None), ("dtype", "float32"),
+        ):  # fmt: skip
             if getattr(options, name) != unset:
                 raise EncoderError(f"{name} does not apply to an encoder that is already loaded: give it to load_encoder")
 
@@ -268,6 +272,7 @@ def _encoder(options: Options) -> Encoder:
     return load_encoder(
         options.model, pooler=options.pooler, template=options.template, max_length=options.max_length,
         dtype=options.dtype, device=options.device, batch_tokens=options.batch_tokens, offline=options.offline,
+        full_stop=options.full_stop,
     )  # fmt: skip
 
 
@@ -277,7 +282,9 @@ def _announce(encoder: Encoder, options: Options, chosen: list[DataSet], say: Ca
     for name in ("pooler", "template", "prefix", "max_length"):
         if (value := getattr(spec, name)) is not None:
             parts.append(f"{name.replace('_', ' ')} {value}")
-    say(", ".join([*parts, spec.dtype, f"fingerprint {spec.fingerprint()[:12]}"]))
+    say(", ".join([*parts, *described(spec.options), spec.dtype, f"fingerprint {spec.fingerprint()[:12]}"]))
+    for line in encoder.notes:
+        say(line)
     sets = list({data.id: data for data in chosen}.values())
     views = ", ".join(dict.fromkeys(data.view for data in sets))
     items = ", ".join(f"{data.id} {len(data)}" for data in sets)

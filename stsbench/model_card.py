@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from stsbench.encoders.prompt import described
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import Result, score_again
 from stsbench.files import atomic_write
@@ -94,12 +95,14 @@ def _encoder(result: Result) -> str:
     first = result.records[0].encoder
     spec = {**first.spec, "name": encoder_name(result)}
     fitted = _one((each.encoder.spec.get("fitted_on") for each in result.records), "each test set's own texts")
+    options = spec.get("options") or {}
     known = {
         "name": spec["name"], "kind": spec["kind"], "pooler": spec.get("pooler"), "template": _quoted(spec.get("template")),
         "prefix": _quoted(spec.get("prefix")), "longest text, in tokens": spec.get("max_length"),
         "number format": spec.get("dtype"), "vectors scaled to length 1": "yes" if spec.get("normalize") else "no",
         "post-processing": spec.get("post"), "fitted on": fitted,
-        **{name: without_paths(str(value)) for name, value in (spec.get("options") or {}).items()},
+        **{name: without_paths(str(value)) for name, value in options.items() if name not in ("prompt", "full_stop")},
+        "around the text": "; ".join(described(options)),
         "width of the vectors": _one((each.encoder.dimension for each in result.records), "depends on the texts fitted on"),
         "sha256 of the weights": spec.get("weights"), "sha256 of the tokenizer": spec.get("tokenizer"),
         "fingerprint of all this": _one((each.encoder.fingerprint for each in result.records), "one a set, in the metadata"),

@@ -129,7 +129,8 @@ def test_load_finds_light_encoders_and_suggests():
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("pooler", "mean"), ("template", "x"), ("max_length", 3), ("dtype", "bfloat16")]
+    ("option", "value"),
+    [("pooler", "mean"), ("template", "x"), ("full_stop", True), ("max_length", 3), ("dtype", "bfloat16")],
 )
 def test_options_for_transformers_are_refused(option, value):
     with pytest.raises(EncoderError, match=f"--{option.replace('_', '-')} does not apply to lexical:token-set"):
@@ -144,7 +145,8 @@ def test_transformers_get_every_option(monkeypatch):
     hub.load_transformer = lambda name, **options: seen.update(options, name=name) or TokenSet()
     monkeypatch.setitem(sys.modules, "stsbench.encoders.hub", hub)
     options = dict(
-        pooler="cls", template="t", max_length=3, dtype="bfloat16", device="cpu", batch_tokens=7, offline=True
+        pooler="cls", template="t", max_length=3, dtype="bfloat16", device="cpu", batch_tokens=7, offline=True,
+        full_stop=True,
     )
     load_encoder("org/name", **options)
     assert seen == {"name": "org/name", **options}

@@ -8,6 +8,7 @@ from shipped_recipes import (
     BERT,
     BERT_LARGE,
     EVERY,
+    LATER,
     METHODS,
     ROBERTA,
     ROBERTA_LARGE,
@@ -36,9 +37,12 @@ from stsbench.training.recipes import (
 
 # All of them -----------------------------------------------------------------------------------------------------
 
+OWN = [name for name in recipe_names("simcse") if not LATER.search(name)]
+MEAN_OF_RUNS = {("promptbert", "unsup-promptbert-base"): 78.52}  # of the columns; printed is 78.54, of ten runs
+
 
 def test_the_built_in_methods_are_registered():
-    assert {"simcse", "mlm", "diffcse", "sarcse"} <= set(METHODS) and len(EVERY) > 120
+    assert {"simcse", "mlm", "diffcse", "sarcse", "promptbert", "diffaug"} <= set(METHODS) and len(EVERY) > 180
 
 
 @pytest.mark.parametrize(("method", "name"), EVERY)
@@ -59,7 +63,8 @@ def test_a_printed_average_is_the_mean_of_its_scores(method, name):
         scores = {task: score for task, score in row.scores.items() if task != "Avg"}
         if "Avg" in row.scores and scores:
             assert len(scores) == 7
-            assert abs(sum(scores.values()) / 7 - row.scores["Avg"]) <= 0.0051, row
+            expected = MEAN_OF_RUNS.get((method, name), row.scores["Avg"])
+            assert abs(sum(scores.values()) / 7 - expected) <= 0.0051, row
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -131,8 +136,8 @@ def test_every_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_othe
     found = printed(("simcse", "simcse-readme"), lambda row: "SimCSE" in row.method, HOLDERS)
     dev = ("sts-b dev", "spearman", "STS-B")
     found[(f"{S}-nli-entailment", *dev)] = found[(f"{S}-no-hard-negative", *dev)]  # the same model, printed in both tables
-    assert held("simcse") == found
-    assert all(recipe(name).published for name in recipe_names("simcse"))
+    assert {key: score for key, score in held("simcse").items() if key[0] in OWN} == found
+    assert all(recipe(name).published for name in OWN)
 
 
 # Settings --------------------------------------------------------------------------------------------------------
@@ -216,4 +221,4 @@ def test_an_ablation_changes_what_its_row_says_and_nothing_else(base, name):
 
 
 def test_no_recipe_is_untested():
-    assert set(recipe_names("simcse")) == {*MAIN, *(f"{base}-{name}" for base in CHANGES for name in CHANGES[base])}
+    assert set(OWN) == {*MAIN, *(f"{base}-{name}" for base in CHANGES for name in CHANGES[base])}

@@ -6,8 +6,8 @@ from typing import Any
 
 from stsbench.errors import StsbenchError
 from stsbench.methods.diffcse.options import DiffCSEOptions
+from stsbench.training.roles import pairs_or_sentence
 
-PAIRS = ("anchor", "positive", "negative", "negative2")
 _GENERATOR = ("generator", "generator_mode", "replacement", "replace")
 _DISCRIMINATOR = ("task", "condition", "detach", "rtd_mean")
 _MASKING = ("mask_ratio", "masked", "random")
@@ -67,32 +67,7 @@ def check_options(options: DiffCSEOptions) -> None:
 def roles_of(options: DiffCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
     """("sentence",) for plain text, else anchor, positive and the hard negatives given. Raises StsbenchError, one line."""
     check_options(options)
-    pairs = tuple(role for role in PAIRS if role in given)
-    if "sentence" in given and pairs:
-        raise StsbenchError(f"the data give both sentence and {pairs[0]}: name one or the other in data.columns")
-    if not pairs:
-        if "sentence" not in given:
-            raise StsbenchError(
-                f"diffcse needs the column sentence, or anchor and positive (the data give {', '.join(given) or 'none'}): "
-                "name them in data.columns"
-            )
-        if options.view == "given":
-            raise StsbenchError(
-                "options.view given takes anchor and positive from the data, and these give plain sentences: set "
-                "options.view dropout"
-            )
-        return ("sentence",)
-    missing = next((role for role in ("anchor", "positive") if role not in pairs), None)
-    if missing is not None:
-        raise StsbenchError(f"diffcse needs the column {missing} beside {pairs[0]}: name it in data.columns")
-    if "negative2" in pairs and "negative" not in pairs:
-        raise StsbenchError("data.columns names negative2 without negative: call a single hard negative negative")
-    if options.view != "given":
-        raise StsbenchError(
-            f"options.view {options.view} makes positives of plain sentences, and the data give {', '.join(pairs)}: set "
-            "options.view given"
-        )
-    return pairs
+    return pairs_or_sentence("diffcse", options.view, given)
 
 
 def _check_terms(options: DiffCSEOptions) -> None:

@@ -19,7 +19,7 @@ from stsbench.modules.mlp_head import MLPHead
 from stsbench.modules.projector import BatchNormProjector
 from stsbench.training.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.contrast import contrast
-from stsbench.training.gather import gather
+from stsbench.training.gather import counted, gather
 from stsbench.training.method import Inference, Method
 
 
@@ -88,6 +88,13 @@ class DiffCSE(Method):
                 )  # fmt: skip
                 terms |= self.auxiliary(name, read, attended, first, labels, original, before)
         return terms
+
+    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(n, d') projected vectors. BatchNorm's statistics are over these rows, with training.gather exact those of all
+        processes, every one of which must call then."""
+        raw = self.backbone.pooled(ids, mask)
+        everywhere = self.training and self.gather_mode == "exact" and isinstance(self.projector, BatchNormProjector)
+        return self._project(raw, counted(len(raw), raw.device) if everywhere else Shares((len(raw),)))
 
     def metrics(self) -> dict[str, float]:
         """Of the detector: its accuracy, on replaced and on original tokens, and the share of replaced ones."""

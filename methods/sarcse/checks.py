@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from stsbench.errors import StsbenchError
 from stsbench.methods.sarcse.options import SARCSEOptions
+from stsbench.training.roles import pairs_or_sentence
 
-PAIRS = ("anchor", "positive", "negative", "negative2")
 _OF_THE_WEIGHTS = ("theta", "frequency_scale")
 _OF_THE_DECODER = ("unpool", "transposed_fusion", "mse_reduction", "detach_target")
 
@@ -46,32 +46,7 @@ def check_pooler(pooler: str) -> None:
 def roles_of(options: SARCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
     """("sentence",) for plain text, else anchor, positive and the hard negatives given. Raises StsbenchError, one line."""
     check_options(options)
-    pairs = tuple(role for role in PAIRS if role in given)
-    if "sentence" in given and pairs:
-        raise StsbenchError(f"the data give both sentence and {pairs[0]}: name one or the other in data.columns")
-    if not pairs:
-        if "sentence" not in given:
-            raise StsbenchError(
-                f"sarcse needs the column sentence, or anchor and positive (the data give {', '.join(given) or 'none'}): "
-                "name them in data.columns"
-            )
-        if options.view == "given":
-            raise StsbenchError(
-                "options.view given takes anchor and positive from the data, and these give plain sentences: "
-                "set options.view dropout"
-            )
-        return ("sentence",)
-    missing = next((role for role in ("anchor", "positive") if role not in pairs), None)
-    if missing is not None:
-        raise StsbenchError(f"sarcse needs the column {missing} beside {pairs[0]}: name it in data.columns")
-    if "negative2" in pairs and "negative" not in pairs:
-        raise StsbenchError("data.columns names negative2 without negative: call a single hard negative negative")
-    if options.view != "given":
-        raise StsbenchError(
-            f"options.view dropout makes positives of plain sentences, and the data give {', '.join(pairs)}: "
-            "set options.view given"
-        )
-    return pairs
+    return pairs_or_sentence("sarcse", options.view, given)
 
 
 def _chosen(options: SARCSEOptions, name: str) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from stsbench.errors import StsbenchError
 from stsbench.methods.simcse.options import SimCSEOptions
+from stsbench.training.roles import pairs_or_sentence
 
-PAIRS = ("anchor", "positive", "negative", "negative2")
 NEXT = {"next": 1, "next3": 3}  # view -> how many following sentences may be the positive
 _RATED = ("crop", "delete_words", "mlm")
 _AUGMENTED = (*_RATED, "delete_one_word", "synonym")
@@ -49,33 +49,11 @@ def check_head(options: SimCSEOptions, pooler: str) -> None:
 def roles_of(options: SimCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
     """("sentence",) for plain text, else anchor, positive and the hard negatives given. Raises StsbenchError, one line."""
     check_options(options)
-    pairs = tuple(role for role in PAIRS if role in given)
-    if "sentence" in given and pairs:
-        raise StsbenchError(f"the data give both sentence and {pairs[0]}: name one or the other in data.columns")
-    if not pairs:
-        if "sentence" not in given:
-            raise StsbenchError(
-                f"simcse needs the column sentence, or anchor and positive (the data give {', '.join(given) or 'none'}): "
-                "name them in data.columns"
-            )
-        if options.view == "given":
-            raise StsbenchError(
-                "options.view given takes anchor and positive from the data, and these give plain sentences: take an "
-                "unsupervised recipe, e.g. unsup-bert-base, or set options.view dropout"
-            )
-        if options.alpha != 1:
-            raise StsbenchError("options.alpha weighs hard negatives, and plain sentences have none: leave it at 1")
-        return ("sentence",)
-    missing = next((role for role in ("anchor", "positive") if role not in pairs), None)
-    if missing is not None:
-        raise StsbenchError(f"simcse needs the column {missing} beside {pairs[0]}: name it in data.columns")
-    if "negative2" in pairs and "negative" not in pairs:
-        raise StsbenchError("data.columns names negative2 without negative: call a single hard negative negative")
-    if options.view != "given":
-        raise StsbenchError(
-            f"options.view {options.view} makes positives of plain sentences, and the data give {', '.join(pairs)}: take a "
-            "supervised recipe, e.g. sup-bert-base, or set options.view given"
-        )
-    if options.alpha != 1 and "negative" not in pairs:
+    used = pairs_or_sentence(
+        "simcse", options.view, given, unsupervised="unsup-bert-base", supervised="sup-bert-base"
+    )  # fmt: skip
+    if options.alpha != 1 and used == ("sentence",):
+        raise StsbenchError("options.alpha weighs hard negatives, and plain sentences have none: leave it at 1")
+    if options.alpha != 1 and "negative" not in used:
         raise StsbenchError("options.alpha weighs hard negatives, and the data have none: leave it at 1, or name negative")
-    return pairs
+    return used

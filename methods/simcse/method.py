@@ -94,6 +94,10 @@ class SimCSE(Method):
             terms["mlm"] = Term(masked_lm(self.lm_head(hidden[chosen]), labels), len(labels), options.mlm_weight)
         return terms
 
+    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(n, d) those of the (first) encoder, through the head that training has."""
+        return _encode(self.backbone, self.head, ids, mask)
+
     def inputs(self) -> dict[str, str]:
         """The thesaurus of the view synonym, the replacing model of the view mlm."""
         found = {}

@@ -12,6 +12,7 @@ from rich.table import Table as Grid
 
 from stsbench.cli.tables import SAMPLE
 from stsbench.compare import Compared, Comparison, Table
+from stsbench.encoders.prompt import described
 from stsbench.forms import changed_settings
 from stsbench.metrics.paired import LEVEL
 from stsbench.records import PLAIN, Record
@@ -202,7 +203,7 @@ def _count(number: int, what: str) -> str:
 def _encoder(record: Record) -> str:
     spec = record.encoder.spec
     extra = [f"{key} {spec[key]}" for key in ("pooler", "template", "dtype") if spec.get(key) not in (None, "float32")]
-    return ", ".join([str(spec["name"]), *extra])
+    return ", ".join([str(spec["name"]), *extra, *described(spec.get("options") or {})])
 
 
 def _console(stream: TextIO) -> Console:

@@ -56,6 +56,8 @@ def neighbours(
     lines, unit = _corpus(corpus, column, data_dir, sample, how["offline"])
     texts, name = list(lines), Path(corpus).name if unit == "line" else corpus
     encoder = load_encoder(model, **how)
+    for note in encoder.notes:
+        click.echo(note, err=True)
     cache = None if no_cache else EmbeddingCache(cache_dir or cache_root() / "embeddings", int(cache_limit * 1e9))
     everything = list(dict.fromkeys([*texts, *asked]))
     with progress_bar() as progress:

@@ -14,6 +14,8 @@ _ENCODER = (
     click.option("--pooler", help="cls, cls+dense, mean, first_last:embeddings, first_last:layer1, last2, max, mask, "
                  "text_cnn. Default: what the model folder stores."),
     click.option("--template", help="Text around each sentence, {} where it goes; [MASK] for the mask pooler."),
+    click.option("--full-stop/--no-full-stop", default=None, help="Put a full stop behind a text that ends in none of "
+                 ". ? \" ' (PromptBERT's evaluation). Default: what the model folder stores, else not."),
     click.option("--max-length", type=click.IntRange(min=1), help="Token limit; default: the model's positions."),
     click.option("--device", help="cpu, cuda, cuda:1, mps. Default: cuda where there is one, else cpu."),
     click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True),

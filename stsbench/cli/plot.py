@@ -10,7 +10,7 @@ import click
 
 _PICTURES = {
     "similarity": "stsbench.plots.similarity", "geometry": "stsbench.plots.plane", "spectrum": "stsbench.plots.spectrum",
-    "training": "stsbench.plots.training",
+    "training": "stsbench.plots.training", "divergence": "stsbench.plots.divergence",
 }  # fmt: skip
 
 
@@ -32,6 +32,9 @@ def plot(picture: str, runs: tuple[Path, ...], output: Path | None, texts: tuple
 
     training: loss, dev score, learning rate and gradient norm of runs of `stsbench train`, finished or not; a folder with
     seeds is drawn as their mean with a band of one standard deviation.
+
+    divergence: what DiffAug's authors choose the length of their first stage by: how far the two views part, with dropout's
+    views beside it, how large the prefix is beside the text, and the dev score. Of runs of diffaug; seeds as a band.
 
     token-loss: what each token of a --text loses under the method that one run of `stsbench train` gave (sarcse:
     reconstruction), and that loss times the token's weight. The other pictures need neither model nor data.

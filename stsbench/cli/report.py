@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stsbench.cli.tables import main_rows, print_scores, remarks, shown, title_of
+from stsbench.encoders.prompt import described
 from stsbench.evaluation import Result
 from stsbench.forms import changed_settings
 from stsbench.latex import escaped
@@ -111,4 +112,4 @@ def _encoder(result: Result) -> str:
         return ""
     spec = result.records[0].encoder.spec
     extra = [f"{key} {spec[key]}" for key in ("pooler", "template", "dtype") if spec.get(key) not in (None, "float32")]
-    return ", ".join([str(spec["name"]), *extra])
+    return ", ".join([str(spec["name"]), *extra, *described(spec.get("options") or {})])

@@ -18,11 +18,18 @@ import click
 @click.option("--recipe", help="A recipe's name (`stsbench list recipes`) or a YAML file. Default: the method's own.")
 @click.option("--backbone", help="Model to start from: Hub id, folder, minilm, or a training run. Sets backbone.model.")
 @click.option("--data", help="Training text: .txt (a sentence a line), .csv, .tsv or .jsonl. Sets data.file.")
+@click.option("--labelled", metavar="FILE", help="Labelled rows (NLI), where a stage uses them. Sets labelled.file.")
+@click.option("--stage", metavar="N|NAME", help="Train this stage alone, of a method with several (`stsbench show method`).")
+@click.option("--from", "start_from", metavar="RUN", type=click.Path(path_type=Path), help="The run that --stage goes on "
+              "from, at the end of the stage before; without --recipe by its recipe.")  # fmt: skip
 @click.option("--output", type=click.Path(path_type=Path), help="Run folder; default runs/<time>-<method>-<recipe>.")
 @click.option("--seed", type=click.IntRange(0), help="Sets seed.")
 @click.option("--seeds", type=click.IntRange(2), help="Train so many, with seeds counted up from the first, and report "
               "mean and standard deviation.")  # fmt: skip
-@click.option("--max-steps", type=click.IntRange(1), help="Sets training.max_steps: a shorter run and schedule.")
+@click.option("--subsets", type=click.IntRange(2), help="Few labels: draw the sampled rows (labelled.share, data.share) so "
+              "many times anew, with --seeds M each M runs, and report mean and standard deviation.")  # fmt: skip
+@click.option("--max-steps", type=click.IntRange(1), help="Sets training.max_steps, of every stage that has more: "
+              "a shorter run and schedule.")  # fmt: skip
 @click.option("--set", "sets", multiple=True, metavar="KEY.SUB=VALUE", help="Any value of the recipe "
               "(`stsbench show recipe NAME` shows them); repeatable.")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on where the run in --output was stopped.")
@@ -34,8 +41,9 @@ import click
 @click.option("--track", multiple=True, metavar="tensorboard|wandb", help="Log there, too; repeatable.")
 @click.option("--offline", is_flag=True, help="Never touch the network.")
 def train(
-    method: str, recipe: str | None, sets: tuple[str, ...], output: Path | None, seeds: int | None, resume: bool,
-    protocols: str | None, track: tuple[str, ...], **options: Any,
+    method: str, recipe: str | None, sets: tuple[str, ...], output: Path | None, seeds: int | None,
+    subsets: int | None, resume: bool, stage: str | None, start_from: Path | None, protocols: str | None,
+    track: tuple[str, ...], **options: Any,
 ) -> int:  # fmt: skip
     """Train METHOD by a recipe; the run folder keeps log, checkpoints and, in best/, the encoder to use.
 
@@ -46,6 +54,8 @@ def train(
 
     if resume and output is None:
         raise click.UsageError("--resume needs --output, the run folder to go on with")
+    if start_from and stage is None and not resume:
+        raise click.UsageError(f"--from {start_from} goes with --stage N, the stage that goes on from there")
     if options["sample"] and options["data_dir"]:
         raise click.UsageError("--sample and --data-dir exclude each other")
     if output is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -53,20 +63,23 @@ def train(
     if options["offline"]:
         os.environ["HF_HUB_OFFLINE"] = "1"
     overrides = _overrides(options)
-    first = output / "recipe.yaml" if output and not seeds else None
-    base = str(first) if resume and recipe is None and first and first.is_file() else recipe
-    chosen = load_recipe(method, base, list(sets), overrides)
+    if recipe is None:
+        recipe = _stored_recipe(output if resume else None, start_from, options["seed"])
+    chosen = load_recipe(method, recipe, list(sets), overrides)
+    if options["max_steps"] and (longer := _longer(chosen, options["max_steps"], sets)):
+        chosen = load_recipe(method, recipe, list(sets), overrides | dict.fromkeys(longer, options["max_steps"]))
     folder = output or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{method}-{chosen.name}"
     _quiet()
     run_options = {
         "recipe": chosen, "output": folder, "resume": resume, "device": options["device"], "trackers": track,
         "data_dir": options["data_dir"], "sample": options["sample"], "offline": options["offline"],
-        "evaluate": _split(protocols) or (), "command": ["stsbench", *sys.argv[1:]],
+        "evaluate": _split(protocols) or (), "command": ["stsbench", *sys.argv[1:]], "stage": stage,
+        "start_from": start_from,
     }  # fmt: skip
-    return _run(run_options, seeds)
+    return _run(run_options, seeds, subsets)
 
 
-def _run(run_options: dict[str, Any], seeds: int | None) -> int:
+def _run(run_options: dict[str, Any], seeds: int | None, subsets: int | None) -> int:
     from stsbench.cli.training_progress import TrainingProgress
     from stsbench.training.run import TrainOptions, train
 
@@ -84,7 +97,11 @@ def _run(run_options: dict[str, Any], seeds: int | None) -> int:
     _announce(chosen, say)
     progress = TrainingProgress(say)
     try:
-        if seeds:
+        if subsets:
+            from stsbench.training.subset_runs import train_subsets
+
+            summary = train_subsets(chosen, subsets, seeds or 1, say, progress)
+        elif seeds:
             from stsbench.training.seed_runs import train_seeds
 
             summary = train_seeds(chosen, seeds, say, progress)
@@ -104,6 +121,21 @@ def _run(run_options: dict[str, Any], seeds: int | None) -> int:
     return 3 if summary.get("failures") else 0
 
 
+def _stored_recipe(resumed: Path | None, start_from: Path | None, seed: int | None) -> str | None:
+    """The recipe file of a run that is resumed (of several seeds, the first) or that a stage goes on from; None without."""
+    if resumed is not None:
+        several = (*resumed.glob("seed-*/recipe.yaml"), *resumed.glob("subset-*/seed-*/recipe.yaml"))
+        seeds = sorted(several, key=lambda path: [(len(part), part) for part in path.parts])
+        found = [path for path in (resumed / "recipe.yaml", *seeds) if path.is_file()]
+        if found:
+            return str(found[0])
+    if start_from is None:
+        return None
+    from stsbench.training.stages import earlier_run
+
+    return str(earlier_run(start_from, seed) / "recipe.yaml")
+
+
 def _announce(chosen: Any, say: Any) -> None:
     recipe = chosen.recipe
     start = recipe.backbone
@@ -115,10 +147,18 @@ def _announce(chosen: Any, say: Any) -> None:
 def _overrides(options: dict[str, Any]) -> dict[str, Any]:
     """The options that are only another spelling of --set."""
     named = {
-        "backbone.model": options["backbone"], "data.file": options["data"], "seed": options["seed"],
+        "backbone.model": options["backbone"], "data.file": options["data"], "labelled.file": options["labelled"],
+        "seed": options["seed"],
         "training.max_steps": options["max_steps"], "precision": options["dtype"],
     }  # fmt: skip
     return {key: value for key, value in named.items() if value is not None}
+
+
+def _longer(chosen: Any, steps: int, sets: tuple[str, ...]) -> list[str]:
+    """The keys by which stages say that they take more steps, unless --set says so."""
+    found = {f"stages.{name}.training.max_steps": part.get("training", {}).get("max_steps") or 0
+             for name, part in chosen.stages.items()}  # fmt: skip
+    return [key for key, most in found.items() if most > steps and not any(each.startswith(f"{key}=") for each in sets)]
 
 
 def _quiet() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import click
 
 
 def print_summary(folder: Path, summary: dict[str, Any]) -> None:
-    """Dev before, best and after, or the table over seeds, then the scores of the final test, on stdout."""
-    if "seeds" in summary:
+    """Dev before, best and after, or the table over seeds or subsets, then the scores of the final test, on stdout."""
+    if "subsets" in summary:
+        _subsets(summary)
+    elif "seeds" in summary:
         _seeds(summary)
     else:
         _run(folder, summary)
@@ -22,7 +25,8 @@ def _run(folder: Path, summary: dict[str, Any]) -> None:
     name = summary["selected_by"]
     if summary["before"] is not None:
         kept = summary["best"]
-        best = f"best {kept['score']:.2f} at step {kept['step']}" if kept else "no step was up for selection"
+        stage = f" of stage {kept['stage']}" if kept and set(summary["stages"]) != {kept["stage"]} else ""
+        best = f"best {kept['score']:.2f} at step {kept['step']}{stage}" if kept else "no step was up for selection"
         click.echo(f"{name}: {summary['before']:.2f} before, {best}, {summary['after']:.2f} after the last step")
     click.echo(f"exported {summary['exported']}: {folder / 'best'}")
     if (folder / "eval").is_dir():
@@ -36,15 +40,29 @@ def _run(folder: Path, summary: dict[str, Any]) -> None:
 
 
 def _seeds(summary: dict[str, Any]) -> None:
+    from stsbench.training.seeds import seed_table
+
+    title = f"{len(summary['seeds'])} seeds: {', '.join(map(str, summary['seeds']))}"
+    _table(title, ("score", "mean", "sd", "n"), seed_table(summary))
+
+
+def _subsets(summary: dict[str, Any]) -> None:
+    from stsbench.training.subsets import subset_rows, subset_table
+
+    for line in subset_rows(summary):
+        click.echo(line)
+    subsets, seeds = (", ".join(map(str, summary[key])) for key in ("subsets", "seeds"))
+    title = f"{len(summary['subsets'])} subsets ({subsets}) of {len(summary['seeds'])} seeds ({seeds})"
+    _table(title, ("score", "mean", "sd of runs", "n", "sd of subsets"), subset_table(summary))
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from stsbench.training.seeds import seed_table
-
-    table = Table(title=f"{len(summary['seeds'])} seeds: {', '.join(map(str, summary['seeds']))}")
-    for column in ("score", "mean", "sd", "n"):
+    table = Table(title=title)
+    for column in columns:
         table.add_column(column, justify="left" if column == "score" else "right")
-    rows = seed_table(summary)
     for row in rows:
         table.add_row(*row)
     Console().print(table)

@@ -55,6 +55,7 @@ class Encoder(ABC):
     cacheable: bool = True  # False: cheaper to compute than to read, or not a function of the text alone
     # True: `fit` on a set's own texts before encoding them, so that a score does not depend on which other tasks were run.
     fitted_per_set: bool = False
+    notes: tuple[str, ...] = ()  # what a user should know before a run, a line each
 
     @abstractmethod
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:

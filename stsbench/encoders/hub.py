@@ -10,6 +10,7 @@ from stsbench.encoders.checkpoint import tokenizer_digest
 from stsbench.encoders.exported import encoder_digest, read_exported, stored_text_cnn
 from stsbench.encoders.lazy import LazyEncoder, stated_limit
 from stsbench.encoders.pooling import check_pooler
+from stsbench.encoders.prompt import spec_options
 from stsbench.errors import EncoderError
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -28,17 +29,20 @@ def load_transformer(
     device: str | None,
     batch_tokens: int | None,
     offline: bool,
+    full_stop: bool | None = None,
 ) -> Encoder:
     """The encoder called `name`: `minilm`, a transformers or sentence-transformers folder, or a Hub id.
 
     What a folder stores wins; `pooler` overrides it; neither is an EncoderError that lists the poolers. A template
-    takes the place of a stored prompt.
+    takes the place of a stored prompt, and of an exported model's own prompt (template, prefix and all) a pooler does, too:
+    the encoder's notes say so. full_stop: whether one is put behind a text; None: as the folder stores it, else not.
     """
     from stsbench.encoders.sentence_transformer import SentenceTransformerEncoder, read_modules
 
     if pooler is not None:
         check_pooler(pooler, name)  # before anything is downloaded
-    normalize, prefix = False, None
+    normalize, prefix, prompt = False, None, None
+    notes: tuple[str, ...] = ()
     if name == "minilm":
         from stsbench.encoders.minilm import find_minilm
 
@@ -47,13 +51,21 @@ def load_transformer(
         folder = resolve(name, offline)
         trained = read_exported(folder)
         if trained is not None:  # by stsbench: its poolers and its lengths, and never two descriptions of one model
+            prompt = trained.prompt if pooler is None and template is None else None
+            if trained.prompt is not None and pooler == "mask" and template is None:
+                raise EncoderError(f"{name} stores a prompt: leave --pooler out to use it, or give a --template with it")
+            if prompt is not None and full_stop is not None:
+                prompt = {**prompt, "full_stop": full_stop}
+            if trained.prompt is not None and prompt is None:
+                given = "--template" if pooler is None else "--pooler"
+                notes = (f"{given} sets the prompt that {name} was trained with aside: the model is tested without it",)
             pooler, max_length = pooler or trained.pooler, max_length or trained.max_length
         elif (folder / "modules.json").is_file():
             stored = read_modules(folder)
             prefix = stored.prefix if template is None else None
             if pooler is None and stored.pooler is None:
-                if template is not None:
-                    raise EncoderError(f"--template: {name} runs its own modules; choose a --pooler with it")
+                if stray := "--template" if template is not None else "--full-stop" if full_stop else None:
+                    raise EncoderError(f"{stray}: {name} runs its own modules; choose a --pooler with it")
                 return SentenceTransformerEncoder(
                     folder, name=name, max_length=max_length, dtype=dtype, device=device, prefix=prefix
                 )
@@ -61,29 +73,39 @@ def load_transformer(
                 raise EncoderError(f"--pooler {pooler}: {name} has no transformers model to pool over")
             folder, pooler, normalize = stored.transformer, pooler or stored.pooler, stored.normalize
     pooler = check_pooler(pooler, name)
-    if pooler == "mask" and template is None:
+    if pooler == "mask" and template is None and prompt is None:
         raise EncoderError("--pooler mask needs a --template that holds [MASK]")
     if pooler == "text_cnn":
         stored_text_cnn(folder, name)
     source = folder
 
     def build() -> Encoder:
+        from stsbench.encoders.prompt_file import read_prompt
         from stsbench.encoders.transformer import TransformerEncoder
 
         return TransformerEncoder(
             source, pooler=pooler, template=template, max_length=max_length, dtype=dtype, device=device,
             batch_tokens=batch_tokens, name=name, prefix=prefix, normalize=normalize,
+            full_stop=bool(full_stop) and prompt is None,
+            prompt=None if prompt is None else read_prompt(source, prompt), stored=prompt is not None,
         )
 
     limit = stated_limit(folder)
+    if limit is not None and prompt is not None:
+        limit -= prompt["shift"]
     if limit is None or (max_length is not None and max_length > limit):
-        return build()  # which also says what is wrong with the length
+        encoder = build()  # which also says what is wrong with the length
+        encoder.notes = notes
+        return encoder
     spec = EncoderSpec(
-        name=name, kind="transformers", weights=encoder_digest(folder, pooler),
-        tokenizer=tokenizer_digest(folder), pooler=pooler, template=template, prefix=prefix or None,
-        max_length=max_length or limit, dtype=dtype, normalize=normalize,
+        name=name, kind="transformers", weights=encoder_digest(folder, pooler, prompt),
+        tokenizer=tokenizer_digest(folder), pooler=pooler, template=template if prompt is None else prompt["template"],
+        prefix=prefix or None, max_length=max_length or limit, dtype=dtype, normalize=normalize,
+        options=spec_options(prompt, bool(full_stop)),
     )
-    return LazyEncoder(spec, build)
+    lazy = LazyEncoder(spec, build)
+    lazy.notes = notes
+    return lazy
 
 
 def resolve(name: str, offline: bool = False) -> Path:

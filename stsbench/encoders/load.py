@@ -21,6 +21,7 @@ def load_encoder(
     device: str | None = None,
     batch_tokens: int | None = None,
     offline: bool = False,
+    full_stop: bool | None = None,
 ) -> Encoder:
     """The encoder called `model`: `lexical:NAME`, `words:FILE`, `vectors:FILE.npz`, `python:MODULE:CALLABLE`, or a
     transformer by its Hub id, folder or short name.
@@ -43,6 +44,7 @@ def load_encoder(
             device=device,
             batch_tokens=batch_tokens,
             offline=offline,
+            full_stop=full_stop,
         )
         return encoder
     if not argument:
@@ -50,6 +52,7 @@ def load_encoder(
     changed = {
         "--pooler": pooler is not None,
         "--template": template is not None,
+        "--full-stop": full_stop is not None,
         "--max-length": max_length is not None,
         "--dtype": dtype != "float32",
     }

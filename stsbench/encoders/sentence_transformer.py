@@ -17,7 +17,7 @@ import numpy as np
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
 from stsbench.encoders.checkpoint import files_digest, first_line, position_limit, tokenizer_digest
-from stsbench.encoders.exported import TEXT_CNN
+from stsbench.encoders.exported import PROMPT, TEXT_CNN
 from stsbench.errors import EncoderError
 
 _LEGACY = {  # sentence-transformers before version 6 stored one switch per mode
@@ -49,7 +49,8 @@ def read_modules(folder: Path) -> Stored:
         settings = _json(folder / "config_sentence_transformers.json")
         prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
         prefix = prompts.get(default) or None if default else None
-        transformer = paths[0] if kinds[:1] == ["Transformer"] and (paths[0] / "config.json").is_file() else None
+        plain = kinds[:1] == ["Transformer"] or modules[0]["type"] == PROMPT  # whose model lies there without its prompt
+        transformer = paths[0] if plain and (paths[0] / "config.json").is_file() else None
         text_cnn = len(modules) > 1 and modules[1]["type"] == TEXT_CNN and transformer == folder
         known = (text_cnn or kinds[1:2] == ["Pooling"]) and kinds[2:] in ([], ["Normalize"])
         if transformer is None or not known or _json(transformer / "sentence_bert_config.json").get("do_lower_case"):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from stsbench.encoders.checkpoint import (
 from stsbench.encoders.exported import encoder_digest
 from stsbench.encoders.parts import check_ends, choose_dense, choose_device, choose_packed, choose_text_cnn
 from stsbench.encoders.pooling import STATES, check_pooler, pool
+from stsbench.encoders.prompt import Prompt, spec_options
 from stsbench.encoders.template import Template, parse_template
 from stsbench.encoders.tokenise import Tokeniser
 from stsbench.errors import EncoderError
@@ -52,12 +54,17 @@ class TransformerEncoder(Encoder):
         name: str | None = None,
         prefix: str | None = None,
         normalize: bool = False,
+        full_stop: bool = False,
+        prompt: Prompt | None = None,
+        stored: bool = False,
     ) -> None:
         """Load a folder or a Hub id.
 
         max_length: tokens, special ones included, at most and by default the model's position limit; batch_tokens:
         tokens a batch (default 1,024 on a CPU, 32,768 on a GPU); engine: "packed", "padded" or "auto" (packed where
-        supported); name: what the spec shows, by default `path_or_id`; prefix: a stored prompt before each sentence.
+        supported); name: what the spec shows, by default `path_or_id`; prefix: a stored prompt before each sentence;
+        full_stop: put one behind texts that end in none of . ? " '; prompt: for the pooler mask, instead of template and
+        full_stop; stored: it is the folder's own, whose tensors the digest of the weights covers.
         Raises EncoderError, one line, for whatever a user can put right.
         """
         from stsbench.encoders.hub import resolve
@@ -75,12 +82,18 @@ class TransformerEncoder(Encoder):
         model = model.to(place)
         dense = choose_dense(model, missing, folder, self.name) if pooler == "cls+dense" else None
         head = choose_text_cnn(model, tokenizer, folder, self.name) if pooler == "text_cnn" else None
-        filled = parse_template(template, tokenizer.mask_token, pooler == "mask", prefix or "")
-        limit = self._assemble(model, tokenizer, pooler, dense, head, filled, max_length, batch_tokens, engine, normalize)
+        settings = _settings(prompt, self.name, pooler, template is not None or full_stop)
+        filled = None if prompt else parse_template(template, tokenizer.mask_token, pooler == "mask", prefix or "")
+        limit = self._assemble(
+            model, tokenizer, pooler, dense, head, filled, max_length, batch_tokens, engine, normalize, prompt, full_stop
+        )
+        weights = encoder_digest(folder, pooler, settings if stored else None)
+        if prompt is not None and not stored and (values := prompt.digest()):
+            weights = hashlib.sha256(f"{weights} {values}".encode()).hexdigest()
         self.spec = EncoderSpec(
-            name=self.name, kind="transformers", weights=encoder_digest(folder, pooler),
-            tokenizer=tokenizer_digest(folder), pooler=pooler, template=template, prefix=prefix or None, max_length=limit,
-            dtype=dtype, normalize=normalize,
+            name=self.name, kind="transformers", weights=weights, tokenizer=tokenizer_digest(folder), pooler=pooler,
+            template=template if prompt is None else prompt.template, prefix=prefix or None, max_length=limit,
+            dtype=dtype, normalize=normalize, options=spec_options(settings, full_stop),
         )
 
     @classmethod
@@ -96,12 +109,13 @@ class TransformerEncoder(Encoder):
         name: str,
         batch_tokens: int | None = None,
         normalize: bool = False,
+        prompt: Prompt | None = None,
     ) -> TransformerEncoder:
         """The encoder of a model in memory that may be changed, and is read anew, between two uses.
 
-        dense: Linear(d, d) of pooler "cls+dense", tanh follows it; text_cnn: the TextCNN of pooler "text_cnn". The model
-        stays on its device, and keeps its modes, its gradients and its tokenizer; random states are not touched. Nothing is
-        cached: no digest could be.
+        dense: Linear(d, d) of pooler "cls+dense", tanh follows it; text_cnn: the TextCNN of pooler "text_cnn"; prompt: of
+        pooler "mask". The model stays on its device, and keeps its modes, its gradients and its tokenizer; random states
+        are not touched. Nothing is cached: no digest could be.
         """
         from functools import partial
 
@@ -119,33 +133,52 @@ class TransformerEncoder(Encoder):
         head = None if dense is None else lambda first: dense(first).tanh()
         if text_cnn is not None:
             check_ends(own, name)
-        filled = parse_template(None, own.mask_token, pooler == "mask")
-        limit = encoder._assemble(model, own, pooler, head, text_cnn, filled, max_length, batch_tokens, "auto", normalize)
-        encoder._guard = partial(borrowed, model, *(part for part in (dense, text_cnn) if part is not None))
+        settings = _settings(prompt, name, pooler, False)
+        filled = None if prompt else parse_template(None, own.mask_token, pooler == "mask")
+        limit = encoder._assemble(
+            model, own, pooler, head, text_cnn, filled, max_length, batch_tokens, "auto", normalize, prompt, False
+        )
+        learned = [part for part in (dense, text_cnn) if part is not None] + list(prompt.modules() if prompt else ())
+        encoder._guard = partial(borrowed, model, *learned)
         encoder.cacheable = False
         encoder.spec = EncoderSpec(
             name=name, kind="transformers", weights="live", pooler=pooler, max_length=limit,
-            dtype=str(model.dtype).removeprefix("torch."), normalize=normalize,
+            template=None if prompt is None else prompt.template, dtype=str(model.dtype).removeprefix("torch."),
+            normalize=normalize, options=spec_options(settings, False),
         )
         return encoder
 
     def _assemble(
         self, model: Any, tokenizer: Any, pooler: str, dense: Callable[[Tensor], Tensor] | None, text_cnn: Any,
-        filled: Template, max_length: int | None, batch_tokens: int | None, engine: str, normalize: bool,
-    ) -> int | None:
-        """Everything but the spec, whose length limit is returned."""
+        filled: Template | None, max_length: int | None, batch_tokens: int | None, engine: str, normalize: bool,
+        prompt: Prompt | None, full_stop: bool,
+    ) -> int | None:  # fmt: skip
+        """Everything but the spec, whose length limit is returned. filled: the template, None with a prompt."""
         import torch
 
-        limit = position_limit(model, tokenizer)
+        limit, shift = position_limit(model, tokenizer), 0 if prompt is None else prompt.shift
+        limit = None if limit is None else limit - shift
         if max_length is not None and limit is not None and max_length > limit:
-            raise EncoderError(f"--max-length {max_length} is more than the {limit} positions of {self.name}")
+            left = f"that its prefix leaves of {limit + shift} " if shift else ""
+            raise EncoderError(f"--max-length {max_length} is more than the {limit} {left}positions of {self.name}")
         limit = limit if max_length is None else max_length
         self.model, self.pooler, self.dense, self.normalize = model, pooler, dense, normalize
         self.text_cnn = text_cnn
         self.width = int(model.config.hidden_size if text_cnn is None else text_cnn.vector_width)
         self.device = next(model.parameters()).device
-        self.tokeniser = Tokeniser(tokenizer, limit, filled)
+        self.prompt: Prompt | None = None
         self.packed = choose_packed(engine, model, self.name)
+        if prompt is None:
+            assert filled is not None
+            self.tokeniser: Any = Tokeniser(tokenizer, limit, filled, full_stop)
+        else:
+            from stsbench.encoders.prompted import placed, tokeniser
+            from stsbench.modules.template import TokenTemplate
+
+            self.template = TokenTemplate(tokenizer, prompt.template, self.name)
+            self.prompt = placed(prompt, model, self.name)
+            self.tokeniser = tokeniser(tokenizer, self.template, prompt, limit)
+            self.packed &= prompt.bottlenecks is None  # they hook into the model's own pass
         self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
         self.budget = batch_tokens or _BUDGET.get(self.device.type, 8192)
         self._guard: Callable[[], AbstractContextManager[None]] = torch.inference_mode
@@ -155,7 +188,7 @@ class TransformerEncoder(Encoder):
         """float32 (n, d) vectors of n texts and which were cut. A vector moves by less than 1e-5 with its company."""
         vectors = np.zeros((len(texts), self.width), dtype=np.float32)
         truncated = np.zeros(len(texts), dtype=np.bool_)
-        with self._guard():
+        with self._guard(), self._adapted():
             forward = self._forward()
             for start in range(0, len(texts), _CHUNK):
                 part = slice(start, min(len(texts), start + _CHUNK))
@@ -163,14 +196,24 @@ class TransformerEncoder(Encoder):
                 vectors[part] = self._chunk(forward, texts[part], ids, progress)
         return Encoded(vectors, truncated)
 
-    def _forward(self) -> Any:
-        if self.packed:
-            from stsbench.encoders.packed import PackedForward
+    def _adapted(self) -> AbstractContextManager[None]:
+        if self.prompt is None or self.prompt.bottlenecks is None:
+            return nullcontext()
+        from stsbench.modules.bottlenecks import attached
 
-            return PackedForward(self.model)
+        return attached(self.model, self.prompt.bottlenecks, 0)
+
+    def _forward(self) -> Any:
+        """One run's pass: ids, groups and STATES to states, or with a prompt ids, groups and marks to vectors."""
+        from stsbench.encoders.packed import PackedForward
         from stsbench.encoders.padded import PaddedForward
 
-        return PaddedForward(self.model, self.pad)
+        forward = PackedForward(self.model) if self.packed else PaddedForward(self.model, self.pad)
+        if self.prompt is None:
+            return forward
+        from stsbench.encoders.prompted import PromptedVectors
+
+        return PromptedVectors(self.prompt, self.template, forward, self.model)
 
     def _chunk(
         self, forward: Any, texts: Sequence[str], ids: list[list[int]], progress: Progress | None
@@ -217,8 +260,11 @@ class TransformerEncoder(Encoder):
         import torch
 
         try:
-            states = forward(ids, groups, STATES[self.pooler])
-            vectors = pool(self.pooler, states, groups, marks, self.dense, self.text_cnn)
+            if self.prompt is not None:
+                vectors = forward(ids, groups, marks)
+            else:
+                states = forward(ids, groups, STATES[self.pooler])
+                vectors = pool(self.pooler, states, groups, marks, self.dense, self.text_cnn)
             return torch.nn.functional.normalize(vectors, dim=1) if self.normalize else vectors
         except torch.OutOfMemoryError as error:
             if sum(texts for texts, _ in groups) == 1:
@@ -236,3 +282,12 @@ class TransformerEncoder(Encoder):
         if self.device.type != "cuda":
             return values.to(self.device)
         return values.pin_memory().to(self.device, non_blocking=True)
+
+
+def _settings(prompt: Prompt | None, name: str, pooler: str, more: bool) -> dict[str, Any] | None:
+    """The prompt's settings. EncoderError: another pooler, or a template or a full stop given beside it."""
+    if prompt is None:
+        return None
+    if pooler != "mask" or more:
+        raise EncoderError(f"{name}: a prompt has the pooler mask, and a template and a full stop of its own")
+    return prompt.settings()

@@ -15,6 +15,8 @@ from stsbench.encoders.pooling import STATES
 from stsbench.encoders.text_cnn import TextCNN
 from stsbench.errors import EncoderError
 from stsbench.modules.packed_training import PackedTraining, packable
+from stsbench.modules.padded_training import padded_inputs
+from stsbench.modules.soft_prompt import SoftPrompt
 
 Engine = Literal["auto", "packed", "padded"]
 
@@ -52,19 +54,39 @@ class Backbone(nn.Module):
         """The width of the vectors of `pooled`: d, but for the pooler text_cnn."""
         return self.width if self.head is None else self.head.vector_width
 
-    def forward(self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...] = (-1,)) -> list[Tensor]:
-        """The hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d). ids, mask: (n, L)."""
-        if packed := self._packed(ids, mask):
+    def forward(
+        self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...] = (-1,), soft: SoftPrompt | None = None
+    ) -> list[Tensor]:
+        """The hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d). ids, mask: (n, L).
+
+        soft: positions, learned words and prefixes of this batch. EncoderError: the model takes none from outside (neither
+        BERT nor RoBERTa), or has no such positions; ValueError: `soft` is not of this batch's shapes.
+        """
+        if packed := self._packed(ids, mask, soft):
             return packed.states(wanted)
+        given = padded_inputs(self.model, ids, mask, soft)
         if wanted == (-1,):
-            return [self.model(input_ids=ids, attention_mask=mask).last_hidden_state]
-        states = self.model(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
+            return [self.model(**given).last_hidden_state]
+        states = self.model(**given, output_hidden_states=True).hidden_states
         return [states[index] for index in wanted]
 
+    def at(self, ids: Tensor, mask: Tensor, places: Tensor, soft: SoftPrompt | None = None) -> Tensor:
+        """(n, d) last states of one real token a row, the one at `places` (n,). ids, mask, soft: as for `forward`."""
+        if not bool(mask.gather(1, places.unsqueeze(1)).all()):
+            raise ValueError("the state of a padding place is asked for")
+        if packed := self._packed(ids, mask, soft):
+            return packed.at(places)
+        return self(ids, mask, soft=soft)[0][torch.arange(len(ids), device=ids.device), places]
+
     def pooled(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """(n, vector_width) sentence vectors by the pooler. ids, mask: (n, L), for the pooler text_cnn padded right."""
+        """(n, vector_width) sentence vectors by the pooler. ids, mask: (n, L), for the pooler text_cnn padded right.
+
+        EncoderError with the pooler mask: only a method knows its template and where the mask stands (`at`).
+        """
+        if self.pooler == "mask":
+            raise EncoderError("the pooler mask needs a method with a template (promptbert, diffaug): choose another pooler")
         if self.pooler == "cls" and (packed := self._packed(ids, mask)):
-            return packed.first()
+            return packed.at(mask.new_zeros(len(mask)))
         states = self(ids, mask, STATES[self.pooler])
         if self.head is None:
             return pool_padded(self.pooler, states, mask)
@@ -77,7 +99,7 @@ class Backbone(nn.Module):
             return self.engine
         return "packed" if device == "cpu" and packable(self.model) else "padded"
 
-    def _packed(self, ids: Tensor, mask: Tensor) -> PackedTraining | None:
+    def _packed(self, ids: Tensor, mask: Tensor, soft: SoftPrompt | None = None) -> PackedTraining | None:
         """The packed pass of this batch, or None where the padded one is to run. EncoderError: packed asked for in vain."""
         if self.engine not in get_args(Engine):
             raise EncoderError(f"engine {self.engine!r} is unknown (there are {', '.join(get_args(Engine))})")
@@ -85,7 +107,7 @@ class Backbone(nn.Module):
             return None
         # the cls pooler reads place 0, the packed pass the first real token
         if ids.device.type == "cpu" and packable(self.model) and bool(mask[:, 0].all()):
-            return PackedTraining(self.model, ids, mask)
+            return PackedTraining(self.model, ids, mask, soft=soft)
         if self.engine == "auto":
             return None
         raise EncoderError(

@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 
 from stsbench.plots.style import COLOURS, DASHES, GREY, PAGE, new_figure
-from stsbench.plots.training_runs import Trained, best_score, labels, panel_keys, smoothed, trained
+from stsbench.plots.training_runs import UNITS, Trained, best_score, labels, panel_keys, smoothed, trained
 
 SHARE = 0.05  # of a curve's points, that its running mean is taken over
 FEW = 20  # points of a curve that is drawn as it is
 _WIDE = 50  # largest over smallest value from which a loss or a gradient norm gets a logarithmic axis
 _LETTERS = 60  # of stage names that fit above a panel
-# dev scores by how their names begin: "(sample)" may follow
-_UNITS = {"dev:sts-b dev": "Spearman × 100", "dev:transfer dev": "mean accuracy × 100"}
 _TITLES = {"loss": "loss (weighted sum of its terms)", "learning_rate": "learning rate", "gradient_norm": "gradient norm"}
 
 
@@ -87,7 +85,7 @@ def _dress(panel: Any, key: str, best: str) -> None:
     title = _TITLES.get(key, key.removeprefix("terms.").removeprefix("dev:").replace("_", " ")) + best
     if key.startswith("terms."):
         title = f"loss: {title}"
-    unit = next((unit for start, unit in _UNITS.items() if key.startswith(start)), "")
+    unit = next((unit for start, unit in UNITS.items() if key.startswith(start)), "")
     if key.startswith("dev:") and not unit:
         title += " (higher is better)"
     drawn = [line.get_ydata() for line in panel.get_lines() if line.get_label() == "_curve"]

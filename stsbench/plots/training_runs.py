@@ -18,6 +18,8 @@ Floats = NDArray[np.float64]
 Curve = tuple[NDArray[np.int64], Floats]  # steps of a stage, values
 # What every train line has; other numbers in one are a method's own metrics.
 _COMMON = ("kind", "stage", "step", "epoch", "loss", "terms", "learning_rate", "gradient_norm", "sentences_per_second")
+# dev scores by how their names begin: "(sample)" may follow
+UNITS = {"dev:sts-b dev": "Spearman × 100", "dev:transfer dev": "mean accuracy × 100"}
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,9 @@ class Trained:
         return [(at, np.array([dict(zip(*each, strict=True))[step] for step in at.tolist()])) for each in found]
 
     def bests(self, name: str) -> list[dict[str, Any]]:
-        """Each seed's dev line whose weights were kept, where it is of this name."""
-        return [best for log in self.logs if (best := best_dev(log)) and best["name"] == name]
+        """Each seed's dev line whose weights were kept, where it is of this name and of a stage that this run trained."""
+        found = [best for log in self.logs if (best := best_dev(log)) and best["name"] == name]
+        return [best for best in found if best["stage"] in self.stages()]
 
 
 def trained(folder: Path) -> Trained:
@@ -87,19 +90,21 @@ def panel_keys(runs: Sequence[Trained]) -> list[str]:
     return [*(["loss"] if train and len(terms) != 1 else []), *terms, *more, *dev, *rest]
 
 
+def names(runs: Sequence[Trained]) -> list[str]:
+    """The runs' folder names, or paths where those are alike; with the number of seeds."""
+    found = [run.folder.resolve().name for run in runs]
+    if len(set(found)) < len(found):
+        found = [str(run.folder) for run in runs]
+    if len(set(found)) < len(found):
+        found = [f"{name} ({number})" for number, name in enumerate(found, start=1)]
+    seeds = [f", {len(run.logs)} seeds" if len(run.logs) > 1 else "" for run in runs]
+    return [name + of for name, of in zip(found, seeds, strict=True)]
+
+
 def labels(runs: Sequence[Trained]) -> list[str]:
-    """The runs' folder names, or paths where those are alike; with seeds and best dev score."""
-    names = [run.folder.resolve().name for run in runs]
-    if len(set(names)) < len(names):
-        names = [str(run.folder) for run in runs]
-    if len(set(names)) < len(names):
-        names = [f"{name} ({number})" for number, name in enumerate(names, start=1)]
-    found = []
-    for name, run in zip(names, runs, strict=True):
-        seeds = f", {len(run.logs)} seeds" if len(run.logs) > 1 else ""
-        dev, text = best_score(run)
-        found.append(f"{name}{seeds}: best {dev} {text}" if dev else f"{name}{seeds}")
-    return found
+    """`names`, with each run's best dev score."""
+    bests = [best_score(run) for run in runs]
+    return [f"{name}: best {dev} {text}" if dev else name for name, (dev, text) in zip(names(runs), bests, strict=True)]
 
 
 def best_score(run: Trained) -> tuple[str, str]:
@@ -111,7 +116,7 @@ def best_score(run: Trained) -> tuple[str, str]:
     digits = 4 if name.startswith("held-out") else 2
     if len(scores) > 1:
         return name, f"{fmean(scores):.{digits}f} ± {stdev(scores):.{digits}f}"
-    stage = f" of {found[0]['stage']}" if len(run.stages()) > 1 else ""
+    stage = f" of {found[0]['stage']}" if len({*run.stages(), found[0]["stage"]}) > 1 else ""
     return name, f"{scores[0]:.{digits}f} at step {found[0]['step']}{stage}"
 
 

@@ -11,18 +11,20 @@ from stsbench.training.recipe import Recipe
 
 def train(
     method: str, *, output: str | Path, recipe: str | Path | Recipe | None = None, seeds: int | None = None,
-    settings: Mapping[str, Any] | None = None, **options: Any,
+    subsets: int | None = None, settings: Mapping[str, Any] | None = None, **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Train `method` by a recipe (name, file or Recipe; None: the method's own) into the folder `output`.
 
     settings: values in the place of the recipe's, by dotted key ("training.learning_rate"); seeds: so many runs, seeds
-    counted up; options: those of stsbench.training.run.TrainOptions. Returns what the folder's train.json (or seeds.json)
-    holds. Raises StsbenchError, one line.
+    counted up; subsets: the recipe's sampled rows are drawn anew so many times, each trained on with all these seeds;
+    options: those of stsbench.training.run.TrainOptions (stage, start_from, say). Returns what the folder's train.json (or
+    seeds.json, subsets.json) holds. Raises StsbenchError, one line.
     """
     from stsbench.training.recipes import load_recipe
     from stsbench.training.run import TrainOptions
     from stsbench.training.run import train as run
     from stsbench.training.seed_runs import train_seeds
+    from stsbench.training.subset_runs import train_subsets
 
     if not isinstance(recipe, Recipe):
         recipe = load_recipe(method, None if recipe is None else str(recipe), [], dict(settings or {}))
@@ -31,4 +33,6 @@ def train(
     def say(line: str) -> None:
         pass
 
+    if subsets:
+        return train_subsets(chosen, subsets, seeds or 1, say, None)
     return train_seeds(chosen, seeds, say, None) if seeds else run(chosen, say)

@@ -67,7 +67,8 @@ class Batch:
     """One process's share of a batch: n examples, v views, L the longest of them in tokens.
 
     ids, mask: (v * n, L), all of view 0, then all of view 1, ...; mask is 1 on real tokens; extra: name -> (v * n, L),
-    padded with IGNORED where the name ends in "labels", else with the padding token; labels: (n,) or None.
+    padded with IGNORED where the name ends in "labels", else with the padding token; labels: (n,) or None. labelled: the
+    share of a batch of labelled rows that goes with this one, where the method asks for it (`Method.labelled`).
     """
 
     ids: Tensor
@@ -76,6 +77,8 @@ class Batch:
     shares: Shares
     extra: dict[str, Tensor] = field(default_factory=dict)
     labels: Tensor | None = None
+    labelled: Batch | None = None
+    instead: bool = False  # of labelled rows itself, in a stage that has them instead of data
 
     def __len__(self) -> int:
         return len(self.ids) // self.views

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stsbench.errors import StsbenchError
 from stsbench.training.batch import IGNORED, Batch, Ragged, Shares, Views
 from stsbench.training.recipe import TrainingSettings
-from stsbench.training.streams import stream
+from stsbench.training.streams import Use, stream
 
 Rows = NDArray[np.int64]
 _NEIGHBOURHOOD = 50  # batches sorted by length at a time: long enough to save padding, short enough to stay random
@@ -21,15 +21,16 @@ class Batches:
     """The batches of one stage, step by step.
 
     rows: those that may be drawn; seed, stage: with the epoch they decide the order; processes: a batch of fewer rows than
-    these, or than `least`, is left out (`dropped` counts the rows of an epoch that are).
+    these, or than `least`, is left out (`dropped` counts the rows of an epoch that are). use: whose random stream; name: of
+    the setting that holds the batch size, for messages.
     """
 
     def __init__(
         self, rows: Rows, settings: TrainingSettings, seed: int, stage: int = 0, *, least: int = 1, processes: int = 1,
-        lengths: NDArray[np.int64] | None = None,
-    ) -> None:
+        lengths: NDArray[np.int64] | None = None, use: Use = "order", name: str = "training.batch_size",
+    ) -> None:  # fmt: skip
         self.rows, self.size, self.accumulate = rows, settings.batch_size, settings.accumulate
-        self.seed, self.stage = seed, stage
+        self.seed, self.stage, self.use = seed, stage, use
         self.lengths = lengths if settings.order == "length" else None
         count, rest = divmod(len(rows), self.size)
         self.whole = rest == 0 or settings.drop_last or rest < max(least, processes)
@@ -37,7 +38,7 @@ class Batches:
         self.batches = count + (0 if self.whole else 1)  # an epoch
         if not self.batches:
             raise StsbenchError(
-                f"the data give no batch: {len(rows)} rows for training.batch_size {self.size}"
+                f"the data give no batch: {len(rows)} rows for {name} {self.size}"
                 + (", and smaller ones are dropped (training.drop_last)" if settings.drop_last else "")
             )
         self.steps_an_epoch = math.ceil(self.batches / self.accumulate)
@@ -58,8 +59,13 @@ class Batches:
         last = min(first + self.accumulate, self.batches)
         return [self._order[i * self.size : (i + 1) * self.size] for i in range(first, last)]
 
+    def forward_pass(self, step: int, number: int) -> int:
+        """The place, from 0, of a step's `number`-th forward pass among all of the stage."""
+        epoch, within = divmod(step, self.steps_an_epoch)
+        return epoch * self.batches + within * self.accumulate + number
+
     def _ordered(self, epoch: int) -> Rows:
-        rng = stream(self.seed, "order", self.stage, epoch)
+        rng = stream(self.seed, self.use, self.stage, epoch)
         order = rng.permutation(self.rows)
         if self.lengths is None:
             return order

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from stsbench.model_card import plain
+from stsbench.training.card_prompt import prompt_loading, prompt_rows, prompt_summary
 from stsbench.training.method import Inference
 from stsbench.training.recipe import Recipe
 from stsbench.training.recipes import changes
@@ -22,7 +23,7 @@ def describe(inference: Inference, max_length: int | None = None) -> dict[str, A
     """What the card says of an encoder: pooler, max_length (None: the model's limit), and how AutoModel pools it.
 
     auto_pooler: "" (AutoModel makes no pooler layer), "same" (it makes the one that a kept head is stored as), or "other".
-    Random states are not touched.
+    prompt: that of the pooler mask (card_prompt.prompt_summary), only with one. Random states are not touched.
     """
     import torch
 
@@ -33,7 +34,10 @@ def describe(inference: Inference, max_length: int | None = None) -> dict[str, A
             pooler = kind(inference.model.config).pooler
         dense, same = getattr(pooler, "dense", None), isinstance(getattr(pooler, "activation", None), torch.nn.Tanh)
         found = "same" if isinstance(dense, torch.nn.Linear) and same else "other"
-    return {"pooler": inference.pooler, "max_length": max_length, "auto_pooler": found}
+    said: dict[str, Any] = {"pooler": inference.pooler, "max_length": max_length, "auto_pooler": found}
+    if inference.prompt is not None:
+        said["prompt"] = prompt_summary(inference.prompt, inference.tokenizer.mask_token)
+    return said
 
 
 def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
@@ -53,10 +57,12 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
     }  # fmt: skip
     about = [
         ("method", recipe.method), ("recipe", recipe.name), ("backbone", model if hub else _last(model)),
-        ("pooler", summary["pooler"]), ("longest text, in tokens", summary["max_length"] or "the model's positions"),
+        ("pooler", summary["pooler"]), *prompt_rows(summary.get("prompt")),
+        ("longest text, in tokens", summary["max_length"] or "the model's positions"),
         ("trained on texts of, in tokens", recipe.backbone.max_length), ("precision", recipe.precision),
         *((f"data {item.get('stage', '')}".strip(), _data(item)) for item in summary.get("data", [])),
-        ("seed", summary.get("seed", recipe.seed)), ("steps", summary.get("steps")), ("kept", _kept(summary)),
+        ("seed", summary.get("seed", recipe.seed)), *_stage_rows(summary),
+        ("steps", summary.get("steps")), ("kept", _kept(summary)),
         ("versions", ", ".join(f"{name} {number}" for name, number in summary.get("versions", {}).items())),
     ]  # fmt: skip
     rows = [f"| {plain(key)} | {plain(value)} |" for key, value in about if value not in (None, "")]
@@ -93,6 +99,8 @@ vectors = SentenceTransformer("PATH").encode(texts)
 
 def _loading(summary: dict[str, Any]) -> list[str]:
     """How each library loads it: a line and a snippet each. summary: as of `describe`."""
+    if summary["pooler"] == "mask":
+        return prompt_loading(summary["prompt"], bool(summary["auto_pooler"]), _OURS, _LIBRARY)
     if summary["pooler"] != "text_cnn":
         snippets = [_OURS, _LIBRARY, transformers_snippet(summary)]
         return ["PATH is this folder. All three give the same vectors.\n", *(f"```python\n{text}```\n" for text in snippets)]
@@ -136,6 +144,22 @@ def transformers_snippet(summary: dict[str, Any]) -> str:
             state = "output.last_hidden_state" if len(places) == 1 else f"({' + '.join(states)}) / 2"
             lines.append(f"vectors = ({state} * real).sum(1) / real.sum(1)")
     return "\n".join(lines) + "\n"
+
+
+def _stage_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """What is to be said of a run that trained one stage alone, and of the run that it went on from."""
+    rows, origin = [], summary.get("from")
+    if summary.get("stage"):
+        rows.append(("stage trained here", f"{summary['stage']} alone"))
+    while origin:
+        where = f"the end of stage {origin['stage']} (step {origin['step']:,}) of the run {origin['run']}"
+        said = f"recipe {origin['recipe']}, seed {origin['seed']}, weights sha256 {origin['weights']}"
+        rows.append(("went on from", f"{where}, {said}"))
+        if origin["differs"]:
+            differs = ", ".join(f"{key} {value}" for key, value in origin["differs"].items())
+            rows.append(("that run's settings, other than in the recipe below", differs))
+        origin = origin["from"]
+    return rows
 
 
 def _data(item: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
 
 _WRITING = (OSError, RuntimeError, SafetensorError)  # torch and safetensors have their own words for a full disk
-KEPT = 2  # newest checkpoints: one may turn out damaged
+KEPT = 2  # newest checkpoints, as one may turn out damaged, beside the last of each stage, which others may go on from
 
 
 @dataclass
@@ -30,11 +30,14 @@ class Best:
     step: int
     folder: str
     sha256: str = ""  # of the weights
+    stage: str = ""
 
 
 @dataclass
 class Position:
-    """Where a run stands. number, stage: of the stage; step: steps done in it; log: bytes of the log that belong to it."""
+    """Where a run stands. number, stage: of the stage; step: those done of its `steps`; log: bytes of the log that belong
+    to it; best: the best so far of what `selection.over` compares; seconds: of this stage, `seconds_before` of earlier ones.
+    """
 
     number: int
     stage: str
@@ -42,6 +45,8 @@ class Position:
     log: int = 0
     best: Best | None = None
     seconds: float = 0.0
+    seconds_before: float = 0.0
+    steps: int = 0
     processes: int = 1
     inputs: dict[str, str] = field(default_factory=dict)  # what the run reads -> sha256: a resumed run reads the same
     files: dict[str, str] = field(default_factory=dict)  # name -> sha256
@@ -83,7 +88,7 @@ class Checkpoints:
 
     def save_best(self, stage: str, step: int, score: float, method: torch.nn.Module) -> Best:
         """Keep these weights as the best. Older ones stay until a checkpoint knows of these."""
-        best = Best(score, step, f"best-{stage}-{step:08d}")
+        best = Best(score, step, f"best-{stage}-{step:08d}", stage=stage)
         if self.accelerator.is_main_process:
             building = self.folder / f".{best.folder}.tmp"
             try:
@@ -116,6 +121,29 @@ class Checkpoints:
             self.accelerator.scaler.load_state_dict(stored["scaler"])
         _restore(torch.load(path / f"random-{self.accelerator.process_index}.pt", weights_only=True))
 
+    def adopt(self, folder: Path, best: Best) -> None:
+        """Copy another run's best weights, from its checkpoints' `folder`. Raises StsbenchError where they are damaged."""
+        if not self.accelerator.is_main_process:
+            return
+        building = self.folder / f".{best.folder}.tmp"
+        try:
+            shutil.rmtree(building, ignore_errors=True)
+            shutil.copytree(folder / best.folder, building)
+            if sha256_file(building / "model.safetensors") != best.sha256:
+                raise StsbenchError(f"{folder / best.folder} is damaged: train that run anew")
+            _settle(building, self.folder / best.folder)
+        except _WRITING as error:
+            raise StsbenchError(f"cannot copy {folder / best.folder} to {self.folder}: {_reason(error)}") from error
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+
+    def load_randomness(self, path: Path) -> None:
+        """Every generator's state, and float16's loss scale, as the next stage of one run would find them."""
+        scale = torch.load(path / "optimiser.pt", map_location="cpu", weights_only=True)["scaler"]
+        if scale is not None and self.accelerator.scaler is not None:
+            self.accelerator.scaler.load_state_dict(scale)
+        _restore(torch.load(path / f"random-{self.accelerator.process_index}.pt", weights_only=True))
+
     def load_best(self, best: Best, method: torch.nn.Module) -> None:
         """The best weights into `method`. Raises StsbenchError where they are not what was written."""
         path = self.folder / best.folder
@@ -129,9 +157,11 @@ class Checkpoints:
         load_model(method, str(path / "model.safetensors"), device=str(next(method.parameters()).device))
 
     def _tidy(self, position: Position) -> None:
-        newest = _all(self.folder)[-KEPT:]
-        keep = {path.name for path in newest} | {position.best.folder if position.best else ""}
-        for path in newest:
+        every = _all(self.folder)
+        ends = {path.name.partition("-")[0]: path for path in every}  # the last one of each stage
+        kept = [*every[-KEPT:], *ends.values()]
+        keep = {path.name for path in kept} | {position.best.folder if position.best else ""}
+        for path in kept:
             try:
                 stored = _read(path)
             except (ValueError, TypeError, KeyError, OSError):
@@ -150,6 +180,18 @@ def newest_sound(folder: Path, warn: bool = True) -> tuple[Position, Path] | Non
         except (ValueError, TypeError, KeyError, OSError) as error:
             if warn:
                 warnings.warn(f"{path} is damaged ({error}): passed over", stacklevel=3)
+    return None
+
+
+def end_of_stage(folder: Path, number: int) -> tuple[Position, Path] | None:
+    """The checkpoint at the end of a stage in the folder checkpoints/; None where it is not there, or damaged."""
+    for path in reversed([path for path in _all(folder) if path.name.startswith(f"{number}-")]):
+        try:
+            position = _read(path)
+        except (ValueError, TypeError, KeyError, OSError):
+            continue
+        if position.step == position.steps:
+            return position, path
     return None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from stsbench.encoders.checkpoint import position_limit, quiet
 from stsbench.encoders.exported import HEAD, Exported, write_exported
 from stsbench.encoders.pooling import STATES, check_pooler
+from stsbench.encoders.prompt_file import write_prompt
 from stsbench.training.folder import new_folder
 from stsbench.training.layout import write_layout
 from stsbench.training.method import Inference
@@ -34,23 +35,31 @@ def export_model(
 
     config.json and model.safetensors (float32; the masked-LM's where `inference` has one), the tokenizer, README.md (the
     card), sentence-transformers' files and stsbench.json. A kept head is stored as pooler.dense too, a TextCNN in
-    1_TextCNN. max_length: tokens, special ones included, that all readers cut at; by default the model's position limit,
-    not the length trained with.
+    1_TextCNN, what a prompt learned in prompt.safetensors. max_length: tokens, special ones included, that all readers cut
+    at; by default the model's position limit (less those that a prompt shifts it by), not the length trained with.
     replace: take the place of an earlier export. Raises StsbenchError when the folder is there or cannot be written.
     """
     model, pooler = inference.model, check_pooler(inference.pooler, "the method")
-    if pooler == "mask" or (pooler == "cls+dense") != (inference.dense is not None):
+    if (pooler == "cls+dense") != (inference.dense is not None):
         raise ValueError(f"pooler {pooler} cannot be exported with dense={inference.dense}")
     if (pooler == "text_cnn") != (inference.text_cnn is not None):
         raise ValueError(f"pooler {pooler} cannot be exported with text_cnn={inference.text_cnn}")
+    if (pooler == "mask") != (inference.prompt is not None):
+        raise ValueError(f"pooler {pooler} cannot be exported with prompt={inference.prompt}")
+    prompt = inference.prompt
     limit = position_limit(model, inference.tokenizer) if max_length is None else max_length
+    if max_length is None and limit is not None and prompt is not None:
+        limit -= prompt.shift
     with new_folder(folder, replace) as building:
         _write_model(inference, building, hidden_states=len(STATES[pooler]) > 1)
         _write_tokenizer(inference.tokenizer, building, limit)
         layers = model.config.num_hidden_layers
         write_layout(building, pooler, model.config.hidden_size, limit, inference.dense, layers, inference.text_cnn)
+        if prompt is not None:
+            write_prompt(building, prompt)
         (building / "README.md").write_text(card, "utf-8")
-        write_exported(building, Exported(pooler, max_length, method, recipe))
+        settings = None if prompt is None else prompt.settings()
+        write_exported(building, Exported(pooler, max_length, method, recipe, settings))
 
 
 def _write_model(inference: Inference, folder: Path, hidden_states: bool) -> None:
@@ -59,6 +68,8 @@ def _write_model(inference: Inference, folder: Path, hidden_states: bool) -> Non
     if inference.masked_lm is not None and saved.base_model is not inference.model:
         raise ValueError("masked_lm holds another encoder than model")
     state = saved.state_dict()
+    if adapter := next((key for key in state if "lora_" in key or ".base_layer." in key), None):
+        raise ValueError(f"the model holds an adapter ({adapter}): merge it into the weights, no plain reader would find it")
     if inference.dense is not None:
         start = "" if inference.masked_lm is None else f"{saved.base_model_prefix}."
         state.update({f"{start}{key}": value for key, value in zip(HEAD, _head(inference.dense), strict=True)})

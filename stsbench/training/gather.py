@@ -36,6 +36,16 @@ def gather(vectors: Tensor, shares: Shares, mode: Gathering = "exact") -> Tensor
     return torch.cat(rows)
 
 
+def counted(count: int, device: torch.device) -> Shares:
+    """The shares of rows of which this process has `count`, whatever the others have; every process must call."""
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        return Shares((count,))
+    mine = torch.tensor([count], device=device)
+    found = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(found, mine)
+    return Shares(tuple(int(each) for each in found), dist.get_rank())
+
+
 class _Gather(torch.autograd.Function):
     """Forward: concatenate over processes. Backward: sum over processes, and of that the own rows."""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn, zeros
 
-from stsbench.encoders.exported import TEXT_CNN
+from stsbench.encoders.exported import PROMPT, TEXT_CNN
 from stsbench.encoders.text_cnn import TextCNN
 
 _MODES = {"cls": "cls_token", "cls+dense": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
@@ -40,19 +40,21 @@ def write_layout(
     limit: tokens, special ones included, None for no limit. Poolers over several layers need output_hidden_states in the
     model's config.json: without it sentence-transformers would take the last layer, and say nothing.
     """
-    kinds = ["Transformer", "Pooling" if text_cnn is None else "TextCNN"]
+    kinds = ["Prompt"] if pooler == "mask" else ["Transformer", "Pooling" if text_cnn is None else "TextCNN"]
     weights = layers_of(pooler, layers)
     if weights is not None:
         kinds.insert(1, "WeightedLayerPooling")
     if dense is not None:
         kinds.append("Dense")
     paths = ["", *(f"{place}_{kind}" for place, kind in enumerate(kinds[1:], start=1))]
-    types = [TEXT_CNN if kind == "TextCNN" else f"sentence_transformers.models.{kind}" for kind in kinds]
+    own = {"TextCNN": TEXT_CNN, "Prompt": PROMPT}
+    types = [own.get(kind, f"sentence_transformers.models.{kind}") for kind in kinds]
     _write(folder / "modules.json", [
         {"idx": place, "name": str(place), "path": path, "type": kind}
         for place, (kind, path) in enumerate(zip(types, paths, strict=True))
     ])  # fmt: skip
-    _write(folder / "sentence_bert_config.json", {"max_seq_length": limit, "do_lower_case": False})
+    if pooler != "mask":  # whose one module reads stsbench.json
+        _write(folder / "sentence_bert_config.json", {"max_seq_length": limit, "do_lower_case": False})
     _write(folder / "config_sentence_transformers.json", {"prompts": {}, "default_prompt_name": None,
                                                           "similarity_fn_name": "cosine"})  # fmt: skip
     for kind, path in zip(kinds, paths, strict=True):

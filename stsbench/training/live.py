@@ -14,5 +14,5 @@ def live_encoder(inference: Inference, name: str) -> TransformerEncoder:
     """
     return TransformerEncoder.from_parts(
         inference.model, inference.tokenizer, pooler=inference.pooler, dense=inference.dense, text_cnn=inference.text_cnn,
-        name=name,
+        prompt=inference.prompt, name=name,
     )

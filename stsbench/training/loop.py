@@ -15,14 +15,14 @@ from accelerate import Accelerator
 
 from stsbench.data.examples import Rows
 from stsbench.errors import StsbenchError
-from stsbench.training.batch import Batch, Shares, Term
+from stsbench.training.batch import Batch, Shares, Term, Views
 from stsbench.training.batches import Batches, shares_of, to_batch
 from stsbench.training.checkpoint import Checkpoints, Position
 from stsbench.training.log import Log
 from stsbench.training.method import Method
 from stsbench.training.optimiser import learning_rate, set_rate
 from stsbench.training.recipe import Recipe, TrainingSettings
-from stsbench.training.selection import Selection
+from stsbench.training.selection import Selection, diagnosed
 from stsbench.training.streams import stream
 from stsbench.training.trackers import to_scalars
 
@@ -42,8 +42,17 @@ class LossError(StsbenchError):
 
 
 @dataclass
+class Beside:
+    """Labelled rows, of which a batch goes with each forward pass of a stage, epoch after epoch while the stage lasts."""
+
+    batches: Batches
+    rows: Callable[[Any], Rows]
+
+
+@dataclass
 class Stage:
-    """One stage, ready to run."""
+    """One stage, ready to run. key: in the place of its number wherever random numbers are drawn (training/semi.py);
+    instead: its rows are the labelled ones; beside: labelled rows that come with its own."""
 
     number: int
     name: str
@@ -51,6 +60,10 @@ class Stage:
     batches: Batches
     rows: Callable[[Any], Rows]  # row numbers -> their texts and tokens
     tokens_pad: int
+    key: int = 0
+    instead: bool = False
+    beside: Beside | None = None
+    schedule: int | None = None  # steps that the learning rate's schedule counts; None: the stage's own
 
 
 class Loop:
@@ -64,6 +77,7 @@ class Loop:
         self.recipe, self.stage, self.settings = recipe, stage, stage.settings
         self.method, self.wrapped, self.optimiser, self.accelerator = method, wrapped, optimiser, accelerator
         self.log, self.checkpoints, self.selection, self.watcher = log, checkpoints, selection, watcher
+        self.schedule = stage.schedule or stage.batches.steps
         self.tracked_from = tracked_from  # steps of the stages before, for trackers; None: no tracker
         self.weights = [weight for weight in method.parameters() if weight.requires_grad]
         self._gathered: list[tuple[int, dict[str, torch.Tensor], torch.Tensor, torch.Tensor]] = []
@@ -81,7 +95,8 @@ class Loop:
         if position.step == 0:
             self.log.write(
                 "start", stage=self.stage.name, steps=steps, examples=len(self.stage.batches.rows),
-                batch_size=self.settings.batch_size, seed=self.recipe.seed,
+                batch_size=self.settings.batch_size, seed=self.recipe.seed, **self._labelled(),
+                **self._best_before(position),
             )  # fmt: skip
             if self.selection:
                 self._dev(position, candidate=False)  # the encoder before training: shown, never kept as the best
@@ -104,8 +119,16 @@ class Loop:
                 self.checkpoints.save(position, self.method, self.optimiser)
         return position
 
+    def _best_before(self, position: Position) -> dict[str, Any]:
+        """For the log's start of a stage: the best of the stages before, where theirs count too."""
+        if self.recipe.selection.over != "all" or self.selection is None:
+            return {}
+        best = position.best
+        found = best and {"name": self.selection.name, "score": best.score, "stage": best.stage, "step": best.step}
+        return {"best": found}
+
     def _step(self, step: int) -> None:
-        rate = learning_rate(step, self.stage.batches.steps, self.settings)
+        rate = learning_rate(step, self.schedule, self.settings)
         set_rate(self.optimiser, rate)
         parts = self.stage.batches.step(step)
         terms: dict[str, list[torch.Tensor]] = {}
@@ -129,10 +152,27 @@ class Loop:
         self._seen += sum(map(len, parts))
 
     def _batch(self, rows: Any, step: int, number: int) -> Batch:
-        rng = stream(self.recipe.seed, "views", self.stage.number, step, number)
-        views = self.method.views(self.stage.rows(rows), rng)
+        stage, seed = self.stage, self.recipe.seed
+        make = self.method.labelled_views if stage.instead else self.method.views
+        batch = self._mine(make(stage.rows(rows), stream(seed, "views", stage.key, step, number)), len(rows))
+        batch.instead = stage.instead
+        if stage.beside:
+            (rows,) = stage.beside.batches.step(stage.batches.forward_pass(step, number))
+            rng = stream(seed, "labelled views", stage.key, step, number)
+            batch.labelled = self._mine(self.method.labelled_views(stage.beside.rows(rows), rng), len(rows))
+        return batch
+
+    def _labelled(self) -> dict[str, int]:
+        """What the log says of the labelled rows beside the stage's own."""
+        if self.stage.beside is None:
+            return {}
+        batches = self.stage.beside.batches
+        return {"labelled_examples": len(batches.rows), "labelled_batch_size": batches.size}
+
+    def _mine(self, views: Views, count: int) -> Batch:
+        """This process's share of a batch of `count` rows."""
         accelerator = self.accelerator
-        shares = shares_of(len(rows), accelerator.num_processes, accelerator.process_index)
+        shares = shares_of(count, accelerator.num_processes, accelerator.process_index)
         return to_batch(views, shares, self.stage.tokens_pad, accelerator.device)
 
     def _scaled(self, terms: dict[str, Term]) -> dict[str, torch.Tensor]:
@@ -173,7 +213,7 @@ class Loop:
         line = self.log.write(
             "train", stage=self.stage.name, step=done, epoch=round(self.stage.batches.epoch(done), 6), loss=mean[0],
             terms=dict(zip(names, mean[2:], strict=True)),
-            learning_rate=learning_rate(done - 1, self.stage.batches.steps, self.settings),
+            learning_rate=learning_rate(done - 1, self.schedule, self.settings),
             gradient_norm=float(norms.mean()) if len(norms) else None, sentences_per_second=round(speed, 2), **more,
             **self.method.metrics(),
         )  # fmt: skip
@@ -197,9 +237,10 @@ class Loop:
         """Score on development data, in the main process; keep the weights if they are the best so far."""
         selection = self.selection
         assert selection is not None
-        score = torch.zeros((), dtype=torch.float64)
+        score, numbers = torch.zeros((), dtype=torch.float64), {}
         if self.accelerator.is_main_process:
             score += selection(self.method)
+            numbers = diagnosed(self.method)
         if self.accelerator.num_processes > 1:
             from accelerate.utils import broadcast
 
@@ -210,7 +251,7 @@ class Loop:
             self._sound(position.step)
             position.best = self.checkpoints.save_best(self.stage.name, position.step, value, self.method)
         line = self.log.write(
-            "dev", stage=self.stage.name, step=position.step, name=selection.name, score=value, best=best
+            "dev", stage=self.stage.name, step=position.step, name=selection.name, score=value, best=best, **numbers
         )
         if self.watcher:
             self.watcher.dev(position.step, selection.name, value, best)
@@ -223,16 +264,19 @@ class Loop:
 
 
 def held_out_batches(
-    method: Method, rows: Callable[[Any], Rows], held_out: np.ndarray, pad: int, size: int, seed: int, device: torch.device
-) -> Callable[[], Iterator[Batch]]:
-    """The same batches of held-out rows, with the same random choices, every time."""
+    method: Method, rows: Callable[[Any], Rows], held_out: np.ndarray, pad: int, size: int, seed: int, device: torch.device,
+    instead: bool = False,
+) -> Callable[[], Iterator[Batch]]:  # fmt: skip
+    """The same batches of held-out rows, with the same random choices, every time. instead: they are labelled rows."""
 
     def batches() -> Iterator[Batch]:
+        make = method.labelled_views if instead else method.views
         for start in range(0, len(held_out), size):
             part = held_out[start : start + size]
-            if method.needs_negatives and len(part) < 2:
+            if method.needs_negatives and not instead and len(part) < 2:
                 continue  # nothing to contrast with
-            views = method.views(rows(part), stream(seed, "held-out views", 0, start))
-            yield to_batch(views, Shares((len(part),)), pad, device)
+            batch = to_batch(make(rows(part), stream(seed, "held-out views", 0, start)), Shares((len(part),)), pad, device)
+            batch.instead = instead
+            yield batch
 
     return batches

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
+from stsbench.encoders.prompt import Prompt
 from stsbench.errors import StsbenchError
 from stsbench.modules.backbone import Backbone
-from stsbench.training.batch import Batch, Examples, Term, Views
+from stsbench.training.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.gather import Gathering
 from stsbench.training.options import Options
 
@@ -25,7 +26,7 @@ class Inference:
 
     model: without any head of its own; dense: Linear(d, d), then tanh, after the cls vector (pooler "cls+dense"), or None;
     masked_lm: the same model inside its masked-LM architecture, where the head is worth exporting too. text_cnn: the TextCNN
-    of the pooler "text_cnn" (encoders/text_cnn.py), else None.
+    of the pooler "text_cnn" (encoders/text_cnn.py), else None. prompt: what the pooler "mask" needs (encoders/prompt.py).
     """
 
     model: Any
@@ -34,6 +35,7 @@ class Inference:
     dense: nn.Linear | None = None
     masked_lm: Any = None
     text_cnn: Any = None
+    prompt: Prompt | None = None
 
 
 class Method(nn.Module):
@@ -47,6 +49,7 @@ class Method(nn.Module):
     stages: ClassVar[tuple[str, ...]] = ("main",)
     default_recipe: ClassVar[str]
     Options: ClassVar[type[Options]] = Options
+    later_options: ClassVar[tuple[str, ...]] = ()  # that act after the first stage only: `--from` may change them
     held_out_metric: ClassVar[str] = "loss"  # what selection by held-out rows looks at: "loss", or a name in `metrics`
     needs_negatives: ClassVar[bool] = True  # a batch of one would have nothing to contrast with
 
@@ -73,6 +76,33 @@ class Method(nn.Module):
     def inference(self) -> Inference:
         """The encoder to select, test and export. It shares the weights being trained."""
 
+    def dev_inference(self) -> Inference:
+        """The encoder that development scores are of, where a paper's is another than the one tested."""
+        return self.inference()
+
+    @classmethod
+    def labelled(cls, options: Any, stage: str) -> Literal["none", "instead", "beside"]:
+        """Whether a stage trains on the recipe's `labelled` rows: not at all, instead of `data`, or beside: a batch of them
+        goes with every batch (Batch.labelled)."""
+        return "none"
+
+    @classmethod
+    def labelled_roles(cls, options: Any, given: tuple[str, ...]) -> tuple[str, ...]:
+        """The roles of the labelled rows that are used, out of those `given`. Raises StsbenchError for one that lacks."""
+        raise StsbenchError(f"the method {cls.name} uses no labelled rows")
+
+    def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The views of one global batch of labelled rows, and their labels if they have any."""
+        raise StsbenchError(f"the method {self.name} uses no labelled rows")
+
+    def read(self, rows: Examples, role: str) -> Ragged:
+        """The token ids by which the method reads the texts of a role, one a row: special tokens and template included."""
+        return rows.ids(role)
+
+    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(n, d) sentence vectors as the loss compares them, of rows that `read` gave, padded right: ids, mask (n, L)."""
+        return self.backbone.pooled(ids, mask)
+
     @classmethod
     def usable(cls, options: Any, rows: Any) -> NDArray[np.bool_] | None:
         """(n,) which of the data set's rows may be drawn (a next sentence needs one that follows); None: all of them."""
@@ -83,6 +113,9 @@ class Method(nn.Module):
 
         rows: a data.examples.Rows of all rows that the first stage trains on.
         """
+
+    def prepare_labelled(self, rows: Any) -> None:
+        """As `prepare`, of the labelled rows, where a stage that runs uses them. It comes after `prepare`."""
 
     def rates(self) -> dict[str, float]:
         """Prefixes of parameter names -> what their learning rate is as a multiple of training.learning_rate, if not 1."""
@@ -102,6 +135,11 @@ class Method(nn.Module):
     def notes(self) -> list[str]:
         """What a user should know before training starts, a line each: weights made up at random, say."""
         return []
+
+    def diagnose(self) -> dict[str, float]:
+        """Numbers on the state of the training, for the log's line of each development score (its kind is "dev"). Called
+        in the main process, without gradients, with random states and modes put back afterwards."""
+        return {}
 
     def metrics(self) -> dict[str, float]:
         """Further numbers for the log (accuracies, say), gathered since the last call. Called whenever a line is written."""

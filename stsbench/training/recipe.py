@@ -53,7 +53,7 @@ class BackboneSettings(Section):
     """The model that training starts from."""
 
     model: str  # Hub id or folder
-    pooler: Literal["cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max", "text_cnn"] = "cls"
+    pooler: Literal["cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max", "text_cnn", "mask"] = "cls"
     text_cnn: TextCNNSettings | None = None  # of the pooler text_cnn; null: a model's own, or SARCSE's sizes
     dropout: float | None = Field(default=None, ge=0, lt=1)  # on hidden states and attention; null: the model's own
     max_length: int = Field(default=32, ge=3)  # tokens, special ones included
@@ -70,7 +70,22 @@ class DataSettings(Section):
     drop_duplicates: bool = False  # rows equal to an earlier one (counted and reported either way)
     held_out: int = Field(default=0, ge=0)  # rows kept out of training, drawn by the seed, for selection by "held-out"
     sample: int | None = Field(default=None, ge=1)  # so many rows, drawn by the seed; null: all
+    share: float = Field(default=1.0, gt=0, le=1)  # each row is kept with this probability: few labels
+    sample_seed: int | None = Field(default=None, ge=0)  # what sample and share draw by; null: the run's seed
     contiguous: bool = False  # lines follow one another in their documents, a blank line ends one
+
+
+class LabelledSettings(DataSettings):
+    """Labelled rows (NLI): what a stage trains on instead of `data`, or takes a batch of beside each of its own."""
+
+    batch_size: int = Field(default=128, ge=1)  # examples of a batch that goes beside another
+
+
+class SemiSettings(Section):
+    """A method without labels and NLI's cross-entropy on [u; v; |u - v|], after one another or at once (DiffAug, App. C)."""
+
+    procedure: Literal["joint", "sup-unsup", "sup-joint"]  # sup: a stage of that name, with the cross-entropy alone
+    alpha: float = Field(default=1e-3, gt=0)  # weight of the cross-entropy beside the method's own loss
 
 
 class TrainingSettings(Section):
@@ -82,6 +97,7 @@ class TrainingSettings(Section):
     max_steps: int | None = Field(default=None, ge=1)  # shortens the run, and the schedule with it
     learning_rate: float = Field(default=3e-5, gt=0)
     schedule: Literal["linear", "constant"] = "linear"  # linear: to 0 at the last step
+    schedule_of: str | None = None  # the stage whose steps the schedule counts, whatever its own number; null: its own
     warmup: float = Field(default=0, ge=0)  # steps; below 1 a share of all steps
     weight_decay: float = Field(default=0.0, ge=0)  # not on biases and LayerNorm
     betas: tuple[float, float] = (0.9, 0.999)
@@ -97,6 +113,7 @@ class SelectionSettings(Section):
 
     by: Literal["sts-b dev", "transfer dev", "held-out", "none"] = "sts-b dev"
     every: int = Field(default=250, ge=1)  # steps
+    over: Literal["last", "all"] = "last"  # the best of the last stage, or of all stages
     at_end: bool = False  # also after the last step; the papers' code does so only where it is a multiple of `every`
 
 
@@ -111,6 +128,8 @@ class Recipe(Section):
     backbone: BackboneSettings
     options: dict[str, Any] = {}  # the method's own
     data: DataSettings = DataSettings()
+    labelled: LabelledSettings | None = None
+    semi: SemiSettings | None = None  # makes any method that needs no labels a semi-supervised one
     training: TrainingSettings = TrainingSettings()
     stages: dict[str, dict[str, Any]] = {}  # stage -> {"data": {...}, "training": {...}}
     selection: SelectionSettings = SelectionSettings()

@@ -180,6 +180,8 @@ def _noted(recipe: Recipe, changed: Recipe) -> Recipe:
     differing = {key for key in differing if key not in FREE and key[0] not in OWN}
     if _same_file(recipe.data.file, changed.data.file):
         differing.discard(("data", "file"))
+    if recipe.labelled and changed.labelled and _same_file(recipe.labelled.file, changed.labelled.file):
+        differing.discard(("labelled", "file"))
     origin, earlier = changes(recipe) or (recipe.name, [])
     if not differing and not earlier:
         return changed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -79,11 +79,12 @@ def curve(log: Sequence[dict[str, Any]], stage: str, key: str) -> tuple[list[int
 def best_dev(log: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """The dev line whose weights are kept: the last one marked as the best; None where there is none.
 
-    Only the last stage counts: another stage's best is not what the run gives.
+    Only the last stage counts: another stage's best is not what the run gives. But with selection.over "all" a stage's start
+    names the best before it (name, score, stage, step), of an earlier run maybe, and that stays where none is better.
     """
-    last = next((line["stage"] for line in reversed(log) if line["kind"] == "start"), None)
+    last: dict[str, Any] = next((line for line in reversed(log) if line["kind"] == "start"), {})
     marked = (line for line in reversed(log) if line["kind"] == "dev" and line["best"])
-    return next((line for line in marked if last in (None, line["stage"])), None)
+    return next((line for line in marked if last.get("stage") in (None, line["stage"])), last.get("best"))
 
 
 def summary(run: Path) -> dict[str, Any]:
@@ -124,9 +125,10 @@ def _stored(path: Path) -> dict[str, Any] | None:
     return stored
 
 
-def spread(values: dict[int, float]) -> dict[str, Any]:
-    """mean, sample standard deviation (n - 1; None for n = 1), n, and the values by seed."""
+def spread(values: Mapping[Any, float]) -> dict[str, Any]:
+    """mean, sample standard deviation (n - 1; None for n = 1), n, and the values by seed, or whatever tells them apart."""
     given = list(values.values())
     if not all(map(math.isfinite, given)):
         raise StsbenchError(f"a score that is no number has no mean: {values}")
-    return {"mean": fmean(given), "sd": stdev(given) if len(given) > 1 else None, "n": len(given), "values": values}
+    sd = stdev(given) if len(given) > 1 else None
+    return {"mean": fmean(given), "sd": sd, "n": len(given), "values": dict(values)}

@@ -20,12 +20,20 @@ _BEGUN = "begun.json"
 
 @dataclass
 class Begun:
-    """How a run was started: where its development data were, when, and by which commands (the later ones resumed it)."""
+    """How a run was started: where its development data were, when, and by which commands (the later ones resumed it).
+
+    stage: the only one trained, None for all; start_from: the earlier run as --from named it; origin: what was found there
+    (stages.describe_origin); data: stage, or "labelled" -> its training text.
+    """
 
     sample: bool
     data_dir: str | None
     started: str
     commands: list[list[str]] = field(default_factory=list)
+    stage: str | None = None
+    start_from: str | None = None
+    origin: dict[str, Any] | None = None
+    data: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def check(folder: Path, recipe: Recipe, resume: bool) -> None:
@@ -41,7 +49,7 @@ def same(recipe: Recipe, folder: Path) -> None:
     path = folder / "recipe.yaml"
     if not path.is_file():
         raise StsbenchError(f"--resume: {folder} holds no run (no recipe.yaml); start it without --resume")
-    before, now = _flat(load_recipe(recipe.method, str(path)).model_dump()), _flat(recipe.model_dump())
+    before, now = flat(load_recipe(recipe.method, str(path)).model_dump()), flat(recipe.model_dump())
     for key in sorted({*before, *now}, key=lambda key: key.startswith(("name", "description", "source"))):
         if before.get(key) != now.get(key):
             raise StsbenchError(
@@ -59,23 +67,40 @@ def claim(folder: Path, recipe: Recipe, begun: Begun) -> None:
         stream.write(json.dumps(vars(begun), indent=1) + "\n")
 
 
-def begun(folder: Path, resume: bool, sample: bool, data_dir: Path | None, command: Sequence[str]) -> Begun:
-    """What this start of the run amounts to. A resumed run's development data are where they were, unless told otherwise."""
-    path = folder / _BEGUN
-    if not (resume and path.is_file()):
+def begun(
+    folder: Path, resume: bool, *, sample: bool, data_dir: Path | None, command: Sequence[str], stage: str | None = None,
+    start_from: Path | None = None,
+) -> Begun:  # fmt: skip
+    """What this start of the run amounts to. A resumed run's development data are where they were, unless told otherwise;
+    its stage and the run that it goes on from cannot change. Raises StsbenchError, one line."""
+    given = None if start_from is None else str(start_from.resolve())
+    if not (resume and (folder / _BEGUN).is_file()):
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        return Begun(sample, None if data_dir is None else str(data_dir), now, [list(command)])
-    try:
-        stored = Begun(**json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise DataError(f"{path} cannot be read ({error}): start the run anew") from error
+        return Begun(sample, None if data_dir is None else str(data_dir), now, [list(command)], stage, given)
+    stored = stored_begun(folder)
+    if stage is not None and stage != stored.stage:
+        began = f"stage {stored.stage} alone" if stored.stage else "all stages"
+        raise StsbenchError(f"--resume: {folder} began with {began}: leave out --stage, or start another run")
+    if given is not None and given != stored.start_from:
+        began = f"from {stored.start_from}" if stored.start_from else "from no other run"
+        raise StsbenchError(f"--resume: {folder} began {began}: leave out --from, or start another run")
     if sample or data_dir is not None:
         stored.sample, stored.data_dir = sample, None if data_dir is None else str(data_dir)
     stored.commands.append(list(command))
     return stored
 
 
-def _flat(values: Any, prefix: str = "") -> dict[str, Any]:
+def stored_begun(folder: Path) -> Begun:
+    """What begun.json holds. Raises DataError where it cannot be read."""
+    path = folder / _BEGUN
+    try:
+        return Begun(**json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{path} cannot be read ({error}): start the run anew") from error
+
+
+def flat(values: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, keys joined by dots."""
     if not isinstance(values, dict):
         return {prefix: values}
-    return {k: v for key, value in values.items() for k, v in _flat(value, f"{prefix}.{key}" if prefix else key).items()}
+    return {k: v for key, value in values.items() for k, v in flat(value, f"{prefix}.{key}" if prefix else key).items()}

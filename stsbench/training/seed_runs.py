@@ -6,19 +6,23 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 from stsbench.training.loop import Watcher
 from stsbench.training.run import TrainOptions, train
+from stsbench.training.run_folder import stored_begun
 from stsbench.training.seeds import summarise_seeds
+from stsbench.training.stages import earlier_run
 
 
 def train_seeds(options: TrainOptions, seeds: int, say: Callable[[str], None], watcher: Watcher | None) -> dict[str, Any]:
     """Train OUTPUT/seed-S for `seeds` seeds counted up from the recipe's; returns what OUTPUT/seeds.json holds.
 
-    With `resume`, finished seeds are kept and the others go on or begin. Raises StsbenchError as `train` does.
+    With `resume`, finished seeds are kept and the others go on or begin. Of a later stage each seed goes on from the run of
+    its own seed, or all from the one that is given. Raises StsbenchError as `train` does.
     """
     folder = options.output
     if folder.exists() and not folder.is_dir():
@@ -26,9 +30,15 @@ def train_seeds(options: TrainOptions, seeds: int, say: Callable[[str], None], w
     first = os.environ.get("RANK", "0") == "0"  # of several processes: the others may come when the first has begun
     if first and not options.resume and folder.exists() and any(folder.iterdir()):
         raise StsbenchError(f"{folder} is already there: --resume continues it, or choose another --output")
+    if options.resume:
+        options = _as_begun(options)
+    numbers = range(options.recipe.seed, options.recipe.seed + seeds)
+    if options.start_from is not None:
+        for seed in numbers:
+            earlier_run(options.start_from, seed)  # one that lacks is not to be noticed after the others' training
     failures: dict[str, str] = {}
     runs = []
-    for seed in range(options.recipe.seed, options.recipe.seed + seeds):
+    for seed in numbers:
         run = folder / f"seed-{seed}"
         say(f"seed {seed}: {run}")
         begun = (run / "recipe.yaml").is_file()
@@ -42,3 +52,13 @@ def train_seeds(options: TrainOptions, seeds: int, say: Callable[[str], None], w
     with atomic_write(folder / "seeds.json") as stream:  # every process writes the same bytes; a rename is whole
         stream.write(json.dumps(summary, indent=1) + "\n")
     return {**summary, "failures": failures}
+
+
+def _as_begun(options: TrainOptions) -> TrainOptions:
+    """Seeds that have not begun yet train the stage, and go on from the run, that the others did."""
+    begun = next((path.parent for path in sorted(options.output.glob("seed-*/begun.json"))), None)
+    if begun is None:
+        return options
+    stored = stored_begun(begun)
+    given = None if stored.start_from is None else Path(stored.start_from)
+    return replace(options, stage=options.stage or stored.stage, start_from=options.start_from or given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,37 +29,49 @@ def summarise_seeds(runs: Sequence[Path]) -> dict[str, Any]:
     Raises StsbenchError for an unfinished run, a seed used twice, runs selected by different dev data, or tests on
     different data.
     """
-    best: dict[int, dict[str, Any]] = {}
-    last: dict[int, dict[str, Any]] = {}
-    seeds: list[int] = []
-    tests: dict[tuple[Any, ...], dict[int, float]] = {}
-    digests: dict[tuple[str, str, str], tuple[str, Path]] = {}
+    found: dict[int, Path] = {}
     for run in runs:
-        found = summary(run)
-        if not found["finished"]:
-            raise StsbenchError(f"{run} is not finished: resume it before its scores are averaged")
-        if (seed := found["seed"]) in seeds:
+        seed = _finished(run)["seed"]
+        if seed in found:
             raise StsbenchError(f"{run} was trained with seed {seed}, as another run was: one run does not count twice")
-        seeds.append(seed)
+        found[seed] = run
+    return {"seeds": list(found), **over_runs(found)}
+
+
+def over_runs(runs: Mapping[Any, Path]) -> dict[str, Any]:
+    """dev, dev_last and tests as `summarise_seeds` has them, over runs that stand under any keys."""
+    best: dict[Any, dict[str, Any]] = {}
+    last: dict[Any, dict[str, Any]] = {}
+    tests: dict[tuple[Any, ...], dict[Any, float]] = {}
+    digests: dict[tuple[str, str, str], tuple[str, Path]] = {}
+    for key, run in runs.items():
+        found = _finished(run)
         if found["best"]:
-            best[seed] = found["best"]
+            best[key] = found["best"]
         if line := _last_dev(read_log(run / LOG)):
-            last[seed] = line
+            last[key] = line
         if (run / "eval").is_dir():
-            for key, value in _tested(run / "eval", digests):
-                tests.setdefault(key, {})[seed] = value
+            for test, value in _tested(run / "eval", digests):
+                tests.setdefault(test, {})[key] = value
     names = sorted({one["name"] for one in (*best.values(), *last.values())})
     if len(names) > 1:
         raise StsbenchError(f"the runs were selected by different dev scores ({', '.join(names)}): no common mean")
 
-    def over(found: dict[int, dict[str, Any]], ending: str = "") -> dict[str, Any] | None:
-        scores = {seed: one["score"] for seed, one in found.items()}
+    def over(found: dict[Any, dict[str, Any]], ending: str = "") -> dict[str, Any] | None:
+        scores = {key: one["score"] for key, one in found.items()}
         return {"name": names[0] + ending, **spread(scores)} if scores else None
 
     return {
-        "seeds": seeds, "dev": over(best), "dev_last": over(last, ", last step"),
+        "dev": over(best), "dev_last": over(last, ", last step"),
         "tests": [{**dict(zip(_KEYS, key, strict=True)), **spread(values)} for key, values in tests.items()],
-    }
+    }  # fmt: skip
+
+
+def _finished(run: Path) -> dict[str, Any]:
+    found = summary(run)
+    if not found["finished"]:
+        raise StsbenchError(f"{run} is not finished: resume it before its scores are averaged")
+    return found
 
 
 def _last_dev(log: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
@@ -71,9 +83,7 @@ def _last_dev(log: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     return next((line for line in reversed(log) if line["kind"] == "dev" and (line["stage"], line["step"]) == where), None)
 
 
-def _tested(
-    folder: Path, digests: dict[tuple[str, str, str], tuple[str, Path]]
-) -> Iterator[tuple[tuple[Any, ...], float]]:
+def _tested(folder: Path, digests: dict[tuple[str, str, str], tuple[str, Path]]) -> Iterator[tuple[tuple[Any, ...], float]]:
     """Every score of an evaluation, averages included, by what makes it the same measurement in another run."""
     groups: dict[str, list[tuple[Path, Record]]] = {}
     for path, record in sorted(load_records(folder), key=lambda item: item[1].provenance.get("position", 0)):
@@ -99,9 +109,15 @@ def seed_table(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     The dev score is the one that chose the weights; where no step was a candidate, that after the last step, named so.
     Two decimals, three for the metrics that are no percentages and for held-out scores; an sd of one run is a dash.
     """
-    lines, seen = [], set()
+    return [_cells(name, row, digits) for name, row, digits in shown_scores(found)]
+
+
+def shown_scores(found: dict[str, Any]) -> list[tuple[str, dict[str, Any], int]]:
+    """(what, its entry, decimals) of those scores of `summarise_seeds` or `summarise_subsets` that a table shows."""
+    lines: list[tuple[str, dict[str, Any], int]] = []
+    seen = set()
     if dev := found["dev"] or found["dev_last"]:
-        lines.append(_cells(dev["name"], dev, 3 if dev["name"].startswith("held-out") else 2))
+        lines.append((dev["name"], dev, 3 if dev["name"].startswith("held-out") else 2))
     for row in found["tests"]:
         key = (row["protocol"], row["settings"], row["view"], row["task"])
         if row["subset"] is None and key not in seen:
@@ -109,10 +125,14 @@ def seed_table(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
             said = ", ".join(filter(None, (row["settings"], _VIEWS.get(row["view"], ""))))
             label = f"{row['protocol']} ({said})" if said else row["protocol"]
             words = (label, row["task"], row["metric"], row["aggregation"])
-            lines.append(_cells(" ".join(filter(None, words)), row, 3 if row["metric"] in PLAIN else 2))
+            lines.append((" ".join(filter(None, words)), row, 3 if row["metric"] in PLAIN else 2))
     return lines
 
 
 def _cells(name: str, row: dict[str, Any], digits: int) -> tuple[str, str, str, str]:
-    sd = "–" if row["sd"] is None else f"{row['sd']:.{digits}f}"
-    return name, f"{row['mean']:.{digits}f}", sd, str(row["n"])
+    return name, f"{row['mean']:.{digits}f}", shown_sd(row, digits), str(row["n"])
+
+
+def shown_sd(row: dict[str, Any], digits: int) -> str:
+    """The standard deviation of a `spread`, a dash for one value."""
+    return "–" if row["sd"] is None else f"{row['sd']:.{digits}f}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from stsbench.training.live import live_encoder
 from stsbench.training.method import Method
 
 Score = Callable[[Method], float]
+DEV_LINE = {"kind", "stage", "step", "name", "score", "best"}  # keys of the log's line of a dev score
 
 
 class Selection:
@@ -47,9 +50,7 @@ class Selection:
 
     def __call__(self, method: Method) -> float:
         """The score x 100 of the encoder as it is now. Weights, modes and random states are left as they were."""
-        devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(0)  # a method that samples draws the same at every evaluation
+        with _own_randomness():
             return self._score(method)
 
     def _note(self, data: PairSet | LabelledSet) -> None:
@@ -61,7 +62,7 @@ class Selection:
         self._note(data)
 
         def score(method: Method) -> float:
-            encoder = live_encoder(method.inference(), "dev")
+            encoder = live_encoder(method.dev_inference(), "dev")
             both = encoder.encode([*data.first, *data.second])
             similarity = paired_similarity(both[: len(data)], both[len(data) :])
             return 100 * correlation(similarity, data.gold, "spearman")
@@ -74,7 +75,7 @@ class Selection:
             self._note(data)
 
         def score(method: Method) -> float:
-            embed = Embed(live_encoder(method.inference(), "dev"))
+            embed = Embed(live_encoder(method.dev_inference(), "dev"))
             embed.add([text for data in sets.values() for text in data.texts])
             found = []
             for task, data in sets.items():
@@ -83,6 +84,32 @@ class Selection:
             return float(np.mean(found))
 
         return score
+
+
+def diagnosed(method: Method) -> dict[str, float | None]:
+    """The numbers of `Method.diagnose`, None for one that is not finite. Modes and random states are left as they were.
+
+    Raises StsbenchError where one has the name of what a dev line holds anyway.
+    """
+    modes = [(module, module.training) for module in method.modules()]
+    try:
+        with _own_randomness(), torch.no_grad():
+            found = method.diagnose()
+    finally:
+        for module, training in modes:
+            module.training = training
+    if taken := sorted(found.keys() & DEV_LINE):
+        raise StsbenchError(f"the method {method.name} names a number of diagnose '{taken[0]}', as the log names another")
+    return {name: float(value) if math.isfinite(value) else None for name, value in found.items()}
+
+
+@contextmanager
+def _own_randomness() -> Iterator[None]:
+    """torch's generators from the same seed every time, and afterwards as they were."""
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(0)  # a method that samples draws the same at every evaluation
+        yield
 
 
 def held_out_score(method: Method, batches: Iterator[Batch]) -> float:

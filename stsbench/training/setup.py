@@ -1,9 +1,8 @@
-"""What a run needs before its first step: the accelerator, the backbone's folder, the rows of each stage."""
+"""What a run needs before its first step: the accelerator, the backbone's folder, the batches of each stage."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,20 +14,16 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedDataParallelKwargs, GradientAccumulationPlugin, InitProcessGroupKwargs
 from numpy.typing import NDArray
 
-from stsbench.data.examples import Rows
-from stsbench.data.store import TextStore, open_store
-from stsbench.data.tokens import TokenStore, tokenised
-from stsbench.encoders.checkpoint import tokenizer_digest
 from stsbench.encoders.trainable import backbone_folder as backbone_folder
 from stsbench.errors import DataError, StsbenchError
 from stsbench.modules.backbone import Backbone
 from stsbench.training.batches import Batches
-from stsbench.training.loop import Stage
+from stsbench.training.loop import Beside, Stage
 from stsbench.training.method import Method
-from stsbench.training.recipe import DataSettings, Recipe
-from stsbench.training.streams import stream
+from stsbench.training.recipe import LabelledSettings, Recipe, TrainingSettings
+from stsbench.training.semi import own_stages, stream_of
+from stsbench.training.stage_rows import LABELLED, StageData
 
-_ONE_DOCUMENT = 1000  # lines without a blank one between them that make one wonder
 _MIXED = {"float32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
@@ -60,107 +55,77 @@ def make_accelerator(
     return found
 
 
-@dataclass
-class StageData:
-    """The rows of one stage. trained, held_out: row numbers."""
-
-    store: TextStore
-    tokens: TokenStore
-    trained: NDArray[np.int64]
-    held_out: NDArray[np.int64]
-
-    def rows(self, numbers: Any) -> Rows:
-        """The texts and tokens of these rows."""
-        return Rows(self.store, self.tokens, numbers)
+def prepare(method: Method, data: Mapping[str, StageData], running: Sequence[str]) -> None:
+    """Let the method learn from the rows of the first of its own stages, if that runs, and from the labelled ones."""
+    prepare_own(method, data, running)
+    if LABELLED in data:
+        method.prepare_labelled(data[LABELLED].rows(data[LABELLED].trained))
 
 
-def open_data(settings: DataSettings, recipe: Recipe, kind: type[Method], options: Any, backbone: Backbone, folder: Path,
-              say: Callable[[str], None]) -> StageData:  # fmt: skip
-    """Read and tokenise a stage's training text, or find it in the cache. Raises DataError, one line."""
-    if settings.file is None:
-        raise DataError("no training data: give a file by --data FILE")
-    path = Path(settings.file).expanduser()
-    if path.exists() and not path.is_file():
-        raise DataError(f"the training data {path} are {'a folder' if path.is_dir() else 'no plain file'}: name a file")
-    if not path.is_file():
-        raise DataError(f"the training data {path} are not here: give your copy by --data FILE")
-    store = open_store(
-        path, format=settings.format, columns=settings.columns, where=settings.where, drop_blank=settings.drop_blank,
-        drop_duplicates=settings.drop_duplicates, contiguous=settings.contiguous, say=say,
-    )  # fmt: skip
-    roles = kind.roles(options, store.roles)
-    say(f"{path.name}: {store.report()}, used as {', '.join(roles)}")
-    texts = tuple(role for role in roles if role != "label")
-    tokens = tokenised(store, backbone.tokenizer, tokenizer_digest(folder), backbone.max_length, texts, say=say)
-    if cut := sum(tokens.truncated.values()):
-        say(f"{path.name}: {cut:,} of {len(texts) * len(store):,} texts are cut at {backbone.max_length} tokens")
-    numbers = np.arange(len(store), dtype=np.int64)
-    usable = kind.usable(options, Rows(store, tokens, numbers))
-    if usable is not None:
-        say(f"{path.name}: {int((~usable).sum())} rows cannot be used by these options (no sentence follows them, say)")
-        if store.meta.documents == 1 and len(store) > _ONE_DOCUMENT:
-            lines = f"{path.name}: {len(store):,} lines without a blank one between them"
-            say(f"warning: {lines}: is it one text whose sentences follow one another?")
-        numbers = numbers[usable]
-    if settings.sample is not None:
-        if settings.sample > len(numbers):
-            raise DataError(f"{path}: data.sample {settings.sample} is more than the {len(numbers)} rows there are")
-        numbers = stream(recipe.seed, "sample").permutation(numbers)[: settings.sample]
-    trained, held_out = _held_out(settings, recipe.seed, kind, store, texts, numbers, path)
-    return StageData(store, tokens, trained, held_out)
+def prepare_own(method: Method, data: Mapping[str, StageData], running: Sequence[str]) -> None:
+    """`prepare` without the labelled rows: what a run of a later stage goes on from has learnt from the first one's."""
+    kind = type(method)
+    first = own_stages(kind)[0]
+    if first in running:
+        rows = data[LABELLED if kind.labelled(method.options, first) == "instead" else first]
+        method.prepare(rows.rows(rows.trained))
 
 
-def _held_out(settings: DataSettings, seed: int, kind: type[Method], store: TextStore, texts: tuple[str, ...],
-              numbers: NDArray[np.int64], path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # fmt: skip
-    """Rows to train on and rows held out. What is trained on holds no text of a held-out row."""
-    if not settings.held_out:
-        return np.sort(numbers), numbers[:0]
-    if settings.held_out >= len(numbers):
-        raise DataError(
-            f"{path}: data.held_out {settings.held_out} leaves no row of {len(numbers)} to train on: "
-            f"--set data.held_out={max(1, len(numbers) // 10)}"
-        )
-    if settings.contiguous:
-        raise DataError("data.held_out and data.contiguous exclude each other: a row's next sentence may be held out")
-    if kind.needs_negatives and settings.held_out < 2:
-        raise DataError("data.held_out 1: the other rows of a batch are the negatives, so 2 at least")
-    order = stream(seed, "held-out rows").permutation(numbers)
-    cut = len(numbers) - settings.held_out
-    trained, held_out = np.sort(order[:cut]), np.sort(order[cut:])
-    unseen = {text for role in texts for text in store.texts(role, held_out)}
-    known = np.zeros(len(trained), dtype=np.bool_)
-    for start in range(0, len(trained), 10_000):
-        part = trained[start : start + 10_000]
-        for role in texts:
-            known[start : start + len(part)] |= [text in unseen for text in store.texts(role, part)]
-    return trained[~known], held_out
+def dropped(stage: Stage) -> list[str]:
+    """What to say of rows that no batch has."""
+    found = [(stage.batches.dropped, "rows")] + ([(stage.beside.batches.dropped, "labelled rows")] if stage.beside else [])
+    return [f"the last {count} {rows} of each epoch give no batch and are left out" for count, rows in found if count]
 
 
-def make_stage(number: int, name: str, recipe: Recipe, data: StageData, kind: type[Method], backbone: Backbone,
-               processes: int) -> Stage:  # fmt: skip
-    """The batches of a stage. Raises StsbenchError where a batch would hold nothing to contrast with."""
-    settings = recipe.stage_training(name)
-    if kind.needs_negatives and settings.batch_size < 2:
+def make_stage(number: int, name: str, recipe: Recipe, data: Mapping[str, StageData], kind: type[Method], options: Any,
+               backbone: Backbone, processes: int) -> Stage:  # fmt: skip
+    """The batches of a stage, out of the `data` that `open_rows` gave. Raises StsbenchError where a batch would hold
+    nothing to contrast with, or a process nothing at all."""
+    settings, use, key = recipe.stage_training(name), kind.labelled(options, name), stream_of(kind, name)
+    own = data[LABELLED if use == "instead" else name]
+    contrasts = kind.needs_negatives and use != "instead"
+    if contrasts and settings.batch_size < 2:
         raise StsbenchError(
             f"training.batch_size {settings.batch_size}: the other examples of a batch are the negatives, so 2 at least"
         )
     if settings.batch_size < processes:
         raise StsbenchError(f"training.batch_size {settings.batch_size} is less than the {processes} processes")
     # each process's own rows are all the negatives there are where nothing is gathered
-    least = (2 * processes if settings.gather == "local" else 2) if kind.needs_negatives else 1
+    least = (2 * processes if settings.gather == "local" else 2) if contrasts else 1
     if settings.batch_size < least:
         raise StsbenchError(
             f"training.batch_size {settings.batch_size} with training.gather local leaves a process one example and so no "
             f"negative: {least} at least"
         )
-    found = data.store.meta
-    if kind.needs_negatives and found.rows - found.left_out - found.duplicates < 2:
-        raise DataError(f"{data.store.path}: there are not two different rows, and the negatives of one are the others")
-    lengths = None
-    if settings.order == "length":
-        lengths = np.sum([data.tokens.lengths(role) for role in data.tokens.roles], axis=0)
+    found = own.store.meta
+    if contrasts and found.rows - found.left_out - found.duplicates < 2:
+        raise DataError(f"{own.store.path}: there are not two different rows, and the negatives of one are the others")
     batches = Batches(
-        data.trained, settings, recipe.seed, number, least=least, processes=processes, lengths=lengths,
+        own.trained, settings, recipe.seed, key, least=least, processes=processes, lengths=_lengths(settings, own),
     )  # fmt: skip
+    beside = _beside(recipe, settings, data[LABELLED], key, processes) if use == "beside" else None
     pad = backbone.tokenizer.pad_token_id
-    return Stage(number, name, settings, batches, data.rows, pad if pad is not None else 0)
+    return Stage(
+        number, name, settings, batches, own.rows, pad if pad is not None else 0, key=key, instead=use == "instead",
+        beside=beside,
+    )  # fmt: skip
+
+
+def _beside(recipe: Recipe, settings: TrainingSettings, data: StageData, key: int, processes: int) -> Beside:
+    """The batches of labelled rows that go with a stage's own, by the same rules."""
+    size = (recipe.labelled or LabelledSettings()).batch_size
+    if size < processes:
+        raise StsbenchError(f"labelled.batch_size {size} is less than the {processes} processes")
+    batches = Batches(
+        data.trained, settings.model_copy(update={"batch_size": size, "accumulate": 1}), recipe.seed, key,
+        processes=processes, lengths=_lengths(settings, data), use="labelled order", name="labelled.batch_size",
+    )  # fmt: skip
+    return Beside(batches, data.rows)
+
+
+def _lengths(settings: TrainingSettings, data: StageData) -> NDArray[np.int64] | None:
+    """(rows,) tokens of all texts of a row, where batches go by length."""
+    if settings.order != "length":
+        return None
+    lengths: NDArray[np.int64] = np.sum([data.tokens.lengths(role) for role in data.tokens.roles], axis=0)
+    return lengths

@@ -7,8 +7,13 @@ from typing import Literal
 import numpy as np
 
 # numpy takes a short key for the same as one with zeros behind it: every key here has the same length.
-_USES = {"order": 1, "views": 2, "held-out rows": 3, "sample": 4, "held-out views": 5}
-Use = Literal["order", "views", "held-out rows", "sample", "held-out views"]
+_USES = {
+    "order": 1, "views": 2, "held-out rows": 3, "sample": 4, "held-out views": 5, "labelled order": 6, "labelled views": 7,
+    "share": 8,
+}  # fmt: skip
+Use = Literal[
+    "order", "views", "held-out rows", "sample", "held-out views", "labelled order", "labelled views", "share"
+]  # fmt: skip
 
 
 def stream(seed: int, use: Use, stage: int = 0, first: int = 0, second: int = 0) -> np.random.Generator:

@@ -37,11 +37,14 @@ def _installed(module: str) -> bool:
 def to_scalars(line: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a train or dev line for `Accelerator.log(values, step)`, named STAGE/loss, STAGE/terms/NAME, ...
 
-    A dev score stands under its name, its blanks as dashes: main/sts-b-dev. {} for other lines. Steps start again in
-    every stage, and W&B drops what is logged for an earlier step: add the steps of the stages before.
+    A dev score stands under its name, its blanks as dashes: main/sts-b-dev; a method's own numbers beside it under theirs.
+    {} for other lines. Steps start again in every stage, and W&B drops what is logged for an earlier step: add the steps
+    of the stages before.
     """
     if line["kind"] == "dev":
-        return {f"{line['stage']}/{line['name'].replace(' ', '-')}": float(line["score"])}
+        more = {name: value for name, value in line.items() if name not in (*_OWN, "name", "score", "best")}
+        scores = {line["name"].replace(" ", "-"): line["score"], **more}
+        return {f"{line['stage']}/{name}": float(value) for name, value in scores.items() if value is not None}
     if line["kind"] != "train":
         return {}
     return {f"{line['stage']}/{name}": float(value) for name, value in _flat(line).items()

@@ -12,27 +12,27 @@ from stsbench.config import read_yaml
 from stsbench.encoders.hub import trained_model
 from stsbench.encoders.parts import choose_device
 from stsbench.errors import DataError, StsbenchError
-from stsbench.registry import resolve
 from stsbench.training.checkpoint import Checkpoints, Position, newest_sound
-from stsbench.training.method import GROUP, Method
+from stsbench.training.method import Method
 from stsbench.training.recipes import load_recipe
 from stsbench.training.run import backbone_inputs, make_backbone
+from stsbench.training.semi import method_kind
 
 
 def load_trained(run: Path, device: str | None = None) -> Method:
     """The method of the training run in `run`, in eval mode, with the weights and buffers that the run kept.
 
-    Those are the best of its last stage, or the last where nothing was selected. No training text is read: what
-    `Method.prepare` learnt from it has to be in buffers. device: by default the GPU where there is one. Raises
-    StsbenchError, one line: no finished training, several seeds, a checkpoint that is gone or damaged, another backbone,
-    tokenizer or further input than the run began with.
+    Those are the best of its last stage (with selection.over all, of all), or the last where nothing was selected. No
+    training text is read: what `Method.prepare` learnt from it has to be in buffers. device: by default the GPU where there
+    is one. Raises StsbenchError, one line: no finished training, several seeds, a checkpoint that is gone or damaged,
+    another backbone, tokenizer or further input than the run began with.
     """
     if trained_model(run) == run:
         raise StsbenchError(f"{run} is no run folder of `stsbench train`: it has no recipe.yaml")
     path = run / "recipe.yaml"
     recipe = load_recipe(str(read_yaml(path).get("method")), str(path))
     position, weights = _kept(run)
-    kind: type[Method] = resolve(GROUP, recipe.method)
+    kind = method_kind(recipe)
     with torch.random.fork_rng(devices=[]):  # what starts at random is read below
         method: Method = kind(make_backbone(recipe), kind.Options(**recipe.options))
     _check_inputs(run, position, method)
@@ -62,7 +62,8 @@ def _kept(run: Path) -> tuple[Position, Path]:
         raise StsbenchError(f"{folder} holds no sound checkpoint: only the encoder in {run / 'best'} is left")
     position, path = found
     kept = position.best.step if position.best else position.step
-    if (position.stage, kept, bool(position.best)) != (stage, step, bool(best)):
+    where = (position.best and position.best.stage) or position.stage
+    if (where, kept, bool(position.best)) != (stage, step, bool(best)):
         raise StsbenchError(f"{folder} lacks a sound checkpoint of the weights that were kept, {stage} step {step}")
     return position, folder / position.best.folder if position.best else path
 

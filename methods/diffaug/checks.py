@@ -1,0 +1,62 @@
+"""Which of DiffAug's options and data go together: whatever would act in no way, or not as published, is refused."""
+
+from __future__ import annotations
+
+from stsbench.encoders.checkpoint import position_limit
+from stsbench.errors import StsbenchError
+from stsbench.methods.diffaug.options import DiffAugOptions
+from stsbench.modules.backbone import Backbone
+from stsbench.modules.template import TokenTemplate
+from stsbench.training.options import Options
+
+_OWN = {  # option -> the modules it belongs to
+    "prefix_length": ("prefix",), "rank": ("adapter", "lora"), "adapter_activation": ("adapter",), "lora_scale": ("lora",),
+    "clip_frozen": ("prefix",),
+}  # fmt: skip
+_DENOISING = ("denoise_offset", "denoise_start")
+
+
+def check_options(options: DiffAugOptions) -> None:
+    """Raises StsbenchError, one line, for options that contradict one another."""
+    for key, modules in _OWN.items():
+        if options.module not in modules and _changed(options, key):
+            raise StsbenchError(f"options.{key} acts with options.module {' or '.join(modules)}, not with {options.module}")
+    if not options.denoise and (idle := [key for key in _DENOISING if _changed(options, key)]):
+        raise StsbenchError(f"options.{idle[0]} acts with options.denoise: leave it out, or set options.denoise=true")
+    if options.similarity == "dot" and _changed(options, "temperature"):
+        raise StsbenchError("options.temperature acts with options.similarity cosine, not with dot: leave it out")
+    if options.views == "same" and options.at_test != "both":
+        raise StsbenchError(f"options.at_test {options.at_test} tells two modules apart, and options.views same has one")
+    if options.module != "prefix" and options.at_test == "average":
+        raise StsbenchError(
+            f"options.at_test average runs two prefixes one after another: with options.module {options.module} choose both "
+            "(the sum of the two), first or second"
+        )
+
+
+def check_backbone(options: DiffAugOptions, backbone: Backbone) -> None:
+    """Raises StsbenchError, one line, for another pooler than mask, and for an option without meaning for the model."""
+    if backbone.pooler != "mask":
+        raise StsbenchError(f"diffaug reads the template's mask: set backbone.pooler=mask, not {backbone.pooler}")
+    table = getattr(getattr(backbone.model, "embeddings", None), "position_embeddings", None)
+    if options.denoise_start == "zero" and getattr(table, "padding_idx", None) is None:
+        raise StsbenchError(
+            f"options.denoise_start zero acts in no way: the positions of {backbone.name} begin with 0; leave it at own"
+        )
+
+
+def check_length(options: DiffAugOptions, template: TokenTemplate, backbone: Backbone) -> None:
+    """Raises StsbenchError where prefix, template and the longest sentence are more than the model has positions for."""
+    limit = position_limit(backbone.model, backbone.tokenizer)
+    sets = 1 if options.views == "same" else 2
+    prefix = sets * options.prefix_length if options.module == "prefix" else 0
+    longest = backbone.max_length - 2 + template.length + prefix + options.denoise_offset
+    if limit is not None and longest > limit:
+        raise StsbenchError(
+            f"backbone.max_length {backbone.max_length}, template and a prefix of {prefix} need {longest} positions, "
+            f"and {backbone.name} has {limit}: lower backbone.max_length or options.prefix_length"
+        )
+
+
+def _changed(options: Options, key: str) -> bool:
+    return bool(getattr(options, key) != type(options).model_fields[key].default)

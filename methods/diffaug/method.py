@@ -1,0 +1,228 @@
+"""DiffAug (Wang and Lu 2022): views that differ by a prefix, tuned on NLI first, then with the model contrastively."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stsbench.encoders.prompt import Prompt
+from stsbench.errors import StsbenchError
+from stsbench.methods.diffaug.checks import check_backbone, check_length, check_options
+from stsbench.methods.diffaug.diagnostics import by_dropout, convergence, divergence
+from stsbench.methods.diffaug.modules import ViewModules, is_module
+from stsbench.methods.diffaug.options import DiffAugOptions
+from stsbench.modules.backbone import Backbone
+from stsbench.modules.denoising import template_vectors
+from stsbench.modules.mlp_head import MLPHead
+from stsbench.modules.template import TokenTemplate
+from stsbench.training.batch import Batch, Examples, Ragged, Term, Views
+from stsbench.training.contrast import contrast
+from stsbench.training.labelled import NLIClassifier, nli_roles, nli_views
+from stsbench.training.method import Inference, Method
+from stsbench.training.roles import pairs_or_sentence
+
+
+class DiffAug(Method):
+    """Stage prefix: Eq. 4, the model frozen. Stage joint: InfoNCE between the views, with or without Eq. 4 beside it."""
+
+    name = "diffaug"
+    stages = ("prefix", "joint")
+    default_recipe = "bert-base-semi"
+    Options = DiffAugOptions
+    later_options = (
+        "joint_trains", "view", "similarity", "temperature", "aux_weight", "denoise", "denoise_offset", "denoise_start"
+    )  # fmt: skip
+
+    def __init__(self, backbone: Backbone, options: DiffAugOptions) -> None:
+        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for options that do not go together."""
+        super().__init__(backbone, options)
+        check_options(options)
+        check_backbone(options, backbone)
+        std = getattr(backbone.model.config, "initializer_range", 0.02)
+        self.template = TokenTemplate(backbone.tokenizer, options.template, "options.template")
+        check_length(options, self.template, backbone)
+        self.head = MLPHead(backbone.width, std)
+        self.classifier = NLIClassifier(backbone.width, 2, std)
+        self.modules_of_views = ViewModules(backbone, options)
+        self.stage = self.stages[0]
+        self.sample: list[Any] = []  # of the first stage's texts, which delta and kappa are measured on
+
+    @classmethod
+    def roles(cls, options: DiffAugOptions, given: tuple[str, ...]) -> tuple[str, ...]:
+        """("sentence",), or anchor, positive and the hard negatives that the data give."""
+        found: tuple[str, ...] = pairs_or_sentence(
+            "diffaug", options.view, given, unsupervised="bert-base-semi", supervised="bert-base-sup"
+        )
+        return found
+
+    @classmethod
+    def labelled(cls, options: DiffAugOptions, stage: str) -> Literal["none", "instead", "beside"]:
+        """Stage prefix has labelled rows alone, stage joint a batch beside each of its own where options.aux_weight > 0."""
+        if stage == "prefix":
+            return "instead"
+        return "beside" if options.aux_weight > 0 else "none"
+
+    @classmethod
+    def labelled_roles(cls, options: DiffAugOptions, given: tuple[str, ...]) -> tuple[str, ...]:
+        """Anchor, positive and negative: a premise, what it entails and what contradicts it."""
+        found: tuple[str, ...] = nli_roles(given, "diffaug")
+        if "label" in found:
+            raise StsbenchError(
+                "diffaug's cross-entropy is over triplets: name anchor, positive and negative in labelled.columns"
+            )
+        return found
+
+    def prepare(self, rows: Any) -> None:
+        """Choose the texts of `diagnose`: equally spaced rows of the first stage."""
+        count = min(self.options.diagnose, len(rows))
+        chosen = rows.at(np.asarray(rows.rows)[np.linspace(0, len(rows) - 1, count).astype(np.int64)])
+        self.sample = [np.asarray(ids) for ids in self.read(chosen, rows.roles[0])]
+
+    def start_stage(self, stage: str) -> None:
+        """Stage prefix trains the modules and the classifier; stage joint what options.joint_trains says, and the head."""
+        self.stage, options = stage, self.options
+        joint, trains = stage == "joint", options.joint_trains
+        for name, weight in self.named_parameters():
+            if is_module(name):
+                wanted = not joint or trains != "model"
+            elif name.startswith("backbone."):
+                wanted = trains != "module" if joint else options.clip_frozen
+            elif name.startswith("classifier."):
+                wanted = not joint or options.aux_weight > 0  # a weight without gradient is not let through by DDP
+            else:
+                wanted = joint or options.clip_frozen
+            weight.requires_grad_(wanted)
+
+    def rates(self) -> dict[str, float]:
+        """options.clip_frozen: what is frozen has gradients, which the norm is taken over, and does not move."""
+        frozen = self.stage == "prefix" and self.options.clip_frozen
+        return {"backbone.": 0.0, "head.": 0.0} if frozen else {}
+
+    def read(self, rows: Examples, role: str) -> Ragged:
+        """A role's texts inside the template."""
+        if self.options.text == "pieces":
+            return self.template.wrap(rows.ids(role))
+        return self.template.wrap(self.template.pieces(rows.texts(role), self.backbone.max_length - 2))
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The sentence twice, or as many views as the data have roles, in their order."""
+        if "sentence" in rows.roles:
+            return Views([self.read(rows, "sentence")] * 2)
+        return Views([self.read(rows, role) for role in rows.roles])
+
+    def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """Premises, entailed and contradicting hypotheses."""
+        found: Views = nli_views(self, rows)
+        return found
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """Stage prefix: nli. Stage joint: contrastive, and nli with options.aux_weight."""
+        if batch.instead:
+            return {"nli": self._nli(batch)}
+        options, which = self.options, self._sets(batch)
+        hidden = self._hidden(batch.ids, batch.mask, which)
+        if options.denoise:
+            hidden = hidden - self._template_alone(self.template.counts(batch.mask), which)
+        queries, keys, *negatives = self.head(hidden).split(len(batch))
+        terms = {
+            "contrastive": contrast(
+                queries, keys, negatives, batch.shares, self.gather_mode,
+                temperature=options.temperature, similarity=options.similarity,
+            )
+        }  # fmt: skip
+        if batch.labelled is not None:  # none goes with held-out rows
+            nli = self._nli(batch.labelled)
+            terms["nli"] = Term(nli.value, nli.count, options.aux_weight)
+        return terms
+
+    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(n, d) mask vectors under the first view's module, through the head."""
+        found: Tensor = self.head(self._hidden(ids, mask, torch.zeros(len(ids), dtype=torch.long, device=ids.device)))
+        return found
+
+    def inference(self) -> Inference:
+        """The mask's vector under the modules of options.at_test, without template's own vector and head."""
+        options, modules = self.options, self.modules_of_views
+        prompt = Prompt(
+            options.template, full_stop=options.full_stop, prefixes=modules.tested(),
+            shift=modules.prefix.length if modules.prefix is not None else 0, bottlenecks=modules.combined(),
+        )  # fmt: skip
+        return Inference(modules.model(self.backbone), self.backbone.tokenizer, "mask", prompt=prompt)
+
+    def notes(self) -> list[str]:
+        """How many weights are trained beside the model, and how many a test needs."""
+        trained = sum(weight.numel() for name, weight in self.named_parameters() if is_module(name))
+        prefix, model = self.modules_of_views.prefix, sum(weight.numel() for weight in self.backbone.model.parameters())
+        if prefix is None:
+            return [f"{self.options.module}: {trained:,} weights beside the model's {model - trained * self._inside():,}"]
+        share = f"{prefix.effective / model:.1%} of the model's {model:,}"
+        return [f"prefix: {trained:,} weights in training, {prefix.effective:,} at test ({share})"]
+
+    def diagnose(self) -> dict[str, float]:
+        """In stage prefix: delta (raw and of unit vectors), the same by dropout alone, and kappa of prefixes."""
+        if self.stage != "prefix" or not self.sample:
+            return {}
+        device = next(self.parameters()).device
+        length = max(map(len, self.sample))
+        ids = torch.full((len(self.sample), length), self.backbone.tokenizer.pad_token_id or 0, device=device)
+        mask = torch.zeros_like(ids)
+        for row, own in enumerate(self.sample):
+            ids[row, : len(own)], mask[row, : len(own)] = torch.as_tensor(own, device=device), 1
+        training = self.training
+        self.eval()
+        try:
+            found = self._measured(ids, mask)
+        finally:
+            self.train(training)
+        return found
+
+    def _measured(self, ids: Tensor, mask: Tensor) -> dict[str, float]:
+        modules, n = self.modules_of_views, len(ids)
+        which = torch.arange(2, device=ids.device).clamp(max=modules.sets - 1).repeat_interleave(n)
+        twice, masks = ids.repeat(2, 1), mask.repeat(2, 1)
+        first, second = self._hidden(twice, masks, which).split(n)
+        names = ("delta", "delta_normalised", "delta_dropout", "delta_dropout_normalised")
+        places = self.template.places(mask)
+        values = [*divergence(first, second), *by_dropout(self.backbone, ids, mask, places)]
+        found = dict(zip(names, values, strict=True))
+        if modules.prefix is not None:
+            found["kappa"] = convergence(self.backbone, modules, twice, masks, which)
+        return found
+
+    def _sets(self, batch: Batch) -> Tensor:
+        """(v * n,) the set of each row: the first view's, then the others'."""
+        numbers = [self.modules_of_views.of_view(view) for view in range(batch.views)]
+        return torch.tensor(numbers, device=batch.ids.device).repeat_interleave(len(batch))
+
+    def _hidden(self, ids: Tensor, mask: Tensor, which: Tensor) -> Tensor:
+        """(n, d) last states at the template's mask, each row under its own set."""
+        found: Tensor = self.modules_of_views.at(self.backbone, ids, mask, self.template.places(mask), which)
+        return found
+
+    def _nli(self, batch: Batch) -> Term:
+        """Eq. 4: the mean over two pairs a triplet, entailed and contradicted."""
+        found: Term = self.classifier.term(self.head(self._hidden(batch.ids, batch.mask, self._sets(batch))), batch)
+        return found
+
+    def _template_alone(self, counts: Tensor, which: Tensor) -> Tensor:
+        """(n, d) the mask's vector of the template alone, as it stands around a text of so many tokens, under each set."""
+        options, modules, backbone = self.options, self.modules_of_views, self.backbone
+        parts, rows = [], []
+        for number in which.unique().tolist():
+            chosen = (which == number).nonzero().squeeze(1)
+            with modules.acting(backbone, number):
+                parts.append(template_vectors(
+                    backbone, self.template, counts[chosen] + options.denoise_offset, start=options.denoise_start,
+                    prefix=modules.prefixed(number),
+                ))  # fmt: skip
+            rows.append(chosen)
+        found = torch.cat(parts)
+        return torch.empty_like(found).index_copy(0, torch.cat(rows), found)
+
+    def _inside(self) -> int:
+        """1 where the modules' weights count among the backbone's own."""
+        return int(self.options.module == "lora")
+

@@ -1,0 +1,112 @@
+"""What makes DiffAug's views differ: a prefix, an adapter or LoRA for each view, behind one interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stsbench.encoders.soft import KeyValues
+from stsbench.methods.diffaug.options import DiffAugOptions
+from stsbench.methods.diffaug.prefix import PrefixEncoder
+from stsbench.modules.backbone import Backbone
+from stsbench.modules.bottlenecks import Bottlenecks, attached
+from stsbench.modules.lora import add_lora, merged, using
+from stsbench.modules.soft_prompt import Prefix, SoftPrompt
+
+
+class ViewModules(nn.Module):
+    """The modules of all views: set 0 is the first view's, the last set that of every other view."""
+
+    def __init__(self, backbone: Backbone, options: DiffAugOptions) -> None:
+        super().__init__()
+        self.options = options
+        self.sets = 1 if options.views == "same" else 2
+        config: Any = backbone.model.config
+        std = getattr(config, "initializer_range", 0.02)
+        self.prefix: PrefixEncoder | None = None
+        self.bottlenecks: Bottlenecks | None = None
+        if options.module == "prefix":
+            length = self.sets * options.prefix_length
+            rate = float(getattr(config, "hidden_dropout_prob", 0.1))
+            self.prefix = PrefixEncoder(length, backbone.width, config.num_hidden_layers, rate, std)
+        elif options.module == "adapter":
+            self.bottlenecks = Bottlenecks(
+                config, sets=self.sets, rank=options.rank, activation=options.adapter_activation
+            )
+        else:  # its weights live inside the backbone's linear layers, and are named lora there
+            add_lora(backbone.model, self.sets, options.rank, options.lora_scale)
+
+    def of_view(self, view: int) -> int:
+        """The set of a view, counted from 0."""
+        return min(view, self.sets - 1)
+
+    def at(self, backbone: Backbone, ids: Tensor, mask: Tensor, places: Tensor, which: Tensor) -> Tensor:
+        """(n, d) last states at `places` (n,), each row under its own set. ids, mask: (n, L); which: (n,) set numbers."""
+        if self.prefix is not None:
+            soft = SoftPrompt(prefix=self.prefix(self.visible(which)))
+            return backbone.at(ids, mask, places, soft)
+        if self.bottlenecks is not None:
+            with attached(backbone.model, self.bottlenecks, which):
+                return backbone.at(ids, mask, places)
+        parts, rows = [], []
+        for number in which.unique().tolist():  # peft has one set act at a time
+            chosen = (which == number).nonzero().squeeze(1)
+            with using(backbone.model, number):
+                parts.append(backbone.at(ids[chosen], mask[chosen], places[chosen]))
+            rows.append(chosen)
+        found = torch.cat(parts)
+        return torch.empty_like(found).index_copy(0, torch.cat(rows), found)
+
+    def acting(self, backbone: Backbone, number: int) -> AbstractContextManager[Any]:
+        """Set `number` at work inside the backbone; a prefix has to be handed over, see `prefixed`."""
+        if self.bottlenecks is not None:
+            return attached(backbone.model, self.bottlenecks, number)
+        return nullcontext() if self.prefix is not None else using(backbone.model, number)
+
+    def prefixed(self, number: int) -> Callable[[int], Prefix] | None:
+        """Rows -> a prefix of which each row sees the slots of set `number`; None without prefixes."""
+        encoder = self.prefix
+        if encoder is None:
+            return None
+        device = encoder.embedding.weight.device
+        return lambda rows: encoder(self.visible(torch.full((rows,), number, device=device)))
+
+    def visible(self, which: Tensor) -> Tensor:
+        """(n, P) bool, the slots of each row's set. which: (n,)."""
+        length = self.options.prefix_length
+        slots = torch.arange(self.sets * length, device=which.device) // length
+        return slots == which.unsqueeze(1)
+
+    def tested(self) -> tuple[KeyValues, ...]:
+        """The prefixes of the test, by options.at_test; several are averaged over."""
+        if self.prefix is None:
+            return ()
+        whole, length = self.prefix.plain(), self.options.prefix_length
+        if self.options.at_test == "both":
+            return (whole,)
+        parts = [KeyValues(whole.keys[:, start : start + length], whole.values[:, start : start + length])
+                 for start in (0, length)]  # fmt: skip
+        return {"first": (parts[0],), "second": (parts[1],), "average": tuple(parts)}[self.options.at_test]
+
+    def combined(self) -> Bottlenecks | None:
+        """The adapter of the test: the sum of both sets, or one of them."""
+        if self.bottlenecks is None:
+            return None
+        at = {"first": 0, "second": 1}.get(self.options.at_test)
+        return self.bottlenecks.summed() if at is None else self.bottlenecks.one(at)
+
+    def model(self, backbone: Backbone) -> Any:
+        """The plain transformers model of the test: with LoRA a copy that holds the sum of both sets, or one of them."""
+        if self.options.module != "lora":
+            return backbone.model
+        at: Any = {"first": 0, "second": 1}.get(self.options.at_test, "sum")
+        return merged(backbone.model, at)
+
+
+def is_module(name: str) -> bool:
+    """Whether a parameter of the method, by its name, is of the views' modules."""
+    return name.startswith("modules_of_views.") or "lora_" in name

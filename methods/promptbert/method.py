@@ -1,0 +1,177 @@
+"""PromptBERT (Jiang et al. 2022): a sentence's vector is the state at [MASK] of 'This sentence of "X" means [MASK].'."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stsbench.encoders.prompt import Prompt
+from stsbench.errors import StsbenchError
+from stsbench.methods.promptbert.checks import check_backbone, check_length, check_options, roles_of
+from stsbench.methods.promptbert.options import PromptBERTOptions
+from stsbench.methods.promptbert.views import ViewMaker
+from stsbench.modules.backbone import Backbone
+from stsbench.modules.denoising import template_vectors
+from stsbench.modules.lm_transform import LMTransform
+from stsbench.modules.mlp_head import MLPHead
+from stsbench.modules.soft_prompt import SoftPrompt
+from stsbench.modules.template import TokenTemplate
+from stsbench.training.batch import Batch, Examples, Ragged, Term, Views
+from stsbench.training.contrast import contrast
+from stsbench.training.method import Inference, Method
+
+
+class PromptBERT(Method):
+    """Contrast of a sentence in two templates (or of pairs), each vector less that of its template alone; and OptiPrompt."""
+
+    name = "promptbert"
+    default_recipe = "unsup-promptbert-base"
+    Options = PromptBERTOptions
+
+    def __init__(self, backbone: Backbone, options: PromptBERTOptions) -> None:
+        """backbone: with the pooler mask, its `folder` and `name`.
+
+        Raises StsbenchError, one line: another pooler, options that do not go together, a template without one place for
+        the sentence and one mask or too long for the model, a head that the checkpoint does not have.
+        """
+        super().__init__(backbone, options)
+        check_options(options)
+        check_backbone(options, backbone)
+        self.first = _template(backbone, options.template, "options.template")
+        self.second = self.first
+        if options.second_template not in (None, options.template):
+            self.second = _template(backbone, options.second_template, "options.second_template")
+        self.head = _head(backbone, options)
+        self.words: nn.Parameter | None = None
+        if options.trained == "prompt":
+            self.words = _words(backbone, self.first)
+            backbone.requires_grad_(False)  # its dropout stays on: that is what makes the views differ
+        self.make_views = ViewMaker(options, self.first, self.second, backbone.max_length)
+
+    @classmethod
+    def roles(cls, options: PromptBERTOptions, given: tuple[str, ...]) -> tuple[str, ...]:
+        """("sentence",), or anchor, positive and the hard negatives that the data give."""
+        used: tuple[str, ...] = roles_of(options, given)
+        return used
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The sentence in both templates; or a view a role, the anchor in the first template, all others in the second."""
+        views: Views = self.make_views(rows)
+        return views
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """contrastive: SimCSE's Eq. 4 (plain sentences) or 5 (pairs, hard negatives), of the denoised vectors at [MASK]."""
+        n, options = len(batch), self.options
+        queries, keys, *negatives = self._vectors(batch.ids, batch.mask, n).split(n)
+        return {
+            "contrastive": contrast(
+                queries, keys, negatives, batch.shares, self.gather_mode,
+                temperature=options.temperature, similarity=options.similarity,
+            )
+        }  # fmt: skip
+
+    def read(self, rows: Examples, role: str) -> Ragged:
+        """The texts inside the first template."""
+        found: Ragged = self.make_views.read(rows, role)
+        return found
+
+    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(n, d) vectors as the loss compares them, denoised and through the head. ids, mask: (n, L), as `read` gives."""
+        return self._vectors(ids, mask, len(ids))
+
+    def inference(self) -> Inference:
+        """The text inside the first template, with the final full stop; denoised only with options.test_denoise."""
+        return self._inference(Prompt(
+            self.options.template, full_stop=self.options.full_stop, text="inside", denoise=self.options.test_denoise,
+            **self._kept(),
+        ))  # fmt: skip
+
+    def dev_inference(self) -> Inference:
+        """The encoder that picks the checkpoint. With options.dev released it is another than the one tested.
+
+        The authors' code scores development sentences as it trains: tokenised alone and not cut, spliced into the first
+        template, denoised, without a final full stop. Its dev score is thus no forecast of the test.
+        """
+        if self.options.dev == "test":
+            return self.inference()
+        return self._inference(Prompt(
+            self.options.template, text="pieces", pieces=None, denoise=self.options.denoise, **self._kept(),
+        ))  # fmt: skip
+
+    def notes(self) -> list[str]:
+        """That the dev score is of another encoder than the one tested, where it is."""
+        if self.options.dev == "test":
+            return []
+        return [
+            "options.dev released: dev scores are of sentences tokenised alone, "
+            f"{'denoised' if self.options.denoise else 'not denoised'}, without a full stop added; the encoder tested reads "
+            f"them inside the template, {'denoised' if self.options.test_denoise else 'not denoised'}, "
+            f"{'with' if self.options.full_stop else 'without'} it"
+        ]
+
+    def _vectors(self, ids: Tensor, mask: Tensor, first: int) -> Tensor:
+        """(rows, d): rows of all views, the `first` of them in the first template, all others in the second.
+
+        Denoising comes before the head; but the masked-LM transform is taken of both and then their difference.
+        """
+        parts = [(self.first, mask)]
+        if self.second is not self.first and first < len(mask):
+            parts = [(self.first, mask[:first]), (self.second, mask[first:])]
+        places = torch.cat([template.places(rows) for template, rows in parts])
+        soft = None if self.words is None else SoftPrompt(rows=self.first.words(mask), vectors=self.words)
+        found = self.backbone.at(ids, mask, places, soft)
+        if not self.options.denoise:
+            return found if self.head is None else self.head(found)
+        alone = torch.cat([self._alone(template, rows) for template, rows in parts])
+        if self.options.head == "transform":
+            assert self.head is not None
+            return self.head(found) - self.head(alone)
+        return found - alone if self.head is None else self.head(found - alone)
+
+    def _alone(self, template: TokenTemplate, mask: Tensor) -> Tensor:
+        """(rows, d) the vectors of the template without a sentence, where its parts stand around as many tokens."""
+        options = self.options
+        own = template is self.first or options.denoise_second_shift == "own"
+        return template_vectors(
+            self.backbone, template, template.counts(mask), positions=options.denoise_positions,
+            start=options.denoise_start, split=None if own else len(self.first.before),
+            gradient=options.denoise_gradient, vectors=self.words,
+        )  # fmt: skip
+
+    def _kept(self) -> dict[str, Any]:
+        """What every tested encoder has of `Prompt`."""
+        kept = self.options.head in ("mlp", "transform")
+        return {
+            "positions": self.options.denoise_positions, "start": self.options.denoise_start,
+            "head": self.head if kept else None, "each": self.options.head == "transform",
+            "words": None if self.words is None else self.words.detach(),
+        }  # fmt: skip
+
+    def _inference(self, prompt: Prompt) -> Inference:
+        return Inference(self.backbone.model, self.backbone.tokenizer, "mask", prompt=prompt)
+
+
+def _template(backbone: Backbone, template: str, name: str) -> TokenTemplate:
+    found = TokenTemplate(backbone.tokenizer, template, name)
+    check_length(found, name, backbone)
+    return found
+
+
+def _head(backbone: Backbone, options: PromptBERTOptions) -> nn.Module | None:
+    if options.head == "none":
+        return None
+    if options.head == "transform":
+        found: nn.Module = LMTransform.load(backbone.folder, backbone.model, backbone.name)
+        return found
+    return MLPHead(backbone.width, getattr(backbone.model.config, "initializer_range", 0.02))
+
+
+def _words(backbone: Backbone, template: TokenTemplate) -> nn.Parameter:
+    """(m, d) what OptiPrompt learns: it starts from the word embeddings of the template's tokens, one for each place."""
+    if not len(template.word_ids):
+        raise StsbenchError("options.trained prompt learns the words of options.template, and it has none beside the mask")
+    table = backbone.model.get_input_embeddings().weight
+    return nn.Parameter(table[torch.as_tensor(template.word_ids, device=table.device)].detach().clone())

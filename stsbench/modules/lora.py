@@ -1,0 +1,125 @@
+"""LoRA on queries and values, through peft: several sets of low-rank changes in one model, of which one acts at a time."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from torch import nn
+
+from stsbench.errors import EncoderError
+
+_TARGETS = ("query", "value")
+
+
+def add_lora(model: Any, sets: int, rank: int, scale: float) -> None:
+    """Give `model` (transformers' BERT or RoBERTa) `sets` low-rank changes of W_q and W_v in every layer, in place.
+
+    W x + scale * B A x (Hu et al. 2022): A (r, d) from peft's Kaiming-uniform draw by torch's global generator, B (d, r)
+    zero, no dropout: 4 layers d r weights a set. DiffAug's LoRA (Wang and Lu 2022, Table 3) has two sets, one a view. The
+    new weights are trainable, the others as trainable as they were. No set acts but inside `using`.
+    """
+    from peft import LoraConfig, inject_adapter_in_model
+
+    found = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    if not found.issuperset(_TARGETS):
+        raise EncoderError(f"LoRA needs a BERT or RoBERTa model with query and value layers, not a {type(model).__name__}")
+    before = [(weight, weight.requires_grad) for weight in model.parameters()]
+    config = LoraConfig(
+        r=rank, lora_alpha=scale * rank, lora_dropout=0.0, bias="none", target_modules=list(_TARGETS)  # peft: alpha / r
+    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Already found a `peft_config`")
+        for index in range(sets):
+            inject_adapter_in_model(config, model, _name(index))
+    for _, layer in _layers(model):
+        layer.set_adapter([])
+    trainable(model, lora=True, base=False)
+    for weight, needed in before:
+        weight.requires_grad_(needed)
+
+
+@contextmanager
+def using(model: Any, index: int) -> Iterator[None]:
+    """Set `index` acts as long as this lasts, then what acted before. Which weights are trainable stays as it was.
+
+    Backward passes may come later: they use what the forward pass kept.
+    """
+    layers = [layer for _, layer in _layers(model)]
+    if not 0 <= index < _sets(layers):
+        raise ValueError(f"set {index} asked for, and there are {_sets(layers)}, counted from 0")
+    before = list(layers[0].active_adapters)
+    _activate(layers, [_name(index)])
+    try:
+        yield
+    finally:
+        _activate(layers, before)
+
+
+def merged(model: Any, which: Literal["sum", "mean"] | int) -> Any:
+    """A plain copy of the model with sets added to its weights; the live one stays as it is.
+
+    which: "sum" adds all sets, "mean" their average, a number this set alone. The copy is on the same device, in the same
+    modes, without gradients so far, and names its weights as a model without LoRA.
+    """
+    plain = copy.deepcopy(model)
+    layers = _layers(plain)
+    sets = _sets([layer for _, layer in layers])
+    if isinstance(which, int) and not 0 <= which < sets:
+        raise ValueError(f"set {which} asked for, and there are {sets}, counted from 0")
+    names = [_name(which)] if isinstance(which, int) else [_name(index) for index in range(sets)]
+    for path, layer in layers:
+        if which == "mean":
+            for name in names:
+                layer.set_scale(name, 1 / sets)
+        layer.merge(adapter_names=names)
+        parent, _, child = path.rpartition(".")
+        setattr(plain.get_submodule(parent), child, layer.get_base_layer())
+    del plain.peft_config
+    for weight in plain.parameters():
+        weight.grad = None
+    return plain
+
+
+def trainable(model: Any, lora: bool, base: bool) -> None:
+    """Freeze or unfreeze all sets' weights (lora) and all other weights of the model (base)."""
+    own = {id(weight) for weight in lora_weights(model)}
+    for weight in model.parameters():
+        weight.requires_grad_(lora if id(weight) in own else base)
+
+
+def lora_weights(model: Any) -> list[nn.Parameter]:
+    """The weights of all sets."""
+    return [
+        weight
+        for _, layer in _layers(model)
+        for part in (layer.lora_A, layer.lora_B)
+        for weight in part.parameters()
+    ]
+
+
+def _layers(model: Any) -> list[tuple[str, Any]]:
+    """The linear layers that hold sets, by name."""
+    from peft.tuners.lora import LoraLayer
+
+    return [(name, module) for name, module in model.named_modules() if isinstance(module, LoraLayer)]
+
+
+def _activate(layers: list[Any], names: list[str]) -> None:
+    for layer in layers:
+        # peft makes the weights that act trainable and freezes the others
+        before = [(weight, weight.requires_grad) for weight in layer.parameters()]
+        layer.set_adapter(names)
+        for weight, needed in before:
+            weight.requires_grad_(needed)
+
+
+def _sets(layers: list[Any]) -> int:
+    return len(layers[0].lora_A) if layers else 0
+
+
+def _name(index: int) -> str:
+    return f"set{index}"

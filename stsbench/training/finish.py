@@ -1,0 +1,104 @@
+"""The end of a run: its summary (RUN/train.json), the exported best (RUN/best) and the final test (RUN/eval)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from accelerate import Accelerator
+
+from stsbench.provenance import provenance
+from stsbench.training.checkpoint import Position
+from stsbench.training.export import export_model
+from stsbench.training.stage_rows import LABELLED
+
+if TYPE_CHECKING:
+    from stsbench.training.run import Run, TrainOptions
+
+
+def summarise(run: Run, position: Position) -> dict[str, Any]:
+    """What RUN/train.json holds. position: the end of the last stage."""
+    from stsbench.training.report import read_log
+
+    options, recipe, selection = run.options, run.recipe, run.selection
+    devs = [line for line in read_log(options.output / "log.jsonl") if line["kind"] == "dev"] if selection else []
+    found = position.best
+    name = selection.name if selection else "none"
+    stage = (found and found.stage) or position.stage
+    best = {"name": name, "stage": stage, "step": found.step, "score": found.score} if found else None
+    where = f"step {found.step}" + (f" of stage {stage}" if stage != position.stage else "") if found else "the last step"
+    return {
+        "method": recipe.method, "recipe": recipe.name, "seed": recipe.seed,
+        "stages": {stage.name: stage.batches.steps for stage in run.stages}, "stage": run.begun.stage,
+        "from": run.begun.origin, "seconds": round(position.seconds_before + position.seconds, 1),
+        "selected_by": name,
+        "before": devs[0]["score"] if devs else None, "best": best, "after": devs[-1]["score"] if devs else None,
+        "exported": where,
+        "processes": run.accelerator.num_processes,
+        "engine": run.method.backbone.engine_on(run.accelerator.device.type),
+        "sample": options.sample and bool(selection and selection.digests),
+        "data": described_data(run),
+        "dev_data": selection.digests if selection else {},
+        "truncated": {name: dict(data.tokens.truncated) for name, data in run.data.items()},
+        "provenance": provenance(
+            command=run.begun.commands[0], resumed_by=run.begun.commands[1:], started=run.begun.started
+        ),
+    }  # fmt: skip
+
+
+def described_data(run: Run) -> dict[str, dict[str, Any]]:
+    """Stage, or "labelled" -> its training text: file name, digest, rows trained on and held out."""
+    uses = [run.kind.labelled(run.method.options, name) for name in run.names]
+    trained_on = {*run.names, *([LABELLED] if set(uses) != {"none"} else [])}  # others were opened to be counted
+    return {
+        name: {"file": data.store.path.name, "digest": data.store.digest,
+               "rows": len(data.trained), "held_out": len(data.held_out)}
+        for name, data in run.data.items() if name in trained_on
+    }  # fmt: skip
+
+
+def export_best(run: Run, summary: dict[str, Any]) -> None:
+    """Write the encoder that the method tests, with the weights it holds now, to RUN/best."""
+    from stsbench.training.card import describe, model_card
+
+    run.method.eval()
+    inference = run.method.inference()
+    read, origin = list(summary["data"].items()), summary["from"]
+    while origin:
+        read, origin = [*(each for each in origin["data"].items() if each not in read), *read], origin["from"]
+    files = [{"name": data["file"], "stage": stage, **data} for stage, data in read]
+    said = {
+        **summary, **describe(inference), "steps": sum(summary["stages"].values()), "data": files,
+        "versions": summary["provenance"]["versions"],
+    }  # fmt: skip
+    export_model(
+        inference, run.options.output / "best", card=model_card(run.recipe, said), method=run.recipe.method,
+        recipe=run.recipe.name, replace=True,
+    )  # fmt: skip
+
+
+def tested(
+    options: TrainOptions, summary: dict[str, Any], accelerator: Accelerator, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """The final test of RUN/best under the protocols asked for, in RUN/eval; the main process does it."""
+    folder = options.output / "eval"
+    if options.evaluate and accelerator.is_main_process:
+        from stsbench import api
+
+        if folder.exists():
+            shutil.rmtree(folder)
+        result = api.run(
+            api.Options(
+                model=str(options.output / "best"), output=folder, protocols=list(options.evaluate), device=options.device,
+                data_dir=options.data_dir, sample=options.sample, offline=options.offline, command=options.command,
+                origin={
+                    "seed": options.recipe.seed, "recipe": f"{options.recipe.method}/{options.recipe.name}",
+                    **{key: summary[key] for key in ("stage", "from") if summary.get(key)},
+                },
+            ),
+            say=say,
+        )  # fmt: skip
+        summary = {**summary, "failures": dict(result.failures)}
+    accelerator.wait_for_everyone()
+    return summary

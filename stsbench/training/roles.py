@@ -1,0 +1,48 @@
+"""Which texts of a row a contrastive method uses: a plain sentence, or an anchor, its positive and hard negatives."""
+
+from __future__ import annotations
+
+from stsbench.errors import StsbenchError
+
+PAIRS = ("anchor", "positive", "negative", "negative2")
+
+
+def pairs_or_sentence(
+    method: str, view: str, given: tuple[str, ...], *, unsupervised: str | None = None, supervised: str | None = None
+) -> tuple[str, ...]:
+    """("sentence",) for plain text, else those of PAIRS that are `given`, in their order.
+
+    view: the method's options.view: "given" takes the positive from the data, anything else makes it of a plain sentence.
+    unsupervised, supervised: recipes that an error recommends, if any. Raises StsbenchError, one line, for roles that lack
+    or do not go with the view.
+    """
+    pairs = tuple(role for role in PAIRS if role in given)
+    if "sentence" in given and pairs:
+        raise StsbenchError(f"the data give both sentence and {pairs[0]}: name one or the other in data.columns")
+    if not pairs:
+        if "sentence" not in given:
+            raise StsbenchError(
+                f"{method} needs the column sentence, or anchor and positive (the data give {', '.join(given) or 'none'}): "
+                "name them in data.columns"
+            )
+        if view == "given":
+            raise StsbenchError(
+                "options.view given takes anchor and positive from the data, and these give plain sentences: "
+                f"{_take('an unsupervised', unsupervised)}set options.view dropout"
+            )
+        return ("sentence",)
+    missing = next((role for role in ("anchor", "positive") if role not in pairs), None)
+    if missing is not None:
+        raise StsbenchError(f"{method} needs the column {missing} beside {pairs[0]}: name it in data.columns")
+    if "negative2" in pairs and "negative" not in pairs:
+        raise StsbenchError("data.columns names negative2 without negative: call a single hard negative negative")
+    if view != "given":
+        raise StsbenchError(
+            f"options.view {view} makes positives of plain sentences, and the data give {', '.join(pairs)}: "
+            f"{_take('a supervised', supervised)}set options.view given"
+        )
+    return pairs
+
+
+def _take(kind: str, recipe: str | None) -> str:
+    return f"take {kind} recipe, e.g. {recipe}, or " if recipe is not None else ""

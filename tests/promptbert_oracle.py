@@ -1,0 +1,289 @@
+"""PromptBERT once more from its description: tokens spelt by hand, a text and a position at a time, loops in float64."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+import tiny_models
+import torch
+import training_runs
+from method_oracle import LIMIT, make
+from safetensors.torch import load_file
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    AutoModel,
+    BertConfig,
+    BertForMaskedLM,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
+
+from stsbench.methods.promptbert.method import PromptBERT
+
+FIRST = {"bert": 'the man with "{}" means [MASK].', "roberta": "the man : ' {} ' means [MASK]."}
+SECOND = {"bert": 'a red cat : big "{}" means [MASK].', "roberta": "a red cat plays : ' {} ' means [MASK]."}
+MASK_FIRST = "the [MASK] means : {} ."
+MASK = {"bert": "[MASK]", "roberta": "<mask>"}
+# no token, one, the mask token, as many tokens as fit, more than fit
+LONG = "the big cat plays a red guitar in the blue park with food ."
+TEXTS = ["", "cat", "a dog", *tiny_models.sentences(14, longest=7, seed=5), LONG, "the {mask} runs : {mask} means {mask}"]
+PLAIN = [3, 2, 18, 1, 17, 5]
+TRIPLETS = {"anchor": [3, 17, 4, 1, 2], "positive": [7, 6, 18, 8, 9], "negative": [10, 1, 12, 17, 13]}
+_TRANSFORM = {
+    "bert": [f"cls.predictions.transform.{part}" for part in
+             ("dense.weight", "dense.bias", "LayerNorm.weight", "LayerNorm.bias")],
+    "roberta": [f"lm_head.{part}" for part in ("dense.weight", "dense.bias", "layer_norm.weight", "layer_norm.bias")],
+}  # fmt: skip
+
+
+def texts_of(family, rows):
+    return [TEXTS[row].replace("{mask}", MASK[family]) for row in rows]
+
+
+def plain(family, *more):
+    return {"sentence": texts_of(family, [*PLAIN, *more])}
+
+
+def triplets(family):
+    return {role: texts_of(family, rows) for role, rows in TRIPLETS.items()}
+
+
+def spaced_tokenizer():
+    """Words that know the space before them, as RoBERTa's do, and a mask token that swallows it."""
+    special = ["<s>", "<pad>", "</s>", "<mask>", "[UNK]"]
+    words = [*tiny_models.WORDS, "'", *(chr(i) for i in range(97, 123))]
+    vocab = {token: i for i, token in enumerate(dict.fromkeys([*special, *words, *("Ġ" + word for word in words)]))}
+    backend = Tokenizer(models.WordLevel(vocab, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, cls_token="<s>", sep_token="</s>", pad_token="<pad>", unk_token="[UNK]",
+        mask_token=AddedToken("<mask>", lstrip=True, special=True),
+    )  # fmt: skip
+
+
+def build(folder, family):
+    """A random masked LM of a family, with weights that tell texts apart."""
+    torch.manual_seed(13)
+    tok = tiny_models.tokenizer("bert") if family == "bert" else spaced_tokenizer()
+    shape = {**tiny_models.SHAPE, "num_hidden_layers": 2, "vocab_size": len(tok), "pad_token_id": tok.pad_token_id,
+             "initializer_range": 0.3}  # fmt: skip
+    if family == "bert":
+        model = BertForMaskedLM(BertConfig(**shape, max_position_embeddings=64))
+    else:
+        model = RobertaForMaskedLM(RobertaConfig(**shape, max_position_embeddings=66, type_vocab_size=1))
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.ndim == 1:
+                weight += 0.2 * torch.randn(len(weight))  # LayerNorm's weights, too
+            assert name
+    model.save_pretrained(folder)
+    tok.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """family -> folder."""
+    place = tmp_path_factory.mktemp("promptbert")
+    return {family: build(place / family, family) for family in FIRST}
+
+
+def promptbert(folder, family=None, *, dropout=0.0, engine="auto", **options):
+    """The method in float64 and train mode, with templates of that family; one of them where words are learned."""
+    family = family or folder.name
+    second = None if options.get("trained") == "prompt" else SECOND[family]
+    chosen = {"template": FIRST[family], "second_template": second, **options}
+    method = make(PromptBERT, folder, chosen, dropout=dropout, pooler="mask")
+    method.backbone.engine = engine
+    return method
+
+
+def small_run(place, **more):
+    """A run of 7 steps, the last of 5 rows."""
+    return training_runs.settings(build(place / "bert", "bert"), training_runs.make_text(place, 65), **{
+        "backbone.pooler": "mask", "backbone.max_length": 12, "options.template": FIRST["bert"],
+        "options.second_template": SECOND["bert"], "training.epochs": 1, **more,
+    })  # fmt: skip
+
+
+class Oracle:
+    """The same weights, and what the method makes of texts with them. All weights may have gradients."""
+
+    def __init__(self, folder, family, method):
+        self.family, self.options = family, method.options
+        self.vocab = PreTrainedTokenizerFast.from_pretrained(folder).get_vocab()
+        self.model = AutoModel.from_pretrained(folder, dtype=torch.float32, add_pooling_layer=False).double().eval()
+        self.model.config._attn_implementation = "eager"
+        stored = load_file(folder / "model.safetensors")
+        self.transform = [stored[name].double().requires_grad_(True) for name in _TRANSFORM[family]]
+        self.mlp = None
+        if self.options.head in ("mlp", "mlp_train_only"):
+            self.mlp = [weight.detach().clone().requires_grad_(True) for weight in method.head.dense.parameters()]
+        self.words = None
+        self.first = self.template(self.options.template)
+        self.second = self.template(self.options.second_template or self.options.template)
+        if self.options.trained == "prompt":
+            self.model.requires_grad_(False)
+            rows = [token for token in [*self.first[0][1:], *self.first[1][:-1]] if token != self.mask]
+            table = self.model.embeddings.word_embeddings.weight
+            self.words = torch.stack([table[row].detach().clone() for row in rows]).requires_grad_(True)
+
+    @property
+    def mask(self):
+        return self.vocab[MASK[self.family]]
+
+    def spell(self, text):
+        """Token ids without special ones around them, by hand."""
+        found = []
+        for part in re.split(r"(\[MASK\]|\s*<mask>)", text):
+            if part.strip() == MASK[self.family]:
+                found.append(self.mask)
+            elif self.family == "bert":
+                found += [piece for word in re.findall(r"\w+|[^\w\s]", part.lower()) for piece in self.pieces(word)]
+            else:
+                parts = re.findall(r" ?[A-Za-z]+| ?[^\sA-Za-z]+|\s+(?!\S)|\s+", part)
+                found += [self.vocab.get(word.replace(" ", "Ġ"), self.vocab["[UNK]"]) for word in parts]
+        return found
+
+    def pieces(self, word):
+        """The longest piece that fits, then the longest of the rest; or the unknown token."""
+        found, start = [], 0
+        while start < len(word):
+            for stop in range(len(word), start, -1):
+                piece = ("##" if start else "") + word[start:stop]
+                if piece in self.vocab:
+                    found.append(self.vocab[piece])
+                    start = stop
+                    break
+            else:
+                return [self.vocab["[UNK]"]]
+        return found
+
+    def template(self, text):
+        """Section 3: ([CLS] bs, es [SEP])."""
+        before, after = text.replace("[MASK]", MASK[self.family]).split("{}")
+        starts, stops = ("[CLS]", "[SEP]") if self.family == "bert" else ("<s>", "</s>")
+        return [self.vocab[starts], *self.spell(before.strip())], [*self.spell(after), self.vocab[stops]]
+
+    def sentence(self, text, template):
+        """The tokens of X: alone, or as they come out of the filled template; 8 at most in training."""
+        if self.options.text == "pieces":
+            return self.spell(text)[: LIMIT - 2]
+        return self.inside(text, template)[: LIMIT - 2]
+
+    def inside(self, text, template):
+        before, after = template.replace("[MASK]", MASK[self.family]).split("{}")
+        whole = self.spell(before + text + after)
+        return whole[len(self.spell(before.strip())) : len(whole) - len(self.spell(after))]
+
+    def state(self, ids, positions, place, columns=()):
+        """(d,) the last state at `place`. columns: (place, row of the learned words)."""
+        rows = list(self.model.embeddings.word_embeddings(torch.tensor(ids)))
+        for column, row in columns:
+            rows[column] = self.words[row]
+        ones = torch.ones(1, len(ids), dtype=torch.long)
+        found = self.model(
+            inputs_embeds=torch.stack(rows).unsqueeze(0), position_ids=torch.tensor([positions]), attention_mask=ones,
+            token_type_ids=0 * ones,
+        )  # fmt: skip
+        return found.last_hidden_state[0, place]
+
+    def mask_place(self, template, count):
+        before, after = template
+        return before.index(self.mask) if self.mask in before else len(before) + count + after.index(self.mask)
+
+    def columns(self, template, count):
+        """Where the learned words stand around a sentence of so many tokens."""
+        if self.words is None:
+            return []
+        before, after = template
+        ordinary = [place for place in range(1, len(before)) if before[place] != self.mask]
+        ordinary += [len(before) + count + place for place in range(len(after) - 1) if after[place] != self.mask]
+        return [(place, row) for row, place in enumerate(ordinary)]
+
+    def own_start(self):
+        return 0 if self.family == "bert" else self.vocab["<pad>"] + 1
+
+    def h(self, tokens, template):
+        """Section 1: the state at the mask."""
+        ids = [*template[0], *tokens, *template[1]]
+        start = self.own_start()
+        positions = list(range(start, start + len(ids)))
+        return self.state(ids, positions, self.mask_place(template, len(tokens)), self.columns(template, len(tokens)))
+
+    def delta(self, k, template, split=None):
+        """Section 4: row k of the table."""
+        ids = [*template[0], *template[1]]
+        P, k = len(template[0]) if split is None else split, 0 if self.options.denoise_positions == "empty" else k
+        start = 0 if self.options.denoise_start == "zero" else self.own_start()
+        positions = [start + place + (k if place >= P else 0) for place in range(len(ids))]
+        return self.state(ids, positions, self.mask_place(template, 0), self.columns(template, 0))
+
+    def m(self, x):
+        """The masked LM's transform: dense, GELU, LayerNorm."""
+        W, b, gain, shift = self.transform
+        y = W @ x + b
+        y = y * 0.5 * (1 + torch.erf(y / math.sqrt(2)))
+        mean = y.mean()
+        return (y - mean) / torch.sqrt(((y - mean) ** 2).mean() + self.model.config.layer_norm_eps) * gain + shift
+
+    def z(self, text, which):
+        """What the loss compares: of a text in template 0 or 1."""
+        options = self.options
+        template, written = [(self.first, options.template),
+                             (self.second, options.second_template or options.template)][which]  # fmt: skip
+        tokens = self.sentence(text, written)
+        found = self.h(tokens, template)
+        if options.denoise:
+            split = len(self.first[0]) if options.denoise_second_shift == "first" else None
+            delta = self.delta(len(tokens), template, split)
+            delta = delta if options.denoise_gradient else delta.detach()
+            if options.head == "transform":
+                return self.m(found) - self.m(delta)
+            found = found - delta
+        if options.head == "transform":
+            return self.m(found)
+        return found if self.mlp is None else torch.tanh(self.mlp[0] @ found + self.mlp[1])
+
+    def loss(self, data):
+        """Section 6, anchor by anchor."""
+        roles = ["sentence", "sentence"] if "sentence" in data else list(data)
+        views = [[self.z(text, min(number, 1)) for text in data[role]] for number, role in enumerate(roles)]
+        return info_nce(views, self.options)
+
+    def tested(self, text, *, dev=False):
+        """Section 7: the vector that is tested; or what the authors' training scores development data by."""
+        options, template = self.options, self.first
+        if dev:
+            tokens = self.spell(text)
+        else:
+            if options.full_stop and text and text[-1] not in ".?\"'":
+                text += "."
+            tokens = self.inside(text, options.template)
+        found = self.h(tokens, template)
+        delta = self.delta(len(tokens), template) if (options.denoise if dev else options.test_denoise) else None
+        if options.head == "transform":
+            return self.m(found) if delta is None else self.m(found) - self.m(delta)
+        found = found if delta is None else found - delta
+        return torch.tanh(self.mlp[0] @ found + self.mlp[1]) if options.head == "mlp" else found
+
+
+def info_nce(views, options):
+    """The mean over i of -log e^s(q_i, k_i) / sum over j and over keys and negatives of e^s(q_i, .)."""
+
+    def similarity(a, b):
+        product = (a * b).sum()
+        if options.similarity == "dot":
+            return product
+        return product / torch.sqrt((a * a).sum() * (b * b).sum()) / options.temperature
+
+    queries, *others = views
+    total = 0.0
+    for i, query in enumerate(queries):
+        scores = [similarity(query, vector) for view in others for vector in view]
+        total = total - torch.log(torch.exp(scores[i]) / sum(torch.exp(score) for score in scores))
+    return total / len(queries)
