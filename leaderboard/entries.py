@@ -122,6 +122,16 @@ def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
             raise StsbenchError(f"{folder / name} holds an encoder whose folder `leaderboard add` would call {right}")
     if len({json.dumps(_without(each, "name", "weights")) for each in records.values()}) > 1:
         raise StsbenchError(f"{folder}: its encoders differ in more than their seed: give each an entry of its own")
+    origins = {name: each.provenance for name, each in records.items()}
+    for key in ("recipe", "settings", "stage"):
+        if len(values := {json.dumps(origin.get(key)) for origin in origins.values()}) > 1:
+            said = ", ".join(sorted(values))
+            raise StsbenchError(f"{folder}: its encoders have different {key}s of training ({said}): an entry each")
+    seen: dict[tuple[Any, Any], str] = {}
+    for name, origin in origins.items():
+        seed = origin.get("seed"), origin.get("subset")
+        if seed[0] is not None and (other := seen.setdefault(seed, name)) != name:
+            raise StsbenchError(f"{folder}: {other} and {name} are both of seed {seed[0]}: leave one out")
 
 
 def _run(folder: Path) -> Run:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gc
 import json
 import math
 from functools import cache
@@ -65,6 +64,4 @@ def session(tmp_path_factory):
     place = tmp_path_factory.mktemp("recipes")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STSBENCH_CACHE", str(place / "cache"))
-        gc.freeze()  # each run looks for garbage among all that has been imported
         yield runner(place)
-        gc.unfreeze()

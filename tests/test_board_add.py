@@ -1,6 +1,7 @@
 """Adding records to a board: whole, checked, never overwritten, and by several processes at once."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -55,6 +56,34 @@ def test_two_seeds_are_two_runs_of_one_entry_but_two_encoders_are_not(runs, tmp_
     with pytest.raises(StsbenchError, match="differ in more than their seed"):
         add(tmp_path, [runs["words"], runs["letters"]], "new", LETTERS)
     assert records_of(tmp_path) == before  # refused before anything was written
+
+
+def _trained(folder, target, **origin):
+    """A copy of a run whose records say how it was trained."""
+    shutil.copytree(folder, target)
+    for path, _ in load_records(target):
+        stored = json.loads(path.read_text())
+        stored["provenance"] |= origin
+        path.write_text(json.dumps(stored))
+    return target
+
+
+@pytest.mark.parametrize("key", ["recipe", "settings", "stage"])
+def test_runs_trained_in_different_ways_are_no_seeds_of_one_entry(runs, tmp_path, key):
+    first = _trained(runs["noisy"], tmp_path / "one", seed=1, **{key: "a"})
+    other = _trained(runs["noisy-2"], tmp_path / "two", seed=2, **{key: "b"})
+    with pytest.raises(StsbenchError, match=f'different {key}s of training .*"a", "b"'):
+        add(tmp_path / "board", [first, other], "noisy", LETTERS)
+
+
+def test_a_seed_counts_once_and_a_subset_of_the_rows_makes_it_another(runs, tmp_path):
+    for name, subset in (("one", 0), ("two", 0), ("three", 1)):
+        _trained(runs["noisy-2" if name != "one" else "noisy"], tmp_path / name, seed=1, subset=subset, settings="s")
+    with pytest.raises(StsbenchError, match="both of seed 1"):
+        add(tmp_path / "board", [tmp_path / "one", tmp_path / "two"], "noisy", LETTERS)
+    add(tmp_path / "board", [tmp_path / "one", tmp_path / "three"], "noisy", LETTERS)
+    (entry,) = load_entries(tmp_path / "board" / "measured")
+    assert len(entry.runs) == 2
 
 
 def test_one_encoder_is_one_run_of_one_entry(runs, copied, tmp_path):

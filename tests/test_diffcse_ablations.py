@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 from functools import cache
@@ -95,9 +94,7 @@ def runs(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STSBENCH_CACHE", str(place / "cache"))
-        gc.freeze()  # each run looks for garbage among all that has been imported
         yield run
-        gc.unfreeze()
 
 
 def parts_of(weights):

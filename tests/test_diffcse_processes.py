@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +11,12 @@ from diffcse_oracle import TEXTS, diffcse, masked_lm, small_run
 from method_oracle import MemoryRows, total
 from safetensors.torch import load_file
 from torch import nn
-from training_runs import log_of, one_thread, train
+from training_runs import log_of, one_thread, spawn, train, train_ranks
 
 from stsbench.training.batch import Shares
 from stsbench.training.batches import to_batch
 
 __all__ = ["one_thread"]
-BIN = Path(sys.executable).parent
 SPLITS = [(3, 3), (4, 2)]
 CHOSEN = [{}, {"operators": ["replace", "insert", "delete"], "edit_ratio": 0.4}, {"task": "corrective_lm"},
           {"task": "conditional_mlm"}, {"rtd_mean": "attended", "contrastive": False}]  # fmt: skip
@@ -70,7 +65,7 @@ def both(tmp_path_factory):
     """(folder of the model, [rank] -> what it found)."""
     place = tmp_path_factory.mktemp("shares")
     folder = masked_lm(place / "tiny", copies=True, num_hidden_layers=2)
-    torch.multiprocessing.spawn(worker, args=(str(place), folder), nprocs=2)
+    spawn(worker, str(place), folder)
     return folder, [torch.load(place / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 
@@ -125,13 +120,7 @@ def test_two_ranks_equal_one(tmp_path):
     values = {**small_run(tmp_path), "backbone.dropout": 0.0, "options.generator_mode": "eval", "options.rtd_weight": 0.5,
               "options.temperature": 0.5, "training.epsilon": 1e-3, "selection.by": "none"}  # fmt: skip
     assert train(tmp_path / "alone", values, method="diffcse", cache=cache) == (0, None)
-    sets = [word for key, value in values.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    command = [str(BIN / "torchrun"), "--no-python", "--nproc_per_node", "2", "--master_port", "0", "--rdzv_backend", "c10d",
-               "--rdzv_endpoint", "localhost:0", str(BIN / "stsbench"), "train", "diffcse", "--output",
-               str(tmp_path / "both"), "--sample", "--device", "cpu", *sets]  # fmt: skip
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "STSBENCH_CACHE": str(cache)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=env)
-    assert done.returncode == 0, done.stderr
+    assert train_ranks(tmp_path / "both", values, method="diffcse", cache=cache) == [(0, None)] * 2
     for mine, theirs in zip(log_of(tmp_path / "alone"), log_of(tmp_path / "both"), strict=True):
         assert mine["kind"] == theirs["kind"]
         if mine["kind"] == "train":

@@ -108,8 +108,12 @@ def test_a_subset_is_drawn_wherever_the_file_is_sampled(place):
     same = {"data.file": str(place / f"triplets-{ROWS}.csv"), "labelled.share": 0.1, "data.share": 0.1}
     found = subset(7, **same)
     assert found.labelled.sample_seed == found.data.sample_seed == 7
-    found = subset(7, **same, **{"stages.main.data.sample_seed": 2, "labelled.sample_seed": 5})
-    assert found.stage_data("main").sample_seed == 7
+    found = subset(7, **same, **{"stages.main.data.sample_seed": 5, "labelled.sample_seed": 5})
+    assert found.stage_data("main").sample_seed == found.labelled.sample_seed == 7
+    with pytest.raises(StsbenchError) as error:
+        subset(7, **same, **{"stages.main.data.sample_seed": 2, "labelled.sample_seed": 5})
+    said = "--subsets: labelled.sample_seed is 5 and stages.main.data.sample_seed 2, both of "
+    assert str(error.value).startswith(said) and "\n" not in str(error.value)
     found = subset(7, **{"data.sample": 20})
     assert (found.labelled.sample_seed, found.data.sample_seed) == (None, 7)
     recipe = load_recipe("simcse", None, [], values_of(place, **{"labelled.share": 0.1, "labelled.sample_seed": 5}))
@@ -117,6 +121,56 @@ def test_a_subset_is_drawn_wherever_the_file_is_sampled(place):
     assert first_subset(load_recipe("simcse", None, [], values_of(place, **{"data.share": 0.5}))) == 0
     with pytest.raises(StsbenchError, match=r"^--subsets: nothing is sampled, .* labelled.share"):
         first_subset(load_recipe("simcse", None, [], values_of(place)))
+
+
+@pytest.mark.parametrize("spelling", ["{name}", "./{name}", "{folder}/../{last}/{name}", "~/{name}", "{link}"])
+def test_one_file_in_two_spellings_is_one_file(place, tmp_path, monkeypatch, spelling):
+    name = f"triplets-{ROWS}.csv"
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("HOME", str(place))
+    (tmp_path / "link.csv").symlink_to(place / name)
+    file = spelling.format(name=name, folder=place, last=place.name, link=tmp_path / "link.csv")
+    more = {"data.file": file, "labelled.share": 0.1, "data.share": 0.1}
+    found = with_subset(load_recipe("simcse", None, [], values_of(place, **more)), 7)
+    assert found.labelled.sample_seed == found.data.sample_seed == 7
+    assert (found.data.file, found.labelled.file) == (file, str(place / name))  # as they were written
+    with pytest.raises(StsbenchError, match=r"labelled.sample_seed is 1 and data.sample_seed 2"):
+        with_subset(load_recipe("simcse", None, [], values_of(place, **more, **{
+            "labelled.sample_seed": 1, "data.sample_seed": 2})), 7)  # fmt: skip
+
+
+def lines_of(parts, path, share, **settings):
+    """The lines of the file on which the rows that are kept start."""
+    recipe, kind, options, backbone = parts
+    chosen = recipe.labelled.model_copy(update={"file": str(path), "share": share, "sample_seed": 3, **settings})
+    found = open_data(chosen, recipe, kind, options, backbone, backbone.folder, lambda line: None, LABELLED)
+    return {found.store.line(row) for row in found.trained.tolist()}
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl"])
+def test_rows_left_out_do_not_change_which_others_are_kept(parts, tmp_path, form):
+    """Every third row equals the first, every fifth is blank, empty lines and texts of two lines shift the others."""
+    names, path = ("sent0", "sent1", "hard_neg", "kind"), tmp_path / f"mixed.{form}"
+    texts = tiny_models.sentences(1800, longest=9, seed=8)
+    rows = [texts[3 * i : 3 * i + 3] for i in range(600)]
+    rows = [rows[0] if i % 3 == 0 else ["", *row[1:]] if i % 5 == 0 else row for i, row in enumerate(rows)]
+    rows = [[*row, "odd" if i % 2 else "even"] for i, row in enumerate(rows)]
+    if form == "jsonl":
+        found = [json.dumps(dict(zip(names, row, strict=True))) for row in rows]
+    else:
+        mark, quote = ("\t", "") if form == "tsv" else (",", '"')
+        for row in rows[::7] if form == "csv" else []:
+            row[1] += "\n"
+        found = [mark.join(names), *(mark.join(f"{quote}{text}{quote}" for text in row) for row in rows)]
+    path.write_text("".join(f"{line}\n\n" if i % 4 == 3 else f"{line}\n" for i, line in enumerate(found)))
+    every = lines_of(parts, path, 0.3)
+    assert 130 < len(every) < 230
+    for left in ({"drop_duplicates": True}, {"drop_blank": True}, {"where": {"kind": "odd"}},
+                 {"drop_duplicates": True, "drop_blank": True, "where": {"kind": "even"}}):  # fmt: skip
+        there = lines_of(parts, path, 1.0, **left)
+        assert len(there) < 600
+        assert lines_of(parts, path, 0.3, **left) == every & there
+    assert lines_of(parts, path, 0.1) < every  # of a smaller share they are a part
 
 
 def test_subsets_times_seeds(place, tmp_path, cli):

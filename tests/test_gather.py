@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 from test_objectives import naive_info_nce
 from torch import nn
+from training_runs import spawn
 
 from stsbench.training.batch import Shares
 from stsbench.training.contrast import contrast
@@ -75,14 +74,7 @@ def worker(rank, folder):
 def both(tmp_path_factory):
     """[rank] -> what it found."""
     folder = tmp_path_factory.mktemp("gather")
-    before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = "1"
-    try:
-        torch.multiprocessing.spawn(worker, args=(str(folder),), nprocs=2)
-    finally:
-        os.environ.pop("OMP_NUM_THREADS")
-        if before is not None:
-            os.environ["OMP_NUM_THREADS"] = before
+    spawn(worker, str(folder))
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 

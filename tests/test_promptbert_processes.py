@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +11,12 @@ from method_oracle import MemoryRows, total
 from promptbert_oracle import folders, plain, promptbert, small_run, triplets
 from safetensors.torch import load_file
 from torch import nn
-from training_runs import log_of, one_thread, train
+from training_runs import log_of, one_thread, spawn, train, train_ranks
 
 from stsbench.training.batch import Shares
 from stsbench.training.batches import to_batch
 
 __all__ = ["folders", "one_thread"]
-BIN = Path(sys.executable).parent
 SPLITS = [(3, 3), (4, 2)]
 CHOSEN = [{}, {"head": "transform", "denoise_second_shift": "first"}, {"trained": "prompt", "head": "transform"},
           {"view": "given", "second_template": None, "denoise_gradient": False}]  # fmt: skip
@@ -58,7 +53,7 @@ def worker(rank, place, folder):
 def both(folders, tmp_path_factory):
     """[rank] -> what it found."""
     place = tmp_path_factory.mktemp("shares")
-    torch.multiprocessing.spawn(worker, args=(str(place), folders["bert"]), nprocs=2)
+    spawn(worker, str(place), folders["bert"])
     return [torch.load(place / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 
@@ -86,13 +81,7 @@ def test_two_ranks_equal_one(tmp_path):
     values, cache = small_run(tmp_path), tmp_path / "cache"
     values |= {"backbone.dropout": 0.0, "options.temperature": 0.5, "training.epsilon": 1e-2, "selection.by": "none"}
     assert train(tmp_path / "alone", values, method="promptbert", cache=cache) == (0, None)
-    sets = [word for key, value in values.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    command = [str(BIN / "torchrun"), "--no-python", "--nproc_per_node", "2", "--master_port", "0", "--rdzv_backend", "c10d",
-               "--rdzv_endpoint", "localhost:0", str(BIN / "stsbench"), "train", "promptbert", "--sample", "--device", "cpu",
-               "--output", str(tmp_path / "both"), *sets]  # fmt: skip
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "STSBENCH_CACHE": str(cache)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=env)
-    assert done.returncode == 0, done.stderr
+    assert train_ranks(tmp_path / "both", values, method="promptbert", cache=cache) == [(0, None)] * 2
     for mine, theirs in zip(log_of(tmp_path / "alone"), log_of(tmp_path / "both"), strict=True):
         assert mine["kind"] == theirs["kind"]
         if mine["kind"] == "train":

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +13,11 @@ from method_oracle import MemoryRows, total
 from safetensors.torch import load_file
 from sarcse_oracle import PLAIN, sarcse
 from torch import nn
-from training_runs import log_of, train, weights_of
+from training_runs import log_of, train, train_ranks, weights_of
 
 from stsbench.training.batch import Shares
 from stsbench.training.batches import to_batch
 
-BIN = Path(sys.executable).parent
 SPLITS = [(3, 3), (5, 1), (2, 4)]
 CHOSEN = [{"beta": 0.3, "gamma": 0.7}, {"unpool": "repeat+position", "transposed_fusion": "separate", "beta": 1.0},
           {"beta": 0.0, "gamma": 0.0}]  # fmt: skip
@@ -66,7 +61,7 @@ def both(tmp_path_factory):
     """(folder of the model, [rank] -> what it found)."""
     place = tmp_path_factory.mktemp("shares")
     folder = tiny_models.build(place / "tiny", "roberta", pooler=False)
-    torch.multiprocessing.spawn(worker, args=(str(place), folder), nprocs=2)
+    training_runs.spawn(worker, str(place), folder)
     return folder, [torch.load(place / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 
@@ -129,13 +124,7 @@ def test_two_ranks_equal_one(whole, tmp_path):
     folder, values, cache = tmp_path / "alone", dict(whole[1]), whole[2]
     values |= {"backbone.dropout": 0.0, "training.max_steps": 4, "selection.by": "none"}
     assert train(folder, values, method="sarcse", cache=cache) == (0, None)
-    sets = [word for key, value in values.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    command = [str(BIN / "torchrun"), "--no-python", "--nproc_per_node", "2", "--master_port", "0", "--rdzv_backend", "c10d",
-               "--rdzv_endpoint", "localhost:0", str(BIN / "stsbench"), "train", "sarcse", "--sample", "--device", "cpu",
-               "--output", str(tmp_path / "both"), *sets]  # fmt: skip
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "STSBENCH_CACHE": str(cache)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=env)
-    assert done.returncode == 0, done.stderr
+    assert train_ranks(tmp_path / "both", values, method="sarcse", cache=cache) == [(0, None)] * 2
     for mine, theirs in zip(log_of(folder), log_of(tmp_path / "both"), strict=True):
         assert mine["kind"] == theirs["kind"]
         if mine["kind"] == "train":

@@ -87,7 +87,7 @@ def both(tmp_path_factory):
     diffcse_oracle.masked_lm(place / "generator", seed=12, copies=True, num_hidden_layers=1)
     training_runs.make_text(place)
     nli_files.triplets(place)
-    torch.multiprocessing.spawn(worker, args=(str(place),), nprocs=2)
+    training_runs.spawn(worker, str(place))
     return place, [torch.load(place / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 

@@ -17,16 +17,14 @@ from safetensors.torch import load_file
 BIN = Path(sys.executable).parent
 
 
-def run(place: Path, name: str, values, *more: str, ranks: int = 2):
-    """`torchrun --nproc_per_node RANKS stsbench train simcse` into place/name: the finished process."""
+def run(place: Path, name: str, values):
+    """`torchrun --nproc_per_node 2 stsbench train simcse` into place/name: the finished process."""
     sets = [word for key, value in values.items() for word in ("--set", f"{key}={json.dumps(value)}")]
     # without an accelerator as the documentation has it: nothing is said of a device
     device = ["--device", "cpu"] if torch.cuda.is_available() else []
-    command = [str(BIN / "stsbench"), "train", "simcse", "--output", str(place / name), "--sample",
-               *device, *sets, *more]  # fmt: skip
-    if ranks > 1:
-        command = [str(BIN / "torchrun"), "--no-python", "--nproc_per_node", str(ranks), "--master_port", "0",
-                   "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0", *command]  # fmt: skip
+    command = [str(BIN / "torchrun"), "--no-python", "--nproc_per_node", "2", "--master_port", "0", "--rdzv_backend", "c10d",
+               "--rdzv_endpoint", "localhost:0", str(BIN / "stsbench"), "train", "simcse", "--output", str(place / name),
+               "--sample", *device, *sets]  # fmt: skip
     env = {**os.environ, "OMP_NUM_THREADS": "1", "STSBENCH_CACHE": str(place / "cache")}
     return subprocess.run(command, capture_output=True, text=True, timeout=240, env=env)
 
@@ -47,8 +45,8 @@ def values(place):
 
 
 def test_two_ranks_equal_one(place, values):
-    alone, both = run(place, "alone", values, ranks=1), run(place, "both", values)
-    assert alone.returncode == 0, alone.stderr
+    assert training_runs.train(place / "alone", values) == (0, None)
+    both = run(place, "both", values)
     assert both.returncode == 0, both.stderr
     summaries = [json.loads((place / name / "train.json").read_text()) for name in ("alone", "both")]
     assert [summary["processes"] for summary in summaries] == [1, 2]
@@ -78,8 +76,8 @@ def test_several_processes_need_one_folder(place, values, tmp_path):
 
 
 def test_two_ranks_train_several_seeds(place, values):
-    done = run(place, "seeds", {**values, "training.max_steps": 2, "selection.by": "none"}, "--seeds", "2")
-    assert done.returncode == 0, done.stderr
+    short = {**values, "training.max_steps": 2, "selection.by": "none"}
+    assert training_runs.train_ranks(place / "seeds", short, seeds=2) == [(0, None)] * 2
     summaries = [json.loads((place / "seeds" / f"seed-{seed}" / "train.json").read_text()) for seed in (42, 43)]
     assert [(summary["seed"], summary["processes"]) for summary in summaries] == [(42, 2), (43, 2)]
     assert json.loads((place / "seeds" / "seeds.json").read_text())["seeds"] == [42, 43]

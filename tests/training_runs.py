@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
 import signal
 import traceback
+from multiprocessing import connection
 from pathlib import Path
 
 import pytest
@@ -49,18 +51,60 @@ def settings(model: Path, text: Path, **more):
 
 def train(folder: Path, values, *, method="simcse", recipe=None, seeds=None, kill=None, cache=None, **options):
     """Train in a child process; (exit code, error line or None). kill: (name of a moment, how often it comes first)."""
-    told = folder.with_name(folder.name + ".error")
-    arguments = (folder, values, method, recipe, seeds, kill, str(cache or folder.parent / "cache"), told, options)
-    child = _context.Process(target=_child, args=arguments)
+    return _finished(_started(folder, values, method, recipe, seeds, kill, cache, options))
+
+
+def train_ranks(folder, values, *, method="simcse", recipe=None, seeds=None, cache=None, **options):
+    """The same in two processes that share the work; [(exit code, error line or None)].
+
+    They find what torchrun would tell them; the real one is in test_training_processes.
+    """
+    store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    shared = {
+        "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0",
+    }  # fmt: skip
+    children = [
+        _started(folder, values, method, recipe, seeds, None, cache, options, {**shared, "RANK": rank, "LOCAL_RANK": rank})
+        for rank in "01"
+    ]
+    processes = [child for child, _ in children]
+    while running := [child for child in processes if child.exitcode is None]:
+        late = not connection.wait([child.sentinel for child in running], 600)
+        if late or any(child.exitcode for child in processes):  # the other one would wait for it
+            for child in running:
+                child.kill()
+                child.join()
+    return [_finished(child) for child in children]
+
+
+def spawn(worker, *arguments):
+    """worker(rank, *arguments) in two processes, which need not import everything again."""
+    torch.multiprocessing.start_processes(worker, arguments, nprocs=2, start_method="forkserver")
+
+
+def _started(folder, values, method, recipe, seeds, kill, cache, options, environment=None):
+    rank = (environment or {}).get("RANK", "")
+    told = folder.with_name(f"{folder.name}.error{rank}")
+    environment = {"STSBENCH_CACHE": str(cache or folder.parent / "cache"), **(environment or {})}
+    child = _context.Process(
+        target=_child, args=(folder, values, method, recipe, seeds, kill, environment, told, options)
+    )
     child.start()
+    return child, told
+
+
+def _finished(started):
+    child, told = started
     child.join()
     said = told.read_text("utf-8") if told.exists() else None
     told.unlink(missing_ok=True)
     return child.exitcode, said
 
 
-def _child(folder, values, method, recipe, seeds, kill, cache, told, options):
-    os.environ["STSBENCH_CACHE"] = cache
+def _child(folder, values, method, recipe, seeds, kill, environment, told, options):
+    gc.freeze()  # a run looks for garbage, and would do so among all that has been imported
+    os.environ.update(environment)
     import stsbench
     from stsbench.errors import StsbenchError
 

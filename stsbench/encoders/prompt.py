@@ -64,7 +64,9 @@ class Prompt:
         for place, prefix in enumerate(self.prefixes):
             tensors += [(f"{place} keys", prefix.keys), (f"{place} values", prefix.values)]
         for part in self.modules():
-            tensors += [(f"{type(part).__name__} {name}", value) for name, value in part.state_dict().items()]
+            # an LMTransform's choices that settings() does not name
+            about = [type(part).__name__, *(str(getattr(part, key)) for key in ("activation", "eps") if hasattr(part, key))]
+            tensors += [(" ".join([*about, name]), value) for name, value in part.state_dict().items()]
         if not tensors:
             return None
         sha = hashlib.sha256()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accelerate import Accelerator
@@ -11,7 +14,9 @@ from accelerate import Accelerator
 from stsbench.provenance import provenance
 from stsbench.training.checkpoint import Position
 from stsbench.training.export import export_model
+from stsbench.training.recipe import Recipe
 from stsbench.training.stage_rows import LABELLED
+from stsbench.training.stages import flat
 
 if TYPE_CHECKING:
     from stsbench.training.run import Run, TrainOptions
@@ -78,6 +83,25 @@ def export_best(run: Run, summary: dict[str, Any]) -> None:
     )  # fmt: skip
 
 
+def trained_as(recipe: Recipe) -> dict[str, Any]:
+    """What a record says of the training beside its recipe's name and seed, which runs of other settings may share.
+
+    settings: 16 hex digits over all values but the seed, the subset's seed, what is said of the recipe, and the folders of
+    files; subset: the seed of sampled rows, where rows are sampled; semi: as in the recipe, if it has it.
+    """
+    values = recipe.model_dump(mode="json", exclude={"name", "description", "source", "published", "seed"})
+    sampled = [part for part in (recipe.labelled, recipe.data) if part and (part.share < 1 or part.sample is not None)]
+    settings = {
+        key: Path(value).name if value and key.endswith((".file", ".model")) else value
+        for key, value in flat(values).items() if not key.endswith(".sample_seed")
+    }  # fmt: skip
+    said: dict[str, Any] = {"settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]}
+    if sampled:
+        seed = sampled[0].sample_seed
+        said["subset"] = recipe.seed if seed is None else seed
+    return {**said, **({"semi": values["semi"]} if values["semi"] else {})}
+
+
 def tested(
     options: TrainOptions, summary: dict[str, Any], accelerator: Accelerator, say: Callable[[str], None]
 ) -> dict[str, Any]:
@@ -94,6 +118,7 @@ def tested(
                 data_dir=options.data_dir, sample=options.sample, offline=options.offline, command=options.command,
                 origin={
                     "seed": options.recipe.seed, "recipe": f"{options.recipe.method}/{options.recipe.name}",
+                    **trained_as(options.recipe),
                     **{key: summary[key] for key in ("stage", "from") if summary.get(key)},
                 },
             ),

@@ -1,0 +1,29 @@
+"""What makes the suite quick: no search for garbage among all that is imported, and the longest files first."""
+
+from __future__ import annotations
+
+import gc
+
+# their seconds are those of processes, browsers and whole trainings, so the number of their tests tells nothing
+LONG = (
+    "test_training_resume", "test_page_browser", "test_cli_train", "test_training_processes", "test_diffcse_processes",
+    "test_diffcse_runs", "test_promptbert_runs", "test_promptbert_processes", "test_sarcse_runs", "test_recipes_promptbert",
+    "test_recipes_diffaug", "test_stages", "test_semi", "test_all_protocols", "test_diffcse_ablations",
+)  # fmt: skip
+
+
+def pytest_configure(config):
+    """Each process of pytest-xdist takes the next file of the order below; its own order is by the number of tests."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items):
+    places = {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(LONG)))
+
+
+def pytest_collection_finish():
+    """A training looks for garbage twice: a quarter of a second each time once torch and transformers are imported."""
+    gc.collect()
+    gc.freeze()
