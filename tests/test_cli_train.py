@@ -169,6 +169,12 @@ def test_bad_settings(train, text, words, parts):
     wrong(train("simcse", text, *words), *parts)
 
 
+def test_a_setting_that_every_stage_has_its_own_of_is_refused(train, text):
+    wrong(train("diffaug", text, "--set", "training.learning_rate=0.5"), "stages.prefix.training.learning_rate",
+          "stages.joint.training.learning_rate")  # fmt: skip
+    wrong(train("diffaug", text, "--set", "training.clip=0.5", "--set", "training.batch_size=2"), "training.batch_size")
+
+
 def test_an_unknown_key_in_a_file_names_the_file(train, text):
     Path("mine.yaml").write_text("extends: unsup-bert-base\ntraining: {lerning_rate: 1e-5}\n")
     wrong(train("simcse", text, "--recipe", "mine.yaml"), "mine.yaml", "training.lerning_rate", "learning_rate")

@@ -323,3 +323,14 @@ def test_as_a_backbone_it_is_used_without_its_prompt_and_says_so(rich, cli):
     code, _, err = cli("train", "simcse", *more, "--output", "second", "--device", "cpu", "--sample")
     assert code == 0 and "first is tested with a prompt; as a backbone it is used without" in err, err
     assert load_encoder("second").spec.pooler == "cls"
+
+
+def test_the_same_prompt_gives_the_same_bytes_each_time(models, tmp_path):
+    family, more = next((family, more) for family, more in [*PLAIN, *MORE] if more.get("head"))
+    prompt = with_prompt(models, family, more).prompt
+    found = set()
+    for number in range(8):  # the file's sha256 is part of the encoder's fingerprint
+        (tmp_path / str(number)).mkdir()
+        write_prompt(tmp_path / str(number), prompt)
+        found.add((tmp_path / str(number) / "prompt.safetensors").read_bytes())
+    assert len(found) == 1

@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import nli_files
 import numpy as np
 import pytest
 import tiny_models
@@ -22,10 +23,12 @@ from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
 from stsbench.training import recipes
 from stsbench.training.loop import Loop
+from stsbench.training.recipes import load_recipe
 from stsbench.training.report import best_dev, read_log
 from stsbench.training.run import TrainOptions, train
 from stsbench.training.seed_runs import train_seeds
 from stsbench.training.selection import diagnosed
+from stsbench.training.subset_runs import train_subsets
 from stsbench.training.trackers import to_scalars
 from stsbench.training.trained import load_trained
 
@@ -318,6 +321,64 @@ def test_seeds_go_on_from_their_own_or_from_one(place, tmp_path):
     assert not (tmp_path / "lacking").exists()
 
 
+def test_subsets_go_on_from_their_own(place, tmp_path, monkeypatch):
+    from stsbench.cli.train import train as command
+
+    short = {"training__max_steps": 2, "selection__by": "none", "data__share": 0.8}
+    few, twos = tmp_path / "few", tmp_path / "twos"
+
+    def subsets(output, count=2, **more):
+        options = TrainOptions(recipe=recipe_of(place, **short), output=output, device="cpu", sample=True, **more)
+        return train_subsets(options, count, 1, lambda line: None, None)
+
+    def call(*words):
+        words = ("toy", "--device", "cpu", "--sample", "--output", twos, *words)
+        return CliRunner().invoke(command, [str(word) for word in words], catch_exceptions=False)
+
+    def refused(path, why, count=2):
+        with pytest.raises(StsbenchError, match=why):
+            subsets(tmp_path / "refused", count, stage=2, start_from=path)
+        assert not (tmp_path / "refused").exists()
+
+    subsets(few, stage=1)
+    for number in (0, 1):
+        run(tmp_path, f"whole-{number}", recipe_of(place, data__sample_seed=number, **short))
+    wanted = [weights_of(tmp_path / f"whole-{number}") for number in (0, 1)]
+    assert wanted[0] != wanted[1]
+    real = Loop.run
+    monkeypatch.setattr(Loop, "run", interrupted_after(1, real))
+    with pytest.raises(StopIteration):  # before the second subset has begun
+        call("--stage", 2, "--from", few, "--subsets", 2)
+    monkeypatch.setattr(Loop, "run", real)
+    assert weights_of(twos / "subset-0" / "seed-42") == wanted[0]  # without --recipe, by that of the run gone on from
+    shutil.rmtree(twos / "subset-1", ignore_errors=True)
+    done = call("--resume", "--subsets", 2)  # neither --stage nor --from: as the first subset began
+    assert done.exit_code == 0, done.output
+    assert weights_of(twos / "subset-1" / "seed-42") == wanted[1]
+    assert summary(twos / "subset-1" / "seed-42")["stages"] == {"second": 2}  # and not both
+    assert load_recipe("toy", str(twos / "subset-1" / "seed-42" / "recipe.yaml")).data.sample_seed == 1
+    refused(few, "holds no subset-2, but subset-0, subset-1", 3)
+    refused(few / "subset-1", f"subset-1 is one subset of several: name {few}, or a single run")
+    with pytest.raises(StsbenchError, match="holds subset-0, subset-1: name one of them, or go on from each with --subsets"):
+        run(tmp_path, "refused", stage=2, start_from=few)
+    shutil.rmtree(few / "subset-1" / "seed-42")
+    (few / "subset-1" / "seed-43").mkdir()
+    shutil.copy(few / "subset-0" / "seed-42" / "recipe.yaml", few / "subset-1" / "seed-43")
+    refused(few, "holds no run of seed 42, but seed-43")
+
+
+def interrupted_after(times, real):
+    seen = []
+
+    def stop(*words):
+        seen.append(words)
+        if len(seen) > times:
+            raise StopIteration
+        return real(*words)
+
+    return stop
+
+
 @pytest.fixture(scope="module")
 def high(place):
     """A recipe whose second stage spoils what the first gave, the best of all being wanted."""
@@ -453,6 +514,58 @@ def test_a_plain_method_has_one_stage(place, tmp_path):
     assert found["stages"] == {"main": 2}
     with pytest.raises(StsbenchError, match="simcse has 1 of them: main"):
         stsbench.train("simcse", output=tmp_path / "other", settings=settings, stage=2, device="cpu")
+
+
+def with_labels(path, **names):
+    """Pairs whose labels have other names."""
+    text = nli_files.pairs(path.parent).read_text("utf-8")
+    for old, new in names.items():
+        text = text.replace(f"\t{old}", f"\t{new}")
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_other_labels_than_the_classifiers(place, tmp_path):
+    known = with_labels(tmp_path / "known.tsv")
+
+    def call(name, labelled, **more):
+        values = nli_files.settings(place / "tiny", place / "second.txt", labelled, "sup-joint", **{"training.max_steps": 1})
+        return stsbench.train("simcse", output=tmp_path / name, settings=values, device="cpu", **more)
+
+    def refused(labelled, run="one"):
+        with pytest.raises(StsbenchError) as error:
+            call("two", labelled, stage=2, start_from=tmp_path / run)
+        assert "\n" not in str(error.value) and not (tmp_path / "two").exists()
+        return str(error.value)
+
+    call("one", known, stage=1)
+    said = (f'--from {tmp_path / "one"} tells the labels ["contradiction", "entailment", "neutral"] apart, and the labelled '
+            "rows are of {} here: give rows with the same labels")  # fmt: skip
+    other = with_labels(tmp_path / "other.tsv", entailment="yes", contradiction="no")
+    assert refused(other) == said.format('["neutral", "no", "yes"]')
+    two = with_labels(tmp_path / "two.tsv", neutral="contradiction")
+    assert refused(two) == said.format('["contradiction", "entailment"]')
+    triplets = nli_files.triplets(tmp_path)
+    assert refused(triplets) == said.format('["contradiction", "entailment"]')
+    # triplets have two classes; pairs of two go on from them by the same names alone
+    call("triplets", triplets, stage=1)
+    swapped = with_labels(tmp_path / "swapped.tsv", neutral="entailment", contradiction="not entailment")
+    assert '["contradiction", "entailment"] apart' in refused(swapped, "triplets")
+    call("pairs", two, stage=2, start_from=tmp_path / "triplets")
+    # a run of an older version does not tell its labels: the weights do
+    shutil.copytree(tmp_path / "one", tmp_path / "old")
+    for path in (tmp_path / "old" / "checkpoints").glob("*/position.json"):
+        stored = json.loads(path.read_text())
+        del stored["inputs"]["labels"]
+        path.write_text(json.dumps(stored))
+    found = refused(two, "old")
+    assert found.startswith(f"--from {tmp_path / 'old'}: its weights do not fit what this run trains")
+    assert "size mismatch for nli_classifier.linear.weight" in found
+    # resumed, with other labels in the same file
+    (tmp_path / "one" / "train.json").unlink()
+    shutil.copy(other, known)
+    with pytest.raises(StsbenchError, match=r'^--resume: .* tells the labels .* are of \["neutral", "no", "yes"\] here'):
+        call("one", known, resume=True)
 
 
 def test_what_a_method_learns_from_its_first_rows_when_a_stage_comes_before_it(place, tmp_path):

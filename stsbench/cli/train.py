@@ -66,6 +66,7 @@ def train(
     if recipe is None:
         recipe = _stored_recipe(output if resume else None, start_from, options["seed"])
     chosen = load_recipe(method, recipe, list(sets), overrides)
+    _refuse_idle(chosen, sets)
     if options["max_steps"] and (longer := _longer(chosen, options["max_steps"], sets)):
         chosen = load_recipe(method, recipe, list(sets), overrides | dict.fromkeys(longer, options["max_steps"]))
     folder = output or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{method}-{chosen.name}"
@@ -131,9 +132,9 @@ def _stored_recipe(resumed: Path | None, start_from: Path | None, seed: int | No
             return str(found[0])
     if start_from is None:
         return None
-    from stsbench.training.stages import earlier_run
+    from stsbench.training.stages import earlier_recipe
 
-    return str(earlier_run(start_from, seed) / "recipe.yaml")
+    return str(earlier_recipe(start_from, seed))
 
 
 def _announce(chosen: Any, say: Any) -> None:
@@ -152,6 +153,22 @@ def _overrides(options: dict[str, Any]) -> dict[str, Any]:
         "training.max_steps": options["max_steps"], "precision": options["dtype"],
     }  # fmt: skip
     return {key: value for key, value in named.items() if value is not None}
+
+
+def _refuse_idle(chosen: Any, sets: tuple[str, ...]) -> None:
+    """StsbenchError for a --set of training.X or data.X in whose place every stage has a value of its own."""
+    from stsbench.errors import StsbenchError
+    from stsbench.training.describe import stages
+
+    names = stages(chosen.method)
+    if chosen.semi is not None and chosen.semi.procedure != "joint":
+        names = ("sup", *names)
+    for word in sets:
+        part, _, key = word.partition("=")[0].partition(".")
+        own = [name for name in names if key in chosen.stages.get(name, {}).get(part, {})]
+        if part in ("training", "data") and key and len(own) == len(names):
+            better = " or ".join(f"stages.{name}.{part}.{key}" for name in own)
+            raise StsbenchError(f"--set {part}.{key} acts in no way: each stage has a value of its own; set {better}")
 
 
 def _longer(chosen: Any, steps: int, sets: tuple[str, ...]) -> list[str]:

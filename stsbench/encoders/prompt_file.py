@@ -66,7 +66,8 @@ def write_prompt(folder: Path, prompt: Prompt) -> None:
     if not tensors:
         return
     stored = {key: value.detach().cpu().float().contiguous().clone() for key, value in tensors.items()}
-    save_file(stored, folder / PROMPT_FILE, {"format": "pt", "head": json.dumps(_head_settings(prompt.head))})
+    # one key: safetensors writes several in an order that changes, and the file's sha256 is part of the fingerprint
+    save_file(stored, folder / PROMPT_FILE, {"head": json.dumps(_head_settings(prompt.head))})
 
 
 def read_prompt(folder: Path, settings: Mapping[str, Any]) -> Prompt:

@@ -15,8 +15,8 @@ from stsbench.provenance import provenance
 from stsbench.training.checkpoint import Position
 from stsbench.training.export import export_model
 from stsbench.training.recipe import Recipe
+from stsbench.training.run_folder import flat
 from stsbench.training.stage_rows import LABELLED
-from stsbench.training.stages import flat
 
 if TYPE_CHECKING:
     from stsbench.training.run import Run, TrainOptions

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from safetensors import SafetensorError
 
 from stsbench.encoders.checkpoint import tokenizer_digest
 from stsbench.encoders.exported import encoder_digest, read_exported, text_cnn_folder
@@ -30,12 +31,13 @@ from stsbench.training.run_folder import Begun, begun, check, claim
 from stsbench.training.selection import Selection
 from stsbench.training.semi import method_kind
 from stsbench.training.setup import backbone_folder, dropped, make_accelerator, make_stage, prepare, prepare_own
-from stsbench.training.stage_rows import LABELLED, digests, open_rows
+from stsbench.training.stage_rows import LABELLED, digests, label_names, open_rows
 from stsbench.training.stages import (
     Origin,
     check_best,
     check_given,
     check_inputs,
+    check_labels,
     counted_stages,
     describe_origin,
     earlier_run,
@@ -165,13 +167,17 @@ class Run:
         self.inputs = self._inputs()
         if self.origin:
             check_inputs(self.origin, self.method.inputs(), recipe.backbone.model)
+            check_labels(f"--from {self.origin.run}", self.origin.position.inputs, self.inputs)
             if recipe.selection.over == "all" and self.selection:
                 check_best(self.origin, self.inputs["dev data"])
         known = self.found[0].inputs if self.found else {}
+        check_labels(f"--resume: {options.output}", known, self.inputs)
         if changed := next((name for name, sha in known.items() if self.inputs.get(name) != sha), None):
             raise StsbenchError(
                 f"--resume: the {changed} is not what {options.output} began with: put it back or start another run"
             )
+        if self.origin:
+            self._take_weights(self.origin)
 
     def _origin(self) -> Origin | None:
         """What a later stage goes on from; None for other runs, and for one that has a checkpoint of its own."""
@@ -198,6 +204,7 @@ class Run:
         """What the run reads, by what a user would call it -> sha256."""
         found = backbone_inputs(self.method.backbone)
         found |= digests(self.data)
+        found |= label_names(self.data, self.kind, self.method.options)
         if self.selection:
             found["dev data"] = hashlib.sha256(f"{self.selection.name} {self.selection.digests}".encode()).hexdigest()
         return {**found, **self.method.inputs()}
@@ -264,12 +271,21 @@ class Run:
         accelerator.wait_for_everyone()
         return summary
 
+    def _take_weights(self, origin: Origin) -> None:
+        """The origin's weights. Raises StsbenchError where they do not fit."""
+        try:
+            self.checkpoints.load_weights(origin.folder, self.method)
+        except (RuntimeError, OSError, SafetensorError) as error:
+            first = " ".join(str(error).split())[:300]
+            raise StsbenchError(
+                f"--from {origin.run}: its weights do not fit what this run trains, by other data or versions: {first}"
+            ) from error
+
     def _take_over(self, origin: Origin) -> Best | None:
-        """The origin's weights, and its random states where they go on; its best where that counts."""
+        """What goes on beside the origin's weights: its random states where they can; its best where that counts."""
         position, mine = origin.position, (self.recipe.seed, self.accelerator.num_processes)
         theirs = (origin.recipe.seed, position.processes)
         self.say(f"goes on from {origin.run}: stage {position.stage}, step {position.step:,}")
-        self.checkpoints.load_weights(origin.folder, self.method)
         prepare_own(self.method, self.data, self.names)  # where the stages before were none of the method's own
         if mine == theirs:
             self.checkpoints.load_randomness(origin.folder)

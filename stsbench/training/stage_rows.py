@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +12,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.data.columns import LABEL
 from stsbench.data.examples import Rows
 from stsbench.data.store import TextStore, open_store
 from stsbench.data.tokens import TokenStore, tokenised
 from stsbench.encoders.checkpoint import tokenizer_digest
 from stsbench.errors import DataError, StsbenchError
 from stsbench.modules.backbone import Backbone
+from stsbench.training.labelled import TRIPLET
 from stsbench.training.method import Method
 from stsbench.training.recipe import DataSettings, Recipe
 from stsbench.training.streams import stream
 
 LABELLED = "labelled"  # their key beside the stages' names
+LABELS = "labels"  # the key of their classes among what a run reads
+_OF_TRIPLETS = ("contradiction", "entailment")  # what classes 0 and 1 of triplets are
 _ONE_DOCUMENT = 1000  # lines without a blank one between them that make one wonder
 _AT_ONCE = 10_000  # rows whose texts are compared at a time
 
@@ -89,8 +94,7 @@ def open_data(settings: DataSettings, recipe: Recipe, kind: type[Method], option
     numbers = np.arange(len(store), dtype=np.int64)
     seed = recipe.seed if settings.sample_seed is None else settings.sample_seed
     if settings.share < 1:
-        # by the place in the file alone: the same rows in whatever stage or role the file is used
-        numbers = numbers[stream(seed, "share").random(len(store)) < settings.share]
+        numbers = numbers[_draws(store, seed) < settings.share]
         say(f"{path.name}: {len(numbers):,} of {len(store):,} rows, drawn by {what}.share {settings.share:g}, seed {seed}")
         if not len(numbers):
             raise DataError(f"{path}: {what}.share {settings.share:g} leaves no row of {len(store)}: raise it")
@@ -107,6 +111,17 @@ def open_data(settings: DataSettings, recipe: Recipe, kind: type[Method], option
         numbers = stream(seed, "sample").permutation(numbers)[: settings.sample]
     contrasts = kind.needs_negatives and not labelled
     return _held_out(settings, recipe.seed, contrasts, store, tokens, numbers, what)
+
+
+def _draws(store: TextStore, seed: int) -> NDArray[np.float64]:
+    """(rows,) uniform on [0, 1): a number for each line of the file, of which a row has that of the line it starts on.
+
+    So a row's is the same in whatever stage or role the file is used, and whatever other rows of it are left out there.
+    """
+    header = store.settings.format in ("csv", "tsv")
+    lines = store._lines - (2 if header else 1)  # from 0: the row's place, where every line is one
+    draws: NDArray[np.float64] = stream(seed, "share").random(int(lines[-1]) + 1)[lines]
+    return draws
 
 
 def _held_out(settings: DataSettings, seed: int, contrasts: bool, store: TextStore, tokens: TokenStore,
@@ -157,6 +172,16 @@ def _known(data: StageData, texts: set[str]) -> NDArray[np.bool_]:
         for role in data.tokens.roles:
             known[start : start + len(part)] |= [text in texts for text in data.store.texts(role, part)]
     return known
+
+
+def label_names(data: Mapping[str, StageData], kind: type[Method], options: Any) -> dict[str, str]:
+    """LABELS -> the names of the classes that labelled rows are told apart by, in their order, as JSON; {} without any."""
+    if LABELLED not in data:
+        return {}
+    store = data[LABELLED].store
+    roles = kind.labelled_roles(options, store.roles)
+    names = store.label_names if LABEL in roles else _OF_TRIPLETS if roles == TRIPLET else ()
+    return {LABELS: json.dumps(names, ensure_ascii=False)} if names else {}
 
 
 def digests(data: Mapping[str, StageData]) -> dict[str, str]:

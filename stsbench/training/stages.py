@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from stsbench.config import read_yaml
@@ -16,7 +17,7 @@ from stsbench.training.method import Method
 from stsbench.training.recipe import Recipe
 from stsbench.training.recipes import load_recipe
 from stsbench.training.run_folder import Begun, flat, stored_begun
-from stsbench.training.stage_rows import LABELLED
+from stsbench.training.stage_rows import LABELLED, LABELS
 
 
 def stage_name(kind: type[Method], stage: str | int | None) -> str | None:
@@ -84,6 +85,9 @@ def earlier_run(given: Path, seed: int | None = None) -> Path:
     if (given / "recipe.yaml").is_file():
         return given
     seeds = sorted(given.glob("seed-*/recipe.yaml"), key=lambda path: (len(path.parent.name), path))
+    if subsets := earlier_subsets(given):
+        there = ", ".join(path.name for path in subsets)
+        raise StsbenchError(f"--from {given} holds {there}: name one of them, or go on from each with --subsets")
     if not seeds:
         raise StsbenchError(f"--from {given} is no run folder of `stsbench train`: it has no recipe.yaml")
     if seed is None:
@@ -92,6 +96,20 @@ def earlier_run(given: Path, seed: int | None = None) -> Path:
         there = ", ".join(path.parent.name for path in seeds)
         raise StsbenchError(f"--from {given} holds no run of seed {seed}, but {there}: name one of them to go on from it")
     return given / f"seed-{seed}"
+
+
+def earlier_subsets(given: Path) -> list[Path]:
+    """The folders subset-K, in order of K, of runs on several subsets that `--from` names; [] for other runs."""
+    found = {path.parent.parent for path in given.glob("subset-*/seed-*/recipe.yaml")}
+    return sorted(found, key=lambda path: (len(path.name), path.name))
+
+
+def earlier_recipe(given: Path, seed: int | None = None) -> Path:
+    """The recipe of the run that `--from` names, of several seeds as `earlier_run` says, of several subsets the first's.
+
+    Raises StsbenchError where there is none.
+    """
+    return earlier_run(next(iter(earlier_subsets(given)), given), seed) / "recipe.yaml"
 
 
 @dataclass(frozen=True)
@@ -140,6 +158,19 @@ def check_inputs(origin: Origin, inputs: Mapping[str, str], model: str) -> None:
         if known.get(name, sha) != sha:
             was = f": {origin.recipe.backbone.model} there, {model} here" if name == "backbone" else ""
             raise StsbenchError(f"--from {origin.run} began with another {name}{was}; its weights go on with their own only")
+
+
+def check_labels(who: str, known: Mapping[str, str], inputs: Mapping[str, str]) -> None:
+    """Raises StsbenchError where the labelled rows' classes are not those that the classifier in `who` has.
+
+    known, inputs: what `who` and this run read; runs of older versions did not keep the classes.
+    """
+    there, here = known.get(LABELS), inputs.get(LABELS)
+    if there is not None and here is not None and there != here:
+        raise StsbenchError(
+            f"{who} tells the labels {shorten(there, 200)} apart, and the labelled rows are of {shorten(here, 200)} here: "
+            "give rows with the same labels"
+        )
 
 
 def check_best(origin: Origin, dev: str) -> None:

@@ -27,12 +27,13 @@ def first_subset(recipe: Recipe) -> int:
 def with_subset(recipe: Recipe, number: int) -> Recipe:
     """The recipe with the subset `number`: the sample_seed of the labelled rows, if they are sampled, else of the data.
 
-    Another section has the same rows of the same file: its sample_seed is set, too. Other files keep theirs.
+    Another section that samples the same file, however it is spelt, gets the same sample_seed. Other files keep theirs,
+    but for stages that take it over from `data`. Raises StsbenchError where nothing is sampled, or one file by two seeds.
     """
-    file, update = _varied(recipe).file, {"sample_seed": number}
+    file, update = _place(_varied(recipe)), {"sample_seed": number}
 
     def drawn(settings: DataSettings | None) -> bool:
-        return settings is not None and samples(settings) and settings.file == file
+        return settings is not None and samples(settings) and _place(settings) == file
 
     stages = {
         name: {**parts, "data": {**parts["data"], **update}}
@@ -48,14 +49,28 @@ def with_subset(recipe: Recipe, number: int) -> Recipe:
 
 def _varied(recipe: Recipe) -> DataSettings:
     """The settings whose sample is drawn anew for each subset."""
-    stages = [recipe.stage_data(name) for name, parts in recipe.stages.items() if "data" in parts]
-    for settings in (recipe.labelled, recipe.data, *stages):
-        if settings is not None and samples(settings):
-            return settings
-    raise StsbenchError(
-        "--subsets: nothing is sampled, so every subset would be the whole: set labelled.share or data.share (0.01: 1 %), "
-        "or labelled.sample or data.sample"
-    )
+    sections: dict[str, DataSettings | None] = {"labelled": recipe.labelled, "data": recipe.data}
+    sections |= {f"stages.{name}.data": recipe.stage_data(name) for name, parts in recipe.stages.items() if "data" in parts}
+    found = {name: settings for name, settings in sections.items() if settings is not None and samples(settings)}
+    if not found:
+        raise StsbenchError(
+            "--subsets: nothing is sampled, so every subset would be the whole: set labelled.share or data.share (0.01: "
+            "1 %), or labelled.sample or data.sample"
+        )
+    first, varied = next(iter(found.items()))
+    for name, settings in found.items():
+        seeds = varied.sample_seed, settings.sample_seed
+        if _place(settings) == _place(varied) and None not in seeds and seeds[0] != seeds[1]:
+            raise StsbenchError(
+                f"--subsets: {first}.sample_seed is {seeds[0]} and {name}.sample_seed {seeds[1]}, both of {varied.file}: "
+                "set both to the first subset's"
+            )
+    return varied
+
+
+def _place(settings: DataSettings) -> Path | None:
+    """Where the file is, whichever way it is spelt."""
+    return None if settings.file is None else Path(settings.file).expanduser().resolve()
 
 
 def summarise_subsets(runs: Mapping[int, Sequence[Path]]) -> dict[str, Any]:
