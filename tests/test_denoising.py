@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 from prompt_models import backbone
+from tiny_models import build
 from transformers import DynamicCache
 
 from stsbench.errors import EncoderError
-from stsbench.modules.denoising import template_vectors
+from stsbench.modules.backbone import load_backbone
+from stsbench.modules.denoising import check_prompted, template_vectors
 from stsbench.modules.soft_prompt import Prefix
 from stsbench.modules.template import TokenTemplate
 
@@ -154,3 +156,20 @@ def test_the_sentence_pass_without_the_sentence_is_the_vector_subtracted(tmp_pat
         mask = torch.ones_like(ids)
         states = made.at(ids, mask, template.places(mask))
         torch.testing.assert_close(template_vectors(made, template, template.counts(mask)), states, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("family", "start", "said"), [
+    ("mpnet", "own", "families BERT and RoBERTa"), ("distilbert", "own", "families BERT and RoBERTa"),
+    ("bert", "zero", "begin with 0"),
+])  # fmt: skip
+def test_a_model_that_cannot_be_prompted_is_refused_before_any_batch(tmp_path, family, start, said):
+    made = load_backbone(build(tmp_path / family, family), family, "mask")
+    made.name = family
+    with pytest.raises(EncoderError, match=said):
+        check_prompted(made, start)
+
+
+def test_roberta_may_start_at_zero(tmp_path):
+    made = load_backbone(build(tmp_path / "roberta", "roberta"), "roberta", "mask")
+    made.name = "roberta"
+    check_prompted(made, "zero")

@@ -6,6 +6,7 @@ from stsbench.encoders.checkpoint import position_limit
 from stsbench.errors import StsbenchError
 from stsbench.methods.diffaug.options import DiffAugOptions
 from stsbench.modules.backbone import Backbone
+from stsbench.modules.denoising import check_prompted
 from stsbench.modules.template import TokenTemplate
 from stsbench.training.options import Options
 
@@ -38,11 +39,7 @@ def check_backbone(options: DiffAugOptions, backbone: Backbone) -> None:
     """Raises StsbenchError, one line, for another pooler than mask, and for an option without meaning for the model."""
     if backbone.pooler != "mask":
         raise StsbenchError(f"diffaug reads the template's mask: set backbone.pooler=mask, not {backbone.pooler}")
-    table = getattr(getattr(backbone.model, "embeddings", None), "position_embeddings", None)
-    if options.denoise_start == "zero" and getattr(table, "padding_idx", None) is None:
-        raise StsbenchError(
-            f"options.denoise_start zero acts in no way: the positions of {backbone.name} begin with 0; leave it at own"
-        )
+    check_prompted(backbone, options.denoise_start)
 
 
 def check_length(options: DiffAugOptions, template: TokenTemplate, backbone: Backbone) -> None:

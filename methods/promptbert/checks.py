@@ -8,6 +8,7 @@ from stsbench.encoders.checkpoint import position_limit
 from stsbench.errors import StsbenchError
 from stsbench.methods.promptbert.options import PromptBERTOptions
 from stsbench.modules.backbone import Backbone
+from stsbench.modules.denoising import check_prompted
 from stsbench.modules.template import TokenTemplate
 from stsbench.training.roles import pairs_or_sentence
 
@@ -41,11 +42,8 @@ def check_backbone(options: PromptBERTOptions, backbone: Backbone) -> None:
     """Raises StsbenchError, one line, for another pooler than mask, or an option without meaning for such a model."""
     if backbone.pooler != "mask":
         raise StsbenchError(f"promptbert trains the pooler mask, not {backbone.pooler}: set backbone.pooler mask")
-    table = getattr(getattr(backbone.model, "embeddings", None), "position_embeddings", None)
-    if options.denoise_start == "zero" and getattr(table, "padding_idx", None) is None:
-        raise StsbenchError(
-            f"options.denoise_start zero acts in no way: the positions of {backbone.name} begin with 0; leave it at own"
-        )
+    if options.denoise or options.test_denoise or options.trained == "prompt":
+        check_prompted(backbone, options.denoise_start)
 
 
 def check_length(template: TokenTemplate, name: str, backbone: Backbone) -> None:

@@ -9,9 +9,21 @@ import torch
 from torch import Tensor
 
 from stsbench.encoders.denoised import Positions, Start, first_position, template_positions
+from stsbench.encoders.padded import check_family
+from stsbench.errors import EncoderError
 from stsbench.modules.backbone import Backbone
 from stsbench.modules.soft_prompt import Prefix, SoftPrompt
 from stsbench.modules.template import TokenTemplate
+
+
+def check_prompted(backbone: Backbone, start: Start) -> None:
+    """EncoderError, one line, for a model whose positions cannot be given, and for options.denoise_start zero (`start`)
+    where the positions begin with 0 anyway."""
+    check_family(backbone.model)
+    if start == "zero" and first_position(backbone.model) == 0:
+        raise EncoderError(
+            f"options.denoise_start zero acts in no way: the positions of {backbone.name} begin with 0; leave it at own"
+        )
 
 
 def template_vectors(

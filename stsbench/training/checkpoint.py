@@ -48,7 +48,7 @@ class Position:
     seconds_before: float = 0.0
     steps: int = 0
     processes: int = 1
-    inputs: dict[str, str] = field(default_factory=dict)  # what the run reads -> sha256: a resumed run reads the same
+    inputs: dict[str, str] = field(default_factory=dict)  # what the run reads -> sha256 (labels: names)
     files: dict[str, str] = field(default_factory=dict)  # name -> sha256
 
 
