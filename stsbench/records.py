@@ -160,9 +160,23 @@ def load_records(folder: Path) -> list[tuple[Path, Record]]:
     if not folder.is_dir():
         raise StsbenchError(f"{folder} is no run folder: no such folder")
     paths = sorted(folder.glob("*.json"))
+    if trained := _trained(folder):
+        raise StsbenchError(f"{folder} is a run of `stsbench train`, and holds no records itself: {trained}")
     if not paths:
         raise StsbenchError(f"{folder} is no run folder: it holds no records (*.json)")
     return [(path, read_record(path)) for path in paths]
+
+
+def _trained(folder: Path) -> str:
+    """Where the records of a run of `stsbench train` are, or how to get them; "" for another folder."""
+    if (folder / "begun.json").is_file():
+        if (folder / "eval").is_dir():
+            return f"name {folder / 'eval'}"
+        return f"stsbench eval --model {folder / 'best'} --output {folder / 'eval'} gives some"
+    if any((folder / f"{name}.json").is_file() for name in ("seeds", "subsets")):
+        tested = sorted(path.parent for path in folder.glob("**/seed-*/eval") if path.is_dir())
+        return f"name the eval folder of a seed, as {tested[0] / 'eval'}" if tested else "its seeds were not tested"
+    return ""
 
 
 def json_schema() -> dict[str, Any]:

@@ -8,7 +8,8 @@ import gc
 LONG = (
     "test_training_resume", "test_page_browser", "test_cli_train", "test_training_processes", "test_diffcse_processes",
     "test_diffcse_runs", "test_promptbert_runs", "test_promptbert_processes", "test_sarcse_runs", "test_recipes_promptbert",
-    "test_recipes_diffaug", "test_stages", "test_semi", "test_all_protocols", "test_diffcse_ablations",
+    "test_recipes_diffaug", "test_stages", "test_stage_settings", "test_stage_seeds", "test_semi", "test_all_protocols",
+    "test_diffcse_ablations",
 )  # fmt: skip
 
 

@@ -84,6 +84,20 @@ def test_score_show_and_list_name_what_is_unknown(cli):
     fails(cli("show", "data", "stsb/tset"), "stsb/tset", "stsb/test")
 
 
+def test_a_training_run_says_where_its_records_are(cli):
+    Path("trained").mkdir()
+    Path("trained/begun.json").write_text("{}")
+    no_records = "trained is a run of `stsbench train`, and holds no records itself"
+    fails(cli("score", "trained"), f"{no_records}: stsbench eval --model trained/best --output trained/eval gives some")
+    Path("trained/eval").mkdir()
+    fails(cli("score", "trained"), f"{no_records}: name trained/eval")
+    Path("seeds/seed-42").mkdir(parents=True)
+    Path("seeds/seeds.json").write_text("{}")
+    fails(cli("score", "seeds"), "its seeds were not tested")
+    Path("trained").rename("seeds/seed-43")
+    fails(cli("compare", "seeds", "seeds/seed-43"), "name the eval folder of a seed, as seeds/seed-43/eval")
+
+
 # Data ------------------------------------------------------------------------------------------------------------
 
 

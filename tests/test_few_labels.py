@@ -139,6 +139,22 @@ def test_one_file_in_two_spellings_is_one_file(place, tmp_path, monkeypatch, spe
             "labelled.sample_seed": 1, "data.sample_seed": 2})), 7)  # fmt: skip
 
 
+@pytest.mark.parametrize("what", [LABELLED, "data"])
+def test_an_error_names_the_settings_of_its_own_section(parts, tmp_path, what):
+    path = tmp_path / "data.columns.csv"
+    path.write_text("one,two\na,b\n")
+    for settings, wanted in [
+        ({}, "--set 'X.columns={sentence: ...}' or --set 'X.columns={anchor: ..."),
+        ({"columns": {"label": "one"}}, "X.columns names no text"),
+        ({"columns": {"anchor": "one"}, "where": {"one": "a", "three": "c"}}, "--set 'X.where={}'"),
+        ({"format": "text", "columns": {"anchor": "one"}}, "leave out X.columns and X.where"),
+    ]:
+        with pytest.raises(DataError) as error:
+            drawn(parts, what, **{"columns": {}, "file": str(path), **settings})
+        assert wanted.replace("X", what) in str(error.value) and str(error.value).startswith(str(path))
+        assert what == "data" or "data." not in str(error.value).replace(str(path), "")
+
+
 def lines_of(parts, path, share, **settings):
     """The lines of the file on which the rows that are kept start."""
     recipe, kind, options, backbone = parts

@@ -95,7 +95,7 @@ def test_the_summary(tmp_path):
     lines = write_run(tmp_path, (("one", 50), ("two", 100)), seed=7, dev=25)
     scores = [line for line in lines if line["kind"] == "dev" and line["stage"] == "two" and line["step"]]
     top = max(scores, key=lambda line: line["score"])
-    expected = {"seed": 7, "steps": 150, "final_loss": lines[-3]["loss"], "finished": True, "seconds": 12.5}
+    expected = {"seed": 7, "steps": 150, "final_loss": lines[-3]["loss"], "finished": True, "seconds": 12.5, "from": None}
     assert lines[-3]["kind"] == "train"
     found = summary(tmp_path)
     assert found == {**expected, "best": {key: top[key] for key in ("name", "score", "stage", "step")}}

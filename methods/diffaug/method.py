@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from stsbench.encoders.prompt import Prompt
-from stsbench.errors import StsbenchError
 from stsbench.methods.diffaug.checks import check_backbone, check_length, check_options
 from stsbench.methods.diffaug.diagnostics import by_dropout, convergence, divergence
 from stsbench.methods.diffaug.modules import ViewModules, is_module
@@ -68,12 +67,7 @@ class DiffAug(Method):
     @classmethod
     def labelled_roles(cls, options: DiffAugOptions, given: tuple[str, ...]) -> tuple[str, ...]:
         """Anchor, positive and negative: a premise, what it entails and what contradicts it."""
-        found: tuple[str, ...] = nli_roles(given, "diffaug")
-        if "label" in found:
-            raise StsbenchError(
-                "diffaug's cross-entropy is over triplets: name anchor, positive and negative in labelled.columns"
-            )
-        return found
+        return nli_roles(given, "diffaug", pairs=False)
 
     def prepare(self, rows: Any) -> None:
         """Choose the texts of `diagnose`: equally spaced rows of the first stage."""

@@ -40,13 +40,16 @@ def _run(folder: Path, summary: dict[str, Any]) -> None:
 
 
 def _seeds(summary: dict[str, Any]) -> None:
-    from stsbench.training.seeds import seed_table
+    from stsbench.training.seeds import seed_table, shared_line
 
     title = f"{len(summary['seeds'])} seeds: {', '.join(map(str, summary['seeds']))}"
     _table(title, ("score", "mean", "sd", "n"), seed_table(summary))
+    if line := shared_line(summary):
+        click.echo(line)
 
 
 def _subsets(summary: dict[str, Any]) -> None:
+    from stsbench.training.seeds import shared_line
     from stsbench.training.subsets import subset_rows, subset_table
 
     for line in subset_rows(summary):
@@ -54,6 +57,8 @@ def _subsets(summary: dict[str, Any]) -> None:
     subsets, seeds = (", ".join(map(str, summary[key])) for key in ("subsets", "seeds"))
     title = f"{len(summary['subsets'])} subsets ({subsets}) of {len(summary['seeds'])} seeds ({seeds})"
     _table(title, ("score", "mean", "sd of runs", "n", "sd of subsets"), subset_table(summary))
+    if line := shared_line(summary):
+        click.echo(line)
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

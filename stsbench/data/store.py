@@ -73,7 +73,7 @@ class TextStore:
         self._texts = {
             role: Ragged(folder, f"text{i}", "u1") for i, role in enumerate(self.meta.roles) if role != LABEL
         }
-        self._lines = mapped(folder / "lines", "<i8")
+        self.lines = mapped(folder / "lines", "<i8")  # of the file, from 1, on which each row starts
         self._labels = mapped(folder / "labels", "<i4")
         self._documents = mapped(folder / "documents", "<i8")
 
@@ -112,7 +112,7 @@ class TextStore:
 
     def line(self, row: int) -> int:
         """The line of the file, from 1, on which a row starts: for messages."""
-        return int(self._lines[self._numbers([row])[0]])
+        return int(self.lines[self._numbers([row])[0]])
 
     def document(self, row: int) -> int:
         """The number, from 0, of the document that a row belongs to."""

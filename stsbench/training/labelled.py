@@ -20,20 +20,21 @@ PAIR = ("premise", "hypothesis", "label")
 _OF_TRIPLETS = 2  # classes of triplets: 1 entailed, 0 contradicted
 
 
-def nli_roles(given: tuple[str, ...], who: str) -> tuple[str, ...]:
+def nli_roles(given: tuple[str, ...], who: str, pairs: bool = True) -> tuple[str, ...]:
     """TRIPLET or PAIR, whichever the labelled rows give. Raises StsbenchError, one line, for neither and for both.
 
-    who: what needs them, for the message.
+    who: what needs them, for the message; pairs: whether it takes labelled pairs, too.
     """
-    triplet, pair = set(TRIPLET) <= set(given), set(PAIR) <= set(given)
+    triplet, pair = set(TRIPLET) <= set(given), pairs and set(PAIR) <= set(given)
     if triplet and pair:
         raise StsbenchError(
             f"{who}: the labelled rows give both anchor and premise: name one or the other in labelled.columns"
         )
     if not triplet and not pair:
+        also = ", or of premise, hypothesis and label" if pairs else ""
         raise StsbenchError(
-            f"{who} needs labelled rows of anchor, positive and negative, or of premise, hypothesis and label (these give "
-            f"{', '.join(given) or 'none'}): name them in labelled.columns"
+            f"{who} needs labelled rows of anchor, positive and negative{also} (these give {', '.join(given) or 'none'}): "
+            "name them in labelled.columns"
         )
     return TRIPLET if triplet else PAIR
 

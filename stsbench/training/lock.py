@@ -17,10 +17,11 @@ LOCK = ".lock"
 def held(folder: Path) -> Iterator[None]:
     """Make the folder and hold FOLDER/.lock; the system lets go of it when the process ends, however it ends.
 
-    A folder in which nothing was written is removed again. Raises StsbenchError where another process holds the lock.
-    Without locks (Windows) nothing is held.
+    A folder in which nothing was written is removed again, with those above that were made for it. Raises StsbenchError
+    where another process holds the lock. Without locks (Windows) nothing is held.
     """
     path = folder / LOCK
+    made = [each for each in folder.parents if not each.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         stream = path.open("a")
@@ -34,7 +35,8 @@ def held(folder: Path) -> Iterator[None]:
             if [each.name for each in folder.iterdir()] == [LOCK]:
                 with contextlib.suppress(OSError):
                     path.unlink()
-                    folder.rmdir()
+                    for each in (folder, *made):
+                        each.rmdir()
 
 
 def _lock(handle: int, path: Path) -> None:

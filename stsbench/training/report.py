@@ -92,7 +92,7 @@ def summary(run: Path) -> dict[str, Any]:
 
     seed; best: name, score, stage and step of the dev evaluation whose weights are kept, or None; steps: done, over all
     stages; final_loss: of the last logged line, None before the first; finished: train.json, written at the end, is there;
-    seconds: what it says. Errors as `read_log`.
+    seconds, from: what it says. Errors as `read_log`.
     """
     log = read_log(run / LOG)
     starts = {line["stage"]: line for line in log if line["kind"] == "start"}
@@ -109,6 +109,7 @@ def summary(run: Path) -> dict[str, Any]:
         "final_loss": trained[-1]["loss"] if trained else None,
         "finished": stored is not None,
         "seconds": (stored or {}).get("seconds"),
+        "from": (stored or {}).get("from"),
     }
 
 

@@ -34,6 +34,7 @@ from stsbench.training.setup import backbone_folder, dropped, make_accelerator, 
 from stsbench.training.stage_rows import LABELLED, digests, label_names, open_rows
 from stsbench.training.stages import (
     Origin,
+    began_with,
     check_best,
     check_given,
     check_inputs,
@@ -139,7 +140,10 @@ class Run:
         self.found = self.checkpoints.newest() if options.resume else None
         self.origin = self._origin()
         torch.manual_seed(recipe.seed)
-        backbone = make_backbone(recipe, options.offline)
+        try:
+            backbone = make_backbone(recipe, options.offline)
+        except StsbenchError as error:
+            raise StsbenchError(f"{error}{began_with(self.origin, recipe)}") from error
         self.source = backbone.folder
         if self.origin:
             check_inputs(self.origin, backbone_inputs(backbone), recipe.backbone.model)

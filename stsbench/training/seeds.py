@@ -20,9 +20,10 @@ def summarise_seeds(runs: Sequence[Path]) -> dict[str, Any]:
     """What RUN/seeds.json holds, from the run folders of one recipe, a seed each.
 
     {"seeds", "dev": {"name", ...} or None, "dev_last": the same, "tests": [{"protocol", "settings", "view", "task",
-    "subset", "aggregation", "metric", "items", ...}]}, where ... are mean, sd (n - 1; None for one run), n and values by
-    seed, scores as in records. dev is the score that chose the weights, dev_last ("NAME, last step") the one after the
-    last step, None where there is none; items are those that a score is of, settings those that differ from the
+    "subset", "aggregation", "metric", "items", ...}], "shared": {"runs", "origins", "stage", "first"} where runs went on
+    from the end of that stage of fewer earlier ones, else None}, where ... are mean, sd (n - 1; None for one run), n and
+    values by seed, scores as in records. dev is the score that chose the weights, dev_last ("NAME, last step") that after
+    the last step, None where there is none; items are those that a score is of, settings those that differ from the
     protocol's own, view the text view of the data (or sample). A seed whose task failed is missing from its values, and n
     says so.
 
@@ -39,17 +40,20 @@ def summarise_seeds(runs: Sequence[Path]) -> dict[str, Any]:
 
 
 def over_runs(runs: Mapping[Any, Path]) -> dict[str, Any]:
-    """dev, dev_last and tests as `summarise_seeds` has them, over runs that stand under any keys."""
+    """dev, dev_last, tests and shared as `summarise_seeds` has them, over runs that stand under any keys."""
     best: dict[Any, dict[str, Any]] = {}
     last: dict[Any, dict[str, Any]] = {}
     tests: dict[tuple[Any, ...], dict[Any, float]] = {}
     digests: dict[tuple[str, str, str], tuple[str, Path]] = {}
+    origins: dict[str, dict[str, Any]] = {}
     for key, run in runs.items():
         found = _finished(run)
         if found["best"]:
             best[key] = found["best"]
         if line := _last_dev(read_log(run / LOG)):
             last[key] = line
+        if origin := found["from"]:
+            origins.setdefault(origin["weights"], origin)
         if (run / "eval").is_dir():
             for test, value in _tested(run / "eval", digests):
                 tests.setdefault(test, {})[key] = value
@@ -64,7 +68,28 @@ def over_runs(runs: Mapping[Any, Path]) -> dict[str, Any]:
     return {
         "dev": over(best), "dev_last": over(last, ", last step"),
         "tests": [{**dict(zip(_KEYS, key, strict=True)), **spread(values)} for key, values in tests.items()],
+        "shared": _shared(origins, len(runs)),
     }  # fmt: skip
+
+
+def _shared(origins: Mapping[str, dict[str, Any]], runs: int) -> dict[str, Any] | None:
+    """origins: those of the runs, by their weights."""
+    if not 0 < len(origins) < runs:
+        return None
+    first = next(iter(origins.values()))
+    return {"runs": runs, "origins": len(origins), "stage": first["stage"], "first": first["run"]}
+
+
+def shared_line(found: dict[str, Any]) -> str | None:
+    """What must be said of the standard deviations where runs went on from the same earlier run; None elsewhere."""
+    shared = found.get("shared")
+    if shared is None:
+        return None
+    one = f"one run, {shared['first']}" if shared["origins"] == 1 else f"{shared['origins']} runs"
+    return (
+        f"note: {shared['runs']} runs went on from the end of stage {shared['stage']} of {one}: the sd leaves out how "
+        "much that stage differs from seed to seed"
+    )
 
 
 def _finished(run: Path) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ LABELLED = "labelled"  # their key beside the stages' names
 LABELS = "labels"  # the key of their classes among what a run reads
 _OF_TRIPLETS = ("contradiction", "entailment")  # what classes 0 and 1 of triplets are
 _ONE_DOCUMENT = 1000  # lines without a blank one between them that make one wonder
+_OF_DATA = re.compile(r"(?<![\w/.])data\.(columns|where|format)\b")
 _AT_ONCE = 10_000  # rows whose texts are compared at a time
 
 
@@ -81,10 +84,11 @@ def open_data(settings: DataSettings, recipe: Recipe, kind: type[Method], option
         raise DataError(f"the {called} {path} are {'a folder' if path.is_dir() else 'no plain file'}: name a file")
     if not path.is_file():
         raise DataError(f"the {called} {path} are not here: give your copy by --{what} FILE")
-    store = open_store(
-        path, format=settings.format, columns=settings.columns, where=settings.where, drop_blank=settings.drop_blank,
-        drop_duplicates=settings.drop_duplicates, contiguous=settings.contiguous, say=say,
-    )  # fmt: skip
+    with _of_section(what):
+        store = open_store(
+            path, format=settings.format, columns=settings.columns, where=settings.where, drop_blank=settings.drop_blank,
+            drop_duplicates=settings.drop_duplicates, contiguous=settings.contiguous, say=say,
+        )  # fmt: skip
     roles = kind.labelled_roles(options, store.roles) if labelled else kind.roles(options, store.roles)
     say(f"{path.name}: {store.report()}, used as {', '.join(roles)}")
     texts = tuple(role for role in roles if role != "label")
@@ -113,13 +117,22 @@ def open_data(settings: DataSettings, recipe: Recipe, kind: type[Method], option
     return _held_out(settings, recipe.seed, contrasts, store, tokens, numbers, what)
 
 
+@contextlib.contextmanager
+def _of_section(what: str) -> Iterator[None]:
+    """Let a DataError about the settings that a file is read by name those of this section, not of `data`."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(_OF_DATA.sub(rf"{what}.\1", str(error))) from error
+
+
 def _draws(store: TextStore, seed: int) -> NDArray[np.float64]:
     """(rows,) uniform on [0, 1): a number for each line of the file, of which a row has that of the line it starts on.
 
     So a row's is the same in whatever stage or role the file is used, and whatever other rows of it are left out there.
     """
     header = store.settings.format in ("csv", "tsv")
-    lines = store._lines - (2 if header else 1)  # from 0: the row's place, where every line is one
+    lines = store.lines - (2 if header else 1)  # from 0: the row's place, where every line is one
     draws: NDArray[np.float64] = stream(seed, "share").random(int(lines[-1]) + 1)[lines]
     return draws
 

@@ -160,6 +160,13 @@ def check_inputs(origin: Origin, inputs: Mapping[str, str], model: str) -> None:
             raise StsbenchError(f"--from {origin.run} began with another {name}{was}; its weights go on with their own only")
 
 
+def began_with(origin: Origin | None, recipe: Recipe) -> str:
+    """What to add to an error about a backbone that another recipe names than the origin's; "" where they name the same."""
+    if origin is None or origin.recipe.backbone.model == recipe.backbone.model:
+        return ""
+    return f"; --from {origin.run} began with {origin.recipe.backbone.model}: --backbone names it"
+
+
 def check_labels(who: str, known: Mapping[str, str], inputs: Mapping[str, str]) -> None:
     """Raises StsbenchError where the labelled rows' classes are not those that the classifier in `who` has.
 

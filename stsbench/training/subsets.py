@@ -76,9 +76,9 @@ def _place(settings: DataSettings) -> Path | None:
 def summarise_subsets(runs: Mapping[int, Sequence[Path]]) -> dict[str, Any]:
     """What RUN/subsets.json holds, from the runs of each subset, a seed each.
 
-    {"subsets", "seeds", "rows": {subset: {stage, or "labelled": rows trained on}}, "dev", "dev_last", "tests"}: the last
-    three as of `summarise_seeds`, over all runs, with values under "SUBSET/SEED", and with "subsets": mean, sd, n and values
-    of the means of each subset. Raises StsbenchError as `summarise_seeds` does.
+    {"subsets", "seeds", "rows": {subset: {stage, or "labelled": rows trained on}}, "dev", "dev_last", "tests", "shared"}:
+    the last four as of `summarise_seeds`, over all runs, with values under "SUBSET/SEED", and the scores with "subsets":
+    mean, sd, n and values of the means of each subset. Raises StsbenchError as `summarise_seeds` does.
     """
     seeds: list[int] = []
     every: dict[str, Path] = {}
