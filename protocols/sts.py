@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -142,13 +143,10 @@ class StsProtocol(Protocol):
         parts = [observed[task][0].arrays for task in AVERAGED if task in observed]
         if len(parts) < len(AVERAGED) or not all("pair" in part for part in parts):
             return super().average_draws(observed, resamples, seed)  # records of before pairs were told apart
-        distinct, where = np.unique(np.concatenate([part["pair"] for part in parts]), return_inverse=True)
-        # float32 holds the small counts exactly and halves the memory; seeded alike for every encoder.
-        counts = np.random.default_rng([seed, *b"average"]).poisson(1, (resamples, len(distinct))).astype(np.float32)
-        ends = np.cumsum([len(part["pair"]) for part in parts])
+        counts = _drawn_together(tuple(part["pair"].astype("<u8").tobytes() for part in parts), resamples, seed)
         drawn: dict[Any, list[NDArray[np.float64]]] = {}
-        for task, at in zip(AVERAGED, np.split(where, ends[:-1]), strict=True):
-            each = self._weighted(observed[task][0], counts[:, at].astype(np.float64))
+        for task, own in zip(AVERAGED, counts, strict=True):
+            each = self._weighted(observed[task][0], own.astype(np.float64))
             for key, values in each.items():
                 if key[0] is None:
                     drawn.setdefault(key, []).append(values)
@@ -191,3 +189,13 @@ def _letters(text: str) -> str:
 
 def _key(texts: Sequence[str]) -> int:
     return int.from_bytes(hashlib.blake2b("\0".join(texts).encode(), digest_size=8).digest(), "big")
+
+
+@lru_cache(maxsize=1)  # a leaderboard asks for the same pairs with every run
+def _drawn_together(pairs: tuple[bytes, ...], resamples: int, seed: int) -> tuple[NDArray[np.uint8], ...]:
+    """(resamples, n) of each task: how often each pair was drawn, equal keys (little-endian uint64) alike."""
+    keys = [np.frombuffer(each, dtype="<u8") for each in pairs]
+    distinct, where = np.unique(np.concatenate(keys), return_inverse=True)
+    # A Poisson(1) number above 255 does not occur; seeded alike for every encoder.
+    counts = np.random.default_rng([seed, *b"average"]).poisson(1, (resamples, len(distinct))).astype(np.uint8)
+    return tuple(counts[:, at] for at in np.split(where, np.cumsum([len(each) for each in keys])[:-1]))

@@ -1,8 +1,14 @@
-"""What makes the suite quick: no search for garbage among all that is imported, and the longest files first."""
+"""What makes the suite quick and repeatable: no search for garbage among all that is imported, the longest files first, and
+hypothesis' examples the same every time."""
 
 from __future__ import annotations
 
 import gc
+
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True)  # the same examples every time
+settings.load_profile("repeatable")
 
 # their seconds are those of processes, browsers and whole trainings, so the number of their tests tells nothing
 LONG = (
