@@ -57,8 +57,8 @@ def _subsets(summary: dict[str, Any]) -> None:
     subsets, seeds = (", ".join(map(str, summary[key])) for key in ("subsets", "seeds"))
     title = f"{len(summary['subsets'])} subsets ({subsets}) of {len(summary['seeds'])} seeds ({seeds})"
     _table(title, ("score", "mean", "sd of runs", "n", "sd of subsets"), subset_table(summary))
-    if line := shared_line(summary):
-        click.echo(line)
+    if shared := shared_line(summary):
+        click.echo(shared)
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
