@@ -6,8 +6,6 @@ pairs sorted once, so a thousand resamples cost a few passes over the data.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,15 +18,10 @@ def resample_counts(n: int, resamples: int, seed: tuple[int, ...]) -> NDArray[np
 
     The same `seed` and n give the same draws for every encoder, so that two encoders' intervals are paired.
     """
-    return _resampled(n, resamples, seed).astype(np.float64)
-
-
-@lru_cache(maxsize=64)  # a leaderboard meets the same samples of the same sets with every run
-def _resampled(n: int, resamples: int, seed: tuple[int, ...]) -> NDArray[np.uint16]:
     rng = np.random.default_rng(np.random.SeedSequence(seed))
     draws = rng.integers(0, n, size=(resamples, n), dtype=np.int64)
     draws += np.arange(resamples, dtype=np.int64)[:, None] * n
-    return np.asarray(np.bincount(draws.ravel(), minlength=resamples * n).reshape(resamples, n), dtype=np.uint16)
+    return np.asarray(np.bincount(draws.ravel(), minlength=resamples * n).reshape(resamples, n), dtype=np.float64)
 
 
 class _Ranker:
