@@ -128,10 +128,18 @@ def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
             said = ", ".join(sorted(values))
             raise StsbenchError(f"{folder}: its encoders have different {key}s of training ({said}): an entry each")
     seen: dict[tuple[Any, Any], str] = {}
+    began: dict[str, str] = {}
     for name, origin in origins.items():
         seed = origin.get("seed"), origin.get("subset")
         if seed[0] is not None and (other := seen.setdefault(seed, name)) != name:
             raise StsbenchError(f"{folder}: {other} and {name} are both of seed {seed[0]}: leave one out")
+        weights = (origin.get("from") or {}).get("weights")
+        if weights is not None and (other := began.setdefault(weights, name)) != name:
+            stage = origin["from"]["stage"]
+            raise StsbenchError(
+                f"{folder}: {other} and {name} went on from one run of stage {stage}: their spread leaves that stage out; "
+                "leave one out, or train the stage anew with each seed"
+            )
 
 
 def _run(folder: Path) -> Run:

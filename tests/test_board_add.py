@@ -86,6 +86,18 @@ def test_a_seed_counts_once_and_a_subset_of_the_rows_makes_it_another(runs, tmp_
     assert len(entry.runs) == 2
 
 
+def test_seeds_that_share_an_earlier_stage_are_no_independent_seeds(runs, tmp_path):
+    for name, weights in (("one", "a"), ("two", "a"), ("three", "b")):
+        origin = {"stage": "prefix", "weights": weights}
+        seed = 1 + (name != "one")
+        _trained(runs["noisy-2" if name != "one" else "noisy"], tmp_path / name, seed=seed, settings="s", **{"from": origin})
+    with pytest.raises(StsbenchError, match="went on from one run of stage prefix"):
+        add(tmp_path / "board", [tmp_path / "one", tmp_path / "two"], "noisy", LETTERS)
+    add(tmp_path / "board", [tmp_path / "one", tmp_path / "three"], "noisy", LETTERS)
+    (entry,) = load_entries(tmp_path / "board" / "measured")
+    assert len(entry.runs) == 2
+
+
 def test_one_encoder_is_one_run_of_one_entry(runs, copied, tmp_path):
     board = tmp_path / "board"
     add(board, [runs["letters"]], "letters", LETTERS)
