@@ -31,7 +31,7 @@ def train_seeds(options: TrainOptions, seeds: int, say: Callable[[str], None], w
     if first and not options.resume and folder.exists() and any(folder.iterdir()):
         raise StsbenchError(f"{folder} is already there: --resume continues it, or choose another --output")
     if options.resume:
-        options = _as_begun(options)
+        options = as_begun(options)
     numbers = range(options.recipe.seed, options.recipe.seed + seeds)
     if options.start_from is not None:
         for seed in numbers:
@@ -54,11 +54,13 @@ def train_seeds(options: TrainOptions, seeds: int, say: Callable[[str], None], w
     return {**summary, "failures": failures}
 
 
-def _as_begun(options: TrainOptions) -> TrainOptions:
-    """Seeds that have not begun yet train the stage, and go on from the run, that the others did."""
-    begun = next((path.parent for path in sorted(options.output.glob("seed-*/begun.json"))), None)
+def as_begun(options: TrainOptions, runs: str = "seed-*") -> TrainOptions:
+    """Runs that have not begun yet train the stage, and go on from the run, that the others did. runs: where, in OUTPUT."""
+    begun = next((path.parent for path in sorted(options.output.glob(f"{runs}/begun.json"))), None)
     if begun is None:
         return options
     stored = stored_begun(begun)
     given = None if stored.start_from is None else Path(stored.start_from)
+    if given is not None and begun.parent != options.output and given.name == begun.parent.name:
+        given = given.parent  # each subset goes on from its own
     return replace(options, stage=options.stage or stored.stage, start_from=options.start_from or given)

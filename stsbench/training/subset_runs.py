@@ -13,8 +13,7 @@ from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 from stsbench.training.loop import Watcher
 from stsbench.training.run import TrainOptions
-from stsbench.training.run_folder import stored_begun
-from stsbench.training.seed_runs import train_seeds
+from stsbench.training.seed_runs import as_begun, train_seeds
 from stsbench.training.stages import earlier_run, earlier_subsets
 from stsbench.training.subsets import first_subset, summarise_subsets, with_subset
 
@@ -29,7 +28,7 @@ def train_subsets(
     does, and where the recipe samples nothing.
     """
     if options.resume:
-        options = _as_begun(options)
+        options = as_begun(options, "subset-*/seed-*")
     first, folder = first_subset(options.recipe), options.output
     if folder.exists() and not folder.is_dir():
         raise StsbenchError(f"--output {folder} is a file: name a folder")
@@ -71,15 +70,3 @@ def _origins(options: TrainOptions, names: Mapping[int, str], seeds: int) -> dic
         for seed in range(options.recipe.seed, options.recipe.seed + seeds):
             earlier_run(given / name, seed)
     return {number: given / name for number, name in names.items()}
-
-
-def _as_begun(options: TrainOptions) -> TrainOptions:
-    """Subsets that have not begun yet train the stage, and go on from the run, that the others did."""
-    begun = next((path.parent for path in sorted(options.output.glob("subset-*/seed-*/begun.json"))), None)
-    if begun is None:
-        return options
-    stored = stored_begun(begun)
-    given = None if stored.start_from is None else Path(stored.start_from)
-    if given is not None and given.name == begun.parent.name:
-        given = given.parent  # each subset goes on from its own
-    return replace(options, stage=options.stage or stored.stage, start_from=options.start_from or given)
