@@ -60,7 +60,7 @@ def batches_of(tasks: list[list[Pair]], size: int = 128) -> list[list[str]]:
 
 def model_folder(name: str, place: Path) -> Path:
     """A sentence-transformers folder: official or fp16 MiniLM, or a random BERT-base with MiniLM's tokenizer."""
-    from stsbench.encoders.minilm import find_minilm
+    from stsbench.encoders.transformer.minilm import find_minilm
     from stsbench.errors import EncoderError
 
     beside = Path(__file__).resolve().parents[2] / "shared" / "models" / "minilm-l6-fp16"
@@ -111,7 +111,7 @@ def measure(name: str, fraction: float, args: argparse.Namespace) -> dict[str, A
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
 
-    from stsbench.encoders.transformer import TransformerEncoder
+    from stsbench.encoders.transformer.transformer import TransformerEncoder
 
     every, needed = read_tasks(args.data_dir / "downstream")
     rng = random.Random(args.seed)

@@ -57,8 +57,9 @@ WAYS = ("fill", "whole")  # of the generator
 
 def run_method(side: str, work: Path, args: argparse.Namespace) -> float | None:
     """Train by one side until the clock ends it; the last logged loss, the mean of 10 steps, None where there were fewer."""
-    from stsbench.training.recipes import checked
-    from stsbench.training.run import TrainOptions, train
+    from stsbench.training.recipes.recipes import checked
+    from stsbench.training.runs.options import TrainOptions
+    from stsbench.training.runs.run import train
 
     method, pooler, options = (TRIPLETS if args.what == "prompts" else SIDES)[side]
     if method == "diffcse" and (work / "generator").is_dir():
@@ -131,9 +132,9 @@ class Parts(Clock):
         from accelerate import Accelerator
 
         from stsbench.methods.diffcse.method import DiffCSE
-        from stsbench.modules.backbone import Backbone
-        from stsbench.modules.conditioned import Conditioned
-        from stsbench.modules.generator import Generator
+        from stsbench.training.modules.backbone import Backbone
+        from stsbench.training.modules.conditioned import Conditioned
+        from stsbench.training.modules.generator import Generator
 
         self.watch(Backbone, "pooled", "encoder, forward")
         self.watch(Generator, "fill", "generator")
@@ -182,8 +183,8 @@ def generate(way: str, work: Path, args: argparse.Namespace) -> dict[str, Any]:
     import torch
     from transformers import AutoModelForMaskedLM
 
-    from stsbench.modules.backbone import load_backbone
-    from stsbench.modules.generator import Generator
+    from stsbench.training.modules.backbone import load_backbone
+    from stsbench.training.modules.generator import Generator
 
     torch.manual_seed(0)
     folder = work / "generator" if (work / "generator").is_dir() else work / "model"
@@ -222,7 +223,7 @@ def _masked(backbone: Any, work: Path, args: argparse.Namespace) -> Iterator[tup
     import numpy as np
     import torch
 
-    from stsbench.modules.masking import mask_tokens
+    from stsbench.training.modules.masking import mask_tokens
 
     tokenizer, rng = backbone.tokenizer, np.random.default_rng(0)
     texts = (work / "data.txt").read_text(encoding="utf-8").splitlines()

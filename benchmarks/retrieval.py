@@ -31,8 +31,8 @@ def vectors(args: argparse.Namespace) -> Any:
 
     if args.captions:
         from stsbench.cli.neighbours import read_lines
-        from stsbench.encoders.cache import EmbeddingCache
-        from stsbench.encoders.embed import Embed
+        from stsbench.encoders.cache.cache import EmbeddingCache
+        from stsbench.encoders.cache.embed import Embed
         from stsbench.encoders.load import load_encoder
         from stsbench.files import cache_root
 

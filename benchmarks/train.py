@@ -78,9 +78,10 @@ class Clock:
 
 def ours(folder: Path, data: Path, work: Path, args: argparse.Namespace, padded: bool) -> list[float]:
     """Our run; its losses, each the mean of 10 steps."""
-    from stsbench.modules import backbone
-    from stsbench.training.recipes import load_recipe
-    from stsbench.training.run import TrainOptions, train
+    from stsbench.training.modules import backbone
+    from stsbench.training.recipes.recipes import load_recipe
+    from stsbench.training.runs.options import TrainOptions
+    from stsbench.training.runs.run import train
 
     if padded:
         backbone.packable = lambda model: False  # "auto" then takes transformers' own pass

@@ -3,9 +3,9 @@
     python benchmarks/transfer.py --data-dir ../shared/data --task CR --threads 1
 
 `lockstep` runs a task's full 10-fold grid (400 fits for CR, 40 for TREC and MRPC) with `lockstep_solver`, and some of the
-same fits one at a time (torch.nn.Linear, autograd, torch.optim: tests/probe_oracle.py, in float32 as SentEval computes
-and in the lockstep's own precision), with the same threads and in turn. The one-at-a-time seconds are scaled up to the
-grid by fits: every fit of the sample is drawn at random, and `--one-by-one 400` runs them all. Both sides must give the
+same fits one at a time (torch.nn.Linear, autograd, torch.optim: tests/support/probe_oracle.py, in float32 as SentEval
+computes and in the lockstep's own precision), with the same threads and in turn. The one-at-a-time seconds are scaled up
+to the grid by fits: every fit of the sample is drawn at random, and `--one-by-one 400` runs them all. Both sides must give the
 same classes where they compute in float64; float32 counts what rounding moves.
 `exact` compares the exact solver with scikit-learn: benchmarks/transfer_exact.py.
 """
@@ -30,9 +30,9 @@ NESTED = {"MR": ("rt-polarity.neg", "rt-polarity.pos"), "CR": ("custrev.neg", "c
 
 def vectors(task: str, downstream: Path, model: str) -> tuple[Any, Any, int]:
     """Features float32 (n, d), classes int64 (n,), and how many of the n are the training split, which comes first."""
-    from stsbench.data.labelled import Items, read_class, read_mrpc, read_trec
-    from stsbench.encoders.cache import EmbeddingCache
-    from stsbench.encoders.embed import Embed
+    from stsbench.data.sets.labelled import Items, read_class, read_mrpc, read_trec
+    from stsbench.encoders.cache.cache import EmbeddingCache
+    from stsbench.encoders.cache.embed import Embed
     from stsbench.encoders.load import load_encoder
     from stsbench.files import cache_root
 

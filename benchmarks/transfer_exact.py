@@ -151,7 +151,7 @@ def main() -> None:
         if kept and kept.is_file():
             x = np.load(kept)
         else:
-            from stsbench.encoders.embed import Embed
+            from stsbench.encoders.cache.embed import Embed
             from stsbench.encoders.load import load_encoder
 
             x = Embed(load_encoder(args.encoder))(texts)

@@ -8,13 +8,13 @@ from markupsafe import Markup
 
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
-from stsbench.leaderboard.board import Board
-from stsbench.leaderboard.compact import compact
-from stsbench.leaderboard.gather import gather
-from stsbench.leaderboard.page import render
-from stsbench.leaderboard.picture import picture
-from stsbench.leaderboard.sensitivity_page import sensitivity_page
-from stsbench.leaderboard.tables import csv_table, latex_tables, markdown_tables, short_table
+from stsbench.leaderboard.page.compact import compact
+from stsbench.leaderboard.page.page import render
+from stsbench.leaderboard.page.picture import picture
+from stsbench.leaderboard.page.sensitivity_page import sensitivity_page
+from stsbench.leaderboard.page.tables import csv_table, latex_tables, markdown_tables, short_table
+from stsbench.leaderboard.ranks.board import Board
+from stsbench.leaderboard.ranks.gather import gather
 
 SITE = "site/index.html"
 BEGIN, END = "<!-- leaderboard: made by `stsbench leaderboard build` -->", "<!-- end of leaderboard -->"

@@ -58,8 +58,8 @@ def add(records: tuple[Path, ...], board: Path | None, slug: str, **stated: obje
     A new entry needs --method, --backbone and --setting. Runs of several seeds of one method go into one entry. A record
     that was edited, or measured by code with uncommitted changes, is refused. Nothing is ever overwritten.
     """
-    from stsbench.leaderboard.add import add as adding
-    from stsbench.leaderboard.add import described
+    from stsbench.leaderboard.records.add import add as adding
+    from stsbench.leaderboard.records.add import described
 
     entry = described(stated)
     root = board or Path("leaderboard")

@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.sets import PairSet
-from stsbench.encoders.embed import Embed
+from stsbench.data.sets.sets import PairSet
+from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol
+from stsbench.evaluation.records import ScoreRow
 from stsbench.metrics import geometry
 from stsbench.metrics.bootstrap import interval, resample_counts
 from stsbench.metrics.similarity import paired_similarity, zero_rows
-from stsbench.protocol import Drawn, Observations, Protocol
-from stsbench.records import ScoreRow
 from stsbench.settings import checked, real, truth, whole, word
 
 SPLITS = {"test": ("STS-B", "stsb/test"), "dev": ("STS-B-dev", "stsb/dev"), "whole": ("STS-B-whole", "stsb/splits")}

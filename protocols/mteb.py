@@ -12,15 +12,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stsbench.data.sets import DataSet, PairSet
-from stsbench.encoders.embed import Embed
-from stsbench.encoders.mteb_adapter import MtebEncoder, undisturbed
+from stsbench.data.sets.sets import DataSet, PairSet
+from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import DataError, ScoreError, StsbenchError
-from stsbench.export import hub_revision
+from stsbench.evaluation.protocol import Observations, Protocol
+from stsbench.evaluation.records import ScoreRow
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.similarity import paired_similarity, zero_rows
-from stsbench.protocol import Observations, Protocol
-from stsbench.records import ScoreRow
+from stsbench.publish.mteb_adapter import MtebEncoder, undisturbed
+from stsbench.publish.mteb_results import hub_revision
 from stsbench.registry import did_you_mean
 from stsbench.settings import Kind, checked, optional, string
 

@@ -11,16 +11,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.sets import LabelledSet, PairSet, fed
-from stsbench.encoders.embed import Embed
+from stsbench.data.sets.sets import LabelledSet, PairSet, fed
+from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol
+from stsbench.evaluation.records import ScoreRow
 from stsbench.metrics.bootstrap import bootstrap_correlation, interval, resample_counts
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.proportion import wilson
 from stsbench.probes.regressor import Recipe, check_features, fit_regressor, pair_features
 from stsbench.probes.schemes import given_splits
-from stsbench.protocol import Drawn, Observations, Protocol
-from stsbench.records import ScoreRow
 from stsbench.settings import checked, real, several, whole, word
 
 TASKS = {"STS-B": "stsb/splits", "SICK-R": "sick-r/splits", "SICK-E": "sick-e/splits"}

@@ -13,14 +13,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.relevance import folder_name, read_relevance
-from stsbench.data.sets import DataSet, PairSet, RetrievalSet
-from stsbench.encoders.embed import Embed
+from stsbench.data.sets.relevance import folder_name, read_relevance
+from stsbench.data.sets.sets import DataSet, PairSet, RetrievalSet
+from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol
+from stsbench.evaluation.records import ScoreRow
 from stsbench.metrics.bootstrap import interval, resample_counts
 from stsbench.metrics.ranking import TIES, hit, ranks_of, recall, reciprocal_rank
-from stsbench.protocol import Drawn, Observations, Protocol
-from stsbench.records import ScoreRow
 from stsbench.settings import checked, several, string, whole, word
 
 GOLD = 5.0  # the score of a pair that means the same

@@ -14,15 +14,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.sets import PairSet
-from stsbench.encoders.embed import Embed
+from stsbench.data.sets.sets import PairSet
+from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol
+from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed, combine
 from stsbench.metrics.bootstrap import bootstrap_correlation, interval, resample_counts
 from stsbench.metrics.correlation import METRICS, correlation
 from stsbench.metrics.similarity import SIMILARITIES, paired_similarity
-from stsbench.protocol import Drawn, Observations, Protocol
-from stsbench.records import Record, ScoreRow
 from stsbench.settings import checked, several, string, whole, word
 
 # The seven tasks of the literature's average, then MTEB's SICK-R: other data under the same everyday name.

@@ -11,16 +11,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from stsbench.data.sets import BLANK, LabelledSet
-from stsbench.encoders.embed import Embed
+from stsbench.data.sets.sets import BLANK, LabelledSet
+from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol
+from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.metrics.aggregation import average_of_printed
 from stsbench.metrics.bootstrap import resample_counts
 from stsbench.metrics.proportion import wilson
 from stsbench.probes.schemes import Fit, Probed, Rows, Solver, cross_validated, given_splits, nested
 from stsbench.probes.sklearn_solver import GRID_KFOLD, GRID_NESTED_SPLIT
-from stsbench.protocol import Drawn, Observations, Protocol
-from stsbench.records import Record, ScoreRow
 from stsbench.registry import did_you_mean
 from stsbench.settings import checked, real, several, string, whole, word
 

@@ -9,10 +9,10 @@ from importlib import import_module
 from typing import Any
 
 _PUBLIC = {
-    "evaluate": "stsbench.api",
+    "evaluate": "stsbench.evaluation.api",
     "load_encoder": "stsbench.encoders.load",
-    "load_records": "stsbench.records",
-    "train": "stsbench.training.api",
+    "load_records": "stsbench.evaluation.records",
+    "train": "stsbench.training.runs.api",
 }
 __all__ = ["evaluate", "load_encoder", "load_records", "train"]
 

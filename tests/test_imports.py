@@ -1,81 +1,186 @@
-"""The layers import to the left only: metrics, data, encoders, evaluation, command line; and stay quick to load."""
+"""Imports run one way: a level for each room, no circle of files or rooms; and commands stay quick to load."""
+
+from __future__ import annotations
 
 import ast
+import shutil
 import subprocess
 import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-# Anyone may import these; among themselves they may import one another.
-BASE = {"errors", "latex", "files", "registry", "records", "provenance", "settings"}
-LAYERS = {
-    "metrics": 0, "probes": 0, "data": 1, "objectives": 1, "encoders": 2, "modules": 2, "config": 2,
-    "training": 3, "protocol": 3, "evaluation": 3, "api": 3, "plan": 3, "plots": 3,
-    "comparability": 3, "forms": 3, "compare": 3, "model_card": 3, "model_index": 3, "export": 3, "cli": 4,
-}  # fmt: skip
-OUTSIDE = {"protocols", "methods", "leaderboard"}
+OUTER = ("protocols", "methods", "leaderboard")
+DOORS = ("encoders.load",)  # a file that stands above the rooms it opens
+# Rooms of the core: a file imports from its own room and from rooms that stand before it. "" is the core's root.
+CORE = (
+    "", "metrics", "probes", "data.sets", "data.fetch", "data.text",
+    "encoders", "encoders.forward", "encoders.prompt", "encoders.transformer", "encoders.cache", "encoders.light",
+    *DOORS,
+    "evaluation", "publish",
+    "training.losses", "training.modules", "training.api", "training.recipes", "training.rows", "training.engine",
+    "training.export", "training.runs",
+    "plots", "cli.output", "cli",
+)  # fmt: skip
+# Rooms of the board, which may import the core, too.
+BOARD = ("leaderboard.records", "leaderboard.publications", "leaderboard.ranks", "leaderboard.page", "leaderboard.identify",
+         "leaderboard")  # fmt: skip
+MOST = 16  # modules that a reader meets in one room
 
 
-def arrows():
-    """(importing module, imported module), both dotted below stsbench, for every import of stsbench's own modules."""
-    folders = [(ROOT / "stsbench", ()), *((ROOT / name, (name,)) for name in OUTSIDE)]
-    for folder, package in folders:
+@dataclass(frozen=True)
+class Module:
+    """A file, dotted below stsbench; a package's __init__.py is called as the package."""
+
+    name: str
+    package: bool = False
+
+    @property
+    def room(self) -> str:
+        if self.name in DOORS:
+            return self.name
+        return self.name if self.package else self.name.rpartition(".")[0]
+
+
+def modules(root: Path) -> dict[str, tuple[Module, Path]]:
+    """Dotted name -> module and file, of everything that imports as stsbench. The doors __main__ stand outside."""
+    held = {}
+    for folder, above in [(root / "stsbench", ()), *((root / name, (name,)) for name in OUTER)]:
         for path in sorted(folder.rglob("*.py")):
-            own = (*package, *path.relative_to(folder).with_suffix("").parts)
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-                if isinstance(node, ast.Import):
-                    targets = [alias.name for alias in node.names]
-                elif isinstance(node, ast.ImportFrom):
-                    assert not node.level, f"{path}:{node.lineno}: relative import"
-                    # `from stsbench.data import fetch` may name a module or an object: both spellings are arrows.
-                    targets = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
-                else:
-                    continue
-                for target in targets:
-                    if target.startswith("stsbench."):
-                        yield own, tuple(target.split(".")[1:]), f"{path.relative_to(ROOT)}:{node.lineno}: {target}"
+            parts = (*above, *path.relative_to(folder).with_suffix("").parts)
+            package = parts[-1] == "__init__"
+            name = ".".join(parts[:-1] if package else parts)
+            if name != "__main__":
+                held[name] = Module(name, package), path
+    return held
 
 
-def wrong(own, target):
+@cache
+def imports(text: str) -> list[ast.Import | ast.ImportFrom]:
+    """Every import of a file, inside functions, too."""
+    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+def arrows(root: Path) -> Iterator[tuple[Module, Module, str]]:
+    """(importing module, imported module, where) for every import of stsbench's own modules."""
+    known = modules(root)
+    for module, path in known.values():
+        for node in imports(path.read_text("utf-8")):
+            if isinstance(node, ast.Import):
+                targets = [alias.name for alias in node.names]
+            else:
+                assert not node.level, f"{path}:{node.lineno}: relative import"
+                # `from stsbench.data.fetch import fetch` may name a module or an object of the package.
+                both = [(f"{node.module}.{alias.name}", node.module or "") for alias in node.names]
+                targets = [name if name.removeprefix("stsbench.") in known else package for name, package in both]
+            for target in targets:
+                if target == "stsbench" or target.startswith("stsbench."):
+                    name = target.removeprefix("stsbench").removeprefix(".")
+                    if name in known and known[name][0] != module:
+                        yield module, known[name][0], f"{path.relative_to(root)}:{node.lineno}: {target}"
+
+
+def wrong(here: Module, there: Module) -> str | None:
     """Why this arrow may not be, or None."""
-    here, there = own[0], target[0]
-    if here in OUTSIDE:
-        if there == here == "protocols" and own[1] != "__init__":
-            return "a protocol imports another protocol" if target[1:] and target[1] != own[1] else None
-        return "a protocol imports the command line" if there == "cli" else None
-    if there in OUTSIDE:
-        return f"the core imports {there}: it is reached through entry points"
-    if here in BASE and there in LAYERS:
-        return f"{here} imports {there}"
-    if here in LAYERS and there in LAYERS and LAYERS[there] > LAYERS[here]:
-        return f"{here} imports {there}, which stands to its right"
+    wing, other = here.name.partition(".")[0], there.name.partition(".")[0]
+    if wing not in OUTER:
+        if other in OUTER:
+            return f"the core imports {other}: it is reached through entry points"
+        if here.room != there.room and CORE.index(there.room) >= CORE.index(here.room):
+            return f"{here.room or 'the root'} imports {there.room or 'the root'}, which does not stand before it"
+        return None
+    if other not in OUTER:
+        return f"{wing} import the command line" if other == "cli" and wing != "leaderboard" else None
+    if other != wing:
+        return f"{wing} import {other}"
+    if wing == "leaderboard":
+        later = here.room != there.room and BOARD.index(there.room) >= BOARD.index(here.room)
+        return f"{here.room} imports {there.room}, which does not stand before it" if later else None
+    if not here.package and there.name.split(".")[:2] != here.name.split(".")[:2]:
+        return f"one of the {wing} imports another one"
     return None
 
 
-def test_imports_point_to_the_left():
-    found = list(arrows())
-    assert len(found) > 80  # the walk sees something
-    assert not [f"{where}: {why}" for own, target, where in found if (why := wrong(own, target))]
+def circle(pairs: list[tuple[str, str]]) -> list[str]:
+    """One circle among arrows (from, to), its first name repeated at the end; [] without any."""
+    graph = defaultdict(set)
+    for here, there in pairs:
+        graph[here].add(there)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
-def test_every_module_has_a_layer():
-    known = {*LAYERS, *BASE, "__init__", "__main__"}
-    entries = (ROOT / "stsbench").iterdir()
-    assert {path.stem for path in entries if path.suffix == ".py" or (path / "__init__.py").is_file()} <= known
+def faults(root: Path) -> list[str]:
+    """Everything that is wrong with the imports of a tree."""
+    drawn = list(arrows(root))
+    said = [f"{where}: {why}" for here, there, where in drawn if (why := wrong(here, there))]
+    if files := circle([(here.name, there.name) for here, there, _ in drawn]):
+        said.append(f"a circle of files: {' -> '.join(reversed(files))}")
+    if rooms := circle([(here.room, there.room) for here, there, _ in drawn if here.room != there.room]):
+        said.append(f"a circle of rooms: {' -> '.join(reversed(rooms))}")
+    return said
 
 
-@pytest.mark.parametrize(
-    ("own", "target"),
-    [
-        (("metrics", "x"), ("data", "sets")), (("data", "x"), ("encoders", "base")), (("encoders", "x"), ("evaluation",)),
-        (("api",), ("cli", "main")), (("plan",), ("protocols", "sts")), (("records",), ("encoders", "base")),
-        (("protocols", "sts"), ("protocols", "other")), (("evaluation",), ("leaderboard",)),
+def test_imports_run_one_way():
+    assert len(list(arrows(ROOT))) > 800  # the walk sees something
+    assert not faults(ROOT)
+
+
+def test_every_module_stands_in_a_room_with_a_level():
+    rooms = defaultdict(int)
+    for module, _ in modules(ROOT).values():
+        if not module.package:
+            rooms[module.room] += 1
+    known = {*CORE, *BOARD, "protocols", "methods"}
+    assert not {room for room in rooms if room not in known and not room.startswith("methods.")}
+    assert {room: count for room, count in rooms.items() if count > MOST} == {}
+
+
+PLANTED = {
+    "a circle of files": [
+        ("stsbench/metrics/one.py", "from stsbench.metrics.two import x"),
+        ("stsbench/metrics/two.py", "def f():\n    from stsbench.metrics import one"),
     ],
-)  # fmt: skip
-def test_the_check_itself_fails_on_a_wrong_arrow(own, target):
-    assert wrong(own, target)
+    "a circle of rooms": [
+        ("stsbench/metrics/one.py", "import stsbench.plots.two"), ("stsbench/plots/two.py", "import stsbench.metrics.three"),
+        ("stsbench/metrics/three.py", ""),
+    ],
+    "the core imports methods": [("stsbench/encoders/one.py", "from stsbench.methods.simcse.method import SimCSE")],
+    "the core imports protocols": [("stsbench/evaluation/one.py", "def f():\n    import stsbench.protocols.sts")],
+    "the core imports leaderboard": [("stsbench/cli/one.py", "from stsbench.leaderboard import build")],
+    "one of the methods imports another one": [
+        ("methods/simcse/one.py", "from stsbench.methods.mlm.method import MaskedLM")
+    ],
+    "one of the protocols imports another one": [("protocols/one.py", "from stsbench.protocols.sts import StsProtocol")],
+    "methods import the command line": [("methods/simcse/one.py", "import stsbench.cli.main")],
+    "methods import protocols": [("methods/simcse/one.py", "import stsbench.protocols.sts")],
+    "encoders imports evaluation": [("stsbench/encoders/one.py", "from stsbench.evaluation.plan import plan")],
+    "training.losses imports training.api": [("stsbench/training/losses/one.py", "import stsbench.training.api.method")],
+    "leaderboard.records imports leaderboard.page": [
+        ("leaderboard/records/one.py", "import stsbench.leaderboard.page.page")
+    ],
+}
+
+
+@pytest.mark.parametrize("said", PLANTED)
+def test_a_planted_fault_is_found(tmp_path, said):
+    for name in ("stsbench", *OUTER):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=lambda _, names: [
+            each for each in names if ("." in each and not each.endswith(".py")) or each in ("measured", "sample", "recipes")
+        ])  # fmt: skip
+    assert not faults(tmp_path)
+    for file, text in PLANTED[said]:
+        (tmp_path / file).write_text(text + "\n", "utf-8")
+    assert [line for line in faults(tmp_path) if said in line], faults(tmp_path)
 
 
 HEAVY = ("torch", "transformers", "sentence_transformers", "numpy", "scipy", "sklearn", "pydantic", "huggingface_hub")

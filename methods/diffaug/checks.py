@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from stsbench.encoders.checkpoint import position_limit
+from stsbench.encoders.forward.checkpoint import position_limit
+from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import StsbenchError
 from stsbench.methods.diffaug.options import DiffAugOptions
-from stsbench.modules.backbone import Backbone
-from stsbench.modules.denoising import check_prompted
-from stsbench.modules.template import TokenTemplate
-from stsbench.training.options import Options
+from stsbench.training.api.options import Options
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.denoising import check_prompted
 
 _OWN = {  # option -> the modules it belongs to
     "prefix_length": ("prefix",), "rank": ("adapter", "lora"), "adapter_activation": ("adapter",), "lora_scale": ("lora",),

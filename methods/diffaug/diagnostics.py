@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from stsbench.methods.diffaug.modules import ViewModules
-from stsbench.modules.backbone import Backbone
-from stsbench.modules.soft_prompt import SoftPrompt
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.soft_prompt import SoftPrompt
 
 
 def divergence(first: Tensor, second: Tensor) -> tuple[float, float]:

@@ -8,20 +8,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stsbench.encoders.prompt import Prompt
+from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.encoders.prompt.prompt import Prompt
+from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.methods.diffaug.checks import check_backbone, check_length, check_options
 from stsbench.methods.diffaug.diagnostics import by_dropout, convergence, divergence
 from stsbench.methods.diffaug.modules import ViewModules, is_module
 from stsbench.methods.diffaug.options import DiffAugOptions
-from stsbench.modules.backbone import Backbone
-from stsbench.modules.denoising import template_vectors
-from stsbench.modules.mlp_head import MLPHead
-from stsbench.modules.template import TokenTemplate
-from stsbench.training.batch import Batch, Examples, Ragged, Term, Views
-from stsbench.training.contrast import contrast
-from stsbench.training.labelled import NLIClassifier, nli_roles, nli_views
-from stsbench.training.method import Inference, Method
-from stsbench.training.roles import pairs_or_sentence
+from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
+from stsbench.training.api.contrast import contrast
+from stsbench.training.api.labelled import NLIClassifier, nli_roles, nli_views
+from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.roles import pairs_or_sentence
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.denoising import template_vectors
 
 
 class DiffAug(Method):

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stsbench.encoders.soft import KeyValues
+from stsbench.encoders.forward.soft import KeyValues
+from stsbench.encoders.prompt.bottlenecks import Bottlenecks, attached
 from stsbench.methods.diffaug.options import DiffAugOptions
 from stsbench.methods.diffaug.prefix import PrefixEncoder
-from stsbench.modules.backbone import Backbone
-from stsbench.modules.bottlenecks import Bottlenecks, attached
-from stsbench.modules.lora import add_lora, merged, using
-from stsbench.modules.soft_prompt import Prefix, SoftPrompt
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.lora import add_lora, merged, using
+from stsbench.training.modules.soft_prompt import Prefix, SoftPrompt
 
 
 class ViewModules(nn.Module):

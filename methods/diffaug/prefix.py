@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from stsbench.encoders.soft import KeyValues
-from stsbench.modules.soft_prompt import Prefix
+from stsbench.encoders.forward.soft import KeyValues
+from stsbench.training.modules.soft_prompt import Prefix
 
 
 class PrefixEncoder(nn.Module):

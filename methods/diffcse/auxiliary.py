@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from stsbench.errors import StsbenchError
 from stsbench.methods.diffcse.checks import generates
 from stsbench.methods.diffcse.options import DiffCSEOptions
-from stsbench.modules.backbone import Backbone
-from stsbench.modules.conditioned import Conditioned
-from stsbench.modules.generator import Generator
-from stsbench.modules.lm_head import LMHead
-from stsbench.objectives.corrective_lm import corrective_loss
-from stsbench.objectives.masked_lm import masked_lm
-from stsbench.objectives.replaced_tokens import detections, replaced_token_loss
-from stsbench.training.batch import IGNORED, Term
+from stsbench.training.api.batch import IGNORED, Term
+from stsbench.training.losses.corrective_lm import corrective_loss
+from stsbench.training.losses.masked_lm import masked_lm
+from stsbench.training.losses.replaced_tokens import detections, replaced_token_loss
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.conditioned import Conditioned
+from stsbench.training.modules.generator import Generator
+from stsbench.training.modules.lm_head import LMHead
 
 
 class Changer(nn.Module):

@@ -6,7 +6,7 @@ from typing import Any
 
 from stsbench.errors import StsbenchError
 from stsbench.methods.diffcse.options import DiffCSEOptions
-from stsbench.training.roles import pairs_or_sentence
+from stsbench.training.api.roles import pairs_or_sentence
 
 _GENERATOR = ("generator", "generator_mode", "replacement", "replace")
 _DISCRIMINATOR = ("task", "condition", "detach", "rtd_mean")

@@ -8,19 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, cat, nn
 
-from stsbench.data.following import followed
+from stsbench.data.text.following import followed
+from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.methods.diffcse.auxiliary import Auxiliary, Changer
 from stsbench.methods.diffcse.checks import check_options, roles_of
 from stsbench.methods.diffcse.options import DiffCSEOptions
 from stsbench.methods.diffcse.views import ViewMaker, blocks
-from stsbench.modules.backbone import Backbone
-from stsbench.modules.lm_head import made_up
-from stsbench.modules.mlp_head import MLPHead
-from stsbench.modules.projector import BatchNormProjector
-from stsbench.training.batch import Batch, Examples, Shares, Term, Views
-from stsbench.training.contrast import contrast
-from stsbench.training.gather import counted, gather
-from stsbench.training.method import Inference, Method
+from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
+from stsbench.training.api.contrast import contrast
+from stsbench.training.api.gather import counted, gather
+from stsbench.training.api.method import Inference, Method
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.lm_head import made_up
+from stsbench.training.modules.projector import BatchNormProjector
 
 
 class DiffCSE(Method):

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from stsbench.data.following import following
+from stsbench.data.text.following import following
 from stsbench.errors import StsbenchError
 from stsbench.methods.diffcse.checks import changes, detects
 from stsbench.methods.diffcse.options import DiffCSEOptions, Operator
-from stsbench.modules.backbone import Backbone
-from stsbench.modules.edits import delete_tokens, insert_masks
-from stsbench.modules.masking import mask_tokens
-from stsbench.training.batch import Examples, Ragged, Views
+from stsbench.training.api.batch import Examples, Ragged, Views
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.edits import delete_tokens, insert_masks
+from stsbench.training.modules.masking import mask_tokens
 
 _LABELS = " labels"
 

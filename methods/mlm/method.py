@@ -7,12 +7,12 @@ import torch
 
 from stsbench.errors import StsbenchError
 from stsbench.methods.mlm.options import MaskedLMOptions
-from stsbench.modules.backbone import Backbone
-from stsbench.modules.lm_head import LMHead, as_masked_lm, made_up
-from stsbench.modules.masking import mask_tokens
-from stsbench.objectives.masked_lm import masked_accuracy, masked_lm
-from stsbench.training.batch import IGNORED, Batch, Examples, Term, Views
-from stsbench.training.method import Inference, Method
+from stsbench.training.api.batch import IGNORED, Batch, Examples, Term, Views
+from stsbench.training.api.method import Inference, Method
+from stsbench.training.losses.masked_lm import masked_accuracy, masked_lm
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.lm_head import LMHead, as_masked_lm, made_up
+from stsbench.training.modules.masking import mask_tokens
 
 _ROLES = ("sentence", "anchor")  # the first of them that the data give
 

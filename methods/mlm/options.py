@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from stsbench.training.options import Options
+from stsbench.training.api.options import Options
 
 
 class MaskedLMOptions(Options):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from stsbench.encoders.checkpoint import position_limit
+from stsbench.encoders.forward.checkpoint import position_limit
+from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import StsbenchError
 from stsbench.methods.promptbert.options import PromptBERTOptions
-from stsbench.modules.backbone import Backbone
-from stsbench.modules.denoising import check_prompted
-from stsbench.modules.template import TokenTemplate
-from stsbench.training.roles import pairs_or_sentence
+from stsbench.training.api.roles import pairs_or_sentence
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.denoising import check_prompted
 
 _IN_TRAINING = ("denoise_second_shift", "denoise_gradient")
 _ANYWHERE = ("denoise_positions", "denoise_start")

@@ -8,20 +8,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stsbench.encoders.prompt import Prompt
+from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.encoders.prompt.prompt import Prompt
+from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import StsbenchError
 from stsbench.methods.promptbert.checks import check_backbone, check_length, check_options, roles_of
 from stsbench.methods.promptbert.options import PromptBERTOptions
 from stsbench.methods.promptbert.views import ViewMaker
-from stsbench.modules.backbone import Backbone
-from stsbench.modules.denoising import template_vectors
-from stsbench.modules.lm_transform import LMTransform
-from stsbench.modules.mlp_head import MLPHead
-from stsbench.modules.soft_prompt import SoftPrompt
-from stsbench.modules.template import TokenTemplate
-from stsbench.training.batch import Batch, Examples, Ragged, Term, Views
-from stsbench.training.contrast import contrast
-from stsbench.training.method import Inference, Method
+from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
+from stsbench.training.api.contrast import contrast
+from stsbench.training.api.method import Inference, Method
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.denoising import template_vectors
+from stsbench.training.modules.lm_transform import load_transform
+from stsbench.training.modules.soft_prompt import SoftPrompt
 
 
 class PromptBERT(Method):
@@ -164,7 +164,7 @@ def _head(backbone: Backbone, options: PromptBERTOptions) -> nn.Module | None:
     if options.head == "none":
         return None
     if options.head == "transform":
-        found: nn.Module = LMTransform.load(backbone.folder, backbone.model, backbone.name)
+        found: nn.Module = load_transform(backbone.folder, backbone.model, backbone.name)
         return found
     return MLPHead(backbone.width, getattr(backbone.model.config, "initializer_range", 0.02))
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from stsbench.training.options import Options
+from stsbench.training.api.options import Options
 
 
 class PromptBERTOptions(Options):

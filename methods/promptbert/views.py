@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.methods.promptbert.options import PromptBERTOptions
-from stsbench.modules.template import TokenTemplate
-from stsbench.training.batch import Examples, Ragged, Views
+from stsbench.training.api.batch import Examples, Ragged, Views
 
 
 class ViewMaker:

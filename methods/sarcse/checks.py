@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stsbench.errors import StsbenchError
 from stsbench.methods.sarcse.options import SARCSEOptions
-from stsbench.training.roles import pairs_or_sentence
+from stsbench.training.api.roles import pairs_or_sentence
 
 _OF_THE_WEIGHTS = ("theta", "frequency_scale")
 _OF_THE_DECODER = ("unpool", "transposed_fusion", "mse_reduction", "detach_target")

@@ -9,20 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stsbench.data.frequency import token_counts
-from stsbench.encoders.borrowed import borrowed
-from stsbench.encoders.text_cnn import Features
+from stsbench.data.text.frequency import token_counts
+from stsbench.encoders.forward.borrowed import borrowed
+from stsbench.encoders.forward.text_cnn import Features
 from stsbench.errors import StsbenchError
 from stsbench.methods.sarcse.checks import check_options, check_pooler, rebuilds, roles_of
 from stsbench.methods.sarcse.decoder import Decoder
 from stsbench.methods.sarcse.options import SARCSEOptions
 from stsbench.methods.sarcse.views import views_of
-from stsbench.modules.backbone import Backbone
-from stsbench.objectives.reconstruction import reconstruction_loss, token_errors, token_weights
-from stsbench.training.batch import Batch, Examples, Shares, Term, Views
-from stsbench.training.batches import to_batch
-from stsbench.training.contrast import contrast
-from stsbench.training.method import Inference, Method
+from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
+from stsbench.training.api.contrast import contrast
+from stsbench.training.api.method import Inference, Method
+from stsbench.training.losses.reconstruction import reconstruction_loss, token_errors, token_weights
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.rows.batches import to_batch
 
 _TEXTS = 64  # a pass of `token_losses`
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stsbench.training.batch import Examples, Views
+from stsbench.training.api.batch import Examples, Views
 
 
 def views_of(rows: Examples) -> Views:

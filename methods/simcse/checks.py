@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stsbench.errors import StsbenchError
 from stsbench.methods.simcse.options import SimCSEOptions
-from stsbench.training.roles import pairs_or_sentence
+from stsbench.training.api.roles import pairs_or_sentence
 
 NEXT = {"next": 1, "next3": 3}  # view -> how many following sentences may be the positive
 _RATED = ("crop", "delete_words", "mlm")

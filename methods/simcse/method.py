@@ -10,19 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
 from stsbench.methods.simcse.checks import NEXT, check_head, check_options, roles_of
 from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.methods.simcse.replacement import Replacer
 from stsbench.methods.simcse.views import ViewMaker
-from stsbench.modules.backbone import Backbone
-from stsbench.modules.lm_head import LMHead, made_up
-from stsbench.modules.mlp_head import MLPHead
-from stsbench.objectives.masked_lm import masked_lm
-from stsbench.training.batch import IGNORED, Batch, Examples, Term, Views
-from stsbench.training.contrast import contrast
-from stsbench.training.method import Inference, Method
+from stsbench.training.api.batch import IGNORED, Batch, Examples, Term, Views
+from stsbench.training.api.contrast import contrast
+from stsbench.training.api.method import Inference, Method
+from stsbench.training.losses.masked_lm import masked_lm
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.lm_head import LMHead, made_up
 
 
 class SimCSE(Method):

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stsbench.data.augment import share_of
+from stsbench.data.text.augment import share_of
 from stsbench.errors import StsbenchError
-from stsbench.modules.backbone import Backbone
-from stsbench.modules.generator import Generator
-from stsbench.training.batch import IGNORED
+from stsbench.training.api.batch import IGNORED
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.generator import Generator
 
 
 class Replacer(Generator):

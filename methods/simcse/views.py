@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.data.augment import crop, delete_one_word, delete_words, read_thesaurus, synonym
-from stsbench.data.following import following
+from stsbench.data.text.augment import crop, delete_one_word, delete_words, read_thesaurus, synonym
+from stsbench.data.text.following import following
 from stsbench.errors import StsbenchError
 from stsbench.methods.simcse.checks import NEXT
 from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.methods.simcse.replacement import words_to_replace
-from stsbench.modules.backbone import Backbone
-from stsbench.modules.masking import mask_tokens
-from stsbench.training.batch import IGNORED, Examples, Ragged, Views
+from stsbench.training.api.batch import IGNORED, Examples, Ragged, Views
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.masking import mask_tokens
 
 Change = Callable[..., list[str]]  # (words, rng=...) -> words
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from stsbench.encoders.cache import EmbeddingCache
+from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.files import cache_root
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from stsbench.compare import Comparison, Table
-    from stsbench.records import Record
+    from stsbench.evaluation.compare import Comparison, Table
+    from stsbench.evaluation.records import Record
 
-RESAMPLES = 5000  # stsbench.compare's, which --help would have to import
+RESAMPLES = 5000  # stsbench.evaluation.compare's, which --help would have to import
 
 
 @click.command("compare")
@@ -35,9 +35,9 @@ def compare_(
     Only scores of the same data, measured in the same way, are compared; what is not is listed with its reason. p is of a
     paired bootstrap over the items, then corrected for the number of tasks (Holm).
     """
-    from stsbench.cli.differences import LIMITS, print_table, print_who
-    from stsbench.compare import compare
+    from stsbench.cli.output.differences import LIMITS, print_table, print_who
     from stsbench.errors import StsbenchError
+    from stsbench.evaluation.compare import compare
     from stsbench.files import atomic_write
 
     names = [word.strip() for word in protocol.split(",") if word.strip()] if protocol is not None else None
@@ -87,7 +87,7 @@ def _print_left_out(found: Comparison) -> None:
 
 
 def _as_json(found: Comparison, a: Path, b: Path, resamples: int, seed: int) -> dict[str, Any]:
-    from stsbench.cli.differences import LIMITS
+    from stsbench.cli.output.differences import LIMITS
 
     def run(path: Path, record: Record) -> dict[str, Any]:
         return {"run": str(path), "encoder": record.encoder.spec["name"], "fingerprint": record.encoder.fingerprint}
@@ -103,7 +103,7 @@ def _as_json(found: Comparison, a: Path, b: Path, resamples: int, seed: int) -> 
 
 
 def _table_json(table: Table) -> dict[str, Any]:
-    from stsbench.cli.differences import sentence
+    from stsbench.cli.output.differences import sentence
 
     def row(item: Any) -> dict[str, Any]:
         numbers = asdict(item.difference)

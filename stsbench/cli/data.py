@@ -13,8 +13,8 @@ import click
 from stsbench.errors import DataError
 
 if TYPE_CHECKING:
-    from stsbench.data.download import Progress
-    from stsbench.data.install import FetchReport
+    from stsbench.data.fetch.download import Progress
+    from stsbench.data.fetch.install import FetchReport
 
 _DEFAULT_OTHERS = "sts12/test,sts13/test,sts14/test,sts15/test,sts16/test,stsb/test"
 
@@ -39,11 +39,11 @@ def data() -> None:
 @_strict
 def fetch(sets: tuple[str, ...], raw: bool, bundle_file: Path | None, force: bool, strict: bool) -> None:
     """Bring the data into the user cache; with SETS and --raw only those sets' raw files."""
-    from stsbench.data.bundle import install_bundle
-    from stsbench.data.catalog import entries, entry
-    from stsbench.data.download import NoConnectionError
-    from stsbench.data.fetch import fetch_archive, fetch_raw
-    from stsbench.data.sources import WAYS, data_root
+    from stsbench.data.fetch.bundle import install_bundle
+    from stsbench.data.fetch.download import NoConnectionError
+    from stsbench.data.fetch.fetch import fetch_archive, fetch_raw
+    from stsbench.data.fetch.sources import WAYS, data_root
+    from stsbench.data.sets.catalog import entries, entry
 
     root = data_root()
     if bundle_file is not None:
@@ -69,8 +69,8 @@ def fetch(sets: tuple[str, ...], raw: bool, bundle_file: Path | None, force: boo
 @_json
 def verify(sets: tuple[str, ...], data_dir: Path | None, json_to: str | None) -> None:
     """Compare the files of a data folder with the catalog; fails if any differs (or if a named set is missing)."""
-    from stsbench.data.catalog import entries, entry
-    from stsbench.data.verify import verify as states_of
+    from stsbench.data.fetch.verify import verify as states_of
+    from stsbench.data.sets.catalog import entries, entry
 
     for name in sets:
         if name not in {item.id for item in entries()}:
@@ -99,7 +99,7 @@ def verify(sets: tuple[str, ...], data_dir: Path | None, json_to: str | None) ->
 @_data_dir
 def bundle(target: Path, data_dir: Path | None) -> None:
     """Write the known data files to TARGET (.tar or .tar.gz), for `data fetch --from` on a machine without network."""
-    from stsbench.data.bundle import write_bundle
+    from stsbench.data.fetch.bundle import write_bundle
 
     names = write_bundle(_root(data_dir), target)
     click.echo(f"{target}: {len(names)} files, {target.stat().st_size / 1e6:.1f} MB")
@@ -117,8 +117,8 @@ def overlap(
     target: str, others: str, data_dir: Path | None, sample: bool, offline: bool, json_to: str | None
 ) -> None:
     """Say how many of TARGET's sentences stand in other sets too (case and punctuation aside)."""
-    from stsbench.data.overlap import overlap as measure
-    from stsbench.data.sources import load
+    from stsbench.data.fetch.sources import load
+    from stsbench.data.sets.overlap import overlap as measure
 
     names = [name for name in dict.fromkeys(part.strip() for part in others.split(",")) if name and name != target]
     if not names:
@@ -144,7 +144,7 @@ def overlap(
 
 
 def _root(data_dir: Path | None) -> Path:
-    from stsbench.data.sources import data_root
+    from stsbench.data.fetch.sources import data_root
 
     own = os.environ.get("STSBENCH_DATA")
     root = data_dir or (Path(own) if own else data_root())

@@ -47,10 +47,10 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
 
     Scores go to stdout; a run folder keeps records and observations, for `stsbench score`.
     """
-    from stsbench.api import Options, run
-    from stsbench.cli.progress import progress_bar
-    from stsbench.cli.report import print_report
-    from stsbench.cli.tables import SAMPLE, emit_json, print_failures
+    from stsbench.cli.output.progress import progress_bar
+    from stsbench.cli.output.report import print_report
+    from stsbench.cli.output.tables import SAMPLE, emit_json, print_failures
+    from stsbench.evaluation.api import Options, run
 
     def say(line: str) -> None:
         click.echo(line, err=True)

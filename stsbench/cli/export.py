@@ -28,13 +28,13 @@ def export(run: Path, target: str, output: Path | None) -> int:
     """
     output = output or run.resolve().with_name(f"{run.resolve().name}-{target}")
     if target == "sentence-transformers":
-        from stsbench.training.folder import copy_model
+        from stsbench.training.export.folder import copy_model
 
         for path in copy_model(run, output):
             click.echo(str(path))
         return 0
-    from stsbench.export import export_mteb
-    from stsbench.model_card import export_card
+    from stsbench.publish.model_card import export_card
+    from stsbench.publish.mteb_results import export_mteb
 
     files, left_out = export_mteb(run, output) if target == "mteb" else export_card(run, output, target)
     for path in files:

@@ -38,9 +38,9 @@ def neighbours(
     Equal lines are one text: its first line is shown, and how many more there are. A line that equals the query is shown
     too, with cosine 1. Of a data set the number is that of the item: both sentences of the first pair have 1.
     """
-    from stsbench.cli.progress import progress_bar
-    from stsbench.encoders.cache import EmbeddingCache
-    from stsbench.encoders.embed import Embed
+    from stsbench.cli.output.progress import progress_bar
+    from stsbench.encoders.cache.cache import EmbeddingCache
+    from stsbench.encoders.cache.embed import Embed
     from stsbench.encoders.load import load_encoder
     from stsbench.files import cache_root
     from stsbench.metrics.similarity import zero_rows
@@ -80,7 +80,7 @@ def _corpus(
     corpus: str, column: int | None, data_dir: Path | None, sample: bool, offline: bool
 ) -> tuple[dict[str, list[int]], str]:
     """Text -> where it stands, from 1, and what is counted there: "line" of a file, "item" of a set of the catalog."""
-    from stsbench.data.catalog import entries
+    from stsbench.data.sets.catalog import entries
 
     if Path(corpus).exists() or corpus not in {item.id for item in entries()}:
         if data_dir or sample:
@@ -100,8 +100,8 @@ def read_set(
 
     Raises DataError for a set that is not here or damaged; what it warns of goes to stderr.
     """
-    from stsbench.data.sets import fed
-    from stsbench.data.sources import load
+    from stsbench.data.fetch.sources import load
+    from stsbench.data.sets.sets import fed
 
     data = load(set_id, data_dir=data_dir, sample=sample, offline=offline)
     for line in data.warnings:
@@ -118,7 +118,7 @@ def read_lines(path: Path, column: int | None) -> dict[str, list[int]]:
 
     Raises DataError naming file and line for text that is not UTF-8, for tabs without a column, for too few columns.
     """
-    from stsbench.data.relevance import numbered_lines
+    from stsbench.data.sets.relevance import numbered_lines
 
     found: dict[str, list[int]] = {}
     for number, line in numbered_lines(path):

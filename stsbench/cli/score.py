@@ -14,9 +14,9 @@ import click
               show_default=True, help="How scores are printed.")  # fmt: skip
 def score(run: Path, json_target: str | None, form: str) -> int:
     """Recompute every score of RUN, a folder that `stsbench eval` wrote, from its stored observations."""
-    from stsbench.cli.report import print_report
-    from stsbench.cli.tables import emit_json, print_failures
-    from stsbench.evaluation import score_again
+    from stsbench.cli.output.report import print_report
+    from stsbench.cli.output.tables import emit_json, print_failures
+    from stsbench.evaluation.rescore import score_again
 
     result = score_again(run)
     if json_target:

@@ -11,7 +11,7 @@ import click
 import yaml
 
 if TYPE_CHECKING:
-    from stsbench.training.recipe import Recipe
+    from stsbench.training.recipes.recipe import Recipe
 
 
 @click.command("list")
@@ -23,7 +23,7 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
     if what != "recipes" and (method or json_target):
         raise click.UsageError(f"{'--method' if method else '--json'} goes with `list recipes`, not with `list {what}`")
     if what == "protocols":
-        from stsbench.plan import kinds, presets
+        from stsbench.evaluation.plan import kinds, presets
 
         for name, kind in kinds().items():
             forms = f"; also {', '.join(f'{name}:{word}' for word in kind.variants)}" if kind.variants else ""
@@ -31,13 +31,13 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
         for name, preset in presets().items():
             click.echo(f"{name:12} {preset['paper']}")
     elif what == "encoders":
-        from stsbench.encoders.pooling import POOLERS
+        from stsbench.encoders.forward.pooling import POOLERS
 
         click.echo("minilm, a Hub id, a transformers or sentence-transformers folder")
         click.echo("lexical:token-set, lexical:tfidf, words:GLOVE.txt, vectors:FILE.npz, python:module:callable")
         click.echo(f"poolers: {', '.join(POOLERS)}")
     elif what == "data":
-        from stsbench.data.catalog import entries
+        from stsbench.data.sets.catalog import entries
 
         for entry in entries():
             click.echo(f"{entry.id:20} {entry.view:9} {entry.total:6} {entry.licence}")
@@ -49,8 +49,8 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
 
 def _list_methods() -> None:
     from stsbench.registry import names
-    from stsbench.training.describe import title
-    from stsbench.training.recipes import GROUP, recipe_names
+    from stsbench.training.recipes.describe import title
+    from stsbench.training.recipes.recipes import GROUP, recipe_names
 
     _columns([(name, f"{len(recipe_names(name))} recipes", title(name)) for name in names(GROUP)])
 
@@ -58,7 +58,7 @@ def _list_methods() -> None:
 def _list_recipes(method: str | None, json_target: str | None) -> None:
     from stsbench.files import atomic_write
     from stsbench.registry import names
-    from stsbench.training.recipes import GROUP, find_recipe, recipe_names
+    from stsbench.training.recipes.recipes import GROUP, find_recipe, recipe_names
 
     found = [find_recipe(each, name)[0] for each in ([method] if method else names(GROUP)) for name in recipe_names(each)]
     if json_target != "-":
@@ -106,7 +106,7 @@ def show(kind: str, name: str) -> None:
     if kind == "data":
         from dataclasses import asdict
 
-        from stsbench.data.catalog import entry
+        from stsbench.data.sets.catalog import entry
 
         facts = json.loads(json.dumps(asdict(entry(name))))
         click.echo(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True), nl=False)
@@ -115,11 +115,11 @@ def show(kind: str, name: str) -> None:
         _show_method(name)
         return
     if kind == "recipe":
-        from stsbench.training.recipes import resolved_yaml
+        from stsbench.training.recipes.recipes import resolved_yaml
 
         click.echo(resolved_yaml(_named(name)), nl=False)
         return
-    from stsbench.plan import presets, protocol_of
+    from stsbench.evaluation.plan import presets, protocol_of
 
     papers = presets()
     if name in papers:
@@ -133,8 +133,8 @@ def show(kind: str, name: str) -> None:
 
 
 def _show_method(name: str) -> None:
-    from stsbench.training.describe import card, options, stages
-    from stsbench.training.recipes import default_recipe
+    from stsbench.training.recipes.describe import card, options, stages
+    from stsbench.training.recipes.recipes import default_recipe
 
     click.echo(card(name).rstrip())
     click.echo(f"\n## Options and stages\n\nStages: {', '.join(stages(name))}. Default recipe: {default_recipe(name)}.")
@@ -148,7 +148,7 @@ def _named(name: str) -> Recipe:
     """The recipe METHOD/NAME, a file's, or the one NAME of any method. Raises StsbenchError for none and one of several."""
     from stsbench.errors import StsbenchError
     from stsbench.registry import did_you_mean, names
-    from stsbench.training.recipes import GROUP, default_recipe, find_recipe, recipe_names
+    from stsbench.training.recipes.recipes import GROUP, default_recipe, find_recipe, recipe_names
 
     is_yaml = name.endswith((".yaml", ".yml"))
     if is_yaml and (path := Path(name).expanduser()).is_file():
@@ -179,7 +179,7 @@ def _method_of(path: Path) -> str:
     from stsbench.config import parent_of, read_yaml
     from stsbench.errors import StsbenchError
     from stsbench.registry import names
-    from stsbench.training.recipes import GROUP, folder_of
+    from stsbench.training.recipes.recipes import GROUP, folder_of
 
     shipped = {(folder_of(each) / "recipes").resolve(): each for each in names(GROUP)}
     seen: set[Path] = set()

@@ -50,7 +50,7 @@ def train(
     Several processes: torchrun --no-python --nproc_per_node 4 stsbench train ...
     """
     from stsbench.cli.eval import _split
-    from stsbench.training.recipes import load_recipe
+    from stsbench.training.recipes.recipes import load_recipe
 
     if resume and output is None:
         raise click.UsageError("--resume needs --output, the run folder to go on with")
@@ -81,8 +81,9 @@ def train(
 
 
 def _run(run_options: dict[str, Any], seeds: int | None, subsets: int | None) -> int:
-    from stsbench.cli.training_progress import TrainingProgress
-    from stsbench.training.run import TrainOptions, train
+    from stsbench.cli.output.training_progress import TrainingProgress
+    from stsbench.training.runs.options import TrainOptions
+    from stsbench.training.runs.run import train
 
     main = os.environ.get("RANK", "0") == "0"
 
@@ -99,11 +100,11 @@ def _run(run_options: dict[str, Any], seeds: int | None, subsets: int | None) ->
     progress = TrainingProgress(say)
     try:
         if subsets:
-            from stsbench.training.subset_runs import train_subsets
+            from stsbench.training.runs.subset_runs import train_subsets
 
             summary = train_subsets(chosen, subsets, seeds or 1, say, progress)
         elif seeds:
-            from stsbench.training.seed_runs import train_seeds
+            from stsbench.training.runs.seed_runs import train_seeds
 
             summary = train_seeds(chosen, seeds, say, progress)
         else:
@@ -115,7 +116,7 @@ def _run(run_options: dict[str, Any], seeds: int | None, subsets: int | None) ->
     finally:
         progress.close()
     if main:
-        from stsbench.cli.training_report import print_summary
+        from stsbench.cli.output.training_report import print_summary
 
         print_summary(folder, summary)
         say(f"run: {folder}")
@@ -132,7 +133,7 @@ def _stored_recipe(resumed: Path | None, start_from: Path | None, seed: int | No
             return str(found[0])
     if start_from is None:
         return None
-    from stsbench.training.stages import earlier_recipe
+    from stsbench.training.runs.stages import earlier_recipe
 
     return str(earlier_recipe(start_from, seed))
 
@@ -158,7 +159,7 @@ def _overrides(options: dict[str, Any]) -> dict[str, Any]:
 def _refuse_idle(chosen: Any, sets: tuple[str, ...]) -> None:
     """StsbenchError for a --set of training.X or data.X in whose place every stage has a value of its own."""
     from stsbench.errors import StsbenchError
-    from stsbench.training.describe import stages
+    from stsbench.training.recipes.describe import stages
 
     names = stages(chosen.method)
     if chosen.semi is not None and chosen.semi.procedure != "joint":

@@ -33,7 +33,7 @@ def load_encoder(
     kind, colon, argument = model.partition(":")
     if not colon or kind not in KINDS:
         _reject_unknown_kind(model, kind if colon else "")
-        from stsbench.encoders.hub import load_transformer
+        from stsbench.encoders.transformer.load_transformer import load_transformer
 
         encoder: Encoder = load_transformer(
             model,
@@ -64,20 +64,20 @@ def load_encoder(
 def _load_light(kind: str, argument: str) -> Encoder:
     """Encoders that need no torch; each imported only when asked for."""
     if kind == "lexical":
-        from stsbench.encoders.lexical import LEXICAL
+        from stsbench.encoders.light.lexical import LEXICAL
 
         if argument not in LEXICAL:
             raise EncoderError(f"unknown encoder 'lexical:{argument}'{_suggest(argument, list(LEXICAL), 'lexical:')}")
         return LEXICAL[argument]()
     if kind == "words":
-        from stsbench.encoders.words import load_words
+        from stsbench.encoders.light.words import load_words
 
         return load_words(argument)
     if kind == "vectors":
-        from stsbench.encoders.vectors import StoredVectors
+        from stsbench.encoders.light.vectors import StoredVectors
 
         return StoredVectors(Path(argument))
-    from stsbench.encoders.callable import load_callable
+    from stsbench.encoders.light.callable import load_callable
 
     return load_callable(argument)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation import read_observations
+from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.records import Record, load_records
+from stsbench.evaluation.rescore import read_observations
 from stsbench.plots.style import GREY
-from stsbench.protocol import Observations
-from stsbench.records import Record, load_records
 from stsbench.registry import resolve
 
 _UNSEEN = {"resamples", "seed"}  # settings that change no number of a picture

@@ -20,7 +20,7 @@ def figure(run: Path, texts: Sequence[str]) -> Any:
 
     Raises StsbenchError for what is no finished training, a method without such losses, and a text without a token.
     """
-    from stsbench.training.trained import load_trained
+    from stsbench.training.runs.trained import load_trained
 
     return draw(texts, load_trained(run).token_losses(list(texts)))
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.errors import StsbenchError
-from stsbench.training.report import LOG, best_dev, curve, read_log
+from stsbench.training.runs.report import LOG, best_dev, curve, read_log
 
 Floats = NDArray[np.float64]
 Curve = tuple[NDArray[np.int64], Floats]  # steps of a stage, values

@@ -1,0 +1,163 @@
+"""`stsbench identify`: which protocol reproduces a paper's numbers."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from stsbench.errors import StsbenchError
+
+if TYPE_CHECKING:
+    from stsbench.encoders.base import Encoder
+    from stsbench.leaderboard.identify.numbers import Numbers
+    from stsbench.leaderboard.identify.observed import Observed
+    from stsbench.leaderboard.identify.search import Search
+
+
+@click.command()
+@click.argument("numbers", nargs=-1, required=True)
+@click.option("--model", "models", required=True, multiple=True, help="A run folder, a folder of run folders, or anything "
+              "that `stsbench eval --model` takes, which is measured first; repeatable.")  # fmt: skip
+@click.option("--pooler", "poolers", multiple=True, help="For models that are measured first, as in `stsbench eval`; "
+              "repeatable: each is a setting of its own.")  # fmt: skip
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Folder in SentEval's layout.")
+@click.option("--sample", is_flag=True, help="The small data set inside the package.")
+@click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Rows of the table.")
+@click.option("--json", "json_target", metavar="FILE|-", help="Write every setting as JSON; - makes stdout pure JSON.")
+def identify(
+    numbers: tuple[str, ...], models: tuple[str, ...], poolers: tuple[str, ...], data_dir: Path | None, sample: bool,
+    top: int, json_target: str | None,
+) -> int:
+    """Find the setting that reproduces published NUMBERS with a model's observations.
+
+    NUMBERS: seven scores in the order STS12 STS13 STS14 STS15 STS16 STS-B SICK-R (or the first five), with commas, spaces,
+    tabs, & or | between them and - for one that is not printed; or STS12=72.37,STS-B=82.03; or the id of a published row,
+    such as simcse:B.2:2; or a .json, .csv or .yaml file. What holds & or | needs quotes; NUMBERS that begin with - stand
+    last, after --.
+    """
+    from stsbench.leaderboard.identify.model import source
+    from stsbench.leaderboard.identify.numbers import read_numbers, refuse_impossible, resolved
+    from stsbench.leaderboard.identify.observed import known_tasks, observed, run_folders
+    from stsbench.leaderboard.identify.report import NOTHING, unchecked
+    from stsbench.leaderboard.identify.search import search
+
+    if sample and data_dir:
+        raise click.UsageError("--sample and --data-dir exclude each other")
+    given = read_numbers(" ".join(numbers))
+    found = {model: run_folders(Path(model).expanduser()) for model in models}
+    for value, option in ((poolers, "--pooler"), (data_dir, "--data-dir"), (sample, "--sample")):
+        if value and all(found.values()):
+            raise click.UsageError(f"{option} does not apply to run folders: their observations are used as they are")
+    if not all(found.values()):
+        given = resolved(given, known_tasks([]))  # a task nobody knows is said before anything is measured
+        if not any(found.values()):  # a run's geometry has a score that may exceed 100, what is measured here has none
+            refuse_impossible(given)
+    sources = {model: source(model, next(iter(poolers), None)) for model in models if not found[model]}
+    folders = [folder for model in models for folder in found[model] or [
+        _measured(model, sources[model], pooler, given, data_dir, sample) for pooler in poolers or (None,)
+    ]]  # fmt: skip
+    seen = observed(dict.fromkeys(folder.resolve() for folder in folders), _say)
+    result = search(resolved(given, known_tasks(seen)), seen)
+    if not result.lines:
+        for line in _first(unchecked(result, len(seen) > 1), top):
+            _say(line)
+        raise StsbenchError(NOTHING)
+    if json_target:
+        _write_json(result, len(seen) > 1, json_target)
+    if json_target != "-":
+        _print(result, seen, top)
+    return 0
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _first(lines: list[str], top: int) -> list[str]:
+    return [*lines[:top], *([f"and {len(lines) - top} more"] if len(lines) > top else [])]
+
+
+def _measured(
+    model: str, source: str | Encoder, pooler: str | None, numbers: Numbers, data_dir: Path | None, sample: bool
+) -> Path:
+    """The run folder of `model`, measured on the tasks in question under the plain protocols that score them."""
+    from stsbench.evaluation.api import Options, run
+    from stsbench.evaluation.plan import kinds
+
+    tasks = {task.partition("/")[0] for task in numbers.items}
+    ours = {name: kinds()[name]({}) for name in ("sts", "regression", "transfer")}
+    known = {task for protocol in ours.values() for task in protocol.tasks()}
+    if other := sorted(tasks - known - {"Avg"}):
+        raise StsbenchError(
+            f"{model} cannot be measured on {', '.join(other)} here: measure it with `stsbench eval` and name its run folder"
+        )
+    if "Avg" in tasks:
+        mine = "transfer" if tasks & set(ours["transfer"].tasks()) else "sts"
+        tasks = (tasks - {"Avg"}) | set(ours[mine].averaged)
+    if "SICK-R" in tasks:
+        tasks.add("SICK-R-MTEB")
+    protocols = [name for name, protocol in ours.items() if tasks & set(protocol.tasks())]
+    slug = re.sub(r"[^A-Za-z0-9.]+", "-", Path(model).name or model).strip("-.")[:40] or "model"
+    result = run(Options(
+        model=source, output=Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{slug}", protocols=protocols,
+        tasks=sorted(tasks), pooler=pooler, data_dir=data_dir, sample=sample, command=["stsbench", *sys.argv[1:]],
+    ), say=_say)  # fmt: skip
+    for name, reason in result.failures.items():
+        _say(f"failed: {name}: {reason}")
+    if not result.records:
+        raise StsbenchError(f"no task could be scored with {model}")
+    _say(f"run: {result.folder}")
+    return result.folder
+
+
+def _write_json(result: Search, about: bool, target: str) -> None:
+    import json
+
+    from stsbench.files import atomic_write
+    from stsbench.leaderboard.identify.report import as_json
+
+    text = json.dumps(as_json(result, about), indent=1) + "\n"
+    if target == "-":
+        click.echo(text, nl=False)
+        return
+    with atomic_write(Path(target)) as stream:
+        stream.write(text)
+
+
+def _print(result: Search, seen: Sequence[Observed], top: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from stsbench.leaderboard.identify.report import further, heading, named, sentence, signed, unchecked
+
+    # A pipe or a file gets room for the whole table: a wrapped number is a wrong number.
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
+    about, items = len(seen) > 1, result.numbers.items
+    for line in heading(result, seen):
+        console.print(line, soft_wrap=True)
+    table = Table()
+    for name in ("place", "setting", "mean\n|diff|", "largest\n|diff|", "to the\nlast digit"):
+        table.add_column(name, justify="left" if name == "setting" else "right", no_wrap=name != "setting")
+    for task in items:
+        table.add_column(Text(task), justify="right", no_wrap=True)
+    table.add_column("papers' presets")
+    for line in result.lines[:top]:
+        place = f"{line.place}" + ("=" if sum(other.place == line.place for other in result.lines) > 1 else "")
+        cells = [signed(line.differences[task]) for task in items]
+        figures = [f"{line.mean:.2f}", f"{abs(line.largest[1]):.2f}", f"{line.exact} of {len(items)}"]
+        table.add_row(place, Text(named(line, about, ":")), *figures, *cells, Text(", ".join(line.papers)))
+    if result.lines:
+        console.print("Differences are measured minus published, in points (x 100).")
+        console.print(table)
+    if (rest := len(result.lines) - top) > 0:
+        console.print(further(rest, len(result.lines)))
+    for line in _first(unchecked(result, about), top):
+        console.print(line, soft_wrap=True)
+    console.print(sentence(result, about), soft_wrap=True)

@@ -1,0 +1,242 @@
+"""The numbers that `stsbench identify` is given: typed, in a file, or a published row's; with the digits they print."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from stsbench.errors import StsbenchError
+from stsbench.leaderboard.identify.typed import ABSENT, HOW, cells, decimal_commas, pairs
+from stsbench.registry import did_you_mean
+
+ORDER = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
+AVERAGE = "Avg"
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)")
+_ROW = re.compile(r"[\w.+-]+:[\w./-]+:\d+")
+_LARGEST = 100  # of a correlation, an accuracy, a recall, in points
+_FORMS = (
+    f"write seven numbers ({' '.join(ORDER)}), TASK=NUMBER pairs, the id of a published row, or a .json, .csv or .yaml file"
+)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A score as printed; `digits` stand behind its point."""
+
+    printed: float
+    digits: int
+
+    @classmethod
+    def of(cls, text: str, where: str) -> Number:
+        """Read `text`. Raises StsbenchError, naming `where`, for what is no plain decimal number."""
+        if not _NUMBER.fullmatch(text.strip()):
+            raise StsbenchError(f"{where}: '{text.strip()}' is no number such as 72.37")
+        return cls(float(text), len(text.strip().partition(".")[2]))
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Task -> number. share: all lie between -1 and 1, so they are read as shares and compared x 100.
+
+    absent: tasks whose cell is there but not printed.
+    """
+
+    items: Mapping[str, Number]
+    absent: tuple[str, ...] = ()
+
+    @property
+    def share(self) -> bool:
+        return all(abs(number.printed) <= 1 for number in self.items.values())
+
+    @property
+    def scale(self) -> int:
+        """What the printed numbers are multiplied with to be points, the unit of every difference."""
+        return 100 if self.share else 1
+
+    def points(self, task: str) -> float:
+        """The number of `task`, in points."""
+        return self.scale * self.items[task].printed
+
+    def unit(self, task: str) -> float:
+        """The worth of the last printed digit, in points."""
+        return float(self.scale * 10.0 ** -self.items[task].digits)
+
+    @property
+    def beyond(self) -> tuple[str, ...]:
+        """The tasks whose number is larger than any percentage."""
+        return tuple(task for task, number in self.items.items() if abs(number.printed) > _LARGEST)
+
+    def average_remark(self) -> str:
+        """What is odd about a given average of all seven STS tasks; "" where nothing is."""
+        if AVERAGE not in self.items or not set(ORDER) <= self.items.keys():
+            return ""
+        mean = sum(self.points(task) for task in ORDER) / len(ORDER)
+        rounding = (self.unit(AVERAGE) + max(self.unit(task) for task in ORDER)) / 2
+        if abs(mean - self.points(AVERAGE)) <= rounding + 1e-9:
+            return ""
+        return f"the average given, {self.points(AVERAGE):.2f}, is not the mean of the seven numbers, {mean:.2f}"
+
+
+def read_numbers(text: str) -> Numbers:
+    """The numbers that the command line's NUMBERS stands for. Raises StsbenchError for anything else."""
+    path = Path(text.strip())
+    if path.suffix in (".json", ".csv", ".yaml", ".yml"):
+        return Numbers(_from_file(path))
+    if _ROW.fullmatch(text.strip()):
+        return Numbers(_published(text.strip()))
+    if "=" in text:
+        return _named(text)
+    if scores := decimal_commas(text):
+        raise StsbenchError(
+            f"'{text}' may be {', '.join(scores)} with decimal commas: write 72.37, with a point (a whole number as 72., or "
+            "with its name, STS12=72)"
+        )
+    parts = cells(text)
+    if not any(_NUMBER.fullmatch(part) for part in parts):
+        raise StsbenchError(f"'{text}' is not understood: {_FORMS}; {HOW}")
+    for part in parts:
+        if part not in ABSENT and not _NUMBER.fullmatch(part):
+            raise StsbenchError(f"'{part}' is no number such as 72.37: {HOW}")
+    numbers = _in_order(parts)
+    refuse_impossible(numbers)
+    return numbers
+
+
+def refuse_impossible(numbers: Numbers) -> None:
+    """Raise StsbenchError for a number that is larger than any percentage."""
+    for task in numbers.beyond:
+        said = f"{task}={numbers.items[task].printed:.{max(numbers.items[task].digits, 0)}f}"
+        raise StsbenchError(f"{said} is impossible: no correlation, accuracy or recall lies beyond {_LARGEST}")
+
+
+def resolved(numbers: Numbers, known: Iterable[str]) -> Numbers:
+    """The numbers by the names of `known` tasks, matched regardless of case. Raises StsbenchError, with a suggestion."""
+    names = list(dict.fromkeys([*known, AVERAGE]))
+    lower = {name.lower(): name for name in names}
+    whole = [name for name in names if "/" not in name]
+    found: dict[str, Number | None] = {}
+    for task, number in [*numbers.items.items(), *((task, None) for task in numbers.absent)]:
+        if task.lower() not in lower:
+            raise StsbenchError(f"unknown task '{task}'{did_you_mean(task, names if '/' in task else whole)}")
+        if lower[task.lower()] in found:
+            raise StsbenchError(f"{lower[task.lower()]} is given twice")
+        found[lower[task.lower()]] = number
+    printed = {task: number for task, number in found.items() if number is not None}
+    return Numbers(printed, tuple(task for task in found if task not in printed))
+
+
+def _named(text: str) -> Numbers:
+    found, absent = [], []
+    for name, value in pairs(text):
+        if name is None:
+            raise StsbenchError(
+                f"'{value}' has no name: write TASK=NUMBER for each, with a decimal point as in STS12=72.37; {HOW}"
+            )
+        if value == "-":
+            absent.append(name)
+        else:
+            found.append((name, Number.of(value, f"{name}={value}")))
+    if not found:
+        raise StsbenchError(f"'{text}' holds no number: {_FORMS}")
+    return Numbers(_collected(found), tuple(absent))
+
+
+def _in_order(parts: list[str]) -> Numbers:
+    sizes = {5: ORDER[:5], 7: ORDER, 8: (*ORDER, AVERAGE)}
+    if not parts[-1] and len(parts) - 1 in sizes:
+        parts = parts[:-1]  # a separator at the end
+    if not parts[0]:
+        raise StsbenchError(
+            f"nothing stands before the first separator: write - if {ORDER[0]} is not printed, else leave that separator out"
+        )
+    names = sizes.get(len(parts))
+    if names is None:
+        one = len(parts) == 1
+        raise StsbenchError(
+            f"{len(parts)} number{'' if one else 's'} without {'a name' if one else 'names'}: give seven in the order "
+            f"{' '.join(ORDER)} (or the first five, or Avg as an eighth; - for one that is not printed), or name each, as "
+            "in STS12=72.37,STS-B=82.03"
+        )
+    placed = list(zip(names, parts, strict=True))
+    found = {name: Number.of(part, name) for name, part in placed if part not in ABSENT}
+    return Numbers(found, tuple(name for name, part in placed if part in ABSENT))
+
+
+def _collected(pairs: Iterable[tuple[str, Number]]) -> dict[str, Number]:
+    found: dict[str, Number] = {}
+    for name, number in pairs:
+        if not name.strip():
+            raise StsbenchError("a number has an empty name: write TASK=NUMBER")
+        if name.strip() in found:
+            raise StsbenchError(f"{name.strip()} is given twice")
+        found[name.strip()] = number
+    return found
+
+
+def _published(text: str) -> dict[str, Number]:
+    """The scores of a row of the published results; a cell that is not printed or cannot be read is left out."""
+    from stsbench.leaderboard.publications.publications import find_row
+
+    row = find_row(text)
+    heading = row.heading
+    if heading.protocol not in ("sts", "transfer", "regression") or heading.task or heading.split != "test":
+        raise StsbenchError(f"{text} holds no test scores of tasks ({heading.protocol}): there is no setting to look for")
+    cells = zip(heading.columns, row.scores, strict=True)
+    found = {task: Number(score, row.printed_decimals) for task, score in cells if score is not None}
+    if not found:
+        raise StsbenchError(f"{text} holds no score")
+    return found
+
+
+def _from_file(path: Path) -> dict[str, Number]:
+    try:
+        content = path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StsbenchError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    reader = {".json": _json, ".csv": _csv}.get(path.suffix, _yaml)
+    try:
+        found = _collected((name, Number.of(value, f"{path}, {where}")) for name, value, where in reader(content))
+    except (ValueError, csv.Error) as error:
+        raise StsbenchError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+    except StsbenchError as error:
+        raise error if str(path) in str(error) else StsbenchError(f"{path}: {error}") from error
+    if not found:
+        raise StsbenchError(f"{path} holds no number")
+    return found
+
+
+# Each reader gives (name, number as written, where): as written, since a float has lost the zeros at its end.
+_Cells = Iterable[tuple[str, str, str]]
+
+
+def _json(content: str) -> _Cells:
+    pairs = json.loads(content, object_pairs_hook=list, parse_float=str, parse_int=str)
+    if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
+        raise ValueError('it must be one object, {"STS12": 72.37, ...}')
+    return [(name, value if isinstance(value, str) else json.dumps(value), name) for name, value in pairs]
+
+
+def _csv(content: str) -> _Cells:
+    lines = [(at, line) for at, line in enumerate(csv.reader(content.splitlines()), 1) if any(map(str.strip, line))]
+    for at, line in lines:
+        if len(line) != 2:
+            raise ValueError(f"line {at} has {len(line)} cells instead of name,value")
+    if lines and not any(letter.isdigit() for letter in lines[0][1][1]):
+        lines = lines[1:]  # a heading
+    return [(name, value, f"line {at}") for at, (name, value) in lines]
+
+
+def _yaml(content: str) -> _Cells:
+    import yaml
+
+    try:
+        node = yaml.compose(content, yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+    if not isinstance(node, yaml.MappingNode):
+        raise ValueError("it must be one mapping, a line 'STS12: 72.37' a task")
+    return [(str(name.value), str(value.value), f"line {name.start_mark.line + 1}") for name, value in node.value]

@@ -1,0 +1,173 @@
+"""What runs observed, scored in every way their observations allow: the material that `identify` searches."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.evaluation.comparability import Measured, measured
+from stsbench.evaluation.plan import GROUP, kinds
+from stsbench.evaluation.protocol import Protocol
+from stsbench.evaluation.records import Record, ScoreRow, load_records
+from stsbench.evaluation.rescore import encoder_key, read_observations, rescored
+from stsbench.registry import resolve
+
+_RECORD = re.compile(r"\.[0-9a-f]{12}\.json$")  # the end of a record's name
+
+
+@dataclass
+class Form:
+    """A protocol with the settings that change a score. rows: (task or task/subset, aggregation, metric) -> score."""
+
+    name: str  # "sts", "sts (similarity dot)", "transfer:exact"
+    protocol: Protocol
+    settings: str
+    rows: dict[tuple[str, str | None, str], ScoreRow] = field(default_factory=dict)
+    sets: dict[str, str] = field(default_factory=dict)  # task -> id of the set it was measured on
+    origins: dict[str, tuple[str, Path]] = field(default_factory=dict)  # task -> digest of the data, record
+
+    @property
+    def tasks(self) -> set[str]:
+        """The tasks it was measured on, and those it could have been."""
+        return {*self.sets, *self.protocol.tasks()}
+
+    def row(self, label: str, how: str | None, metric: str) -> ScoreRow | None:
+        """The score of a task, or of one subset of it, which no aggregation makes."""
+        return self.rows.get((label, None if "/" in label else how, metric))
+
+
+@dataclass
+class Observed:
+    """One encoder's observations in one text view. Forms by (protocol, settings)."""
+
+    encoder: str
+    view: str
+    forms: dict[tuple[str, str], Form] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)  # sets that differ from the catalog
+
+    def of(self, protocol: str) -> list[Form]:
+        """The forms of one protocol that were observed."""
+        return [form for (name, _), form in self.forms.items() if name == protocol]
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """The run folders that `folder` is, or holds at most two levels below; none for a model's folder."""
+    if not folder.is_dir():
+        return []
+    found = (path for level in ("", "*/", "*/*/") for path in folder.glob(f"{level}*.json"))
+    return sorted({path.parent for path in found if _RECORD.search(path.name)})
+
+
+def observed(folders: Iterable[Path], say: Callable[[str], None]) -> list[Observed]:
+    """Every encoder and text view in run folders; `say` gets a line for each record that gives no score.
+
+    Raises StsbenchError, naming the file, for a record that was edited or is of another version of its protocol, and
+    where two runs of one encoder measured different data under one name.
+    """
+    found: dict[tuple[str, str], Observed] = {}
+    for folder in folders:
+        records = sorted(load_records(folder), key=lambda item: item[1].provenance.get("position", 0))
+        for path, record in records:
+            try:
+                rescored(path, record)  # refuses what was edited
+                one = measured(path, record)
+                rows = _widened(one)
+            except ScoreError as error:
+                say(f"left out: {path.name}: {error}")
+                continue
+            key = (encoder_key(record), record.data.view)
+            mine = found.setdefault(key, Observed(_encoder_name(record), record.data.view))
+            _add(mine, one, rows)
+    return _told_apart(list(found.values()))
+
+
+def empty(protocol: str, word: str = "") -> Form:
+    """A form that nothing was observed of."""
+    kind = resolve(GROUP, protocol)
+    return Form(f"{protocol}:{word}" if word else protocol, kind(kind.variants[word] if word else {}), "")
+
+
+def known_tasks(seen: Sequence[Observed]) -> list[str]:
+    """The tasks of all protocols, then what the runs hold beside them, subsets included."""
+    names = [task for kind in kinds().values() for task in kind({}).tasks()]
+    held = [label for each in seen for form in each.forms.values() for label, _, _ in form.rows]
+    return list(dict.fromkeys([*names, *held]))
+
+
+def kept(protocol: Protocol) -> dict[str, Any]:
+    """The settings that change a score."""
+    return {key: value for key, value in protocol.settings.items() if key not in protocol.cosmetic}
+
+
+def _add(mine: Observed, one: Measured, rows: list[ScoreRow]) -> None:
+    settings = json.dumps(kept(one.protocol), sort_keys=True)
+    key = (one.protocol.name, settings if one.protocol.name != "mteb" else one.record.protocol.label)
+    form = mine.forms.setdefault(key, Form(_name(one), one.protocol, settings))
+    origin = (one.digest, one.path)
+    digest, path = form.origins.setdefault(one.task, origin)
+    if digest != one.digest:
+        raise StsbenchError(
+            f"{one.path} and {path} measured {mine.encoder} on different data, both named {one.set_id}: give one of the runs"
+        )
+    if not one.record.data.known and one.set_id not in mine.unknown:
+        mine.unknown.append(one.set_id)
+    form.sets[one.task] = one.set_id
+    for row in rows:
+        label = one.task if row.subset is None else f"{one.task}/{row.subset}"
+        form.rows.setdefault((label, row.aggregation, row.metric), row)
+
+
+def _widened(one: Measured) -> list[ScoreRow]:
+    """A record's scores under every aggregation and metric, whichever its preset reports; without intervals."""
+    kind = type(one.protocol)
+    defaults = kind({}).settings if one.protocol.name != "mteb" else {}
+    wide: dict[str, Any] = {key: defaults[key] for key in ("aggregations", "metrics") if key in defaults}
+    if all(one.protocol.settings[key] == value for key, value in wide.items()):
+        return one.record.scores
+    none = {"resamples": 0} if "resamples" in defaults else {}
+    held = one.record.observations
+    observations = read_observations(one.path.parent / held.file, held.sha256)
+    return kind({**one.protocol.settings, **wide, **none}).score(observations, one.set_id, one.task)
+
+
+def _name(one: Measured) -> str:
+    """The protocol's form, and in brackets the settings in which it differs from that form."""
+    protocol = one.protocol
+    if protocol.name == "mteb" or "folder" in protocol.settings:
+        return one.record.protocol.label
+    kind, mine = type(protocol), kept(protocol)
+    nearest: tuple[str, list[str]] | None = None
+    for word in ("", *kind.variants):
+        defaults = kept(kind(kind.variants[word] if word else {}))
+        changes = [f"{key} {_said(value)}" for key, value in mine.items() if defaults.get(key) != value]
+        if nearest is None or len(changes) < len(nearest[1]):
+            nearest = (f"{protocol.name}:{word}" if word else protocol.name, changes)
+    assert nearest is not None
+    return nearest[0] + (f" ({', '.join(nearest[1])})" if nearest[1] else "")
+
+
+def _said(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _encoder_name(record: Record) -> str:
+    spec = record.encoder.spec
+    name = str(spec["name"])
+    parts = [Path(name).name or name if name.startswith((".", "/", "~")) else name]
+    parts += [f"{key} {spec[key]}" for key in ("pooler", "template", "prefix", "post") if spec.get(key) is not None]
+    return ", ".join(parts)
+
+
+def _told_apart(found: list[Observed]) -> list[Observed]:
+    """Encoders of one name get a number each."""
+    for each in found:
+        same = [other for other in found if (other.encoder, other.view) == (each.encoder, each.view)]
+        if len(same) > 1:
+            for number, other in enumerate(same, 1):
+                other.encoder += f" (number {number})"
+    return found

@@ -1,0 +1,149 @@
+"""Which setting reproduces published numbers: every candidate compared with them, equal ones together, the nearest first.
+
+The detective work of Gao et al. 2021 (SimCSE), appendix B, table B.2, as a search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from stsbench.leaderboard.identify.numbers import Numbers, refuse_impossible
+from stsbench.leaderboard.identify.observed import Observed
+from stsbench.leaderboard.identify.settings import Candidate, Slot, candidates
+
+SAME = 0.01  # of the last printed digit: settings whose scores differ by less are not told apart
+RANK = "effective rank"  # the one score that may exceed 100
+EPSILON = 1e-9  # what binary fractions leave of a decimal difference
+_Scored = tuple[int, Candidate, dict[str, float]]  # its position, and its differences by task
+Merged = tuple[tuple[str, tuple[str, ...]], ...]  # slots, with every choice that makes no difference
+
+
+@dataclass(frozen=True)
+class Line:
+    """Settings that give the same numbers on the tasks in question, and how far those are from the published ones.
+
+    differences: task -> score minus printed number, in points. place 1 is shared by all that reproduce the numbers.
+    """
+
+    settings: tuple[Merged, ...]
+    differences: Mapping[str, float]
+    exact: int  # tasks that agree to the last printed digit
+    papers: tuple[str, ...]
+    place: int = 0
+
+    @property
+    def mean(self) -> float:
+        """The mean absolute difference, in points."""
+        return sum(map(abs, self.differences.values())) / len(self.differences)
+
+    @property
+    def largest(self) -> tuple[str, float]:
+        """The task with the largest absolute difference, and that difference."""
+        return max(self.differences.items(), key=lambda item: abs(item[1]))
+
+    @property
+    def reproduced(self) -> bool:
+        """Whether every task is within half a unit of the last printed digit: rounding explains what is left."""
+        return self.exact == len(self.differences)
+
+
+@dataclass(frozen=True)
+class Search:
+    """lines: best first; unchecked: settings without an observation of some task -> those tasks."""
+
+    numbers: Numbers
+    lines: tuple[Line, ...]
+    unchecked: tuple[tuple[Merged, tuple[str, ...]], ...]
+
+    @property
+    def verdict(self) -> str:
+        """reproduced, nearest, or nothing checked."""
+        return "nothing checked" if not self.lines else "reproduced" if self.lines[0].reproduced else "nearest"
+
+    @property
+    def rivals(self) -> tuple[Line, ...]:
+        """The lines that are not told apart from the first.
+
+        All that reproduce the numbers; where none does, those whose mean absolute difference exceeds the first one's by
+        no more than that itself: what nobody can explain about the first is then larger than the lead it has.
+        """
+        if not self.lines:
+            return ()
+        first, *others = self.lines
+        if first.reproduced:
+            return tuple(line for line in others if line.reproduced)
+        return tuple(line for line in others if line.mean <= 2 * first.mean)
+
+
+def search(numbers: Numbers, seen: Sequence[Observed]) -> Search:
+    """Compare every candidate setting with `numbers`. A candidate that lacks a task is never ranked.
+
+    A number beyond 100 is compared with what may be, and StsbenchError raised where no candidate has such a score.
+    """
+    found = candidates(seen, list(numbers.items))
+    if numbers.beyond:
+        found = [each for each in found if all(_unbounded(each, task) for task in numbers.beyond)]
+        if not found:
+            refuse_impossible(numbers)
+    unchecked: dict[tuple[str, ...], list[tuple[Slot, ...]]] = {}
+    scored: list[_Scored] = []
+    for at, each in enumerate(found):
+        if each.missing:
+            unchecked.setdefault(each.missing, []).append(each.slots)
+        else:
+            target = {task: numbers.points(task) for task in numbers.items}
+            values = {task: each.points(task, numbers.share, near) for task, near in target.items()}
+            scored.append((at, each, {task: value - target[task] for task, value in values.items()}))
+    groups: list[list[_Scored]] = []
+    for one in sorted(scored, key=lambda item: sum(map(abs, item[2].values()))):
+        same = (group for group in groups if _same(group[0][2], one[2], numbers))
+        if (group := next(same, None)) is not None:
+            group.append(one)
+        else:
+            groups.append([one])
+    lines = [_line(group, numbers) for group in groups]
+    lines.sort(key=lambda line: (not line.reproduced, line.mean))
+    first = sum(line.reproduced for line in lines)
+    placed = (
+        Line(line.settings, line.differences, line.exact, line.papers, 1 if line.reproduced else max(first, at) + 1)
+        for at, line in enumerate(lines)
+    )
+    left = ((setting, missing) for missing, slots in unchecked.items() for setting in merged(slots))
+    return Search(numbers, tuple(placed), tuple(left))
+
+
+def _unbounded(candidate: Candidate, task: str) -> bool:
+    return task in candidate.cells and candidate.cells[task].metrics == (RANK,)
+
+
+def _same(one: Mapping[str, float], other: Mapping[str, float], numbers: Numbers) -> bool:
+    return all(abs(one[task] - other[task]) <= SAME * numbers.unit(task) for task in one)
+
+
+def _line(group: Sequence[_Scored], numbers: Numbers) -> Line:
+    differences = group[0][2]  # the nearest one's
+    exact = sum(abs(value) <= numbers.unit(task) / 2 + EPSILON for task, value in differences.items())
+    members = [candidate for _, candidate, _ in sorted(group, key=lambda item: item[0])]
+    papers = dict.fromkeys(paper for each in members for paper in each.papers())
+    return Line(tuple(merged(each.slots for each in members)), differences, exact, tuple(papers))
+
+
+def merged(settings: Iterable[tuple[Slot, ...]]) -> list[Merged]:
+    """Settings that differ in one choice become one with both choices, again and again: exactly the same settings."""
+    left: list[Merged] = [tuple((name, (choice,)) for name, choice in slots) for slots in settings]
+    while True:
+        before = len(left)
+        for at in range(max(map(len, left), default=0)):
+            groups: dict[object, Merged] = {}
+            for each in left:
+                if at >= len(each):
+                    groups[each] = each
+                    continue
+                name, choices = each[at]
+                key = (each[:at], name, each[at + 1 :])
+                known = groups[key][at][1] if key in groups else ()
+                groups[key] = (*each[:at], (name, tuple(dict.fromkeys((*known, *choices)))), *each[at + 1 :])
+            left = list(groups.values())
+        if len(left) == before:
+            return left

@@ -1,0 +1,216 @@
+"""The settings that `identify` compares: every way of making a paper's row of scores from what runs observed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.plan import GROUP, presets
+from stsbench.evaluation.records import PLAIN
+from stsbench.leaderboard.identify.numbers import AVERAGE
+from stsbench.leaderboard.identify.observed import Form, Observed, empty, kept
+from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed
+from stsbench.metrics.correlation import METRICS
+from stsbench.registry import resolve
+
+STSB, SICK, SICK_MTEB = "STS-B", "SICK-R", "SICK-R-MTEB"
+HEAD = "trained regressor"
+# How a table of the seven classification tasks may hold MRPC: the metrics whose mean stands there.
+MRPC = {"F1 on MRPC": ("f1",), "the mean of accuracy and F1 on MRPC": ("accuracy", "f1")}
+Slot = tuple[str, str]  # what is chosen, and the choice, both in words
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One score of a candidate and what it is: the mean of `metrics`, almost always one."""
+
+    value: float
+    form: Form
+    set_id: str
+    how: str | None
+    metrics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A complete way of making the numbers. cells: task -> score; missing: tasks without an observation."""
+
+    slots: tuple[Slot, ...]
+    cells: Mapping[str, Cell]
+    missing: tuple[str, ...]
+    averaged: tuple[str, ...]  # the tasks whose mean is compared as Avg
+
+    def points(self, task: str, share: bool, near: float) -> float:
+        """The score of `task` in points; Avg is the mean of full or of two-decimal scores, whichever is nearer `near`."""
+        if task == AVERAGE:
+            values = [self.cells[each].value for each in self.averaged]
+            means = (average_of_printed(values), sum(values) / len(values))
+            return min(means, key=lambda mean: abs(mean - near))
+        cell = self.cells[task]
+        return cell.value * (100 if share and cell.metrics[0] in PLAIN else 1)
+
+    def papers(self) -> list[str]:
+        """The presets that score each of these tasks in this way."""
+        return [name for name, parts in _presets() if all(_agrees(task, cell, parts) for task, cell in self.cells.items())]
+
+
+def candidates(seen: Sequence[Observed], tasks: Sequence[str]) -> list[Candidate]:
+    """Every candidate for `tasks`, those that lack an observation included. Raises StsbenchError for two kinds of Avg."""
+    groups: dict[str, list[str]] = {}
+    for task in tasks:
+        if task != AVERAGE:
+            groups.setdefault(_group(_base(task), seen), []).append(task)
+    if AVERAGE in tasks:
+        means = [name for name in groups if name in ("sts", "transfer")]
+        if len(means) > 1:
+            raise StsbenchError("Avg of which tasks? Give STS and transfer tasks in two calls, or leave Avg out")
+        groups.setdefault(means[0] if means else AVERAGE, []).append(AVERAGE)
+    found = []
+    for each in seen:
+        about = (("encoder", each.encoder), ("text view", each.view))
+        for parts in product(*([*_mixes(each, group), *_plain(each, group)] for group in groups.values())):
+            found.append(Candidate(
+                (*about, *(slot for part in parts for slot in part.slots)),
+                {task: cell for part in parts for task, cell in part.cells.items()},
+                tuple(dict.fromkeys(task for part in parts for task in part.missing)),
+                tuple(task for part in parts for task in part.averaged),
+            ))  # fmt: skip
+    return found
+
+
+def _base(label: str) -> str:
+    return label.partition("/")[0]
+
+
+def _group(task: str, seen: Sequence[Observed]) -> str:
+    """The protocol that decides how a task is scored; tasks of two are combined freely."""
+    if task in _sts_tasks():
+        return "sts"
+    for name in ("regression", "transfer", "geometry", "retrieval", "mteb"):
+        forms = [form for each in seen for form in each.of(name)] or [empty(name)]
+        if any(task in form.tasks for form in forms):
+            return name
+    return next(str(name) for each in seen for (name, _), form in each.forms.items() if task in form.tasks)
+
+
+@cache
+def _sts_tasks() -> tuple[str, ...]:
+    return tuple(empty("sts").tasks)
+
+
+def _mixes(each: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
+    """The STS protocol: years x metric x where STS-B and SICK-R come from, all parts under one metric."""
+    forms = each.of("sts") or [empty("sts")]
+    averaged = forms[0].protocol.averaged if AVERAGE in wanted else ()
+    tasks = tuple(dict.fromkeys([*(task for task in wanted if task != AVERAGE), *averaged]))
+    if not {_base(task) for task in tasks} <= set(_sts_tasks()):
+        return
+    heads = each.of("regression") or [empty("regression")]
+    for form, how, metric in product(forms, AGGREGATIONS, METRICS):
+        stsb = [(form, STSB), *((head, STSB) for head in heads)] if STSB in tasks else [None]
+        sick = [(form, SICK), (form, SICK_MTEB), *((head, SICK) for head in heads)] if SICK in tasks else [None]
+        for one, two in product(stsb, sick):
+            slots: list[Slot] = [("protocol", form.name), ("aggregation", how), ("metric", metric.capitalize())]
+            places = {task: (form, task) for task in tasks}
+            for task, source in ((STSB, one), (SICK, two)):
+                if source is not None:
+                    places[task] = source
+                    slots.append((f"{task} by", _source(*source, metric)))
+            yield _made(slots, places, how, {task: (metric,) for task in tasks}, averaged)
+
+
+def _source(form: Form, task: str, metric: str) -> str:
+    """Where STS-B's or SICK-R's score comes from, in words."""
+    if form.protocol.name == "regression":
+        return f"{metric.capitalize()} of the {form.name.replace('regression', HEAD, 1)}"
+    row = form.row(task, "all", metric)
+    pairs = f"{row.n:,} pairs" if row else "pairs"
+    whose = {SICK: f" on {pairs}", SICK_MTEB: f" on MTEB's {pairs}"}.get(task, "")
+    return str(form.protocol.settings["similarity"]) + whose
+
+
+def _plain(each: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
+    """Every other protocol that has these tasks, as it stands: one aggregation and one metric for all of them."""
+    bases = {_base(task) for task in wanted if task != AVERAGE}
+    forms = [form for (name, _), form in each.forms.items() if name != "sts"]
+    if not bases or bases <= set(empty("transfer").tasks):
+        observed = {form.name for form in forms}
+        variants = resolve(GROUP, "transfer").variants
+        forms += [form for word in ("", *variants) if (form := empty("transfer", word)).name not in observed]
+    for form in forms:
+        averaged = form.protocol.averaged if AVERAGE in wanted else ()
+        if not bases <= form.tasks or (AVERAGE in wanted and not averaged):
+            continue
+        tasks = tuple(dict.fromkeys([*(task for task in wanted if task != AVERAGE), *averaged]))
+        kinds = dict.fromkeys((how, metric) for _, how, metric in form.rows) or {(None, "accuracy"): None}
+        for how, metric in kinds:
+            if form.protocol.name == "regression" and metric in METRICS and bases <= {STSB, SICK}:
+                continue  # among the mixes
+            yield from _if_defined(form, metric, how, {task: (metric,) for task in tasks}, averaged)
+            if form.protocol.name == "transfer" and metric == "accuracy" and "MRPC" in tasks and len(tasks) > 1:
+                for said, those in MRPC.items():
+                    chosen = {task: those if task == "MRPC" else (metric,) for task in tasks}
+                    yield from _if_defined(form, f"accuracy with {said}", how, chosen, averaged)
+        if form.protocol.name == "transfer" and tasks == ("MRPC",):
+            said, those = list(MRPC.items())[1]
+            yield from _if_defined(form, said, None, {"MRPC": those}, averaged)
+
+
+def _if_defined(
+    form: Form, said: str, how: str | None, metrics: Mapping[str, tuple[str, ...]], averaged: tuple[str, ...]
+) -> Iterator[Candidate]:
+    """The candidate, unless a task was observed and has no such score: SST2 has no F1."""
+    slots = [("protocol", form.name), *([("aggregation", how)] if how else []), ("metric", said)]
+    made = _made(slots, {task: (form, task) for task in metrics}, how, metrics, averaged)
+    if all(task in made.cells or _base(task) not in form.sets for task in metrics):
+        yield made
+
+
+def _made(
+    slots: Sequence[Slot], places: Mapping[str, tuple[Form, str]], how: str | None, metrics: Mapping[str, tuple[str, ...]],
+    averaged: tuple[str, ...],
+) -> Candidate:
+    cells: dict[str, Cell] = {}
+    for task, (form, label) in places.items():
+        own = None if form.protocol.name == "regression" else how
+        rows = [form.row(label, own, metric) for metric in metrics[task]]
+        values = [row.value for row in rows if row is not None]
+        if len(values) == len(rows):
+            cells[task] = Cell(sum(values) / len(values), form, form.sets[_base(label)], own, metrics[task])
+    missing = tuple(_lacking(*places[task]) for task in places if task not in cells)
+    return Candidate(tuple(slots), cells, missing, averaged)
+
+
+def _lacking(form: Form, task: str) -> str:
+    return f"{task} of regression" if form.protocol.name == "regression" and task in (STSB, SICK) else task
+
+
+@cache
+def _presets() -> list[tuple[str, list[tuple[Form, dict[str, str]]]]]:
+    """Paper -> the parts of its preset, each with its tasks and their sets."""
+    found = []
+    for name, preset in presets().items():
+        parts = []
+        for part in preset["parts"]:
+            protocol = resolve(GROUP, part["protocol"])(part.get("settings", {}))
+            tasks = {task: id for task, id in protocol.tasks().items() if task in part.get("tasks", protocol.tasks())}
+            parts.append((Form(name, protocol, ""), tasks))
+        found.append((name, parts))
+    return found
+
+
+def _agrees(task: str, cell: Cell, parts: Sequence[tuple[Form, dict[str, str]]]) -> bool:
+    """Whether one of a paper's parts scores this task in this way."""
+    for form, tasks in parts:
+        theirs = form.protocol
+        if theirs.name != cell.form.protocol.name or tasks.get(_base(task)) != cell.set_id:
+            continue
+        if kept(theirs) != kept(cell.form.protocol) or len(cell.metrics) > 1:
+            continue
+        hows, metrics = theirs.settings.get("aggregations", [cell.how]), theirs.settings.get("metrics", cell.metrics)
+        if cell.metrics[0] in metrics and ("/" in task or cell.how is None or cell.how in hows):
+            return True
+    return False

@@ -1,0 +1,218 @@
+"""The picture of protocol sensitivity: a line a row, settings across, averages upwards; where lines cross, rows swap."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+from stsbench.leaderboard.ranks.board import Sensitivity
+
+# In user units; 480 across is read on a phone of 390 pixels at four fifths of its size.
+WIDTH, LEFT, STEP, GAP, TOP, FOOT = 480.0, 44.0, 45.0, 12.0, 28.0, 46.0
+LABEL, LINE = 12, 14.0  # font size, and the height a line of text takes
+PLACE, PLACE_LINE = 10, 11.0
+CHARACTERS = 22  # of a label's line: what fits at the right
+COLOURS = ("#1f6feb", "#c2410c", "#15803d", "#a21caf", "#0e7490", "#b91c1c", "#6d5a00", "#4f46e5")
+DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2")  # as many as share no factor with the colours: 40 different lines
+TEXT, PAPER = "#1f2328", "#ffffff"
+_NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def picture(sensitivity: Sensitivity, standalone: bool = False) -> str:
+    """SVG. Inline, it takes the page's text colour, --line-1 to --line-8 and --bg, what it lies on; `standalone` is a
+    file of its own, on white. Equal input gives equal bytes on every machine."""
+    plan = _Plan(sensitivity)
+    ink = f'fill="{TEXT if standalone else "currentColor"}"'
+    opening = (
+        f'<svg {"xmlns=" + chr(34) + "http://www.w3.org/2000/svg" + chr(34) + " " if standalone else ""}'
+        f'class="sensitivity-picture" viewBox="0 0 {_n(WIDTH)} {_n(plan.height)}" '
+        + (f'width="{_n(1.5 * WIDTH)}" height="{_n(1.5 * plan.height)}" ' if standalone else "")
+        + f'role="img" aria-labelledby="sensitivity-title sensitivity-desc" font-family="system-ui, sans-serif" {ink}>'
+    )
+    parts = [
+        opening,
+        '<title id="sensitivity-title">STS average of the measured rows under each setting</title>',
+        f'<desc id="sensitivity-desc">{_text(_described(sensitivity))}</desc>',
+    ]
+    if standalone:
+        parts.append(f'<rect width="{_n(WIDTH)}" height="{_n(plan.height)}" fill="{PAPER}"/>')
+    parts += _axes(plan)
+    for index, row in enumerate(sensitivity.rows):
+        parts += _curve(plan, row, _look(index, standalone))
+    for row in sensitivity.rows:
+        parts += _words(plan, row, PAPER if standalone else "var(--bg, Canvas)")
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+class _Plan:
+    """Where everything stands: x of the settings, y of a value, and the labels, pushed apart."""
+
+    def __init__(self, sensitivity: Sensitivity) -> None:
+        self.settings, self.rows, self.place = sensitivity.settings, sensitivity.rows, sensitivity.place
+        self.average = sensitivity.average
+        self.x = _across(self.settings)
+        self.names = {row: wrapped(row) for row in self.rows}
+        heights = [LINE * len(lines) + 3 for lines in self.names.values()]
+        self.bottom = TOP + max(250.0, sum(heights), PLACE_LINE * len(self.rows))
+        self.height = self.bottom + FOOT
+        low, high = min(self.average.values()), max(self.average.values())
+        margin = max(0.04 * (high - low), 0.05)  # never so narrow that two-decimal ticks would repeat
+        self.low: float = low - margin
+        self.high: float = high + margin
+        last = self.settings[-1]
+        ends = [self.y(self.average[last, row]) for row in self.rows]
+        self.label = dict(zip(self.rows, apart(ends, heights, TOP, self.bottom), strict=True))
+        self.number: dict[tuple[str, str], float] = {}
+        for setting in self.settings:
+            at = [self.y(self.average[setting, row]) for row in self.rows]
+            moved = apart(at, [PLACE_LINE] * len(at), TOP, self.bottom)
+            self.number.update({(setting, row): y for row, y in zip(self.rows, moved, strict=True)})
+
+    def y(self, value: float) -> float:
+        return self.bottom - (value - self.low) / (self.high - self.low) * (self.bottom - TOP)
+
+
+def _across(settings: Sequence[str]) -> dict[str, float]:
+    """x of each setting; a gap where the metric changes."""
+    x, at, before = {}, LEFT + 6, ""
+    for setting in settings:
+        metric = setting.split()[-1]
+        at += GAP if before and metric != before else 0
+        x[setting], before = at, metric
+        at += STEP
+    return x
+
+
+def apart(wanted: Sequence[float], heights: Sequence[float], top: float, bottom: float) -> list[float]:
+    """Centres of labels of these heights, as near to those `wanted` as can be (least squares) without an overlap.
+
+    Inside `top` to `bottom` where they fit there; equal wishes keep their order.
+    """
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    # Less the heights above it, each label's upper edge needs only not be above the one before: isotonic regression.
+    above, edges = 0.0, []
+    for i in order:
+        edges.append(wanted[i] - heights[i] / 2 - above)
+        above += heights[i]
+    blocks: list[tuple[float, int]] = []
+    for edge in edges:
+        mean, count = edge, 1
+        while blocks and blocks[-1][0] > mean:
+            earlier, size = blocks.pop()
+            mean, count = (earlier * size + mean * count) / (size + count), size + count
+        blocks.append((mean, count))
+    free = [max(top, min(mean, bottom - above)) for mean, count in blocks for _ in range(count)]
+    centres, above = [0.0] * len(wanted), 0.0
+    for i, edge in zip(order, free, strict=True):
+        centres[i] = edge + above + heights[i] / 2
+        above += heights[i]
+    return centres
+
+
+def wrapped(name: str) -> list[str]:
+    """A name on one or two lines of CHARACTERS; what is too long loses its middle."""
+    name = " ".join(name.split())
+    if len(name) <= CHARACTERS:
+        return [name]
+    breaks = [at.end() for at in re.finditer(r"[ \-_/:,]", name[: CHARACTERS + 1]) if at.end() > CHARACTERS // 3]
+    spaces = [at for at in breaks if name[at - 1] == " " and len(name) - at <= CHARACTERS]
+    at = spaces[-1] if spaces else breaks[-1] if breaks else CHARACTERS
+    first, rest = name[:at].strip(), name[at:].strip()
+    if len(rest) > CHARACTERS:
+        rest = f"{rest[: CHARACTERS // 2 - 1]}…{rest[-(CHARACTERS // 2) :]}"
+    return [first, rest] if rest else [first]
+
+
+@dataclass(frozen=True)
+class _Look:
+    """A line's colour and dashes."""
+
+    colour: str
+    dash: str
+
+
+def _look(index: int, standalone: bool) -> _Look:
+    fallback = COLOURS[index % len(COLOURS)]
+    colour = fallback if standalone else f"var(--line-{index % len(COLOURS) + 1}, {fallback})"
+    dash = DASHES[index % len(DASHES)]
+    return _Look(f'"{colour}"', f' stroke-dasharray="{dash}"' if dash else "")
+
+
+def _axes(plan: _Plan) -> list[str]:
+    left, right = plan.x[plan.settings[0]], plan.x[plan.settings[-1]]
+    parts = [f'<text x="{_n(LEFT - 10)}" y="{_n(TOP - 12)}" font-size="{LABEL}" font-weight="600" text-anchor="end">'
+             "Avg</text>"]  # fmt: skip
+    for tick in ticks(plan.low, plan.high):
+        y = plan.y(tick)
+        parts.append(f'<line x1="{_n(LEFT - 6)}" x2="{_n(right)}" y1="{_n(y)}" y2="{_n(y)}" stroke="currentColor" '
+                     'stroke-opacity="0.15"/>')  # fmt: skip
+        parts.append(f'<text x="{_n(LEFT - 10)}" y="{_n(y + 4)}" font-size="{LABEL}" text-anchor="end">{_n(tick)}</text>')
+    groups: dict[str, list[float]] = {}
+    for setting, x in plan.x.items():
+        how, metric = setting.rsplit(" ", 1)
+        groups.setdefault(metric, []).append(x)
+        parts.append(f'<line x1="{_n(x)}" x2="{_n(x)}" y1="{_n(TOP)}" y2="{_n(plan.bottom)}" stroke="currentColor" '
+                     'stroke-opacity="0.3"/>')  # fmt: skip
+        parts.append(f'<text x="{_n(x)}" y="{_n(plan.bottom + 18)}" font-size="{LABEL}" text-anchor="middle">'
+                     f"{_text(how)}</text>")  # fmt: skip
+    for metric, xs in groups.items():
+        middle = max((xs[0] + xs[-1]) / 2, left)
+        parts.append(f'<text x="{_n(middle)}" y="{_n(plan.bottom + 36)}" font-size="{LABEL}" font-weight="600" '
+                     f'text-anchor="middle">{_text(metric)}</text>')  # fmt: skip
+    return parts
+
+
+def _curve(plan: _Plan, row: str, look: _Look) -> list[str]:
+    """The line, its points, and a leader to the label: one that was pushed away still shows what it is of."""
+    at = [(plan.x[setting], plan.y(plan.average[setting, row])) for setting in plan.settings]
+    end, y = at[-1]
+    points = " ".join(f"{_n(x)},{_n(y)}" for x, y in at)
+    dots = [f'<circle cx="{_n(x)}" cy="{_n(y)}" r="3" fill={look.colour}/>' for x, y in at]
+    return [f'<g stroke-width="2"><title>{_text(row)}</title>',
+            f'<polyline points="{points}" fill="none" stroke={look.colour}{look.dash}/>', *dots,
+            f'<line x1="{_n(end + 14)}" y1="{_n(y)}" x2="{_n(end + 33)}" y2="{_n(plan.label[row])}" stroke={look.colour}'
+            f"{look.dash}/></g>"]  # fmt: skip
+
+
+def _words(plan: _Plan, row: str, paper: str) -> list[str]:
+    """The places along the line and the name at its end."""
+    parts = []
+    for setting, x in plan.x.items():
+        parts.append(f'<text class="place" x="{_n(x + 5)}" y="{_n(plan.number[setting, row] + 3.5)}" font-size="{PLACE}" '
+                     f'stroke="{paper}" stroke-width="3" stroke-linejoin="round" paint-order="stroke">'
+                     f"{plan.place[setting, row]}</text>")  # fmt: skip
+    lines = plan.names[row]
+    for number, line in enumerate(lines):
+        y = plan.label[row] + LINE * (number - (len(lines) - 1) / 2) + 4
+        x = plan.x[plan.settings[-1]] + 37
+        parts.append(f'<text class="name" x="{_n(x)}" y="{_n(y)}" font-size="{LABEL}">{_text(line)}</text>')
+    return parts
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Round numbers from low to high, 3 to 8 of them, 1, 2 or 5 times a power of ten apart."""
+    step = 10.0 ** math.floor(math.log10((high - low) / 3))
+    step *= next((factor for factor in (5, 2) if (high - low) / (step * factor) >= 3), 1)
+    return [round(number * step, 6) for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def _described(sensitivity: Sensitivity) -> str:
+    parts, place = [], sensitivity.place
+    for setting in sensitivity.settings:
+        ordered = sorted(sensitivity.rows, key=lambda row: place[setting, row])
+        said = ", ".join(f"{place[setting, row]} {row} {sensitivity.average[setting, row]:.2f}" for row in ordered)
+        parts.append(f"{setting}: {said}.")
+    return " ".join(parts)
+
+
+def _n(number: float) -> str:
+    """A coordinate: two decimals at most, never -0."""
+    return f"{round(number, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
+
+
+def _text(text: str) -> str:
+    # "=" as a reference: no name can look like an attribute to whoever searches the picture for handlers.
+    return escape(_NO_XML.sub("\ufffd", text), {"=": "&#61;"})

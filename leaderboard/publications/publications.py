@@ -1,0 +1,263 @@
+"""What papers and READMEs report: reviewed files of tables, validated on loading, their averages recomputed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from stsbench.errors import StsbenchError
+from stsbench.registry import did_you_mean
+
+PUBLISHED = Path(__file__).resolve().parents[1] / "published"
+STS = {"STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"}  # the tasks of every paper's Avg
+EPSILON = 1e-9  # what binary fractions leave of a decimal sum
+Figure = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Count = Annotated[int, Field(strict=True, ge=1)]
+Text = Annotated[str, StringConstraints(min_length=1)]
+Flag = Literal["nli", "sts", "transductive", "dev-selected", "best-of-n"]
+Protocol = Literal["sts", "transfer", "dev", "few-labels", "retrieval", "geometry", "regression", "cost"]
+Metric = Literal[
+    "spearman", "pearson", "accuracy", "recall@k", "mean recall@k", "alignment", "uniformity", "minutes", "memory",
+    "parameters", "mixed",
+]  # fmt: skip
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+
+_Model = TypeVar("_Model", bound=_Part)
+
+
+class Paper(_Part):
+    """Where figures were printed: a paper, or a repository's README. `id` is the name of its file."""
+
+    id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
+    title: Text
+    authors: Text  # "Gao et al."
+    year: Annotated[int, Field(strict=True, ge=1990)] | None  # null: a README, which changes
+    url: str = Field(pattern=r"^https://\S+$")
+
+
+class Heading(_Part):
+    """What all scores of a table have in common. One metric and one aggregation: a table that mixes them is split.
+
+    `part` names a piece of a table whose rows recur in another piece. `task` says what is measured where the columns
+    are conditions (shares of labels, one or two encoders) and is null where they are tasks. `aggregation` is null where
+    no subsets are combined and "unknown" where the source does not say how. `average` is the printed mean's column.
+    `decimals` are those printed.
+    """
+
+    paper: Paper
+    table: str = Field(pattern=r"^[A-Za-z0-9.-]+$")
+    part: str | None = Field(default=None, pattern=r"^[a-z0-9-]+$")
+    protocol: Protocol
+    task: Text | None = None
+    metric: Metric
+    aggregation: Literal["all", "mean", "wmean", "unknown"] | None
+    split: Literal["test", "dev"] | None  # null: no scores on data, or not said
+    columns: tuple[Text, ...] = Field(min_length=1)
+    average: Text | None = None
+    decimals: Annotated[int, Field(strict=True, ge=0, le=6)] = 2
+    unit: Text | None = None  # null: the score x 100, as papers print it
+    note: Text | None = None
+
+    @property
+    def name(self) -> str:
+        """The table as ids write it: "5", or "2/sts" for a part."""
+        return self.table if self.part is None else f"{self.table}/{self.part}"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if len(set(self.columns)) < len(self.columns):
+            raise ValueError("a column is named twice")
+        if (self.protocol == "dev") != (self.split == "dev"):
+            raise ValueError("the protocol 'dev' and the split 'dev' go together")
+        if self.average and self.task:
+            raise ValueError("no average over columns that are conditions of one task")
+        return self
+
+
+class PublishedRow(_Part):
+    """One row as printed; null is what is not printed or cannot be read. `sd` and `average_sd` are of `runs` runs.
+
+    `row` counts the rows held of a table and never changes, since ids are made of it. `copied_from` is the id of the
+    publication, or the name of a paper not held here, that the figures were taken from.
+    """
+
+    heading: Heading = Field(repr=False)
+    row: Count
+    method: Text
+    backbone: Text | None = None
+    setting: Literal["unsup", "semi", "sup"] | None = None
+    scores: tuple[Figure | None, ...]
+    average: Figure | None = None
+    sd: tuple[Figure | None, ...] | None = None
+    average_sd: Figure | None = None
+    runs: Count | None = None
+    copied_from: Text | None = None
+    flags: tuple[Flag, ...] = ()
+    best_of: Annotated[int, Field(strict=True, ge=2)] | None = None
+    decimals: Annotated[int, Field(strict=True, ge=0, le=6)] | None = None  # where they are not the table's
+    average_reason: Text | None = None  # why the printed average is not the mean of the columns
+    note: Text | None = None
+
+    @property
+    def id(self) -> str:
+        """`simcse:5:7`: paper, table, row. Unique over all publications."""
+        return f"{self.heading.paper.id}:{self.heading.name}:{self.row}"
+
+    @property
+    def printed_decimals(self) -> int:
+        """How many decimals the row is printed with."""
+        return self.heading.decimals if self.decimals is None else self.decimals
+
+    @property
+    def mean(self) -> float | None:
+        """The unrounded mean of the columns; None where one is missing, or where nobody averages these columns.
+
+        The seven tasks of STS are averaged whether or not the source does; other columns only where it does.
+        """
+        averaged = self.heading.average is not None or set(self.heading.columns) == STS
+        scores = [score for score in self.scores if score is not None]
+        return sum(scores) / len(scores) if averaged and len(scores) == len(self.scores) else None
+
+    @property
+    def recomputed(self) -> float | None:
+        """The mean of the columns, rounded as the row is printed; None as `mean`."""
+        return None if self.mean is None else round(self.mean, self.printed_decimals)
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether rounding (half a unit of the last digit, in the columns and in the average) cannot explain `average`."""
+        if self.mean is None or self.average is None:
+            return False
+        return abs(self.mean - self.average) > 10.0**-self.printed_decimals + EPSILON
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        width = len(self.heading.columns)
+        for name, figures in (("scores", self.scores), ("sd", self.sd)):
+            if figures is not None and len(figures) != width:
+                raise ValueError(f"{name}: {len(figures)} figures for {width} columns")
+        for figure in (*self.scores, self.average):
+            if figure is not None and abs(round(figure, self.printed_decimals) - figure) > EPSILON:
+                raise ValueError(f"{figure} has more than the {self.printed_decimals} decimals that are printed")
+        if self.average is not None and self.heading.average is None:
+            raise ValueError("an average, in a table that prints none")
+        if self.best_of is not None and "best-of-n" not in self.flags:
+            raise ValueError("best_of without the flag best-of-n")
+        if self.disagrees and self.average_reason is None:
+            raise ValueError(f"prints the average {self.average}; its columns give {self.recomputed}: add average_reason")
+        if self.average_reason is not None and not self.disagrees:
+            raise ValueError("average_reason, but no average that disagrees with the columns")
+        return self
+
+
+class Table(Heading):
+    """A table, or one part of it: rows that share a heading."""
+
+    rows: tuple[PublishedRow, ...]
+
+
+class Publication(_Part):
+    """Everything held of one paper or README."""
+
+    paper: Paper
+    tables: tuple[Table, ...]
+
+    @property
+    def rows(self) -> tuple[PublishedRow, ...]:
+        """The rows of all tables."""
+        return tuple(row for table in self.tables for row in table.rows)
+
+
+def load_publications(folder: Path | None = None) -> list[Publication]:
+    """Every publication of `folder` (the shipped ones by default), by file name.
+
+    Raises StsbenchError naming the file, table and row of the first mistake.
+    """
+    folder = folder or PUBLISHED
+    paths = sorted(folder.glob("*.yaml"))
+    if not paths:
+        raise StsbenchError(f"{folder} holds no published results (*.yaml)")
+    return [_read(path) for path in paths]
+
+
+def find_row(text: str, folder: Path | None = None) -> PublishedRow:
+    """The row with the id `text`, such as "simcse:5:7". Raises StsbenchError with the nearest papers, tables or rows."""
+    publications = {each.paper.id: each.rows for each in load_publications(folder)}
+    paper, table, number = (*text.strip().split(":", 2), "", "")[:3]
+    if paper not in publications:
+        raise StsbenchError(f"no publication '{paper}' (a row is PAPER:TABLE:ROW){did_you_mean(paper, publications)}")
+    tables = dict.fromkeys(row.heading.name for row in publications[paper])
+    if table not in tables:
+        raise StsbenchError(f"{paper} has no table '{table}' (a row is PAPER:TABLE:ROW){did_you_mean(table, tables)}")
+    rows = {str(row.row): row for row in publications[paper] if row.heading.name == table}
+    if number not in rows:
+        raise StsbenchError(f"table {table} of {paper} has no row '{number}'; its rows: {', '.join(sorted(rows, key=int))}")
+    return rows[number]
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML that refuses a key given twice, where the plain loader would keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        twice = [key for key, times in Counter(str(key.value) for key, _ in node.value).items() if times > 1]
+        if twice:
+            raise yaml.constructor.ConstructorError(None, None, f"the key '{twice[0]}' is given twice", node.start_mark)
+        return dict(super().construct_mapping(node, deep))
+
+
+def _read(path: Path) -> Publication:
+    try:
+        raw = yaml.load(path.read_text("utf-8"), Loader=_Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise StsbenchError(f"cannot read {path}: {error}") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: what looks like a date and is none
+        raise StsbenchError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(raw, dict) or set(raw) != {"paper", "tables"}:
+        raise StsbenchError(f"{path}: needs 'paper' and 'tables', and nothing else")
+    paper = _checked(Paper, raw["paper"], {}, f"{path}: paper")
+    if paper.id != path.stem:
+        raise StsbenchError(f"{path}: paper: the id '{paper.id}' is not the file's name '{path.stem}'")
+    tables = [_table(path, paper, each, at) for at, each in enumerate(_mappings(raw["tables"], f"{path}: tables"), 1)]
+    publication = Publication(paper=paper, tables=tuple(tables))
+    if twice := [id for id, times in Counter(row.id for row in publication.rows).items() if times > 1]:
+        raise StsbenchError(f"{path}: two rows are {twice[0]} (paper:table:row): number them apart, or name a part")
+    return publication
+
+
+def _table(path: Path, paper: Paper, raw: dict[str, Any], position: int) -> Table:
+    part = f"/{raw['part']}" if raw.get("part") else ""
+    where = f"{path}: table {raw.get('table', f'number {position}')}{part}"
+    heading = _checked(Heading, {key: value for key, value in raw.items() if key != "rows"}, {"paper": paper}, where)
+    rows = tuple(
+        _checked(PublishedRow, each, {"heading": heading}, f"{where}, row {each.get('row', f'number {at}')}")
+        for at, each in enumerate(_mappings(raw.get("rows"), f"{where}: rows"), 1)
+    )
+    return Table(**dict(heading), rows=rows)
+
+
+def _mappings(raw: Any, where: str) -> list[dict[str, Any]]:
+    if not isinstance(raw, list) or not raw or not all(isinstance(each, dict) for each in raw):
+        raise StsbenchError(f"{where}: needs a list of mappings")
+    return raw
+
+
+def _checked(model: type[_Model], raw: Any, given: dict[str, Any], where: str) -> _Model:
+    """`raw` as a `model`, with the fields that the file's structure gives and that it may not hold itself."""
+    if not isinstance(raw, dict):
+        raise StsbenchError(f"{where}: needs a mapping")
+    if wrong := sorted(given.keys() & raw.keys()):
+        raise StsbenchError(f"{where}: {wrong[0]}: may not be given here")
+    try:
+        return model.model_validate({**raw, **given})
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = "".join(f"{part}: " for part in first["loc"])
+        raise StsbenchError(f"{where}: {field}{first['msg'].removeprefix('Value error, ')}") from error

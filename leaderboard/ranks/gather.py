@@ -1,0 +1,178 @@
+"""The board: measured lines that were measured alike put into one tab, ranked, with the published rows beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from stsbench.leaderboard.publications.publications import load_publications
+from stsbench.leaderboard.ranks.board import Board, Provenance, Rank, Row, Tab
+from stsbench.leaderboard.ranks.lines import AVERAGE, Line, check_pairing, lines_of, merged
+from stsbench.leaderboard.ranks.published_tabs import published_rows, published_tabs
+from stsbench.leaderboard.ranks.sensitivity import sensitivity
+from stsbench.leaderboard.ranks.wording import about, digits_of, form, lower_is_better, slug, title
+from stsbench.leaderboard.records.entries import LoadedEntry, load_entries
+from stsbench.metrics.ranks import letters, rank_intervals, told_apart
+
+Placed = tuple[LoadedEntry, Line, tuple[str, ...]]  # a line, whose it is, and what is odd about it
+LEADS = ("recall@1", "alignment")  # where metrics are columns
+UNRANKED = {
+    "geometry": "not ranked: alignment and uniformity are read together, and neither alone is better or worse",
+    "mteb": "not ranked: mteb keeps no score per item, so differences cannot be tested",
+}
+
+
+def gather(root: Path) -> Board:
+    """The board of the folder `root` (measured/, published/). Raises StsbenchError naming the file that is at fault."""
+    entries = load_entries(root / "measured")
+    check_pairing([each for entry in entries for run in entry.runs for each in run.records])
+    placed = [(entry, line, marks) for entry in entries
+              for line, marks in merged(entry, [lines_of(run) for run in entry.runs])]  # fmt: skip
+    shipped = root / "published"
+    publications = load_publications(shipped if shipped.is_dir() else None)
+    tabs = _tabs(_alike(placed))
+    tabs = published_tabs(published_rows(tabs, publications), publications)
+    return Board(tuple(tabs), {entry.id: _provenance(entry) for entry in entries}, sensitivity(tabs))
+
+
+def _alike(placed: Sequence[Placed]) -> list[list[Placed]]:
+    """Lines that may stand in one tab: of one setting, and on the same data in every column that two of them share.
+
+    Defaults on the catalog's data come first: they have the plain name of a tab, and the published rows beside them.
+    """
+    groups: list[tuple[dict[str, str], list[Placed]]] = []
+
+    def place(item: Placed) -> tuple[int, bool, bool, bool]:
+        line = item[1]
+        return line.protocol.position, not line.known, line.sample, bool(form(line))
+
+    for item in sorted(placed, key=place):
+        line = item[1]
+        for digests, members in groups:
+            same = (members[0][1].setting, members[0][1].known) == (line.setting, line.known)
+            if same and all(digests.get(column, digest) == digest for column, digest in line.digests.items()):
+                digests.update(line.digests)
+                members.append(item)
+                break
+        else:
+            groups.append((dict(line.digests), [item]))
+    return [members for _, members in groups]
+
+
+def _tabs(groups: Sequence[Sequence[Placed]]) -> list[Tab]:
+    tabs: list[Tab] = []
+    times: dict[str, int] = {}
+    for members in groups:
+        first = members[0][1]
+        setting, protocol = first.setting, first.protocol
+        columns = _columns(members)
+        lead = AVERAGE if AVERAGE in columns else next((name for name in LEADS if name in columns), columns[0])
+        name = slug(first)
+        times[name] = number = times.get(name, 0) + 1
+        # Of metrics in columns each has a direction of its own, and no rank.
+        lower = not protocol.metrics_across and lower_is_better(setting.metric)
+        tabs.append(Tab(
+            id=f"{name}-data{number}" if number > 1 else name, group=setting.protocol,
+            title=title(first) + (f", data {number}" if number > 1 else ""), about=about(first), metric=setting.metric,
+            aggregation=setting.aggregation, columns=columns, lead=lead, digits=digits_of(first), lower_is_better=lower,
+            measured=_ranked(members, columns, lead, lower, UNRANKED.get(protocol.name, "")), published=(),
+            sample=first.sample, known=first.known, settings=json.loads(setting.settings),
+            data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
+        ))  # fmt: skip
+    return tabs
+
+
+def _columns(members: Sequence[Placed]) -> tuple[str, ...]:
+    """The protocol's order of tasks, with the average behind its last task; metrics in the order they were scored."""
+    there = list(dict.fromkeys(column for _, line, _ in members for column in line.cells))
+    protocol = members[0][1].protocol
+    if protocol.metrics_across:
+        return tuple(there)
+    order = list(protocol.tasks())
+    if protocol.averaged:
+        order.insert(order.index(protocol.averaged[-1]) + 1, AVERAGE)
+        there = list(dict.fromkeys([*there, AVERAGE]))  # where no row has it, that is what keeps them from a rank
+    return tuple(sorted(there, key=lambda name: order.index(name) if name in order else len(order)))
+
+
+def _ranked(members: Sequence[Placed], columns: Sequence[str], lead: str, lower: bool, never: str) -> tuple[Row, ...]:
+    """The rows, best first: those that may be ranked with their rank, then the others."""
+    reasons = [never or _why_unranked(entry, line, lead) for entry, line, _ in members]
+    able = [i for i, reason in enumerate(reasons) if not reason]
+    ranks: dict[int, Rank] = {}
+    if able:
+        values = np.array([members[i][1].cells[lead].value for i in able])
+        apart = told_apart(values, np.stack([members[i][1].draws[lead] for i in able]))
+        spans = zip(*(each.tolist() for each in rank_intervals(values, apart, lower)), strict=True)
+        ties = letters(values, apart, lower)
+        ranks = {i: Rank(place, first, last, tie) for i, (place, first, last), tie in zip(able, spans, ties, strict=True)}
+    sign = 1 if lower else -1
+
+    def key(i: int) -> tuple[bool, bool, float, str]:
+        cell = members[i][1].cells.get(lead)
+        return i not in ranks, cell is None, sign * cell.value if cell else 0.0, members[i][0].id
+
+    return tuple(_row(*members[i], columns, ranks.get(i), reasons[i]) for i in sorted(range(len(members)), key=key))
+
+
+def _why_unranked(entry: LoadedEntry, line: Line, lead: str) -> str:
+    if entry.entry.best_of:
+        return f"not ranked: the best of {entry.entry.best_of} seeds is no fair measure of a method"
+    if lead not in line.cells:
+        missing = [task for task in line.protocol.averaged if task not in line.cells]
+        return f"not ranked: {', '.join(missing)} not measured" if missing else f"not ranked: no {lead}"
+    if lead not in line.draws:
+        return "not ranked: nothing was observed item by item, so differences cannot be tested"
+    return ""
+
+
+def _row(
+    loaded: LoadedEntry, line: Line, marks: tuple[str, ...], columns: Sequence[str], rank: Rank | None, unranked: str
+) -> Row:
+    entry = loaded.entry
+    fitted = [(each.record.encoder.spec.get("fitted_on"), each.set_id) for run in loaded.runs for each in run.records]
+    transductive = any(source and _data(source) == _data(set_id) for source, set_id in fitted)
+    flags = [flag for flag in ("nli", "sts", "transductive", "dev-selected")
+             if flag in entry.flags or (flag == "transductive" and transductive)]  # fmt: skip
+    notes = [f"{count} texts of {column} were cut at the encoder's limit" for column, count in line.cut.items() if count]
+    if line.protocol.metrics_across:
+        notes = [f"{count} texts were cut at the encoder's limit" for count in {max(line.cut.values(), default=0)} if count]
+    return Row(
+        id=loaded.id, kind="measured", method=entry.method, backbone=entry.backbone, setting=entry.setting,
+        cells={column: line.cells[column] for column in columns if column in line.cells},
+        flags=(*flags, *(["best-of-n"] if entry.best_of else [])), seeds=len(loaded.runs), best_of=entry.best_of, rank=rank,
+        unranked=unranked, marks=(*marks, *notes), source=loaded.id, link=str(entry.paper or ""), card=entry.card,
+        entry=loaded.id, subsets=dict(line.subsets),
+    )  # fmt: skip
+
+
+def _provenance(loaded: LoadedEntry) -> Provenance:
+    runs = []
+    for run in loaded.runs:
+        first = run.records[0].record
+        told = [each.record.provenance for each in run.records]
+        runs.append({
+            "fingerprint": first.encoder.fingerprint, "encoder": dict(first.encoder.spec), "width": first.encoder.dimension,
+            "seed": next((each["seed"] for each in told if "seed" in each), None),
+            "versions": dict(told[0].get("versions", {})), "python": told[0].get("python"),
+            "revision": _distinct(each.get("git") for each in told),
+            "device": _distinct(each.get("device") for each in told),
+            "command": _distinct(" ".join(each["command"]) if each.get("command") else None for each in told),
+            "measured": [min(each.record.created for each in run.records).isoformat(),
+                         max(each.record.created for each in run.records).isoformat()],
+            "records": f"{len(run.records)} in leaderboard/measured/{loaded.id}/{run.folder.name}/",
+        })  # fmt: skip
+    entry = loaded.entry
+    return Provenance(loaded.id, entry.method, entry.note, entry.recipe, tuple(runs))
+
+
+def _data(name: str) -> str:
+    """"sts12" of "sts12/test" and of "sts12/test@digest": what a set is a part of."""
+    return name.partition("@")[0].partition("/")[0]
+
+
+def _distinct(values: Iterable[object]) -> list[str]:
+    return [str(each) for each in dict.fromkeys(values) if each is not None]

@@ -1,0 +1,171 @@
+"""Published rows put beside the measured ones of the same protocol, metric and aggregation; else into tabs of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from stsbench.leaderboard.publications.publications import Heading, Publication, PublishedRow, Table
+from stsbench.leaderboard.ranks.board import Cell, Row, Tab
+from stsbench.leaderboard.ranks.lines import AVERAGE
+from stsbench.leaderboard.ranks.wording import ABOUT, AGGREGATIONS, GROUPS, lower_is_better, named, plain
+
+WIDE = ("retrieval", "geometry")  # one task, with metrics for columns
+TASKS = {  # short, for a tab's title
+    "mean of the unsupervised STS tasks": "STS mean", "mean of the 7 STS tasks": "mean of 7",
+    "downstream tasks without SNLI": "downstream mean",
+}  # fmt: skip
+Left = list[list[Table]]  # of each publication: the tables without a measured peer
+
+
+def published_rows(tabs: Sequence[Tab], publications: Sequence[Publication]) -> tuple[list[Tab], Left]:
+    """`tabs` with the rows that belong beside theirs, and the tables left over."""
+    beside: dict[str, list[Row]] = {}
+    noted: dict[str, list[Table]] = {}
+    left: Left = []
+    by_id = {tab.id: tab for tab in tabs}
+    for publication in publications:
+        rest: list[Table] = []
+        for table in publication.tables:
+            home = by_id.get(_home(table)) if table.task in (None, "STS-B") else None
+            if home is None or table.split != "test":
+                rest.append(table)
+            else:
+                beside.setdefault(home.id, []).extend(_row(row) for row in table.rows)
+                noted.setdefault(home.id, []).append(table)
+        left.append(rest)
+    return [_with(tab, _joined(beside.get(tab.id, [])), _notes(noted.get(tab.id, []))) for tab in tabs], left
+
+
+def _with(tab: Tab, rows: Sequence[Row], notes: tuple[str, ...]) -> Tab:
+    more = dict.fromkeys(column for row in rows for column in row.cells if column not in tab.columns)
+    return replace(tab, published=_sorted(rows, tab), columns=(*tab.columns, *more), notes=notes)
+
+
+def _joined(rows: Sequence[Row]) -> list[Row]:
+    """Rows that hold different metrics of one line of a paper's table as one row: the parts' ids differ, the rest agrees."""
+    joined: dict[tuple[object, ...], Row] = {}
+    for row in rows:
+        key = (row.source, row.method, row.backbone, row.setting, row.id.rpartition(":")[2])
+        held = joined.get(key)
+        if held is None or held.cells.keys() & row.cells.keys():
+            joined[key if held is None else (*key, row.id)] = row
+        else:
+            marks = tuple(dict.fromkeys((*held.marks, *row.marks)))
+            joined[key] = replace(held, cells={**held.cells, **row.cells}, marks=marks)
+    return list(joined.values())
+
+
+def published_tabs(found: tuple[list[Tab], Left], publications: Sequence[Publication]) -> list[Tab]:
+    """All tabs, those of published tables without a measured peer behind the others of their protocol, in GROUPS' order."""
+    tabs, left = found
+    same: dict[tuple[object, ...], list[Table]] = {}
+    for each in left:
+        for table in each:
+            metric = "" if table.protocol in WIDE else table.metric
+            columns = () if table.protocol in WIDE else table.columns
+            key = (table.protocol, table.task, metric, table.aggregation, table.split, columns, table.unit)
+            same.setdefault(key, []).append(table)
+    names = [tab.id for tab in tabs]
+    for tables in same.values():
+        tab = _tab(tables, names)
+        names.append(tab.id)
+        tabs = [*tabs, tab]
+    order = list(GROUPS)
+    hows = [*AGGREGATIONS, None]
+
+    def place(tab: Tab) -> tuple[int, bool, int]:
+        group = order.index(tab.group) if tab.group in order else len(order)
+        return group, not tab.measured, 0 if tab.measured else hows.index(tab.aggregation)
+
+    return sorted(tabs, key=place)
+
+
+def _home(table: Table) -> str:
+    """The id of the measured tab that a table's rows stand beside, where there is one."""
+    metric = "" if table.protocol in WIDE else table.metric
+    return str(plain("-".join(filter(None, (table.protocol, metric, table.aggregation)))))
+
+
+def _tab(tables: Sequence[Table], taken: Sequence[str]) -> Tab:
+    first = tables[0]
+    rows = _joined([_row(row) for table in tables for row in table.rows])
+    columns = tuple(dict.fromkeys(column for table in tables for column in _columns(table)))
+    if any(AVERAGE in row.cells for row in rows) and AVERAGE not in columns:
+        columns = (*columns, AVERAGE)
+    held = {column: sum(column in row.cells for row in rows) for column in columns}
+    lead = AVERAGE if AVERAGE in columns else max(columns, key=lambda column: held[column])
+    wide = first.protocol in WIDE
+    how = "pooling not stated" if first.aggregation == "unknown" else first.aggregation or ""
+    split = "split not stated" if first.split is None and first.protocol != "cost" else ""
+    task = TASKS.get(first.task or "", first.task or "")
+    what = [task, "" if wide else named(first.metric), how, split]
+    if len(columns) < 4 and not wide and columns != (AVERAGE,):
+        what.append(" and ".join(columns))
+    said = [ABOUT.get(first.protocol, ""), AGGREGATIONS.get(first.aggregation or "", "")]
+    said += ["Scores on development data." if first.split == "dev" else "", f"Unit: {first.unit}." if first.unit else ""]
+    name = plain("-".join(filter(None, (first.protocol, *what[:4]))))
+    tab = Tab(
+        id=_free(name, taken), notes=_notes(tables), group=first.protocol,
+        title=", ".join(filter(None, what)) or "STS-B", about=" ".join(filter(None, said)), metric=first.metric,
+        aggregation=first.aggregation, columns=columns, lead=lead, lower_is_better=lower_is_better(first.metric),
+        digits=max(row.printed_decimals for table in tables for row in table.rows), measured=(), published=(),
+    )  # fmt: skip
+    return replace(tab, published=_sorted(rows, tab))
+
+
+def _notes(tables: Iterable[Table]) -> tuple[str, ...]:
+    """"Gao et al. 2021, table 5: ...": what is noted of the tables themselves."""
+    return tuple(f"{' '.join(filter(None, (table.paper.authors, str(table.paper.year or ''))))}, "
+                 f"{_where(table)}: {table.note}" for table in tables if table.note)  # fmt: skip
+
+
+def _where(heading: Heading) -> str:
+    return f"table {heading.table}" if any(letter.isdigit() for letter in heading.table) else heading.table
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    """`name`, or the first of name-2, name-3, ... that no tab has."""
+    free, number = name, 2
+    while free in taken:
+        free, number = f"{name}-{number}", number + 1
+    return free
+
+
+def _columns(table: Heading) -> tuple[str, ...]:
+    """A table's columns as tabs have them: metrics where a protocol has one task, tasks elsewhere."""
+    return (table.metric,) if table.protocol == "geometry" else table.columns
+
+
+def _row(row: PublishedRow) -> Row:
+    heading = row.heading
+    sd = row.sd or (None,) * len(row.scores)
+    cells = {column: Cell(score, sd=spread) for column, score, spread in zip(_columns(heading), row.scores, sd, strict=True)
+             if score is not None}  # fmt: skip
+    average = row.recomputed if row.disagrees or row.average is None else row.average
+    if average is not None:
+        cells[AVERAGE] = Cell(average, sd=row.average_sd)
+    marks = []
+    if row.disagrees and row.average_reason:
+        marks.append(f"average: printed {row.average}, the columns give {row.recomputed}: {row.average_reason}")
+    elif row.average is None and row.recomputed is not None and AVERAGE in cells:
+        marks.append("the source prints no average: this one is computed from its columns")
+    if row.copied_from:
+        marks.append(f"figures taken from {row.copied_from}")
+    marks += [text for text in (row.note,) if text]
+    paper = heading.paper
+    source = ", ".join((f"{paper.authors} {paper.year or ''}".strip(), paper.title.partition(":")[0], _where(heading)))
+    return Row(
+        id=row.id, kind="published", method=row.method, backbone=row.backbone or "", setting=row.setting, cells=cells,
+        flags=row.flags, seeds=row.runs, best_of=row.best_of, average_printed=row.average if row.disagrees else None,
+        marks=tuple(marks), source=source, link=paper.url,
+    )  # fmt: skip
+
+
+def _sorted(rows: Sequence[Row], tab: Tab) -> tuple[Row, ...]:
+    """Highest lead first, those without one last; rows of one score stay in the papers' order."""
+    def key(row: Row) -> tuple[bool, float]:
+        cell = row.cells.get(tab.lead)
+        return cell is None, (cell.value if tab.lower_is_better else -cell.value) if cell else 0.0
+
+    return tuple(sorted(rows, key=key))

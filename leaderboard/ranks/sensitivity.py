@@ -1,0 +1,138 @@
+"""Protocol sensitivity: how the order of the same measured rows changes when only the setting of STS does."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+from stsbench.leaderboard.ranks.board import Row, Sensitivity, Tab
+
+AGGREGATIONS = ("all", "mean", "wmean")
+METRICS = ("spearman", "pearson")
+_NAMED_BY_THE_TAB = {"aggregation", "aggregations", "metric", "metrics"}
+Pairs = tuple[tuple[str, str], ...]
+
+
+def sensitivity(tabs: Sequence[Tab]) -> Sensitivity | None:
+    """The averages of the measured rows that every STS setting has, their places, Kendall's tau-b and the pairs that swap.
+
+    None for fewer than two settings or two such rows. Rows that are never ranked (the best of several seeds) are left out.
+    """
+    chosen = settings_of(tabs)
+    shared = _shared(list(chosen.values()))
+    if len(chosen) < 2 or len(shared) < 2:
+        return None
+    settings, first = tuple(chosen), next(iter(chosen.values()))
+    names = _names(shared)
+    found = {setting: {row.id: row.cells for row in tab.measured} for setting, tab in chosen.items()}
+
+    def column(task: str, setting: str) -> dict[str, float]:
+        return {name: found[setting][id][task].value for id, name in names.items()}
+
+    averages = {setting: column(first.lead, setting) for setting in settings}
+    rows = tuple(sorted(names.values(), key=lambda name: -averages[settings[0]][name]))
+    everywhere = [cells for by_id in found.values() for id, cells in by_id.items() if id in names]
+    tasks = [task for task in _before(first) if all(task in cells for cells in everywhere)]
+    single = {(task, setting): column(task, setting) for task in tasks for setting in settings}
+    pairs = list(combinations(settings, 2))
+    return Sensitivity(
+        settings=settings,
+        rows=rows,
+        average={(setting, row): averages[setting][row] for setting in settings for row in rows},
+        place={(setting, row): 1 + sum(value > values[row] for value in values.values())
+               for setting, values in averages.items() for row in rows},
+        tau=_taus(rows, averages),
+        swaps={(a, b): _swapped(rows, averages[a], averages[b]) for a, b in pairs},
+        told_apart=_told_apart(shared, names, chosen),
+        scores={(*key, row): values[row] for key, values in single.items() for row in rows},
+        task_swaps={(task, a, b): _swapped(rows, single[task, a], single[task, b]) for task in tasks for a, b in pairs},
+    )  # fmt: skip
+
+
+def settings_of(tabs: Sequence[Tab]) -> dict[str, Tab]:
+    """The tabs to set side by side, by the names of their settings ("all Spearman"), in the order papers name them.
+
+    They differ in aggregation and metric only: same protocol settings, text and data. Where several such families are on
+    the board it is one on the catalog's data, then the one with most settings, with most rows in all of them, the first.
+    """
+    families: dict[str, dict[str, Tab]] = {}
+    for tab in tabs:
+        if tab.group != "sts" or tab.sample or tab.lead != "Avg" or not tab.measured:
+            continue
+        if tab.aggregation in AGGREGATIONS and tab.metric in METRICS:
+            family = families.setdefault(_measured_alike(tab), {})
+            family.setdefault(f"{tab.aggregation} {tab.metric.capitalize()}", tab)
+    order = [f"{how} {metric.capitalize()}" for metric in METRICS for how in AGGREGATIONS]
+    best = max(families.values(), key=_weight, default={})
+    return {name: best[name] for name in order if name in best}
+
+
+def _weight(family: Mapping[str, Tab]) -> tuple[bool, int, int]:
+    tabs = list(family.values())
+    return all(tab.known for tab in tabs), len(tabs), len(_shared(tabs))
+
+
+def _measured_alike(tab: Tab) -> str:
+    kept = {key: value for key, value in tab.settings.items() if key not in _NAMED_BY_THE_TAB}
+    digests = {task: tab.data.get(task) for task in _before(tab)}
+    return json.dumps([kept, digests], sort_keys=True, default=str)
+
+
+def _shared(tabs: Sequence[Tab]) -> list[Row]:
+    """The rows of the first tab that may be ranked and have the lead score in every tab."""
+    rankable = [
+        {row.id: row for row in tab.measured if tab.lead in row.cells and not row.unranked and row.best_of is None}
+        for tab in tabs
+    ]
+    return [row for id, row in rankable[0].items() if all(id in rows for rows in rankable)] if rankable else []
+
+
+def _names(rows: Sequence[Row]) -> dict[str, str]:
+    """Row id -> the shortest of method, method (backbone) and method (backbone, id) that no other row has."""
+    short = {row.id: row.method for row in rows}
+    longer = {row.id: f"{row.method} ({row.backbone})" for row in rows}
+    longest = {row.id: f"{row.method} ({row.backbone}, {row.id})" for row in rows}
+    counts = Counter(short.values()), Counter(longer.values())
+    names = {id: short[id] if counts[0][short[id]] == 1 else longer[id] if counts[1][longer[id]] == 1 else longest[id]
+             for id in short}  # fmt: skip
+    return names if len(set(names.values())) == len(names) else longest
+
+
+def _before(tab: Tab) -> tuple[str, ...]:
+    """The tasks of the average: what stands behind it is not part of it."""
+    columns = tuple(tab.columns)
+    return columns[: columns.index(tab.lead)] if tab.lead in columns else columns
+
+
+def _taus(rows: Sequence[str], averages: Mapping[str, Mapping[str, float]]) -> dict[tuple[str, str], float]:
+    from scipy.stats import kendalltau
+
+    taus = {}
+    for a, one in averages.items():
+        for b, other in averages.items():
+            tau = float(kendalltau([one[row] for row in rows], [other[row] for row in rows], variant="b")[0])
+            if math.isfinite(tau):
+                # Rounded: the board's files must be equal on every machine, and tau is a ratio of roots.
+                taus[a, b] = round(tau, 6)
+    return taus
+
+
+def _told_apart(rows: Sequence[Row], names: Mapping[str, str], tabs: Mapping[str, Tab]) -> dict[tuple[str, str, str], bool]:
+    """(setting, row, row) -> whether the data tell the two apart: whether they share no letter of the tab's ties."""
+    found = {}
+    for setting, tab in tabs.items():
+        ties = {row.id: set(re.findall(r"[a-z]\d*", row.rank.ties)) for row in tab.measured if row.rank and row.rank.ties}
+        for a, b in combinations(rows, 2):
+            if a.id in ties and b.id in ties:
+                found[setting, names[a.id], names[b.id]] = not ties[a.id] & ties[b.id]
+    return found
+
+
+def _swapped(rows: Sequence[str], one: Mapping[str, float], other: Mapping[str, float]) -> Pairs:
+    """(ahead, behind) by `one` of the pairs of rows that stand strictly the other way round by `other`."""
+    ordered = sorted(rows, key=lambda row: -one[row])
+    return tuple((a, b) for a, b in combinations(ordered, 2) if one[a] > one[b] and other[a] < other[b])

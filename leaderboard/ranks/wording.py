@@ -1,0 +1,106 @@
+"""What a tab is called and what is said about it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from stsbench.evaluation.protocol import Protocol
+from stsbench.evaluation.records import PLAIN
+from stsbench.leaderboard.ranks.lines import Line
+
+GROUPS = {
+    "sts": "STS", "regression": "Regression", "transfer": "Transfer", "retrieval": "Retrieval", "geometry": "Geometry",
+    "mteb": "MTEB", "dev": "Ablations", "few-labels": "Few labels", "cost": "Cost",
+}  # fmt: skip
+METRICS = {"f1": "F1", "mse": "MSE", "mrr": "MRR", "cosine_spearman": "Spearman of cosines"}
+LOWER = {"mse", "alignment", "uniformity", "minutes", "memory", "parameters"}
+ABOUT = {
+    "sts": "Cosine of two sentences' vectors against human scores; nothing is trained.",
+    "regression": "SentEval's trained head on [|u - v| ; u * v]: relatedness (STS-B, SICK-R) or entailment (SICK-E).",
+    "transfer": "SentEval's probe: a logistic regression on frozen vectors.",
+    "retrieval": "Is what belongs to a sentence among its nearest neighbours? On STS-B: the 97 test pairs rated highest.",
+    "geometry": "Where STS-B's sentences lie on the unit sphere. 'explained by first' is a share x 100.",
+    "few-labels": "The mean of the seven STS tasks, by the share of the labelled training data (NLI) that was used.",
+    "dev": "What papers report to justify a choice.",
+    "mteb": "Scored by mteb's own evaluators. On SentEval's text these are not MTEB's leaderboard scores.",
+}
+AGGREGATIONS = {
+    "all": "One correlation over all pairs of a year.",
+    "mean": "The mean of the subsets' correlations.",
+    "wmean": "The mean of the subsets' correlations, weighted by their pairs.",
+    "unknown": "The source does not say how a year's subsets were pooled.",
+}
+VIEWS = {"senteval": "SentEval's tokenised text", "raw": "the Hub's raw text", "sample": "sample data", "own": "own files"}
+
+
+def named(metric: str) -> str:
+    """A metric as a heading: "Spearman", "recall@1"."""
+    return METRICS.get(metric, metric if "@" in metric else metric[:1].upper() + metric[1:])
+
+
+def lower_is_better(metric: str) -> bool:
+    """Whether a smaller score is a better one."""
+    return metric in LOWER
+
+
+def digits_of(line: Line) -> int:
+    """Decimals that are shown: two for scores x 100, three for plain numbers."""
+    columns = line.cells if line.protocol.metrics_across else [line.setting.metric]
+    return 3 if any(column in PLAIN for column in columns) else 2
+
+
+def form(line: Line) -> str:
+    """What is unusual about how a line was measured; "" for a protocol's defaults on SentEval's text of the catalog.
+
+    By the settings, whatever name the record gives them: `transfer:sklearn`, `geometry:dev`, changed settings, pairs left
+    out, another text view, other data.
+    """
+    protocol = line.protocol
+    kind = type(protocol)
+    # The form that needs the fewest words; one with a name before the same in settings.
+    said = min((_changes(protocol, kind, word) for word in (*kind.variants, "")), key=len)
+    if protocol.settings.get("without_overlap"):
+        said.append(f"without overlap with {', '.join(protocol.settings['without_overlap'])}")
+    if line.setting.view != "senteval":
+        said.append({"raw": "raw text", "own": "own files"}.get(line.setting.view, line.setting.view))
+    if not line.known:
+        said.append("data not the catalog's")
+    return ", ".join(said)
+
+
+def _changes(protocol: Protocol, kind: type[Protocol], word: str) -> list[str]:
+    """["transfer:fast", "k 10"]: the form called `word`, and what differs from it."""
+    default = kind(kind.variants[word] if word else {}).settings
+    unsaid = kind.cosmetic | {"without_overlap"}
+    changed = [f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in protocol.settings.items()
+               if key not in unsaid and (key not in default or default[key] != value)]  # fmt: skip
+    plain_default = {key: value for key, value in kind({}).settings.items() if key not in unsaid}
+    named = word and {key: value for key, value in default.items() if key not in unsaid} != plain_default
+    return [*([f"{kind.name}:{word}"] if named else []), *changed]
+
+
+def title(line: Line) -> str:
+    """"Spearman, all", with what is unusual behind it."""
+    setting = line.setting
+    base = "STS-B" if line.protocol.metrics_across and "folder" not in line.protocol.settings else named(setting.metric)
+    return ", ".join(filter(None, (base, setting.aggregation, form(line))))
+
+
+def slug(line: Line) -> str:
+    """A tab's name in an address: "sts-spearman-all"."""
+    setting = line.setting
+    return plain("-".join(filter(None, (setting.protocol, setting.metric, setting.aggregation, form(line)))))
+
+
+def plain(text: str) -> str:
+    """Small letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def about(line: Line) -> str:
+    """One or two sentences on what the numbers are."""
+    setting = line.setting
+    said = [ABOUT.get(setting.protocol, ""), AGGREGATIONS.get(setting.aggregation or "", "")]
+    said.append(f"Text: {VIEWS.get(setting.view, setting.view)}.")
+    return " ".join(filter(None, said))

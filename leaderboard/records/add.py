@@ -1,0 +1,128 @@
+"""`leaderboard add`: records and their observations into a board, checked first, each written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.records import Record, load_records, read_record
+from stsbench.files import create_whole
+from stsbench.leaderboard.records.admission import check_record
+from stsbench.leaderboard.records.entries import DESCRIPTION, Entry, check_runs, read_entry, run_name, runs_of
+
+
+@dataclass(frozen=True)
+class Added:
+    """What an addition did: the records now on the board, by path; those that were there already; what to think about."""
+
+    written: tuple[Path, ...]
+    present: tuple[Path, ...]
+    warnings: tuple[str, ...]
+
+
+def add(board: Path, paths: Sequence[Path], slug: str, entry: Entry | None) -> Added:
+    """Add run folders or single records to the entry `slug` of `board`, which `entry` describes when it is new.
+
+    All records are checked before the first is written. Several processes may add at once: a record is one file, made
+    under another name and linked into place, so that none is lost and none overwritten.
+    """
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,79}", slug):
+        raise StsbenchError(f"'{slug}' cannot name an entry: use small letters, digits, dots and dashes, at most 80")
+    found = [item for path in paths for item in (load_records(path) if path.is_dir() else [(path, read_record(path))])]
+    if not found:
+        raise StsbenchError("no record was named")
+    for path, record in found:
+        check_record(path, record)
+    folder = board / "measured" / slug
+    check_runs(folder, {**runs_of(folder), **{run_name(record): record for _, record in found}})
+    _refuse_twins(board / "measured", slug, found)
+    _refuse_others(folder, found)
+    _describe(folder / DESCRIPTION, entry)
+    written: list[Path] = []
+    present: list[Path] = []
+    for path, record in found:
+        target = folder / run_name(record) / path.name
+        content = path.read_bytes()
+        observed = target.parent / record.observations.file
+        _create(observed, (path.parent / record.observations.file).read_bytes())  # first: a record is never without them
+        (written if _create(target, content) else present).append(target)
+    return Added(tuple(written), tuple(present), tuple(_doubts(found)))
+
+
+def _refuse_twins(measured: Path, slug: str, found: Sequence[tuple[Path, Record]]) -> None:
+    """One encoder is one entry: the same row twice would widen every rank interval."""
+    mine = {run_name(record) for _, record in found}
+    for other in sorted(measured.iterdir()) if measured.is_dir() else []:
+        if other.name != slug and other.is_dir() and (same := mine & {each.name for each in other.iterdir()}):
+            raise StsbenchError(f"{other / min(same)} holds this encoder already: add the records to the entry {other.name}")
+
+
+def _refuse_others(folder: Path, found: Sequence[tuple[Path, Record]]) -> None:
+    """Raises StsbenchError where a record of that name is there, or named twice, with other content."""
+    contents: dict[Path, bytes] = {}
+    for path, record in found:
+        target = folder / run_name(record) / path.name
+        held = target.read_bytes() if target.exists() else path.read_bytes()
+        if contents.setdefault(target, held) != path.read_bytes():
+            raise StsbenchError(f"{target} is already there with other content than {path}: records are never overwritten")
+
+
+def described(stated: Mapping[str, Any]) -> Entry | None:
+    """The entry that options describe; None where nothing was said. Raises StsbenchError for what is missing or wrong."""
+    given = {key: value for key, value in stated.items() if value not in (None, "", ())}
+    if not given:
+        return None
+    if missing := [f"--{name}" for name in ("method", "backbone", "setting") if name not in given]:
+        raise StsbenchError(f"a description needs {', '.join(missing)} too")
+    try:
+        return Entry.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = str(first["loc"][0]).replace("_", "-")
+        wanted = {"paper": "an address that begins with http:// or https://", "card": "an address or a path",
+                  "method": "1 to 80 characters", "backbone": "1 to 80 characters"}  # fmt: skip
+        raise StsbenchError(f"--{option}: {wanted.get(option, first['msg'])}") from error
+
+
+def _describe(path: Path, entry: Entry | None) -> None:
+    """Write entry.yaml, or check that the one there says the same."""
+    if entry is None:
+        if not path.exists():
+            raise StsbenchError(f"{path.parent} is a new entry: say what it is (--method, --backbone, --setting)")
+        read_entry(path)
+        return
+    stated = {key: value for key, value in entry.model_dump(mode="json").items() if value not in (None, "", [])}
+    text = yaml.safe_dump(stated, sort_keys=False, allow_unicode=True, width=120)
+    if not create_whole(path, text.encode()) and read_entry(path) != entry:
+        raise StsbenchError(f"{path} describes the entry otherwise: leave the description out, or edit that file")
+
+
+def _create(path: Path, content: bytes) -> bool:
+    """Make `path`, whole; False when it is there as it should be. Raises StsbenchError when it is there and differs."""
+    if create_whole(path, content):
+        return True
+    if path.read_bytes() != content:
+        raise StsbenchError(f"{path} is already there with other content: records are never overwritten")
+    return False
+
+
+def _doubts(found: Sequence[tuple[Path, Record]]) -> list[str]:
+    """What the submitter should think about before publishing: data off the catalog, the sample, paths of this machine."""
+    doubts = []
+    unknown = sorted({record.data.id for _, record in found if not record.data.known and record.data.view != "own"})
+    if unknown:
+        doubts.append(f"{', '.join(unknown)}: not the catalog's data; ranked apart from it")
+    if any(record.data.view == "sample" for _, record in found):
+        doubts.append("sample data: a tab of its own, labelled as not comparable with published numbers")
+    texts = {json.dumps(record.provenance) + record.data.origin + json.dumps(record.encoder.spec) for _, record in found}
+    if any(re.search(r'(?<![\w.])/(home|root|Users|tmp)/', text) for text in texts):
+        doubts.append("the records name folders of this machine (command, data or model), which the page will show")
+    return doubts

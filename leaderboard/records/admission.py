@@ -1,0 +1,214 @@
+"""What a record must be to stand on a board: unedited, of known origin, on data that are what they are called."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stsbench.data.sets.catalog import catalog
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.records import Record
+from stsbench.evaluation.rescore import reread
+from stsbench.leaderboard.records.expected import unexpected
+
+MOST_NAMES, LONGEST = 500, 200  # names among the observations, and characters of one: a data set's texts are far more
+# What `observe` of each protocol here gives, and nothing else is let in: array -> kinds of number and its shape, names ->
+# their shape. A letter is a length (n: the set's items), equal wherever it stands; ?: some records lack it; *: any number.
+LAYOUTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "sts": ({"similarity": "f:n", "gold": "f:n", "subset": "i:n", "pair": "u:n?"}, {"subsets": "s"}),
+    "regression": (
+        {"row": "i:m", "gold": "fi:m", "predicted": "fi:m", "sizes": "i:3", "dev_spearman": "f:t?", "epochs": "i:1?",
+         "dev_accuracy": "f:r?"},
+        {},
+    ),
+    "transfer": (
+        {"rows": "i:m", "predicted": "i:m", "gold": "i:m", "fold": "i:m", "grid": "f:or", "chosen": "i:o", "regs": "f:r",
+         "counts": "i:3"},
+        {"counts": "3", "notes": "*"},
+    ),
+    "retrieval": ({"rank": "f:p", "query": "i:p", "group": "i:q", "corpus": "i:1"}, {}),
+    "geometry": (
+        {"cosine": "f:n", "gold": "f:n", "distance": "f:p", "uniformity": "f:", "anisotropy": "f:", "spectrum": "f:r",
+         "sentences": "i:2"},
+        {"notes": "*"},
+    ),
+    "mteb": (
+        {"value": "f:k", "items": "i:k"},
+        {"metric": "k", "split": "k", "subset": "k", "mteb_task": "1", "task_result": "1", "notes": "*"},
+    ),
+}  # fmt: skip
+
+
+def check_record(path: Path, record: Record) -> Observations:
+    """The record's observations. Raises StsbenchError, naming the file, unless its scores follow from them, and its data
+    and provenance hold.
+
+    What nobody can prove without the model: the similarities and predictions themselves, the counts of zero vectors and of
+    truncated texts, and the provenance. Whoever makes these up, and all else to fit, passes.
+    """
+    _check_provenance(path, record)
+    _check_encoder(path, record)
+    _check_data(path, record)
+    try:
+        _, _, observations = reread(path, record)
+    except ScoreError as error:
+        raise StsbenchError(f"{path}: its observations give no score: {error}") from error
+    _check_names(path, observations)
+    if record.protocol.name in LAYOUTS:
+        _check_layout(path, record, observations)
+        _check_items(path, record, observations)
+    if part := unexpected(record, observations):
+        raise StsbenchError(
+            f"{path} calls its data known, but its observations are not of {record.data.id}: right answers, items, subsets "
+            f"or folds are others ({part})"
+        )
+    return observations
+
+
+def proven(record: Record) -> bool:
+    """Whether a record that was let in is on the data it names: their digest is the catalog's, or they are in no catalog.
+
+    False also where the catalog has no digest, and for a part of a set (without_overlap), which nobody here can recompute.
+    """
+    data = record.data
+    if data.view in ("sample", "own"):
+        return True
+    item = catalog().entries.get((data.id, data.view))
+    if item is None or not item.digest or record.protocol.settings.get("without_overlap"):
+        return False
+    return data.known and item.digest == data.digest
+
+
+def _check_provenance(path: Path, record: Record) -> None:
+    origin = record.provenance
+    versions = origin.get("versions")
+    if not isinstance(versions, dict) or not {"stsbench", "numpy"} <= versions.keys():
+        raise StsbenchError(f"{path}: its provenance names no versions of stsbench and numpy: measure it with stsbench eval")
+    revision = origin.get("git")
+    if isinstance(revision, str) and revision.endswith("+changes"):
+        raise StsbenchError(
+            f"{path} was measured by a checkout with uncommitted changes ({revision[:12]}): nobody can repeat it; commit "
+            "them and measure again"
+        )
+    if record.created.tzinfo is None:
+        raise StsbenchError(f"{path}: created: the time has no zone")
+
+
+def _check_encoder(path: Path, record: Record) -> None:
+    """The fingerprint must be that of the spec: it names the record, and the spec is what people read."""
+    spec = {key: value for key, value in record.encoder.spec.items() if key != "name"}
+    if hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest() != record.encoder.fingerprint:
+        raise StsbenchError(f"{path} was edited: the encoder's fingerprint is not that of its spec")
+
+
+def _check_data(path: Path, record: Record) -> None:
+    """A record that calls its data known must carry the digest that the catalog has for them."""
+    data = record.data
+    if not data.known or data.view in ("sample", "own"):
+        return
+    item = catalog().entries.get((data.id, data.view))
+    if item is None:
+        raise StsbenchError(f"{path} calls its data known, but the catalog has no {data.id} in the view {data.view}")
+    whole = not record.protocol.settings.get("without_overlap")  # else it is a part of the set
+    if whole and item.digest and item.digest != data.digest:
+        raise StsbenchError(f"{path} calls its data known, but its digest is not the catalog's for {data.id} ({data.view})")
+    if whole and item.digest and (data.n != item.total or data.subsets not in (item.counts, {"all": item.total})):
+        raise StsbenchError(f"{path} was edited: data: {data.id} has {item.total} items, {_told(item.counts)}")
+
+
+def _check_names(path: Path, observations: Observations) -> None:
+    """Observations are numbers and a few names. Raises StsbenchError where one could be a sentence of the data."""
+    for key, array in observations.arrays.items():
+        if array.dtype.kind not in "biuf":
+            raise StsbenchError(f"{path}: its observations hold something that is no number: {key}")
+    for key, names in observations.names.items():
+        if key == "task_result":
+            for text in names:
+                _check_result(path, text)
+        elif len(names) > MOST_NAMES or max(map(len, names), default=0) > LONGEST:
+            raise StsbenchError(f"{path}: the observations hold texts ({key}): only numbers and a few names belong")
+
+
+def _check_result(path: Path, text: str) -> None:
+    """Raises StsbenchError unless `text` is a task's result as mteb writes it, JSON of scores and short names."""
+    try:
+        found = json.loads(text)
+        scores = found["scores"].values() if isinstance(found["task_name"], str) else ()
+        good = bool(scores) and all(isinstance(each, dict) and "main_score" in each for part in scores for each in part)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        good = False
+    if not good:
+        raise StsbenchError(f"{path}: task_result of the observations is no result of mteb")
+    if any(len(each) > LONGEST for each in _strings(found)):
+        raise StsbenchError(f"{path}: the observations hold texts (task_result): only numbers and a few names belong")
+
+
+def _strings(found: Any) -> Iterator[str]:
+    if isinstance(found, str):
+        yield found
+    elif isinstance(found, dict):
+        for each in (*found, *found.values()):
+            yield from _strings(each)
+    elif isinstance(found, list):
+        for each in found:
+            yield from _strings(each)
+
+
+def _check_layout(path: Path, record: Record, observations: Observations) -> None:
+    """Raises StsbenchError for an array or name that the protocol does not observe, lacks, or gives another shape."""
+    arrays, names = LAYOUTS[record.protocol.name]
+    lengths = {"n": record.data.n}
+    for key in (*observations.arrays, *observations.names):
+        if key not in arrays and key not in names:
+            raise StsbenchError(f"{path}: the observations hold {key}, which {record.protocol.name} does not observe")
+    for key, layout in arrays.items():
+        kinds, _, shape = layout.partition(":")
+        found = observations.arrays.get(key)
+        if found is None and not shape.endswith("?"):
+            raise StsbenchError(f"{path}: the observations lack {key}")
+        if found is not None:
+            if found.dtype.kind not in kinds:
+                raise StsbenchError(f"{path}: {key} of the observations is of another kind ({found.dtype})")
+            _check_shape(path, key, found.shape, shape.rstrip("?"), lengths)
+    for key, found_names in observations.names.items():
+        if key not in names:
+            raise StsbenchError(f"{path}: the observations hold names of {key}, which {record.protocol.name} does not")
+        if names[key] != "*":
+            _check_shape(path, key, (len(found_names),), names[key], lengths)
+
+
+def _check_shape(path: Path, key: str, shape: tuple[int, ...], layout: str, lengths: dict[str, int]) -> None:
+    want = [int(each) if each.isdigit() else lengths.setdefault(each, have)
+            for each, have in zip(layout, shape, strict=False)]  # fmt: skip
+    if len(layout) != len(shape) or want != list(shape):
+        others = "the set's items or the other arrays" if "n" in layout else "the other arrays"
+        raise StsbenchError(f"{path}: {key} of the observations has the shape {shape}, which does not fit {others}")
+
+
+def _check_items(path: Path, record: Record, observations: Observations) -> None:
+    """Raises StsbenchError where the observations are not of the items that the record says its data have."""
+    arrays, data = observations.arrays, record.data
+    if (subset := arrays.get("subset")) is not None:
+        names = observations.names["subsets"]
+        sizes = {name: int(np.count_nonzero(subset == i)) for i, name in enumerate(names)}
+        if sizes != data.subsets or sum(sizes.values()) != data.n:
+            raise StsbenchError(f"{path}: its observations are of {_told(sizes)}, its data of {_told(data.subsets)}")
+    for key in ("row", "rows"):
+        if (places := arrays.get(key)) is not None and (
+            len(np.unique(places)) < len(places) or places.min() < 0 or places.max() >= data.n
+        ):
+            raise StsbenchError(f"{path}: {key} of the observations names an item twice, or one that the data do not have")
+    if (parts := arrays.get("sizes")) is not None and (int(parts.sum()), int(parts[2])) != (data.n, len(arrays["gold"])):
+        raise StsbenchError(f"{path}: sizes of the observations are not those of its data")
+    if record.protocol.name == "mteb" and data.view != "own" and (arrays["items"] != data.n).any():
+        raise StsbenchError(f"{path}: its observations are not of {data.n} items, as its data are")
+
+
+def _told(sizes: Any) -> str:
+    return ", ".join(f"{name} {size}" for name, size in sizes.items())

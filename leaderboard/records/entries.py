@@ -1,0 +1,153 @@
+"""The measured entries of a board: what each is (entry.yaml), and its runs, with every record checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.comparability import Measured, measured
+from stsbench.evaluation.records import Record, load_records, read_record
+from stsbench.evaluation.rescore import encoder_key, refuse_doubles
+from stsbench.leaderboard.records.admission import check_record
+
+DESCRIPTION = "entry.yaml"
+Url = Annotated[str, Field(pattern=r"^https?://\S+$")]
+
+
+class Entry(BaseModel):
+    """What an entry is, as its submitter states it; everything that can be read off the records is not in here."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+    method: str = Field(min_length=1, max_length=80)
+    backbone: str = Field(min_length=1, max_length=80)
+    setting: Literal["unsup", "semi", "sup"]
+    flags: tuple[Literal["nli", "sts", "transductive", "dev-selected"], ...] = ()
+    best_of: int | None = Field(default=None, ge=2)  # the best of so many seeds: shown as such, never ranked
+    recipe: str = ""
+    paper: Url | None = None
+    card: str = Field(default="", pattern=r"^(https?://\S+|[^:\s]*)$")  # an address, or a path in the repository
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One encoder's records in an entry: one seed."""
+
+    folder: Path
+    records: tuple[Measured, ...]
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The encoder's spec; `fitted_on` is that of the first record."""
+        return self.records[0].record.encoder.spec
+
+
+@dataclass(frozen=True)
+class LoadedEntry:
+    """An entry and its runs, in the order of their folders. `id` is the entry folder's name."""
+
+    id: str
+    entry: Entry
+    runs: tuple[Run, ...]
+
+
+def runs_of(folder: Path) -> dict[str, Record]:
+    """Run folder's name -> one of its records, of an entry that may not be there yet."""
+    found = {}
+    for each in sorted(folder.iterdir()) if folder.is_dir() else []:
+        paths = sorted(each.glob("*.json")) if each.is_dir() else []
+        if paths:
+            found[each.name] = read_record(paths[0])
+    return found
+
+
+def read_entry(path: Path) -> Entry:
+    """Read and validate an entry.yaml. Raises StsbenchError naming the file and the first field at fault."""
+    try:
+        return Entry.model_validate(yaml.safe_load(path.read_text("utf-8")) or {})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise StsbenchError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from error
+    except yaml.YAMLError as error:
+        raise StsbenchError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise StsbenchError(f"cannot read {path}: {error}") from error
+
+
+def load_entries(folder: Path) -> list[LoadedEntry]:
+    """Every entry below `folder` (a board's measured/), by name, with each record's scores recomputed.
+
+    Raises StsbenchError, naming the file, for whatever does not belong or does not hold.
+    """
+    if not folder.is_dir():
+        return []
+    return [_load(each) for each in sorted(folder.iterdir()) if not each.name.startswith(".")]
+
+
+def _load(folder: Path) -> LoadedEntry:
+    if not folder.is_dir():
+        raise StsbenchError(f"{folder} is no entry: a board's measured/ holds one folder an entry")
+    entry = read_entry(folder / DESCRIPTION)
+    runs = tuple(_run(each) for each in sorted(folder.iterdir()) if each.is_dir() and not each.name.startswith("."))
+    if not runs:
+        raise StsbenchError(f"{folder} has no runs: add records to it (stsbench leaderboard add)")
+    check_runs(folder, {run.folder.name: run.records[0].record for run in runs})
+    return LoadedEntry(folder.name, entry, runs)
+
+
+def run_name(record: Record) -> str:
+    """The folder of a run within its entry: twelve hex digits over all of the encoder's spec but its display name."""
+    return hashlib.sha256(json.dumps(_without(record, "name")).encode()).hexdigest()[:12]
+
+
+def _without(record: Record, *names: str) -> dict[str, Any]:
+    """The encoder's spec without these, and without having been fitted on the very set it was measured on."""
+    return {key: value for key, value in json.loads(encoder_key(record)).items() if key not in names}
+
+
+def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
+    """Raises StsbenchError unless the runs, by folder name a record of each, are seeds of one encoder: they differ in their
+    weights, and in nothing else."""
+    for name, record in records.items():
+        if name != (right := run_name(record)):
+            raise StsbenchError(f"{folder / name} holds an encoder whose folder `leaderboard add` would call {right}")
+    if len({json.dumps(_without(each, "name", "weights")) for each in records.values()}) > 1:
+        raise StsbenchError(f"{folder}: its encoders differ in more than their seed: give each an entry of its own")
+    origins = {name: each.provenance for name, each in records.items()}
+    for key in ("recipe", "settings", "stage"):
+        if len(values := {json.dumps(origin.get(key)) for origin in origins.values()}) > 1:
+            said = ", ".join(sorted(values))
+            raise StsbenchError(f"{folder}: its encoders have different {key}s of training ({said}): an entry each")
+    seen: dict[tuple[Any, Any], str] = {}
+    began: dict[str, str] = {}
+    for name, origin in origins.items():
+        seed = origin.get("seed"), origin.get("subset")
+        if seed[0] is not None and (other := seen.setdefault(seed, name)) != name:
+            raise StsbenchError(f"{folder}: {other} and {name} are both of seed {seed[0]}: leave one out")
+        weights = (origin.get("from") or {}).get("weights")
+        if weights is not None and (other := began.setdefault(weights, name)) != name:
+            stage = origin["from"]["stage"]
+            raise StsbenchError(
+                f"{folder}: {other} and {name} went on from one run of stage {stage}: their spread leaves that stage out; "
+                "leave one out, or train the stage anew with each seed"
+            )
+
+
+def _run(folder: Path) -> Run:
+    found = load_records(folder)
+    if len({run_name(record) for _, record in found}) > 1:
+        raise StsbenchError(f"{folder} holds records of several encoders: a run is of one")
+    records = []
+    for path, record in sorted(found, key=lambda item: (item[1].provenance.get("position", 0), item[0].name)):
+        records.append(measured(path, record, check_record(path, record)))
+    refuse_doubles([(each.path, each.protocol, each.record) for each in records])
+    return Run(folder, tuple(records))

@@ -1,0 +1,101 @@
+"""What the data alone decide of a record's observations (the right answers, the items, their subsets), as digests.
+
+A record on the catalog's data whose observations give other digests was not measured on them. Digests only: the data
+themselves are licensed and stay where they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.records import Record, load_records
+from stsbench.evaluation.rescore import reread
+from stsbench.files import atomic_write
+
+FILE = Path(__file__).resolve().parents[1] / "expected.yaml"
+HEAD = """\
+# Protocol -> set -> part -> sha256 of what SentEval's data alone decide of a record's observations: `decided` in
+# expected.py says which arrays. Written from runs that are known to be honest; again, for a new set or protocol:
+# python -c "from stsbench.leaderboard.records.expected import learn; learn(['RUN', 'RUN'])"
+"""
+Digests = dict[str, dict[str, dict[str, str]]]
+
+
+def decided(record: Record, observations: Observations) -> dict[str, str]:
+    """Part -> sha256; {} for protocols that keep nothing of the kind.
+
+    sts: gold, subset and the subsets' names; apart from them pair, which older records lack. regression: row, gold and
+    sizes as stored. transfer: rows and gold by item, as folds list items in any order; the items' folds, a part for each k
+    and seed. retrieval: query, group and corpus, a part for each way to treat duplicates. geometry: gold.
+    """
+    arrays, name, settings = observations.arrays, record.protocol.name, record.protocol.settings
+    if name == "sts":
+        parts = {"gold": _sha(arrays["gold"], arrays["subset"], names=observations.names["subsets"])}
+        return {**parts, "pair": _sha(arrays["pair"])} if "pair" in arrays else parts
+    if name == "regression":
+        return {"gold": _sha(arrays["row"], arrays["gold"], arrays["sizes"])}
+    if name == "transfer":
+        order = np.argsort(arrays["rows"], kind="stable")
+        folds = f"folds of k {settings['k']} and seed {settings['seed']}"
+        return {"gold": _sha(arrays["rows"][order], arrays["gold"][order]), folds: _sha(arrays["fold"][order])}
+    if name == "retrieval":
+        return {f"duplicates {settings['duplicates']}": _sha(arrays["query"], arrays["group"], arrays["corpus"])}
+    return {"gold": _sha(arrays["gold"])} if name == "geometry" else {}
+
+
+def comparable(record: Record) -> bool:
+    """Whether a record claims to be of a whole set of the catalog in the view that digests are known of."""
+    return record.data.known and record.data.view == "senteval" and not record.protocol.settings.get("without_overlap")
+
+
+def unexpected(record: Record, observations: Observations) -> str:
+    """The first part that is not what the record's data decide, "" where all are, or where nothing is known of them."""
+    if not comparable(record):
+        return ""
+    known = expected().get(record.protocol.name, {}).get(record.data.id, {})
+    return next((part for part, sha in decided(record, observations).items() if known.get(part, sha) != sha), "")
+
+
+@cache
+def expected() -> Digests:
+    """The digests shipped with the leaderboard, read once."""
+    found: Digests = yaml.safe_load(FILE.read_text("utf-8"))
+    return found
+
+
+def learn(runs: Iterable[str | Path], path: Path = FILE) -> None:
+    """Write `path` from honest run folders. Raises StsbenchError, naming the file, where two of them disagree."""
+    found: Digests = {}
+    for folder in map(Path, runs):
+        for file, record in load_records(folder):
+            if not comparable(record):
+                continue
+            _, _, observations = reread(file, record)
+            held = found.setdefault(record.protocol.name, {}).setdefault(record.data.id, {})
+            for part, sha in decided(record, observations).items():
+                if held.setdefault(part, sha) != sha:
+                    raise StsbenchError(f"{file}: its {part} of {record.data.id} is not that of a run before")
+    kept = {name: sets for name, sets in found.items() if any(sets.values())}
+    with atomic_write(path) as stream:
+        stream.write(HEAD + yaml.safe_dump(kept, sort_keys=True, width=125))
+
+
+def _sha(*arrays: NDArray[Any], names: Iterable[str] = ()) -> str:
+    """sha256 over arrays in order, each with its shape, as little-endian numbers of eight bytes, then the names."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        fixed = np.ascontiguousarray(array, dtype=f"<{array.dtype.kind}8")
+        digest.update(f"{fixed.dtype.str}{fixed.shape}".encode())
+        digest.update(fixed.tobytes())
+    digest.update("\0".join(names).encode())
+    return digest.hexdigest()

@@ -1,0 +1,211 @@
+"""A comparison's table, and what it says in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Grid
+
+from stsbench.cli.output.tables import SAMPLE
+from stsbench.encoders.prompt.prompt import described
+from stsbench.evaluation.compare import Compared, Comparison, Table
+from stsbench.evaluation.forms import changed_settings
+from stsbench.evaluation.records import PLAIN, Record
+from stsbench.metrics.paired import LEVEL
+
+LIMITS = (
+    "Intervals and tests are about other items of the same kind. They do not cover another training seed, or that a "
+    "checkpoint was chosen."
+)
+_LOWER_IS_BETTER = frozenset({"mse"})
+_NO_BETTER = (PLAIN - _LOWER_IS_BETTER) | {"explained by first"}  # geometry describes: neither end is the better one
+
+
+def print_who(found: Comparison, a: Path, b: Path, stream: TextIO) -> None:
+    """Two lines: which run is A, which is B; and one where both are one encoder."""
+    console = _console(stream)
+    for letter, path, record in zip("AB", (a, b), found.runs, strict=True):
+        console.print(f"{letter}: {path} ({_encoder(record)})", soft_wrap=True, markup=False)
+    if found.runs[0].encoder.fingerprint == found.runs[1].encoder.fingerprint:
+        console.print("A and B name the same encoder.", soft_wrap=True)
+
+
+def print_table(table: Table, stream: TextIO) -> None:
+    """Its title, its rows and its sentence."""
+    console = _console(stream)
+    grid = Grid("task")
+    corrected = f"p, corrected\nfor {_count(len(table.rows), _noun(table))}"
+    for name in ("n", "A", "B", "A - B", "95 % interval\nof A - B", "p", corrected):
+        grid.add_column(name, justify="right")
+    for row in table.rows:
+        grid.add_row(*_cells(table, row))
+    if table.average:
+        grid.add_section()
+        grid.add_row(*_cells(table, table.average))
+    console.print(title(table), soft_wrap=True, markup=False)
+    console.print(grid)
+    console.print(sentence(table), soft_wrap=True, markup=False)
+    if table.unknown:
+        names = ", ".join(table.unknown)
+        console.print(f"Data differ from the catalog: {names}. The same in A and B, comparable with nothing else.",
+                      soft_wrap=True, markup=False)  # fmt: skip
+    console.print()
+
+
+def title(table: Table) -> str:
+    """'sts (similarity dot): spearman, all, x 100', with whatever makes the scores incomparable with others."""
+    setting, labels = table.setting, [record.protocol.label for record in table.records]
+    record = table.records[0]
+    # The same settings under a paper's name and the protocol's own: the latter is the one that both have.
+    label = labels[0] if labels[0] == labels[1] else setting.protocol
+    changes = changed_settings(record.protocol)
+    if overlap := record.protocol.settings.get("without_overlap"):
+        changes = "; ".join(filter(None, [changes, f"without the pairs that share a sentence with {', '.join(overlap)}"]))
+    what = ", ".join(filter(None, [setting.metric, setting.aggregation]))
+    unit = ", not x 100" if setting.metric in PLAIN else ", x 100"
+    view = f" ({SAMPLE})" if setting.view == "sample" else " (text view raw)" if setting.view == "raw" else ""
+    aside = " (not part of the average)" if table.aside else ""
+    return f"{label}{f' ({changes})' if changes else ''}: {what}{unit}{aside}{view}"
+
+
+def sentence(table: Table) -> str:
+    """What the table says, in plain words."""
+    rows, average = table.rows, table.average
+    if all(row.a == row.b and not row.difference.high and not row.difference.low for row in rows):
+        where = f"on {_name(rows[0])}" if len(rows) == 1 else f"on each of the {len(rows)} {_noun(table)}s"
+        why = f"; there is no test: {table.no_test}" if table.no_test else ": they cannot be told apart"
+        return f"A and B have the same score {where}{why}."
+    if table.no_test:
+        return f"{_untested(table)}; there is no test: {table.no_test}."
+    if len(rows) == 1:
+        return _one(table, rows[0], f"on {_name(rows[0])}") + "."
+    start = _one(table, average, "on average") + "; of" if average else "Of"
+    return f"{start} {len(rows)} {_noun(table)}s {_each(table, rows)}."
+
+
+def _one(table: Table, row: Compared, where: str) -> str:
+    """'A is better than B on average by 5.31 points (95 % interval 4.60 to 6.02)'."""
+    difference, metric = row.difference, table.setting.metric
+    if difference.p is None or difference.low is None or difference.high is None:
+        return f"A - B {where} is {_number(difference.value, metric)}, without a test: too many resamples have no score"
+    digits = _digits(metric)
+    if difference.p >= 1 - LEVEL:
+        bounds = f"{difference.low:z.{digits}f} to {difference.high:z.{digits}f}"
+        value = _number(difference.value, metric)
+        return f"A and B cannot be told apart {where} (A - B is {value}, 95 % interval {bounds})"
+    low, high = sorted((abs(difference.low), abs(difference.high)))  # both on one side of 0
+    first, second = _order(row, metric)
+    size, bounds = _size(difference.value, metric), f"{low:z.{digits}f} to {high:z.{digits}f}"
+    return f"{first} is {_word(metric)} than {second} {where} by {size} (95 % interval {bounds})"
+
+
+def _each(table: Table, rows: Sequence[Compared]) -> str:
+    """'A is better on 6, after correcting for 7 comparisons; on SICK-R they cannot be told apart'."""
+    metric = table.setting.metric
+    tested = [row for row in rows if row.corrected is not None]
+    apart = [row for row in tested if row.corrected is not None and row.corrected < 1 - LEVEL]
+    together = [row for row in tested if row not in apart]
+    untested = [row for row in rows if row.corrected is None]
+    after = f"after correcting for {_count(len(tested), 'comparison')}"
+    won = {side: [row for row in apart if _order(row, metric)[0] == side] for side in "AB"}
+    words = []
+    if apart:
+        many = {side: "all" if len(won[side]) == len(rows) else len(won[side]) for side in "AB"}
+        sides = [f"{side} is {_word(metric)} on {many[side]}" for side in "AB" if won[side]]
+        words.append(f"{' and '.join(sides)}, {after}")
+        if all(won.values()):
+            words[-1] += f" (B on {_listed(won['B'])})"
+        if together:
+            words.append(f"on {_listed(together)} they cannot be told apart")
+    else:
+        words.append(f"there is none on which they can be told apart, {after}")
+    if untested:
+        words.append(f"on {_listed(untested)} there is no test")
+    return "; ".join(words)
+
+
+def _untested(table: Table) -> str:
+    """The bare differences, in words that claim nothing."""
+    metric, rows = table.setting.metric, table.rows
+    if len(rows) > 1 and not table.average:
+        above = {side: sum(_higher(row) == side for row in rows) for side in "AB"}
+        return f"A is higher than B on {above['A']} of {len(rows)} {_noun(table)}s, B higher than A on {above['B']}"
+    row = table.average or rows[0]
+    where = "on average" if table.average else f"on {_name(row)}"
+    if not row.difference.value:
+        return f"A and B have the same score {where}"
+    side = _higher(row)
+    return f"{side} is higher than {'BA'['AB'.index(side)]} {where} by {_size(row.difference.value, metric)}"
+
+
+def _higher(row: Compared) -> str:
+    return "A" if row.difference.value > 0 else "B" if row.difference.value < 0 else ""
+
+
+def _order(row: Compared, metric: str) -> tuple[str, str]:
+    """The better run (the higher one where no end is the better one), then the other."""
+    first = (row.difference.value > 0) != (metric in _LOWER_IS_BETTER)
+    return ("A", "B") if first else ("B", "A")
+
+
+def _word(metric: str) -> str:
+    return "higher" if metric in _NO_BETTER else "better"
+
+
+def _cells(table: Table, row: Compared) -> list[str]:
+    difference, digits = row.difference, _digits(table.setting.metric)
+    bounds = ""
+    if difference.low is not None and difference.high is not None:
+        bounds = f"{difference.low:z.{digits}f} to {difference.high:z.{digits}f}"
+    name = "Avg (full precision)" if row is table.average else _name(row)
+    numbers = [f"{row.a:.{digits}f}", f"{row.b:.{digits}f}", f"{difference.value:+z.{digits}f}" if difference.value else "0"]
+    return [escape(name), str(row.n), *numbers, bounds, _p(difference.p), _p(row.corrected)]
+
+
+def _p(p: float | None) -> str:
+    return "" if p is None else f"{p:.4f}" if p >= 0.0001 else "<0.0001"
+
+
+def _digits(metric: str) -> int:
+    return 3 if metric in PLAIN else 2
+
+
+def _number(value: float, metric: str) -> str:
+    return f"{value:z.{_digits(metric)}f}" + ("" if metric in PLAIN else " points")
+
+
+def _size(value: float, metric: str) -> str:
+    least = 10.0 ** -_digits(metric)  # a difference may be certain and smaller than what is shown
+    return f"less than {_number(least, metric)}" if abs(value) < least / 2 else _number(abs(value), metric)
+
+
+def _noun(table: Table) -> str:
+    return "subset" if all(row.subset for row in table.rows) else "task"
+
+
+def _name(row: Compared) -> str:
+    return f"{row.task}, {row.subset}" if row.subset else row.task
+
+
+def _listed(rows: Sequence[Compared]) -> str:
+    names = [_name(row) for row in rows]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _encoder(record: Record) -> str:
+    spec = record.encoder.spec
+    extra = [f"{key} {spec[key]}" for key in ("pooler", "template", "dtype") if spec.get(key) not in (None, "float32")]
+    return ", ".join([str(spec["name"]), *extra, *described(spec.get("options") or {})])
+
+
+def _console(stream: TextIO) -> Console:
+    # A pipe or a file gets room for the whole table: a wrapped number is a wrong number.
+    return Console(file=stream, width=None if stream.isatty() else 200, highlight=False)

@@ -1,0 +1,206 @@
+"""Scores as tables for people and as JSON rows for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from stsbench.evaluation.forms import changed_settings
+from stsbench.evaluation.measure import Result
+from stsbench.evaluation.plan import presets
+from stsbench.evaluation.records import PLAIN, ScoreRow
+from stsbench.files import atomic_write
+
+SAMPLE = "sample data: not comparable with published numbers"
+AVERAGES = {"Avg": "Avg (of two-decimal scores, as papers print it)", "Avg-full": "Avg (full precision)"}
+
+
+def emit_json(rows: Sequence[ScoreRow], target: str) -> None:
+    """Write rows as a JSON list to a file, or to stdout for '-'."""
+    text = json.dumps([row.model_dump() for row in rows], indent=1) + "\n"
+    if target == "-":
+        click.echo(text, nl=False)
+        return
+    with atomic_write(Path(target)) as stream:
+        stream.write(text)
+
+
+def shown(row: ScoreRow) -> str:
+    """A score as papers print it: two decimals, three for the metrics that are no percentages."""
+    return f"{row.value:.3f}" if row.metric in PLAIN else f"{row.value:.2f}"
+
+
+def interval(row: ScoreRow) -> str:
+    """The 95 % interval, or nothing."""
+    if row.low is None or row.high is None:
+        return ""
+    digits = 3 if row.metric in PLAIN else 2
+    return f"{row.low:.{digits}f} to {row.high:.{digits}f}"
+
+
+def main_rows(result: Result, protocol: str) -> list[ScoreRow]:
+    """A protocol's rows without the subsets of what is also given as a whole (a year's subsets).
+
+    An average stands behind the tasks it is of, and other tasks behind the average.
+    """
+    rows = [row for row in result.rows if row.protocol == protocol]
+    whole = {(row.task, row.metric) for row in rows if row.subset is None}
+    return _ordered([row for row in rows if row.subset is None or (row.task, row.metric) not in whole])
+
+
+def _ordered(rows: list[ScoreRow]) -> list[ScoreRow]:
+    average = next((row for row in rows if row.task in AVERAGES), None)
+    if average is None:
+        return rows
+    inside, items = set(), 0
+    for row in rows:
+        if row.task not in AVERAGES and (row.metric, row.aggregation) == (average.metric, average.aggregation):
+            # The n of an average counts the items of its tasks, which come first in a protocol's order.
+            if items == average.n:
+                break
+            inside.add(row.task)
+            items += row.n
+    if items != average.n:
+        return rows
+    return sorted(rows, key=lambda row: 0 if row.task in inside else 1 if row.task in AVERAGES else 2)
+
+
+def firsts(rows: Sequence[ScoreRow]) -> dict[tuple[str, str | None], ScoreRow]:
+    """(task, subset) -> its first score: the one that a protocol reports before the others."""
+    found: dict[tuple[str, str | None], ScoreRow] = {}
+    for row in rows:
+        found.setdefault((row.task, row.subset), row)
+    return found
+
+
+def named(result: Result, protocol: str) -> str:
+    """A protocol's label and, in brackets, its settings that are not the default."""
+    mine = [record.protocol for record in result.records if record.protocol.label == protocol]
+    unlike = {each.model_dump_json(): each for each in mine}.values()
+    said = "; ".join(dict.fromkeys(filter(None, map(changed_settings, unlike))))
+    return f"{protocol} ({said})" if said else protocol
+
+
+def title_of(result: Result, protocol: str) -> str:
+    """The line above a protocol's table, with whatever makes its scores incomparable."""
+    rows = main_rows(result, protocol)
+    title = named(result, protocol)
+    plain = list(dict.fromkeys(row.metric for row in rows if row.metric in PLAIN))
+    if all(row.metric in PLAIN for row in rows):
+        title += f": {', '.join(plain)}, not x 100" if plain else ""
+    else:
+        title += ": scores x 100" + (f", except {', '.join(plain)}" if plain else "")
+    if is_sample(result):
+        title += f" ({SAMPLE})"
+    title += _view(result, protocol)
+    for record in result.records:
+        if record.protocol.label == protocol and (others := record.protocol.settings.get("without_overlap")):
+            shared = f"share a sentence with {', '.join(others)}"
+            return title + f" (without the pairs that {shared}: not the published task)"
+    return title
+
+
+def _view(result: Result, protocol: str) -> str:
+    """The text view, where the scores could be taken for those of another one."""
+    mine = {(record.protocol.name, record.data.view) for record in result.records if record.protocol.label == protocol}
+    if ("mteb", "senteval") in mine:
+        return " (on SentEval's text: not MTEB's own scores; MTEB's SICK-R is SICK-R-MTEB)"
+    return " (text view raw)" if "raw" in {view for _, view in mine} else ""
+
+
+def remarks(result: Result) -> list[str]:
+    """What must be said below the tables."""
+    lines = []
+    labels = {record.protocol.label for record in result.records if record.protocol.name == "sts"}
+    for label in sorted(labels):
+        parts = presets().get(label, {}).get("parts", [{"protocol": "sts"}])
+        if any(part["protocol"] != "sts" for part in parts):
+            continue  # a paper with a trained head reports other averages, or none
+        if not any(row.task == "Avg" for row in result.rows if row.protocol == label):
+            lines.append(f"No average for {label}: an STS average is the mean of all seven tasks.")
+    unknown = list(dict.fromkeys(record.data.id for record in result.records if not record.data.known))
+    if unknown:
+        lines.append(f"Data differ from the catalog: {', '.join(unknown)}. Not comparable with other results.")
+    if is_sample(result):
+        lines.append(SAMPLE)
+    return lines
+
+
+def is_sample(result: Result) -> bool:
+    """Whether any score comes from the sample inside the package."""
+    return any(record.data.view == "sample" for record in result.records)
+
+
+def print_scores(result: Result) -> None:
+    """One table a protocol: tasks down, (metric, aggregation) across; the headline with its 95 % interval."""
+    # A pipe or a file gets room for the whole table: a wrapped number is a wrong number.
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200, highlight=False)
+    for protocol in dict.fromkeys(row.protocol for row in result.rows):
+        rows = main_rows(result, protocol)
+        columns = list(dict.fromkeys((row.metric, row.aggregation) for row in rows))
+        lead = firsts(rows)
+        table = Table()
+        table.add_column("task")
+        # Metrics of one task may count different things (pairs, sentences, development items): n is the first one's.
+        several = len({(row.task, row.subset, row.n) for row in rows}) > len(lead)
+        table.add_column(f"n of\n{_whose(lead.values())}" if several else "n", justify="right")
+        for metric, aggregation in columns:
+            table.add_column(f"{metric}\n{aggregation or ''}", justify="right")
+        bounded = [row for row in lead.values() if row.low is not None]
+        if bounded:
+            table.add_column(f"95 % interval of\n{_whose(bounded)}", justify="right")
+        for (task, subset), first in lead.items():
+            cells = {(row.metric, row.aggregation): row for row in rows if (row.task, row.subset) == (task, subset)}
+            numbers = [shown(cells[column]) if column in cells else "" for column in columns]
+            name = AVERAGES.get(task, task) + (f", {subset}" if subset else "")
+            table.add_row(name, str(first.n), *numbers, *([interval(first)] if bounded else []))
+        console.print(title_of(result, protocol), soft_wrap=True)  # a table's own title would be wrapped to its width
+        console.print(table)
+    if len(summary := headlines(result)) > 1:
+        table = Table("protocol", "headline", title="summary", title_justify="left")
+        for protocol, text in summary:
+            table.add_row(protocol, text)
+        console.print(table)
+    for line in remarks(result):
+        console.print(line, soft_wrap=True)
+
+
+def _whose(rows: Iterable[ScoreRow]) -> str:
+    """The score that a column about each row's first one speaks of."""
+    names = {f"{row.metric} {row.aggregation or ''}".strip() for row in rows}
+    return names.pop() if len(names) == 1 else "the first score"
+
+
+def headlines(result: Result) -> list[tuple[str, str]]:
+    """(protocol, first scores): the average where there is one, else task by task, each task's first metric."""
+    lines = []
+    for protocol in dict.fromkeys(row.protocol for row in result.rows):
+        rows = main_rows(result, protocol)
+        lead: dict[str, tuple[str, str | None]] = {}
+        for row in rows:
+            lead.setdefault(row.task, (row.metric, row.aggregation))
+        first = [row for row in rows if (row.metric, row.aggregation) == lead[row.task]]
+        chosen = [row for row in first if row.task == "Avg"] or [row for row in first if row.task not in AVERAGES]
+        parts: dict[str, list[str]] = {}
+        for row in chosen:
+            name = " ".join(filter(None, (row.metric, row.aggregation)))
+            parts.setdefault(name, []).append(" ".join(filter(None, (row.task, row.subset, shown(row)))))
+        text = "; ".join(f"{name}: {', '.join(scores)}" for name, scores in parts.items())
+        lines.append((named(result, protocol), text))
+    return lines
+
+
+def print_failures(result: Result) -> None:
+    """One line on stderr for each failed task and each protocol left out."""
+    for name, reason in result.failures.items():
+        label, _, task = name.rpartition(" ")
+        click.echo(f"failed: {label} {reason}" if reason.startswith(task) else f"failed: {name}: {reason}", err=True)
+    for reason in dict.fromkeys(result.left_out.values()):  # one line where several protocols lack the same
+        names = [name for name, its in result.left_out.items() if its == reason]
+        click.echo(f"left out: {', '.join(names)}: {reason}", err=True)

@@ -1,0 +1,75 @@
+"""What `stsbench train` prints when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+def print_summary(folder: Path, summary: dict[str, Any]) -> None:
+    """Dev before, best and after, or the table over seeds or subsets, then the scores of the final test, on stdout."""
+    if "subsets" in summary:
+        _subsets(summary)
+    elif "seeds" in summary:
+        _seeds(summary)
+    else:
+        _run(folder, summary)
+    for task, why in summary.get("failures", {}).items():
+        click.echo(f"failed: {task}: {why}", err=True)
+
+
+def _run(folder: Path, summary: dict[str, Any]) -> None:
+    name = summary["selected_by"]
+    if summary["before"] is not None:
+        kept = summary["best"]
+        stage = f" of stage {kept['stage']}" if kept and set(summary["stages"]) != {kept["stage"]} else ""
+        best = f"best {kept['score']:.2f} at step {kept['step']}{stage}" if kept else "no step was up for selection"
+        click.echo(f"{name}: {summary['before']:.2f} before, {best}, {summary['after']:.2f} after the last step")
+    click.echo(f"exported {summary['exported']}: {folder / 'best'}")
+    if (folder / "eval").is_dir():
+        from stsbench.cli.output.report import print_report
+        from stsbench.cli.output.tables import print_failures
+        from stsbench.evaluation.rescore import score_again
+
+        result = score_again(folder / "eval")
+        print_report(result, "table")
+        print_failures(result)
+
+
+def _seeds(summary: dict[str, Any]) -> None:
+    from stsbench.training.runs.seeds import seed_table, shared_line
+
+    title = f"{len(summary['seeds'])} seeds: {', '.join(map(str, summary['seeds']))}"
+    _table(title, ("score", "mean", "sd", "n"), seed_table(summary))
+    if line := shared_line(summary):
+        click.echo(line)
+
+
+def _subsets(summary: dict[str, Any]) -> None:
+    from stsbench.training.runs.seeds import shared_line
+    from stsbench.training.runs.subsets import subset_rows, subset_table
+
+    for line in subset_rows(summary):
+        click.echo(line)
+    subsets, seeds = (", ".join(map(str, summary[key])) for key in ("subsets", "seeds"))
+    title = f"{len(summary['subsets'])} subsets ({subsets}) of {len(summary['seeds'])} seeds ({seeds})"
+    _table(title, ("score", "mean", "sd of runs", "n", "sd of subsets"), subset_table(summary))
+    if shared := shared_line(summary):
+        click.echo(shared)
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title)
+    for column in columns:
+        table.add_column(column, justify="left" if column == "score" else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+    if not rows:
+        click.echo("no score to average: there was no dev evaluation and no --eval")

@@ -1,0 +1,77 @@
+"""Downloading from the Hub into a data folder: SimCSE's archive of the SentEval files, and single raw files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from stsbench.data.fetch.archive import extract
+from stsbench.data.fetch.download import Progress, download
+from stsbench.data.fetch.install import FetchReport, alone, expected, install, workplace
+from stsbench.data.sets.catalog import Entry, HubFile, catalog
+from stsbench.errors import DataError
+from stsbench.files import sha256_file
+
+ARCHIVE_LIMIT = 512 << 20  # the archive was 90 MB when the catalog was written
+RAW_LIMIT = 64 << 20
+
+
+def hub_url(source: HubFile) -> str:
+    """Where a Hub file lies; $HF_ENDPOINT replaces https://huggingface.co, as in huggingface_hub."""
+    endpoint = (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+    return f"{endpoint}/datasets/{source.repo}/resolve/{source.revision}/{source.file}"
+
+
+def fetch_archive(
+    root: Path, *, force: bool = False, strict: bool = False, pause: float = 1.0, progress: Progress | None = None
+) -> FetchReport:
+    """Download, unpack and compare the SentEval view; nothing is downloaded where every file is there and as known.
+
+    Raises DataError: no connection, a truncated or escaping archive, nothing known in it, with `strict` any difference.
+    """
+    known, source = catalog().files, catalog().archive
+    archive = root / source.file
+    with alone(root):
+        if not force and all((root / name).is_file() and sha256_file(root / name) == known[name] for name in known):
+            return FetchReport(root, ())
+        download(hub_url(source), archive, limit=ARCHIVE_LIMIT, pause=pause, progress=progress)
+        try:
+            with workplace(root) as folder:
+                return install(folder, extract(archive, folder), root, source=hub_url(source), strict=strict)
+        finally:
+            archive.unlink(missing_ok=True)  # the unpacked files are what counts; a bad archive must not be met again
+
+
+def fetch_raw(
+    item: Entry, root: Path, *, force: bool = False, strict: bool = False, pause: float = 1.0,
+    progress: Progress | None = None,
+) -> FetchReport:
+    """Download the one file of a raw view. Its digest goes into lock.json at the first fetch and is compared later.
+
+    Raises DataError as `fetch_archive`; with `strict` a file that changed since the first fetch is refused.
+    """
+    if item.hub is None:
+        raise DataError(f"{item.id} ({item.view} view) is no single file on the Hub")
+    (name,) = item.files
+    target = root / name
+    with alone(root), workplace(root) as folder:
+        if not force and target.is_file() and sha256_file(target) == expected(root)[name]:
+            return FetchReport(root, ())
+        # The .part stays beside the target, so a broken download is resumed; only the finished file moves through here.
+        arrived = target.with_name(target.name + ".new")
+        download(hub_url(item.hub), arrived, limit=RAW_LIMIT, pause=pause, progress=progress)
+        inside = folder / name
+        inside.parent.mkdir(parents=True)
+        arrived.replace(inside)
+        return _installed(item, folder, name, root, strict)
+
+
+def _installed(item: Entry, folder: Path, name: str, root: Path, strict: bool) -> FetchReport:
+    assert item.hub is not None
+    changed = expected(root)[name] not in ("", sha256_file(folder / name))
+    if strict and changed:
+        raise DataError(
+            f"{hub_url(item.hub)} changed since its first fetch (see {root / 'lock.json'}; refused: --strict)"
+        )
+    report = install(folder, [name], root, source=hub_url(item.hub))
+    return FetchReport(root, report.installed, report.changed)

@@ -1,0 +1,113 @@
+"""Bringing the known files of an unpacked archive into a data folder, each compared with the catalog first."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from stsbench.data.fetch.lock import read_lock, remember
+from stsbench.data.sets.catalog import catalog, entries
+from stsbench.errors import DataError
+from stsbench.files import sha256_file
+
+
+@dataclass(frozen=True)
+class FetchReport:
+    """What came into `root`. `changed`: files that differ from the catalog or the lock; `missing`: known, not there."""
+
+    root: Path
+    installed: tuple[str, ...]
+    changed: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+@contextmanager
+def alone(root: Path) -> Iterator[None]:
+    """One process at a time fetches into `root`; a second one waits, then finds the files there."""
+    try:
+        import fcntl
+    except ImportError:  # no such lock on Windows: two fetches at once are then the user's own risk
+        yield
+        return
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        stream = (root / ".fetch.lock").open("w")
+    except OSError as error:
+        raise DataError(f"cannot write to {root}: {error.strerror or error}") from error
+    with stream:
+        with suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def workplace(root: Path) -> Iterator[Path]:
+    """A temporary folder inside `root` (so that moving out of it is a rename), removed afterwards."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=root, prefix=".unpack-"))
+    except OSError as error:
+        raise DataError(f"cannot write to {root}: {error.strerror or error}") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def expected(root: Path) -> dict[str, str]:
+    """Every file a data folder may hold -> its sha256 from catalog or lock ("" for a raw file never seen)."""
+    locked = read_lock(root)
+    raw = {name: digest or locked.get(name, "") for item in entries("raw") for name, digest in item.files.items()}
+    return catalog().files | raw
+
+
+def install(unpacked: Path, names: Sequence[str], root: Path, *, source: str, strict: bool = False) -> FetchReport:
+    """Move the known ones of `names` (below `unpacked`) into `root`; others are left behind.
+
+    SentEval archives begin at `STS/…`, at `downstream/STS/…` or higher: the beginning is found from the known names.
+    Raises DataError, `root` untouched, when nothing is known, and with `strict` when a file differs or is missing.
+    """
+    known = expected(root)
+    found = _known_names(names, known)
+    if not found:
+        raise DataError(f"{source} holds none of the benchmark's files")
+    digests = {name: sha256_file(unpacked / inside) for name, inside in found.items()}
+    changed = tuple(name for name, digest in digests.items() if known[name] not in ("", digest))
+    missing = tuple(name for name in catalog().files if name not in found)
+    if strict and (changed or missing):
+        fault = f"{changed[0]} differs from the catalog" if changed else f"{missing[0]} is missing"
+        raise DataError(f"{source}: {fault} ({len(changed)} changed, {len(missing)} missing; refused: --strict)")
+    try:
+        for name, inside in found.items():
+            target = root / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (unpacked / inside).replace(target)
+    except OSError as error:
+        raise DataError(f"cannot write to {root}: {error.strerror or error}") from error
+    remember(root, {name: digest for name, digest in digests.items() if not known[name]})
+    return FetchReport(root, tuple(found), changed, missing)
+
+
+def _known_names(names: Sequence[str], known: dict[str, str]) -> dict[str, str]:
+    """Catalog name -> name inside the archive, for the one leading folder under which most known files stand."""
+    present = set(names)
+    begins: Counter[str] = Counter()
+    for name in names:
+        parts = name.split("/")
+        for cut in range(len(parts)):
+            if f"downstream/{'/'.join(parts[cut:])}" in known or "/".join(parts[cut:]) in known:
+                begins["".join(f"{part}/" for part in parts[:cut])] += 1
+    best: dict[str, str] = {}
+    for begin, _ in begins.most_common(2):  # `x/` and `x/downstream/` both count the same files
+        hits = {}
+        for name in known:
+            for inside in (begin + name, begin + name.removeprefix("downstream/")):
+                if inside in present:
+                    hits[name] = inside
+        best = max(best, hits, key=len)
+    return best

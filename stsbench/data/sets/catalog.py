@@ -1,0 +1,100 @@
+"""What the benchmark knows about every data set: files with digests, counts, licence, citation, where to get it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stsbench.errors import DataError
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """A file in a data set repository on the Hub, at a fixed revision."""
+
+    repo: str  # "mteb/sts12-sts"
+    revision: str  # a commit
+    file: str  # "test.jsonl.gz"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One set in one text view. `files` maps paths below a data folder to sha256 ("" where none is known yet)."""
+
+    id: str  # "sts12/test"
+    task: str  # "STS12"
+    kind: str  # which reader: "sts-year", "stsb", "sick", "raw", or of labels "classes", "sst", "trec", "mrpc", "sick-e"
+    split: str
+    view: str  # "senteval" or "raw"
+    counts: Mapping[str, int]  # items per subset, split or (kind "classes") class, in the official order
+    total: int
+    licence: str
+    citation: str
+    sources: tuple[str, ...]
+    files: Mapping[str, str]
+    digest: str = ""  # DataSet.digest, "" where unknown
+    hub: HubFile | None = None  # where a raw view's one file is fetched from
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """All entries by (id, view), the archive that holds the SentEval view, and the texts (licences) beside the data."""
+
+    archive: HubFile
+    entries: Mapping[tuple[str, str], Entry]
+    documents: Mapping[str, str]
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Every file of the SentEval view, documents included: path below a data folder -> sha256."""
+        known: dict[str, str] = {}
+        for item in self.entries.values():
+            if item.view == "senteval":
+                known.update(item.files)
+        return known | dict(self.documents)
+
+
+@cache
+def catalog() -> Catalog:
+    """The catalog shipped with the package, read once."""
+    raw: dict[str, Any] = yaml.load(
+        (Path(__file__).resolve().parents[1] / "catalog.yaml").read_text(encoding="utf-8"),
+        Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),
+    )
+    found = [_entry(item, raw["licences"], raw["citations"]) for item in raw["sets"]]
+    return Catalog(HubFile(**raw["archive"]), {(item.id, item.view): item for item in found}, raw["documents"])
+
+
+def entries(view: str | None = None) -> tuple[Entry, ...]:
+    """Every entry in catalog order, or those of one view."""
+    return tuple(item for item in catalog().entries.values() if view in (None, item.view))
+
+
+def entry(set_id: str, view: str = "senteval") -> Entry:
+    """The entry of one set; raises DataError with the nearest name, or with the views the set has."""
+    found = catalog().entries.get((set_id, view))
+    if found is not None:
+        return found
+    views = [item.view for item in entries() if item.id == set_id]
+    if views:
+        raise DataError(f"{set_id} has no view {view!r}: it has {', '.join(views)}")
+    names = list(dict.fromkeys(item.id for item in entries()))
+    near = difflib.get_close_matches(set_id.lower(), names, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
+    raise DataError(f"no data set is called {set_id!r}; {hint}")
+
+
+def _entry(item: dict[str, Any], licences: dict[str, str], citations: dict[str, str]) -> Entry:
+    hub = item.get("hub")
+    return Entry(
+        id=item["id"], task=item["task"], kind=item["kind"], split=item["split"], view=item["view"],
+        counts=item["counts"], total=item["total"], licence=licences[item["licence"]],
+        citation=citations[item["citation"]], sources=tuple(item["sources"]), files=item["files"],
+        digest=item.get("digest", ""), hub=HubFile(**hub) if hub else None,
+    )

@@ -1,0 +1,46 @@
+"""Some rows of training text with their tokens, as a method sees a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.data.text.ragged import RowNumbers, checked
+from stsbench.data.text.store import TextStore
+from stsbench.data.text.tokens import TokenStore
+
+
+class Rows:
+    """n rows of a TextStore, in this order. Satisfies stsbench.training.api.batch.Examples."""
+
+    def __init__(self, store: TextStore, tokens: TokenStore, rows: RowNumbers) -> None:
+        self.store, self.tokens = store, tokens
+        self.roles = tokens.roles  # those whose texts are tokenised: that the method uses
+        self._numbers = checked(rows, len(store))
+        self.rows: Sequence[int] = self._numbers.data  # places in the data set; no list, for it may be all of them
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def ids(self, role: str) -> list[NDArray[np.int32]]:
+        """Token ids of a role's text, special tokens included, one read-only array a row."""
+        return self.tokens.ids(role, self._numbers)
+
+    def texts(self, role: str) -> list[str]:
+        """The role's text, one a row."""
+        return self.store.texts(role, self._numbers)
+
+    def labels(self) -> list[int]:
+        """The class number of each row, a place in store.label_names."""
+        labels: list[int] = self.store.labels(self._numbers).tolist()
+        return labels
+
+    def following(self, k: int = 1) -> NDArray[np.int64]:
+        """int64 (n,): the k-th row after each in the same document, -1 where that has ended. Needs data.contiguous."""
+        return self.store.following(self._numbers, k)
+
+    def at(self, rows: RowNumbers) -> Rows:
+        """Other rows of the same data, e.g. those that `following` gives."""
+        return Rows(self.store, self.tokens, rows)

@@ -1,0 +1,172 @@
+"""Training rows from text, CSV, TSV and JSON-lines files of any size, one row in memory at a time."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from stsbench.data.text.columns import optional_columns, roles_of
+from stsbench.data.text.lines import numbered_lines, without_end
+from stsbench.errors import DataError
+
+Lines = Iterator[tuple[int, str]]
+Watch = Callable[[bytes], object]  # sees every byte of the file as it is read
+
+_EXTENSIONS = {".txt": "text", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl"}
+_PACKED = {".gz", ".zip", ".xz", ".bz2", ".zst"}
+_UNCLOSED = {
+    "unexpected end of data": "a quote opened in this row is never closed",
+    "field larger than field limit (131072)": "a field of more than 131,072 characters, or a quote that is never closed",
+}
+
+
+def file_format(path: Path, format: str = "auto") -> str:
+    """text, csv, tsv or jsonl; "auto" goes by the extension. Raises DataError where that says nothing."""
+    found = _EXTENSIONS.get(path.suffix.lower(), "") if format == "auto" else format
+    if format == "auto" and path.suffix.lower() in _PACKED:
+        raise DataError(f"{path} is compressed ({path.suffix}): decompress it first")
+    if found not in _EXTENSIONS.values():
+        said = f"extension {path.suffix!r}" if format == "auto" else f"data.format {format!r}"
+        raise DataError(f"{path}: the {said} is no known format; set data.format to text, csv, tsv or jsonl")
+    return found
+
+
+class RowReader:
+    """Iterates once over (number of a row's first line, its texts in the order of `roles`).
+
+    An empty line of a table of several columns, or of a JSON-lines file, is no row: it gives no texts, (). left_out: rows
+    that `where` has excluded so far.
+    """
+
+    def __init__(
+        self, path: Path, kind: str, columns: Mapping[str, str], where: Mapping[str, str], watch: Watch | None
+    ) -> None:
+        self.path, self.left_out = path, 0
+        self._wanted = list(where.values())
+        records = _READERS[kind](numbered_lines(path, watch), path)
+        header = next(records, None) if kind in ("csv", "tsv") else None
+        first = next(records, None)
+        while kind == "jsonl" and first is not None and first[1] is None:
+            first = next(records, None)
+        if first is None:
+            raise DataError(f"{path} has a header but no rows" if header else f"{path} is empty")
+        self._records = chain([first], records)
+        if kind == "text":
+            if columns or where:
+                raise DataError(f"{path} is plain text, without columns: leave out data.columns and data.where")
+            self.roles: tuple[str, ...] = ("sentence",)
+            self._pick: Callable[[int, Any], list[str]] = lambda line, text: [text]
+            return
+        place = f"{path}:{header[0] if header else first[0]}"
+        names = list(header[1] or [""]) if header else list(first[1])
+        chosen = roles_of(names, columns, where, place)
+        self.roles = tuple(chosen)
+        self._pick = self._from_fields(names, [*chosen.values(), *where]) if header else self._from_object(
+            [*chosen.values(), *where], set() if columns else optional_columns(chosen))  # fmt: skip
+
+    def __iter__(self) -> Iterator[tuple[int, tuple[str, ...]]]:
+        count = len(self.roles)
+        for line, record in self._records:
+            if record is None:
+                yield line, ()
+                continue
+            values = self._pick(line, record)
+            if values[count:] == self._wanted:
+                yield line, tuple(values[:count])
+            else:
+                self.left_out += 1
+
+    def _from_fields(self, names: list[str], columns: list[str]) -> Callable[[int, Any], list[str]]:
+        places = [names.index(column) for column in columns]
+
+        def pick(line: int, record: list[str]) -> list[str]:
+            if len(record) != len(names):
+                raise DataError(f"{self.path}:{line}: {len(record)} fields, but the header names {len(names)}")
+            return [record[i] for i in places]
+
+        return pick
+
+    def _from_object(self, columns: list[str], unexpected: set[str]) -> Callable[[int, Any], list[str]]:
+        def pick(line: int, record: dict[str, Any]) -> list[str]:
+            for column in unexpected & record.keys():
+                raise DataError(f"{self.path}:{line}: the key {column!r}, which the first row lacks; see data.columns")
+            return [_text(record, column, f"{self.path}:{line}") for column in columns]
+
+        return pick
+
+
+def read_rows(
+    path: Path, format: str = "auto", columns: Mapping[str, str] | None = None, where: Mapping[str, str] | None = None,
+    watch: Watch | None = None,
+) -> RowReader:  # fmt: skip
+    """The rows of `path`, whose header has been read.
+
+    columns: role -> column, empty for a header that is known (see stsbench.data.text.columns); where: column -> the value of
+    the rows to keep. Plain text has a row a line; a TSV's quotes are text; a CSV's quotes may hold line ends. Every fault of
+    the file, here and while iterating, is a DataError that names it and the line on which the bad row starts.
+    """
+    return RowReader(path, file_format(path, format), columns or {}, where or {}, watch)
+
+
+def _plain(lines: Lines, path: Path) -> Iterator[tuple[int, str | None]]:
+    return ((number, without_end(line)) for number, line in lines)
+
+
+def _tsv(lines: Lines, path: Path) -> Iterator[tuple[int, list[str] | None]]:
+    columns = 0
+    for number, line in lines:
+        fields = without_end(line).split("\t")
+        columns = columns or len(fields)
+        yield number, fields if columns == 1 or fields != [""] else None
+
+
+def _csv(lines: Lines, path: Path) -> Iterator[tuple[int, list[str] | None]]:
+    reader = csv.reader((line for _, line in lines), strict=True)
+    columns = 0
+    while True:
+        start = reader.line_num + 1
+        try:
+            fields = next(reader, None)
+        except csv.Error as error:
+            raise DataError(f"{path}:{start}: {_UNCLOSED.get(str(error), f'no valid CSV: {error}')}") from error
+        if fields is None:
+            return
+        columns = columns or len(fields)
+        yield start, fields or ([""] if columns == 1 else None)
+
+
+def _jsonl(lines: Lines, path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    for number, line in lines:
+        if not line.strip():
+            yield number, None
+            continue
+        try:
+            item = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}:{number}: no JSON: {error}") from error
+        if not isinstance(item, dict):
+            raise DataError(f"{path}:{number}: expected one JSON object a line")
+        yield number, item
+
+
+_READERS: dict[str, Callable[[Lines, Path], Iterator[tuple[int, Any]]]] = {
+    "text": _plain, "csv": _csv, "tsv": _tsv, "jsonl": _jsonl
+}  # fmt: skip
+
+
+def _text(record: dict[str, Any], key: str, place: str) -> str:
+    if key not in record:
+        raise DataError(f"{place}: the key {key!r} is missing")
+    value = record[key]
+    if not isinstance(value, str):
+        raise DataError(f"{place}: the value of {key!r} is no text but {json.dumps(value)[:40]}")
+    if not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise DataError(f"{place}: {key!r} holds half of a surrogate pair (\\u{ord(value[error.start]):x})") from error
+    return value

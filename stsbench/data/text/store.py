@@ -1,0 +1,156 @@
+"""Training text on disk: read once from the user's file, then reached row by row through a memory map."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.data.text.built import built_folder
+from stsbench.data.text.columns import LABEL
+from stsbench.data.text.fingerprint import file_digest, forget
+from stsbench.data.text.ragged import Ragged, RowNumbers, checked, mapped
+from stsbench.data.text.rows import file_format
+from stsbench.data.text.store_writer import META, ReadSettings, StoreMeta, write_store
+from stsbench.errors import DataError
+from stsbench.files import cache_root
+
+_VERSION = 1  # of the folder's layout and of what is counted: a change makes older folders unused
+
+
+def training_cache() -> Path:
+    """Where training data is kept unless said otherwise."""
+    return cache_root() / "training"
+
+
+def open_store(
+    file: Path, *, format: str = "auto", columns: Mapping[str, str] | None = None, where: Mapping[str, str] | None = None,
+    drop_blank: bool = False, drop_duplicates: bool = False, contiguous: bool = False, cache: Path | None = None,
+    say: Callable[[str], None] | None = None,
+) -> TextStore:  # fmt: skip
+    """The rows of a text, CSV, TSV or JSON-lines file of any size (see stsbench.data.text.rows for what each may hold).
+
+    The first time it is read through, in bounded memory; later only its sha256 counts, and that is remembered while the file
+    is untouched. drop_blank, drop_duplicates: leave out rows with an empty text, rows equal to an earlier one; both are
+    counted either way. contiguous: rows follow one another in their documents; an empty line (in plain text: one of white
+    space) ends a document and is no row. say: told when a file has to be read. Raises DataError, one line.
+    """
+    cache = cache or training_cache()
+    settings = ReadSettings(
+        file_format(file, format), dict(columns or {}), dict(where or {}), drop_blank, drop_duplicates, contiguous
+    )
+    digest = file_digest(file, cache)
+    key = hashlib.sha256(json.dumps([_VERSION, digest, asdict(settings)], sort_keys=True).encode()).hexdigest()
+
+    def build(folder: Path) -> None:
+        if say is not None:
+            say(f"reading {file} ({file.stat().st_size / 1e6:,.1f} MB), once: later runs find its rows in {cache}")
+        sha = hashlib.sha256()
+        write_store(file, folder, settings, sha.update)
+        if sha.hexdigest() != digest:
+            forget(file, cache)
+            raise DataError(f"{file} changed while it was being read: start again when it is complete")
+
+    return TextStore(file, built_folder(cache / "text", key, build), settings)
+
+
+class TextStore:
+    """Rows 0 ... n-1 of a training file, each with one text per role.
+
+    path: the user's file; meta: what was found in it; digest: sha256 over the rows' content, the same whichever file or
+    format it came from.
+    """
+
+    def __init__(self, path: Path, folder: Path, settings: ReadSettings) -> None:
+        self.path, self.settings = path, settings
+        held = json.loads((folder / META).read_text(encoding="utf-8"))
+        self.meta = StoreMeta(**{**held, "roles": tuple(held["roles"]), "labels": tuple(held["labels"])})
+        self._texts = {
+            role: Ragged(folder, f"text{i}", "u1") for i, role in enumerate(self.meta.roles) if role != LABEL
+        }
+        self.lines = mapped(folder / "lines", "<i8")  # of the file, from 1, on which each row starts
+        self._labels = mapped(folder / "labels", "<i4")
+        self._documents = mapped(folder / "documents", "<i8")
+
+    def __len__(self) -> int:
+        return self.meta.kept
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """What a row holds: "sentence", or "anchor", "positive" ..., "label" among them."""
+        return self.meta.roles
+
+    @property
+    def digest(self) -> str:
+        return self.meta.digest
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The classes; a label is a place in this."""
+        return self.meta.labels
+
+    def text(self, role: str, row: int) -> str:
+        """One text, letter by letter as in the file; of role "label" the class's name."""
+        if role == LABEL and LABEL in self.roles:
+            return self.label_names[int(self.labels([row])[0])]
+        return self._role(role)[row].tobytes().decode("utf-8")
+
+    def texts(self, role: str, rows: RowNumbers) -> list[str]:
+        """The role's text, one a row."""
+        return [self.text(role, int(row)) for row in rows]
+
+    def labels(self, rows: RowNumbers) -> NDArray[np.int64]:
+        """int64 (n,): class numbers of n rows. Raises DataError where the file has no labels."""
+        if LABEL not in self.roles:
+            raise DataError(f"{self.path} has no role 'label' (there are {', '.join(self.roles)}); see data.columns")
+        return self._labels[self._numbers(rows)].astype(np.int64)
+
+    def line(self, row: int) -> int:
+        """The line of the file, from 1, on which a row starts: for messages."""
+        return int(self.lines[self._numbers([row])[0]])
+
+    def document(self, row: int) -> int:
+        """The number, from 0, of the document that a row belongs to."""
+        return int(self._contiguous()[self._numbers([row])[0]])
+
+    def following(self, rows: RowNumbers, k: int = 1) -> NDArray[np.int64]:
+        """int64 (n,): the k-th row after each of n rows, -1 where the document has ended; dropped rows do not count."""
+        documents, at = self._contiguous(), self._numbers(rows)
+        after = np.minimum(at + k, len(self) - 1)
+        return np.where((at + k < len(self)) & (documents[after] == documents[at]), at + k, -1)
+
+    def next_in_document(self, row: int) -> int | None:
+        """The next row of the same document, or None at its end."""
+        after = int(self.following([row])[0])
+        return None if after < 0 else after
+
+    def report(self) -> str:
+        """One line: what was read, what is blank or a duplicate and what became of it, and how many rows there are."""
+        meta, settings = self.meta, self.settings
+        left = f", {meta.left_out:,} left out by data.where" if settings.where else ""
+        documents = "" if meta.documents is None else f" in {meta.documents:,} document{'s'[: meta.documents != 1]}"
+        blank = f"{meta.blank:,} blank ({_fate(settings.drop_blank)})"
+        duplicates = f"{meta.duplicates:,} duplicate ({_fate(settings.drop_duplicates)})"
+        return f"{meta.rows:,} rows read{left}, {blank}, {duplicates}: {meta.kept:,} rows{documents}"
+
+    def _numbers(self, rows: RowNumbers) -> NDArray[np.int64]:
+        return checked(rows, len(self))
+
+    def _role(self, role: str) -> Ragged:
+        if role not in self._texts:
+            raise DataError(f"{self.path} has no role {role!r} (there are {', '.join(self.roles)}); see data.columns")
+        return self._texts[role]
+
+    def _contiguous(self) -> NDArray[np.int64]:
+        if not self.settings.contiguous:
+            raise DataError(f"{self.path} was read as separate rows: for the next sentence set data.contiguous=true")
+        return self._documents
+
+
+def _fate(dropped: bool) -> str:
+    return "dropped" if dropped else "kept"

@@ -1,0 +1,161 @@
+"""Training rows from a file into the folder that a TextStore reads, in one pass and in bounded memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from stsbench.data.text.columns import LABEL
+from stsbench.data.text.ragged import ArrayWriter, RaggedWriter, mapped
+from stsbench.data.text.rows import RowReader, Watch, read_rows
+from stsbench.data.text.seen import SIZE, Seen
+from stsbench.errors import DataError
+
+META = "meta.json"
+_ROWS, _BYTES = 8192, 16 * 1024 * 1024  # rows, and bytes of text, held at a time
+_CLASSES = 1000  # more different labels than these: the column is no label
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """How a file is read (see stsbench.training.recipes.recipe.DataSettings). format: text, csv, tsv or jsonl."""
+
+    format: str
+    columns: Mapping[str, str]
+    where: Mapping[str, str]
+    drop_blank: bool
+    drop_duplicates: bool
+    contiguous: bool
+
+
+@dataclass(frozen=True)
+class StoreMeta:
+    """What was found in a file. A row may be both blank and a duplicate."""
+
+    roles: tuple[str, ...]
+    rows: int  # read, empty lines aside
+    left_out: int  # by data.where; the counts below are of the others
+    blank: int  # with an empty text, or one of white space only
+    duplicates: int  # equal to an earlier row in all texts and the label
+    empty_lines: int  # no rows: ends of documents, or between the rows of a table
+    kept: int
+    documents: int | None  # None unless contiguous
+    labels: tuple[str, ...]  # names of the classes, in sorted order
+    digest: str  # sha256 over the roles, the kept rows' texts and their documents
+
+
+def write_store(path: Path, folder: Path, settings: ReadSettings, watch: Watch) -> StoreMeta:
+    """Read `path` once and fill `folder`. Raises DataError for whatever is wrong with the file, and where no row is left."""
+    reader = read_rows(path, settings.format, settings.columns, settings.where, watch)
+    with ExitStack() as stack:
+        writer = _Writer(path, folder, settings, reader.roles, stack)
+        for line, texts in reader:
+            writer.add(line, texts)
+        writer.flush()
+    meta = writer.meta(reader)
+    if not meta.kept:
+        raise DataError(f"{path}: no row is left of {meta.rows:,}: {meta.left_out:,} left out by data.where, "
+                        f"{meta.blank:,} blank, {meta.duplicates:,} duplicate")  # fmt: skip
+    if LABEL in reader.roles:
+        _sort_labels(folder, writer.classes)
+    (folder / META).write_text(json.dumps(asdict(meta)), encoding="utf-8")
+    return meta
+
+
+class _Writer:
+    def __init__(self, path: Path, folder: Path, settings: ReadSettings, roles: tuple[str, ...], stack: ExitStack) -> None:
+        self.path, self.settings, self.roles = path, settings, roles
+        self.blank = self.duplicates = self.empty_lines = self.kept = self.seen_rows = 0
+        self.documents = 0  # with a row that is kept
+        self._part, self._last_part = 0, -1  # of the file, between empty lines: being read; of the last row kept
+        self.classes: dict[str, int] = {}  # label -> number, in order of appearance
+        self.sha = hashlib.sha256(json.dumps([roles, settings.contiguous]).encode())
+        self._seen = Seen()
+        self._texts = {
+            i: stack.enter_context(RaggedWriter(folder, f"text{i}", "u1")) for i, role in enumerate(roles) if role != LABEL
+        }
+        self._lines = stack.enter_context(ArrayWriter(folder, "lines", "<i8"))
+        self._labels = stack.enter_context(ArrayWriter(folder, "labels", "<i4"))
+        self._documents = stack.enter_context(ArrayWriter(folder, "documents", "<i8"))
+        self._clear()
+
+    def add(self, line: int, texts: tuple[str, ...]) -> None:
+        """One row of the file, or one of its empty lines."""
+        blank = not all(map(str.strip, texts))
+        if not texts or (blank and self.settings.contiguous and self.settings.format == "text"):
+            self.empty_lines += 1
+            self._part += 1
+            return
+        self.seen_rows += 1
+        self.blank += blank
+        fields = [text.encode("utf-8") for text in texts]
+        record = b"".join(b"%d:%b" % (len(field), field) for field in fields)  # no two rows give the same bytes
+        self._rows.append((line, self._part, blank, fields, record))
+        self._hashes.append(hashlib.blake2b(record, digest_size=SIZE).digest())
+        self._held += len(record)
+        if len(self._rows) >= _ROWS or self._held >= _BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is held of the rows to keep."""
+        fresh = self._seen.fresh(self._hashes)
+        self.duplicates += len(fresh) - int(fresh.sum())
+        rows = [
+            row for row, new in zip(self._rows, fresh.tolist(), strict=True)
+            if not (row[2] and self.settings.drop_blank) and (new or not self.settings.drop_duplicates)
+        ]
+        documents = []
+        for _, part, _, _, record in rows:
+            if self.settings.contiguous:
+                self.documents += part != self._last_part
+                self._last_part = part
+                documents.append(self.documents - 1)
+                self.sha.update(b"%d\n" % documents[-1])
+            self.sha.update(record)
+        for i, writer in self._texts.items():
+            writer.add(b"".join(row[3][i] for row in rows), [len(row[3][i]) for row in rows])
+        self._lines.add([row[0] for row in rows])
+        self._documents.add(documents)
+        if LABEL in self.roles:
+            at = self.roles.index(LABEL)
+            self._labels.add([self._class(row[3][at], row[0]) for row in rows])
+        self.kept += len(rows)
+        self._clear()
+
+    def meta(self, reader: RowReader) -> StoreMeta:
+        return StoreMeta(
+            self.roles, self.seen_rows + reader.left_out, reader.left_out, self.blank, self.duplicates, self.empty_lines,
+            self.kept, self.documents if self.settings.contiguous else None, tuple(sorted(self.classes)),
+            self.sha.hexdigest(),
+        )  # fmt: skip
+
+    def _class(self, label: bytes, line: int) -> int:
+        name = label.decode("utf-8")
+        if not name.strip():
+            raise DataError(f"{self.path}:{line}: the label is empty; leave such rows out with data.drop_blank")
+        if len(self.classes) == _CLASSES and name not in self.classes:
+            raise DataError(f"{self.path}:{line}: more than {_CLASSES:,} different labels; is that column the label?")
+        return self.classes.setdefault(name, len(self.classes))
+
+    def _clear(self) -> None:
+        self._rows: list[tuple[int, int, bool, list[bytes], bytes]] = []
+        self._hashes: list[bytes] = []
+        self._held = 0
+
+
+def _sort_labels(folder: Path, classes: Mapping[str, int]) -> None:
+    """Number the classes in the sorted order of their names instead of the order of appearance."""
+    number = np.zeros(len(classes), np.int32)
+    for new, name in enumerate(sorted(classes)):
+        number[classes[name]] = new
+    found = mapped(folder / "labels", "<i4")
+    with ArrayWriter(folder, "labels.sorted", "<i4") as writer:
+        for start in range(0, len(found), 1_000_000):
+            writer.add(number[found[start : start + 1_000_000]])
+    (folder / "labels.sorted").replace(folder / "labels")

@@ -1,0 +1,141 @@
+"""Token ids of training text, computed once and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.data.text.built import built_folder
+from stsbench.data.text.columns import LABEL
+from stsbench.data.text.ragged import Ragged, RaggedWriter, RowNumbers
+from stsbench.data.text.store import TextStore, training_cache
+from stsbench.errors import DataError
+
+META = "meta.json"
+_VERSION = 1
+_CHUNK = 10_000  # texts handed to the tokenizer at a time
+
+
+def tokenised(
+    store: TextStore, tokenizer: Any, tokenizer_digest: str, max_length: int, roles: Sequence[str], *,
+    say: Callable[[str], None] | None = None, progress: Callable[[int], None] | None = None, cache: Path | None = None,
+) -> TokenStore:  # fmt: skip
+    """Token ids of every text of `roles` ("label" aside), as the transformers `tokenizer` gives them with truncation.
+
+    tokenizer_digest: of the tokenizer's files, part of the key under which the ids are kept; max_length: tokens, special
+    ones included; say: told when there is something to tokenise; progress: called with the number of texts just done.
+    The tokenizer's own stored truncation and padding do not act and are left as they were. Raises DataError, one line.
+    """
+    roles = [role for role in roles if role != LABEL]
+    around = int(tokenizer.num_special_tokens_to_add(pair=False))
+    if max_length <= around:
+        raise DataError(f"backbone.max_length {max_length} leaves no token for the sentence: the {around} around it fill it")
+    # The class and its special tokens may come from the model's config.json, which is no file of the tokenizer.
+    kind = [type(tokenizer).__name__, tokenizer.all_special_ids, tokenizer.cls_token_id, tokenizer.truncation_side]
+    key = hashlib.sha256(
+        json.dumps([_VERSION, store.digest, tokenizer_digest, kind, max_length, roles, _versions()]).encode()
+    ).hexdigest()
+
+    def build(folder: Path) -> None:
+        if say is not None:
+            say(f"tokenising {len(roles) * len(store):,} texts of {store.path}, once")
+        sha = hashlib.sha256()
+        truncated = {}
+        with _cutting(tokenizer, max_length) as encode:
+            for i, role in enumerate(roles):
+                sha.update(f"{role}\n".encode())
+                truncated[role] = _write(store, role, folder, f"ids{i}", encode, sha, progress)
+        meta = {"digest": sha.hexdigest(), "truncated": truncated}
+        (folder / META).write_text(json.dumps(meta), encoding="utf-8")
+
+    return TokenStore(built_folder((cache or training_cache()) / "tokens", key, build), roles, max_length)
+
+
+class TokenStore:
+    """Token ids of a TextStore's rows.
+
+    truncated: role -> how many texts were cut; digest: sha256 over the ids themselves.
+    """
+
+    def __init__(self, folder: Path, roles: Sequence[str], max_length: int) -> None:
+        held = json.loads((folder / META).read_text(encoding="utf-8"))
+        self.roles, self.max_length = tuple(roles), max_length
+        self.digest: str = held["digest"]
+        self.truncated: dict[str, int] = held["truncated"]
+        self._ids = {role: Ragged(folder, f"ids{i}", "<i4") for i, role in enumerate(roles)}
+
+    def ids(self, role: str, rows: RowNumbers) -> list[NDArray[np.int32]]:
+        """Token ids of a role's text, one read-only int32 array a row, special tokens included."""
+        ids = self._ids[role]
+        return [ids[int(row)] for row in rows]
+
+    def lengths(self, role: str) -> NDArray[np.int64]:
+        """int64 (n,): tokens of each row's text."""
+        return self._ids[role].lengths()
+
+
+Encode = Callable[[list[str]], tuple[list[list[int]], int]]  # texts -> their ids, and how many were cut
+
+
+def _write(
+    store: TextStore, role: str, folder: Path, name: str, encode: Encode, sha: Any, progress: Callable[[int], None] | None
+) -> int:
+    truncated = 0
+    with RaggedWriter(folder, name, "<i4") as writer:
+        for start in range(0, len(store), _CHUNK):
+            rows = range(start, min(start + _CHUNK, len(store)))
+            ids, cut = encode(store.texts(role, rows))
+            lengths = [len(row) for row in ids]
+            flat = np.fromiter(chain.from_iterable(ids), np.dtype("<i4"), sum(lengths)).tobytes()
+            sha.update(np.asarray(lengths, "<i8").tobytes() + flat)
+            writer.add(flat, lengths)
+            truncated += cut
+            if progress is not None:
+                progress(len(rows))
+    return truncated
+
+
+@contextmanager
+def _cutting(tokenizer: Any, max_length: int) -> Iterator[Encode]:
+    """The tokenizer, cut at `max_length` as transformers cuts and without padding, for as long as the block lasts."""
+    if not getattr(tokenizer, "is_fast", False):
+        yield lambda texts: _slow(tokenizer, texts, max_length)
+        return
+    backend = tokenizer.backend_tokenizer
+    encode_batch = getattr(backend, "encode_batch_fast", backend.encode_batch)  # fast: without offsets
+    stored = backend.truncation, backend.padding
+
+    def encode(texts: list[str]) -> tuple[list[list[int]], int]:
+        encodings = encode_batch(texts)
+        return [encoding.ids for encoding in encodings], sum(bool(encoding.overflowing) for encoding in encodings)
+
+    try:
+        backend.no_padding()
+        backend.enable_truncation(max_length, direction=tokenizer.truncation_side)
+        yield encode
+    finally:  # the object is shared: what is tokenised elsewhere must not be cut in silence
+        backend.no_truncation() if stored[0] is None else backend.enable_truncation(**stored[0])
+        backend.no_padding() if stored[1] is None else backend.enable_padding(**stored[1])
+
+
+def _slow(tokenizer: Any, texts: list[str], max_length: int) -> tuple[list[list[int]], int]:
+    ids = tokenizer(texts, truncation=True, max_length=max_length, padding=False, verbose=False)["input_ids"]
+    full = [text for text, row in zip(texts, ids, strict=True) if len(row) == max_length]
+    whole = tokenizer(full, padding=False, verbose=False)["input_ids"] if full else []
+    return [list(row) for row in ids], sum(len(row) > max_length for row in whole)
+
+
+def _versions() -> list[str]:
+    """A new release may split a text otherwise."""
+    import tokenizers
+    import transformers
+
+    return [tokenizers.__version__, transformers.__version__]

@@ -1,0 +1,212 @@
+"""Embeddings kept on disk: FOLDER/<encoder fingerprint>/<shard>; the key is the whole fingerprint and a text's sha256.
+
+Every `put` writes one new file under a name nobody else uses, and no file is ever changed, so any number of processes
+can share a folder without locks. What is lost (evicted, damaged, never written) is computed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.encoders.base import Encoded, EncoderSpec
+from stsbench.encoders.cache.shards import DamagedShardError, read_rows, shard_bytes, shard_shape, text_digest, write_shard
+from stsbench.errors import StsbenchError
+from stsbench.files import atomic_write
+
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+_SUFFIX = ".shard"
+_ABOUT = "spec.json"
+_STALE_SECONDS = 24 * 3600  # a temporary file this old belongs to a process that was killed
+
+
+@dataclass(frozen=True)
+class Found:
+    """mask: bool (n,), the texts found; vectors: float32 (n, d), zeros elsewhere, None if none; truncated: (n,)."""
+
+    mask: NDArray[np.bool_]
+    vectors: NDArray[np.float32] | None
+    truncated: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class CachedEncoder:
+    """What the cache holds of one encoder: its name if known, texts, bytes, and when it was last used (Unix time)."""
+
+    fingerprint: str
+    name: str | None
+    texts: int
+    bytes: int
+    used: float
+
+
+class EmbeddingCache:
+    """A folder of embeddings, at most `max_bytes` of them (None: no limit), the least recently used going first.
+
+    It never fails a run: what goes wrong is logged as a warning, kept in `warnings`, and treated as not cached.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int | None = None) -> None:
+        self.folder = folder
+        self.max_bytes = max_bytes
+        self.warnings: list[str] = []
+        self._writable = True
+
+    def get(self, fingerprint: str, texts: Sequence[str]) -> Found:
+        """What is stored of n distinct `texts`. A damaged file is deleted and its texts count as not found."""
+        wanted = {text_digest(text): position for position, text in enumerate(texts)}
+        mask, truncated = np.zeros(len(texts), dtype=bool), np.zeros(len(texts), dtype=bool)
+        vectors: NDArray[np.float32] | None = None
+        for path in sorted(self._shards(fingerprint), reverse=True):  # the newest first
+            if not wanted:
+                break
+            try:
+                rows = read_rows(path, wanted)
+            except FileNotFoundError:  # evicted by another process
+                continue
+            except DamagedShardError as error:
+                self._warn(f"damaged cache file {path} deleted ({error}); its texts are encoded again")
+                _unlink(path)
+                continue
+            except OSError as error:
+                self._warn(f"cannot read cache file {path}: {error.strerror or error}")
+                continue
+            if not len(rows.positions):
+                continue
+            if vectors is None:
+                vectors = np.zeros((len(texts), rows.vectors.shape[1]), dtype=np.float32)
+            if rows.vectors.shape[1] != vectors.shape[1]:  # older rows of another width: the newest count
+                continue
+            vectors[rows.positions], truncated[rows.positions] = rows.vectors, rows.truncated
+            mask[rows.positions] = True
+            wanted = {digest: position for digest, position in wanted.items() if not mask[position]}
+            with contextlib.suppress(OSError):
+                os.utime(path)  # the modification time is the time of last use
+        return Found(mask, vectors, truncated)
+
+    def put(self, fingerprint: str, texts: Sequence[str], encoded: Encoded) -> None:
+        """Store n distinct texts' dense vectors (n, d). A full disk costs a warning and ends writing, nothing more."""
+        if not len(texts) or not self._writable:
+            return
+        size = shard_bytes(*encoded.vectors.shape)
+        if self.max_bytes is not None and size > self.max_bytes:
+            self._warn(f"{len(texts)} embeddings take {size} bytes, more than the cache's limit of {self.max_bytes}")
+            return
+        # Names sort by time, and so break ties between equal modification times.
+        name = f"{time.time_ns():020d}-{uuid.uuid4().hex}{_SUFFIX}"
+        digests = [text_digest(text) for text in texts]
+        try:
+            write_shard(self._home(fingerprint) / name, digests, encoded.vectors, encoded.truncated)
+        except (OSError, StsbenchError) as error:
+            self._writable = False
+            self._warn(f"{error}; going on without storing embeddings")
+            return
+        if self.max_bytes is not None:
+            self._evict(self.max_bytes)
+
+    def note(self, spec: EncoderSpec) -> None:
+        """Keep the spec beside its embeddings, so that people can tell what a fingerprint stands for."""
+        path = self._home(spec.fingerprint()) / _ABOUT
+        if self._writable and not path.exists():
+            with contextlib.suppress(OSError, StsbenchError), atomic_write(path) as stream:
+                json.dump(asdict(spec), stream, indent=1)
+
+    def size(self) -> int:
+        """Bytes of all embeddings stored."""
+        return sum(size for _, size, _ in self._stats())
+
+    def clear(self) -> int:
+        """Delete everything the cache has written, and nothing else in the folder; returns the bytes freed."""
+        freed = 0
+        for home in self._homes():
+            for path in [*home.glob(f"*{_SUFFIX}"), *home.glob(".*.tmp"), home / _ABOUT]:
+                with contextlib.suppress(OSError):
+                    size = path.stat().st_size
+                    path.unlink()
+                    freed += size
+            with contextlib.suppress(OSError):  # not empty: somebody writes to it, or it holds other things
+                home.rmdir()
+        return freed
+
+    def encoders(self) -> list[CachedEncoder]:
+        """What is stored, encoder by encoder, the most recently used first. Files that cannot be read are left out."""
+        held = []
+        for home in self._homes():
+            texts, total, used = 0, 0, 0.0
+            for path in home.glob(f"*{_SUFFIX}"):
+                with contextlib.suppress(OSError, DamagedShardError):
+                    texts += shard_shape(path)[0]
+                    stat = path.stat()
+                    total, used = total + stat.st_size, max(used, stat.st_mtime)
+            if texts:
+                held.append(CachedEncoder(home.name, _name(home / _ABOUT), texts, total, used))
+        return sorted(held, key=lambda entry: (-entry.used, entry.fingerprint))
+
+    def _evict(self, limit: int) -> None:
+        """Delete least recently used files until the rest fits; and what killed processes left behind."""
+        entries = sorted(self._stats())
+        total = sum(size for _, size, _ in entries)
+        for (_, _), size, path in entries:
+            if total <= limit:
+                break
+            _unlink(path)
+            total -= size
+        for home in self._homes():
+            for path in home.glob(".*.tmp"):
+                with contextlib.suppress(OSError):
+                    if time.time() - path.stat().st_mtime > _STALE_SECONDS:
+                        path.unlink()
+
+    def _stats(self) -> list[tuple[tuple[int, str], int, Path]]:
+        """((time of last use, name), bytes, path) of every shard that is there."""
+        stats = []
+        for home in self._homes():
+            for path in home.glob(f"*{_SUFFIX}"):
+                with contextlib.suppress(OSError):
+                    stat = path.stat()
+                    stats.append(((stat.st_mtime_ns, path.name), stat.st_size, path))
+        return stats
+
+    def _home(self, fingerprint: str) -> Path:
+        if not _FINGERPRINT.fullmatch(fingerprint):
+            raise ValueError(f"not an encoder fingerprint: {fingerprint!r}")
+        return self.folder / fingerprint
+
+    def _shards(self, fingerprint: str) -> list[Path]:
+        return list(self._home(fingerprint).glob(f"*{_SUFFIX}"))
+
+    def _homes(self) -> list[Path]:
+        """The folders the cache made; --cache may point at a folder that holds other things as well."""
+        with contextlib.suppress(OSError):
+            return [path for path in self.folder.iterdir() if _FINGERPRINT.fullmatch(path.name) and path.is_dir()]
+        return []
+
+    def _warn(self, message: str) -> None:
+        self.warnings.append(message)
+        logging.getLogger("stsbench.cache").warning(message)
+
+
+def _unlink(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _name(path: Path) -> str | None:
+    """The display name in a spec.json, None if there is none to be read."""
+    try:
+        spec: Any = json.loads(path.read_text(encoding="utf-8"))
+        return str(spec["name"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,140 @@
+"""Encoding with a cache: look up, compute what is missing in chunks that are stored as they finish, check everything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+
+from stsbench.encoders.base import Encoded, Encoder, Progress
+from stsbench.encoders.cache.cache import EmbeddingCache
+from stsbench.errors import EncoderError
+
+CHUNK = 1024  # texts between two writes: what an interrupted run loses at most
+
+
+@runtime_checkable
+class Preparable(Protocol):
+    """An encoder that does better when it sees all texts before the first chunk, such as one that scans a file."""
+
+    def prepare(self, texts: Sequence[str]) -> None:
+        """Get ready for `texts`."""
+
+
+def encode_cached(
+    encoder: Encoder, texts: Sequence[str], cache: EmbeddingCache | None, progress: Progress | None = None,
+    *, tolerant: bool = False,
+) -> Encoded:
+    """Vectors (n, d) and truncated flags (n,) of any n texts, in their order; each distinct text is computed once.
+
+    With a cache (and an encoder that may be cached) only missing texts run, longest first. `progress` is called with
+    counts that sum to n. Raises EncoderError when the encoder returns anything but n finite vectors of one width;
+    such vectors are never stored. `tolerant` lets rows with NaN or infinity through, as rows of NaN: the caller decides
+    what they spoil.
+    """
+    distinct = list(dict.fromkeys(texts))
+    if progress is not None and len(texts) > len(distinct):
+        progress(len(texts) - len(distinct))
+    if cache is None or not encoder.cacheable:
+        encoded = _run(encoder, distinct, progress, tolerant)
+    else:
+        encoded = _through(encoder, distinct, cache, progress, tolerant)
+    if len(distinct) == len(texts):
+        return encoded
+    row = {text: i for i, text in enumerate(distinct)}
+    rows = np.array([row[text] for text in texts], dtype=np.intp)
+    return Encoded(encoded.vectors[rows], encoded.truncated[rows])
+
+
+def _through(
+    encoder: Encoder, texts: list[str], cache: EmbeddingCache, progress: Progress | None, tolerant: bool
+) -> Encoded:
+    """The same for distinct texts and a cache."""
+    fingerprint = encoder.spec.fingerprint()
+    found = cache.get(fingerprint, texts)
+    vectors, truncated = found.vectors, found.truncated
+    missing: NDArray[np.intp] = np.flatnonzero(~found.mask)
+    if progress is not None and len(missing) < len(texts):
+        progress(len(texts) - len(missing))
+    if not len(missing):
+        return Encoded(vectors, truncated) if vectors is not None else _run(encoder, texts, progress, tolerant)
+    # Longest first: a chunk then holds texts of like length, and a batch too large for the memory fails at once.
+    missing = np.array(sorted(missing.tolist(), key=lambda i: -len(texts[i])), dtype=np.intp)
+    if isinstance(encoder, Preparable):
+        encoder.prepare([texts[i] for i in missing])
+    for start in range(0, len(missing), CHUNK):
+        rows = missing[start : start + CHUNK]
+        chunk = [texts[i] for i in rows]
+        encoded = _run(encoder, chunk, progress, tolerant)
+        if issparse(encoded.vectors):
+            raise EncoderError(f"{encoder.spec.name}: sparse vectors cannot be cached (set cacheable = False)")
+        if vectors is None:
+            vectors = np.zeros((len(texts), encoded.vectors.shape[1]), dtype=np.float32)
+        if encoded.vectors.shape[1] != vectors.shape[1]:
+            raise EncoderError(
+                f"{encoder.spec.name} gave vectors of {encoded.vectors.shape[1]} numbers, and of {vectors.shape[1]} "
+                "before: its fingerprint does not tell the two apart (stsbench cache clear removes stored ones)"
+            )
+        if start == 0:
+            cache.note(encoder.spec)
+        good = np.isfinite(encoded.vectors).all(axis=1)
+        kept = Encoded(encoded.vectors[good], encoded.truncated[good])
+        cache.put(fingerprint, [text for text, fine in zip(chunk, good, strict=True) if fine], kept)
+        vectors[rows], truncated[rows] = encoded.vectors, encoded.truncated
+    return Encoded(vectors, truncated)
+
+
+def _run(encoder: Encoder, texts: list[str], progress: Progress | None, tolerant: bool) -> Encoded:
+    """Run and check; whatever the encoder leaves unreported, progress is told at the end."""
+    done = 0
+
+    def count(finished: int) -> None:
+        nonlocal done
+        done += finished
+        if progress is not None:
+            progress(finished)
+
+    encoded = checked(encoder.spec.name, texts, encoder.run(texts, None if progress is None else count), tolerant)
+    if progress is not None and done < len(texts):
+        progress(len(texts) - done)
+    return encoded
+
+
+def checked(name: str, texts: Sequence[str], encoded: Encoded, tolerant: bool = False) -> Encoded:
+    """`encoded` as float32 if it is n finite vectors and n flags; else an EncoderError that names a text at fault.
+
+    `tolerant`: dense rows that are not finite become rows of NaN instead.
+    """
+    vectors: Any = encoded.vectors
+    if not issparse(vectors) and not isinstance(vectors, np.ndarray):
+        raise EncoderError(f"{name} returned {type(vectors).__name__}, expected a numpy array or a CSR matrix")
+    if vectors.dtype.kind != "f" or vectors.ndim != 2 or vectors.shape[0] != len(texts) or vectors.shape[1] == 0:
+        got = f"{vectors.dtype} of shape {vectors.shape}"
+        raise EncoderError(f"{name} returned {got} for {len(texts)} texts, expected floats of shape ({len(texts)}, d)")
+    truncated = np.asarray(encoded.truncated, dtype=bool)
+    if truncated.shape != (len(texts),):
+        raise EncoderError(f"{name} returned truncated flags of shape {truncated.shape}, expected ({len(texts)},)")
+    with np.errstate(over="ignore"):  # a float64 that overflows to infinity here is found below
+        vectors = vectors.astype(np.float32, copy=False)
+    if issparse(vectors):
+        vectors = vectors.tocsr()
+        row_of = np.repeat(np.arange(len(texts)), np.diff(vectors.indptr))
+        bad = np.unique(row_of[~np.isfinite(vectors.data)])
+    else:
+        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if len(bad) and tolerant and not issparse(vectors):
+        vectors = vectors.copy()
+        vectors[bad] = np.nan
+    elif len(bad):
+        raise EncoderError(not_finite(name, texts, bad))
+    return Encoded(vectors, truncated)
+
+
+def not_finite(name: str, texts: Sequence[str], bad: NDArray[np.intp]) -> str:
+    """One line about the texts at positions `bad` that have no finite vector."""
+    text = texts[int(bad[0])]
+    shown = repr(text if len(text) <= 80 else text[:77] + "...")
+    return f"{name} returned NaN or infinity for {len(bad)} of {len(texts)} texts, the first: {shown}"

@@ -1,0 +1,119 @@
+"""Any transformers encoder through its own forward pass: padded to a sorted batch's longest, with an attention mask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stsbench.encoders.forward.batching import Groups
+from stsbench.encoders.forward.packed import check_layers, check_positions, known_family, own_positions, replace_words
+from stsbench.encoders.forward.soft import Soft
+from stsbench.errors import EncoderError
+
+
+class PaddedForward:
+    """The same call as PackedForward for models that it does not know."""
+
+    def __init__(self, model: Any, pad: int) -> None:
+        self.model = model
+        self.pad = pad
+
+    def __call__(self, ids: Tensor, groups: Groups, wanted: tuple[int, ...], soft: Soft | None = None) -> list[Tensor]:
+        """The hidden states `wanted` (0 embeddings ... -1 last layer), each packed to (tokens, d).
+
+        ids: (tokens,) of a batch, text after text; groups: its runs of equal length. Padding stands right, where no
+        model's positions or causal mask can see it. EncoderError: `soft` for a model that is no BERT or RoBERTa, or that has
+        no such positions.
+        """
+        width = max(length for _, length in groups)
+        lengths = torch.tensor([length for texts, length in groups for _ in range(texts)])
+        mask = torch.arange(width) < lengths[:, None]
+        rows = mask.flatten().nonzero().squeeze(1)
+        if ids.is_cuda:
+            mask, rows = (part.pin_memory().to(ids.device, non_blocking=True) for part in (mask, rows))
+
+        def padded(values: Tensor, fill: int) -> Tensor:
+            whole = values.new_full((len(lengths) * width,), fill)
+            whole[rows] = values
+            return whole.view(-1, width)
+
+        given = {"input_ids": padded(ids, self.pad), "attention_mask": mask.long()}
+        if soft is not None:
+            given = soft_inputs(
+                self.model, given["input_ids"], mask,
+                positions=None if soft.positions is None else padded(soft.positions, 0),
+                rows=None if soft.rows is None else padded(soft.rows, -1),
+                vectors=soft.vectors,
+                slots=[] if soft.prefix is None else [
+                    (keys.expand(len(mask), -1, -1), values.expand(len(mask), -1, -1))
+                    for keys, values in zip(soft.prefix.keys, soft.prefix.values, strict=True)
+                ],
+                shift=soft.shift,
+            )  # fmt: skip
+        more = {"output_hidden_states": True} if any(index != -1 for index in wanted) else {}
+        output = self.model(**given, **more)
+        states = [output.last_hidden_state if index == -1 else output.hidden_states[index] for index in wanted]
+        return [state.flatten(0, 1).index_select(0, rows) for state in states]
+
+
+def check_family(model: Any) -> None:
+    """EncoderError for a model that no soft prompt is known to reach: DistilBERT and MPNet ignore a prefix, say."""
+    if not known_family(model):
+        raise EncoderError(
+            f"{type(model).__name__} takes no positions, learned words or prefixes of keys and values from outside here: "
+            "models of the families BERT and RoBERTa do"
+        )
+
+
+def soft_inputs(
+    model: Any, ids: Tensor, mask: Tensor, *, positions: Tensor | None, rows: Tensor | None, vectors: Tensor | None,
+    slots: Sequence[tuple[Tensor, Tensor]], shift: int,
+) -> dict[str, Any]:  # fmt: skip
+    """The arguments of transformers' BertModel and RobertaModel for a padded batch under a soft prompt.
+
+    ids, mask: (n, L), mask true on real tokens; positions: (n, L), None: the model's own, `shift` later; rows: (n, L) row of
+    `vectors` (m, d) in the place of the word embedding, -1 for none; slots: of each layer the keys and values (n, P, d) that
+    each row's tokens attend to, empty for no prefix. Raises EncoderError for another family, for positions that
+    the model lacks, for a prefix of another depth, and under gradient checkpointing, where transformers drops a prefix.
+    """
+    check_family(model)
+    real = mask.bool()
+    positions = own_positions(model.embeddings, ids, shift) if positions is None else positions
+    positions = positions.masked_fill(~real, 0)  # never read there, and never beyond the table
+    check_positions(model.embeddings, positions)
+    given: dict[str, Any] = {"attention_mask": mask.long(), "position_ids": positions}
+    if rows is None:
+        given["input_ids"] = ids
+    else:
+        given["inputs_embeds"] = replace_words(model.embeddings.word_embeddings(ids), rows, vectors)
+    if slots:
+        check_layers(len(slots), model.config.num_hidden_layers)
+        if model.training and any(getattr(part, "gradient_checkpointing", False) for part in model.modules()):
+            raise EncoderError("transformers drops a prefix of keys and values under gradient checkpointing: switch it off")
+        given |= {"past_key_values": _cache(model, slots), "attention_mask": _wide_mask(model, real, slots[0][0].shape[1])}
+    return given
+
+
+def _cache(model: Any, slots: Sequence[tuple[Tensor, Tensor]]) -> Any:
+    """The slots as transformers holds what its layers have read before: (n, heads, P, d / heads) each."""
+    from transformers import DynamicCache
+
+    cache, heads, kind = DynamicCache(), model.config.num_attention_heads, model.dtype
+    device = model.device.type
+    if torch.is_autocast_enabled(device):  # the keys they are put before have this type
+        kind = torch.get_autocast_dtype(device)
+    for layer, pair in enumerate(slots):
+        keys, values = (part.to(kind).unflatten(2, (heads, -1)).transpose(1, 2) for part in pair)
+        cache.update(keys, values, layer)
+    return cache
+
+
+def _wide_mask(model: Any, real: Tensor, slots: int) -> Tensor:
+    """(n, 1, L, P + L): true or 0 where a token may look, at every slot and at real tokens, as the attention reads it."""
+    seen = torch.cat([real.new_ones(len(real), slots), real], 1)[:, None, None].expand(-1, -1, real.shape[1], -1)
+    if model.config._attn_implementation == "sdpa":
+        return seen
+    return torch.zeros(seen.shape, dtype=model.dtype, device=real.device).masked_fill(~seen, torch.finfo(model.dtype).min)

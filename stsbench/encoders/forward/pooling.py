@@ -1,0 +1,101 @@
+"""From the hidden states of a batch to one vector a text.
+
+Every pooler works on packed tokens: the (tokens, d) states of a batch, text after text, texts of equal length together,
+so that a group is a (texts, length, d) view and its mean needs no mask. CLS and SEP count in the means, as in SimCSE's
+evaluation.py (specs/senteval.md, section 2) and in sentence-transformers.
+
+Torch is reached only through the tensors themselves, so that the names below can be listed without importing it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from stsbench.encoders.forward.batching import Groups
+from stsbench.errors import EncoderError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# the hidden states that each pooler reads: 0 the embedding output, 1 the first layer's, -1 the last layer's
+STATES: dict[str, tuple[int, ...]] = {
+    "cls": (-1,),
+    "cls+dense": (-1,),  # through the checkpoint's own dense + tanh, e.g. BERT's pooler_output
+    "mean": (-1,),
+    "first_last:embeddings": (0, -1),  # "first-last avg." in the papers, and evaluation.py before commit 206d7ae
+    "first_last:layer1": (1, -1),  # evaluation.py since that commit
+    "last2": (-2, -1),
+    "max": (-1,),
+    "mask": (-1,),  # the vector at the template's [MASK]
+    "text_cnn": (-1,),  # convolutions learned with the model (encoders/forward/text_cnn.py), as SARCSE has them
+}
+POOLERS: tuple[str, ...] = tuple(STATES)
+
+
+def check_pooler(name: str | None, model: str) -> str:
+    """`name` if it is a pooler; EncoderError listing the poolers if it is None, suggesting the nearest otherwise."""
+    if name is None:
+        raise EncoderError(f"{model} stores no pooler: choose one with --pooler ({', '.join(POOLERS)})")
+    if name not in STATES:
+        near = difflib.get_close_matches(name, POOLERS, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise EncoderError(f"--pooler {name} is unknown: {hint}(there are {', '.join(POOLERS)})")
+    return name
+
+
+def pool(
+    name: str,
+    states: Sequence[Tensor],
+    groups: Groups,
+    marks: Tensor | None = None,
+    dense: Callable[[Tensor], Tensor] | None = None,
+    text_cnn: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> Tensor:
+    """float32 (n, d) vectors of one batch.
+
+    states: the (tokens, d) hidden states named by STATES[name], in that order; groups: runs of equal length;
+    marks: (n,) rows of the mask tokens, for `mask`; dense: (n, d) -> (n, d), for `cls+dense`; text_cnn: a TextCNN, (n, L, d)
+    and a mask (n, L) -> (n, its own width), for `text_cnn`.
+    """
+    if name == "mask":
+        if marks is None:
+            raise ValueError("the mask pooler needs marks")
+        return states[0].index_select(0, marks).float()
+    if name == "cls":
+        return _each(states[0], groups, lambda group: group[:, 0]).float()
+    if name == "cls+dense":
+        if dense is None:
+            raise ValueError("the cls+dense pooler needs dense")
+        return dense(_each(states[0], groups, lambda group: group[:, 0])).float()
+    if name == "text_cnn":
+        if text_cnn is None:
+            raise ValueError("the text_cnn pooler needs text_cnn")
+        import torch
+
+        head = text_cnn  # whole texts of one length: nothing is padded
+        return _each(states[0], groups, lambda group: head(group, group.new_ones(group.shape[:2], dtype=torch.long))).float()
+    if name == "max":
+        return _each(states[0], groups, lambda group: group.amax(1)).float()
+    means = [_each(state, groups, lambda group: group.float().mean(1)) for state in states]
+    return means[0] if len(means) == 1 else (means[0] + means[1]) / 2  # the mean of averages is the average's mean
+
+
+def _each(state: Tensor, groups: Groups, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+    """`reduce` over every (texts, length, d) view of the packed (tokens, d) state, concatenated to (n, d)."""
+    parts = [reduce(view) for view in views(state, groups)]
+    if len(parts) == 1:
+        return parts[0]
+    import torch
+
+    return torch.cat(parts)
+
+
+def views(state: Tensor, groups: Groups) -> Iterator[Tensor]:
+    """The (texts, length, ...) views of packed (tokens, ...) rows, one a group."""
+    start = 0
+    for texts, length in groups:
+        stop = start + texts * length
+        yield state[start:stop].unflatten(0, (texts, length))
+        start = stop

@@ -1,0 +1,131 @@
+"""The learned pooler text_cnn: convolutions over the tokens, maxima over time, and a second convolution over those."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stsbench.encoders.forward.checkpoint import first_line
+from stsbench.encoders.forward.text_cnn_files import FILES
+from stsbench.errors import EncoderError
+from stsbench.files import atomic_write
+
+# Each is monotone, so that it may follow the maximum it is published before: the same numbers from a fraction of the work.
+_ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "none": lambda values: values}
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a TextCNN makes of n texts: T = max(L - 2, the longest kernel) places of d-wide tokens, c channels a kernel."""
+
+    tokens: Tensor  # (n, T, d) without the first and last real token, zero where not real
+    real: Tensor  # (n, T) bool
+    pooled: list[Tensor]  # a kernel: (n, c), the maxima over windows
+    places: list[Tensor]  # a kernel: int64 (n, c), the window that each maximum came from
+    vectors: Tensor  # (n, vector_width)
+
+
+class TextCNN(nn.Module):
+    """Liu et al. (2024), SARCSE, Eq. 1 to 4: a convolution over windows of k tokens for each kernel k, the maximum over
+    windows, and a convolution over the maxima of all kernels, flattened. torch's default initialisation.
+
+    A text is its tokens without the first and the last, N of them. Window t is computed for t + k <= N; of a text with
+    N < k there is one, over zeros where its tokens end. No vector depends on padding or on other texts.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        kernels: Sequence[int] = (3, 4, 5),
+        channels: int = 500,
+        fusion_channels: int = 3,
+        fusion_width: int = 2,
+        activation: str = "relu",
+    ) -> None:
+        """width: d of a hidden state; kernels: tokens a window; channels: of each kernel; activation: relu, tanh or none."""
+        super().__init__()
+        if activation not in _ACTIVATIONS:
+            raise EncoderError(f"text_cnn: activation {activation!r} is unknown (there are {', '.join(_ACTIVATIONS)})")
+        self.width, self.kernels, self.channels = width, tuple(kernels), channels
+        self.fusion_channels, self.fusion_width, self.activation = fusion_channels, fusion_width, activation
+        self.convs = nn.ModuleList(nn.Conv1d(width, channels, kernel) for kernel in self.kernels)
+        self.fusion = nn.Conv2d(1, fusion_channels, (len(self.kernels), fusion_width))
+
+    @property
+    def vector_width(self) -> int:
+        """The width of a sentence vector, 1,497 by default whatever d is."""
+        return self.fusion_channels * (self.channels - self.fusion_width + 1)
+
+    def settings(self) -> dict[str, Any]:
+        """The constructor's arguments, as JSON has them."""
+        return {
+            "width": self.width, "kernels": list(self.kernels), "channels": self.channels,
+            "fusion_channels": self.fusion_channels, "fusion_width": self.fusion_width, "activation": self.activation,
+        }  # fmt: skip
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """(n, vector_width) from last hidden states (n, L, d). mask: (n, L), 1 on real tokens, which come first."""
+        return self.features(states, mask).vectors
+
+    def features(self, states: Tensor, mask: Tensor) -> Features:
+        """The vectors and all that they were made of. states: (n, L, d); mask: (n, L), 1 on real tokens, padding right."""
+        inner = states[:, 1:-1]  # the last real token of a shorter text is still there: `real` leaves it out
+        places = max(inner.shape[1], *self.kernels)
+        counts = (mask.sum(1) - 2).clamp(min=0)
+        real = torch.arange(places, device=states.device) < counts.unsqueeze(1)
+        inner = nn.functional.pad(inner, (0, 0, 0, places - inner.shape[1]))
+        tokens = inner.masked_fill(~real.unsqueeze(-1), 0)
+        found = [self._maxima(conv, tokens, counts) for conv in self.convs]
+        pooled = [values for values, _ in found]
+        # one row a kernel and a fusion as high as there are rows: that is a convolution over channels, with rows for inputs
+        vectors = convolve(torch.stack(pooled, 1), self.fusion.weight.squeeze(1), self.fusion.bias).flatten(1)
+        return Features(tokens, real, pooled, [windows for _, windows in found], vectors)
+
+    def _maxima(self, conv: Any, tokens: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """(n, c) activated maxima over the windows that hold no padding, and the windows they came from."""
+        windows = convolve(tokens.transpose(1, 2), conv.weight, conv.bias)
+        last = (counts - conv.kernel_size[0]).clamp(min=0)  # window 0 always counts: of a short text it is the only one
+        beyond = torch.arange(windows.shape[2], device=windows.device) > last.unsqueeze(1)
+        values, places = windows.masked_fill(beyond.unsqueeze(1), -torch.inf).max(2)
+        return _ACTIVATIONS[self.activation](values), places
+
+    def save(self, folder: Path) -> None:
+        """Write config.json and model.safetensors (float32) into `folder`. StsbenchError where it cannot be written."""
+        from safetensors.torch import save
+
+        weights = {name: value.detach().float().contiguous() for name, value in self.state_dict().items()}
+        with atomic_write(folder / FILES[0]) as stream:
+            stream.write(json.dumps(self.settings(), indent=2) + "\n")
+        with atomic_write(folder / FILES[1], "wb") as stream:
+            stream.write(save(weights, {"format": "pt"}))
+
+    @classmethod
+    def load(cls, folder: Path) -> TextCNN:
+        """What `save` wrote, float32 on the CPU, in train mode. EncoderError for missing, broken or other files."""
+        from safetensors.torch import load_file
+
+        try:
+            with torch.device("meta"):
+                head = cls(**json.loads((folder / FILES[0]).read_text("utf-8")))
+            head.load_state_dict(load_file(folder / FILES[1]), assign=True)
+        except Exception as error:  # json, safetensors and torch each have their own kinds
+            raise EncoderError(f"cannot read the TextCNN in {folder}: {first_line(error)}") from error
+        return head
+
+
+def convolve(values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """conv1d: values (n, i, T), weight (o, i, k), bias (o,) -> (n, o, T - k + 1); on a GPU without TF32."""
+    # by default torch lets cuDNN round what float32 convolutions multiply to 10 bits (TF32), but not matrix products
+    return by_products(values, weight, bias) if values.is_cuda else nn.functional.conv1d(values, weight, bias)
+
+
+def by_products(values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """As `convolve`, by one matrix product over the windows; on a CPU twice as slow as conv1d."""
+    windows = values.unfold(2, weight.shape[2], 1).permute(0, 2, 1, 3).flatten(2)  # (n, T - k + 1, i * k)
+    return nn.functional.linear(windows, weight.flatten(1), bias).transpose(1, 2)

@@ -1,0 +1,155 @@
+"""What a Prompt makes of texts: their tokens, and from one packed batch the vectors at the template's mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from stsbench.encoders.forward.batching import Groups
+from stsbench.encoders.forward.soft import KeyValues, Soft
+from stsbench.encoders.prompt.prompt import Prompt
+from stsbench.encoders.prompt.template import (
+    TokenTemplate,
+    first_position,
+    parse_template,
+    template_positions,
+    with_full_stop,
+)
+from stsbench.encoders.prompt.tokenise import Tokeniser
+from stsbench.errors import EncoderError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class SplicedTokeniser:
+    """Texts tokenised alone and put between the template's tokens; the same call as Tokeniser (encoders/prompt/tokenise.py).
+
+    For the text "pieces", and wherever words are learned: then every token of the template has to be there.
+    """
+
+    def __init__(self, template: TokenTemplate, prompt: Prompt, limit: int | None) -> None:
+        self.template, self.prompt = template, prompt
+        room = None if limit is None else limit - template.length
+        if room is not None and room < 1:
+            raise EncoderError(
+                f"--max-length {limit} leaves no token for the sentence: the {template.length} around it fill it"
+            )
+        self.limit = min((size for size in (room, prompt.pieces) if size is not None), default=None)
+
+    def __call__(self, texts: Sequence[str]) -> tuple[list[list[int]], NDArray[np.bool_]]:
+        """Token ids of n texts, and which of them were cut: bool (n,)."""
+        read = [with_full_stop(text) if self.prompt.full_stop else text for text in texts]
+        rows = self.template.pieces(read) if self.prompt.text == "inside" else self.template.alone(read)
+        cut = np.array([self.limit is not None and len(row) - 2 > self.limit for row in rows], dtype=np.bool_)
+        kept = [[row[0], *row[1:-1][: self.limit], row[-1]] for row in rows]
+        return [row.tolist() for row in self.template.wrap(kept)], cut
+
+    def mark(self, ids: Sequence[int], text: str) -> int:
+        """Where the template's mask token stands."""
+        return self.template.place(len(ids))
+
+
+class PromptedVectors:
+    """One run of a prompted encoder: build it anew after the weights have changed.
+
+    The vectors of the template alone (denoising) are computed once for each number of tokens that occurs.
+    """
+
+    def __init__(self, prompt: Prompt, template: TokenTemplate, forward: Callable[..., list[Tensor]], model: Any) -> None:
+        """forward: a PackedForward or PaddedForward of `model`, which is in eval mode."""
+        self.prompt, self.template, self.forward = prompt, template, forward
+        self.device = next(model.parameters()).device
+        self.base = prompt.shift + (first_position(model) if prompt.start == "own" else 0)
+        self.prefixes: tuple[KeyValues | None, ...] = prompt.prefixes or (None,)
+        self.tables: list[dict[int, Tensor]] = [{} for _ in self.prefixes]
+
+    def __call__(self, ids: Tensor, groups: Groups, marks: Tensor) -> Tensor:
+        """float32 (n, d) vectors of a packed batch. ids: (tokens,); groups: runs of equal length; marks: (n,) the masks."""
+        prompt, rows = self.prompt, self._rows(groups)
+        soft = rows is not None or bool(prompt.prefixes) or prompt.shift > 0
+        found = []
+        for prefix, table in zip(self.prefixes, self.tables, strict=True):
+            more = (Soft(rows=rows, vectors=prompt.words, prefix=prefix, shift=prompt.shift),) if soft else ()
+            vectors = self.forward(ids, groups, (-1,), *more)[0].index_select(0, marks).float()
+            alone = self._alone(groups, prefix, table) if prompt.denoise else None
+            found.append(self._headed(vectors, alone))
+        return found[0] if len(found) == 1 else torch.stack(found).mean(0)
+
+    def _headed(self, vectors: Tensor, alone: Tensor | None) -> Tensor:
+        head = self.prompt.head or torch.nn.Identity()
+        if alone is not None and self.prompt.each:
+            return head(vectors) - head(alone)
+        return head(vectors if alone is None else vectors - alone)
+
+    def _alone(self, groups: Groups, prefix: KeyValues | None, table: dict[int, Tensor]) -> Tensor:
+        """(n, d) vector of the template alone for each text of the batch, from its number of tokens."""
+        length = self.template.length
+        # a tokenizer may join the sentence's first token with the template's last
+        counts = [max(0, tokens - length) for _, tokens in groups]
+        if lacking := sorted({count for count in counts if count not in table}):
+            ids = torch.tensor([*self.template.before, *self.template.after], device=self.device)
+            alone: Groups = [(len(lacking), length)]
+            split = len(self.template.before)
+            positions = template_positions(torch.tensor(lacking), split, length, self.base, self.prompt.positions)
+            soft = Soft(
+                positions=positions.flatten().to(self.device), rows=self._rows(alone), vectors=self.prompt.words,
+                prefix=prefix,
+            )  # fmt: skip
+            state = self.forward(ids.repeat(len(lacking)), alone, (-1,), soft)[0].unflatten(0, (len(lacking), length))
+            table.update(zip(lacking, state[:, self.template.place(length)].float(), strict=True))
+        return torch.cat([table[count].expand(texts, -1) for count, (texts, _) in zip(counts, groups, strict=True)])
+
+    def _rows(self, groups: Groups) -> Tensor | None:
+        """(tokens,) row of the learned words, -1 for none, of a packed batch; None without learned words."""
+        if self.prompt.words is None:
+            return None
+        before, after = self.template.numbers()
+        inner = [-1] * max(0, max(tokens for _, tokens in groups) - self.template.length)
+        parts = [
+            torch.tensor([*before, *inner[: tokens - self.template.length], *after]).repeat(texts)
+            for texts, tokens in groups
+        ]
+        return torch.cat(parts).to(self.device)
+
+
+def placed(prompt: Prompt, model: Any, name: str) -> Prompt:
+    """The prompt with its tensors where the model's are; heads stay in float32, as pooled vectors are.
+
+    EncoderError, one line, for tensors that do not fit the model `name`.
+    """
+    weight = model.get_input_embeddings().weight
+    width = model.config.hidden_size
+    for prefix in prompt.prefixes:
+        held = (model.config.num_hidden_layers, prefix.keys.shape[1], width)
+        if found := [tuple(part.shape) for part in (prefix.keys, prefix.values) if tuple(part.shape) != held]:
+            raise EncoderError(f"{name}: a prefix of shape {found[0]}, and this model's are {held}")
+    if prompt.words is not None and prompt.words.shape[1] != width:
+        raise EncoderError(f"{name}: learned words of width {prompt.words.shape[1]}, and the model's is {width}")
+    return replace(
+        prompt,
+        head=None if prompt.head is None else prompt.head.to(weight.device),
+        words=None if prompt.words is None else prompt.words.to(weight),
+        prefixes=tuple(KeyValues(each.keys.to(weight), each.values.to(weight)) for each in prompt.prefixes),
+        bottlenecks=None if prompt.bottlenecks is None else prompt.bottlenecks.to(weight.device, weight.dtype),
+    )
+
+
+def tokeniser(tokenizer: Any, template: TokenTemplate, prompt: Prompt, limit: int | None) -> Tokeniser | SplicedTokeniser:
+    """How texts become tokens: the filled template is tokenised, or the sentence is and stands between the template's.
+
+    EncoderError: as many learned words as the template has no tokens for, or a limit that leaves none for the sentence.
+    """
+    if prompt.words is not None and len(prompt.words) != len(template.word_ids):
+        raise EncoderError(
+            f"{template.name}: {len(prompt.words)} learned words for the {len(template.word_ids)} of {prompt.template!r}"
+        )
+    if prompt.text == "pieces" or prompt.words is not None:
+        return SplicedTokeniser(template, prompt, limit)
+    filled = parse_template(prompt.template, tokenizer.mask_token, True)
+    return Tokeniser(tokenizer, limit, filled, prompt.full_stop)

@@ -1,0 +1,191 @@
+"""A prompt around the sentence: `{}` or `[X]` stands for the sentence, `[MASK]` or `{mask}` for the mask token.
+
+As text (Template), as tokens (TokenTemplate), and as positions where there is no sentence in it (template_positions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from stsbench.errors import EncoderError
+
+Positions = Literal["matched", "empty"]
+Start = Literal["own", "zero"]
+_SENTENCE = ("{}", "[X]")
+_MASK = ("[MASK]", "{mask}")
+
+
+@dataclass(frozen=True)
+class Template:
+    """What stands before and after the sentence, with the model's own mask token filled in."""
+
+    before: str = ""
+    after: str = ""
+    mask_last: bool = True  # the template's mask stands behind the sentence, so it is the last one of the text
+    has_mask: bool = False
+
+    def fill(self, text: str) -> str:
+        """The text that is tokenised."""
+        return self.before + text + self.after
+
+
+def parse_template(
+    template: str | None, mask_token: str | None, needs_mask: bool, prefix: str = "", option: str = "--template"
+) -> Template:
+    """Read `template`; `prefix` (a stored prompt) goes directly before the sentence; option: what errors call it.
+
+    EncoderError: no or several places for the sentence or the mask, a mask for a tokenizer that has none, or no mask
+    where the pooler needs one.
+    """
+    if template is None:
+        if needs_mask:
+            raise EncoderError("--pooler mask needs --template, e.g. 'This sentence : \"{}\" means [MASK] .'")
+        return Template(before=prefix)
+    places = [(template.find(mark), mark) for mark in _SENTENCE if mark in template]
+    if len(places) != 1 or template.count(places[0][1]) != 1:
+        raise EncoderError(f"{option} {template!r} must hold {{}} or [X] for the sentence exactly once")
+    at, mark = places[0]
+    before, after = template[:at], template[at + len(mark):]
+    masks = [sum(side.count(mask) for mask in _MASK) for side in (before, after)]
+    if needs_mask and sum(masks) != 1:
+        raise EncoderError(f"{option} {template!r} must hold [MASK] or {{mask}} exactly once for --pooler mask")
+    if sum(masks):
+        if not mask_token:
+            raise EncoderError(f"{option} {template!r}: this model's tokenizer has no mask token")
+        for mask in _MASK:
+            before, after = before.replace(mask, mask_token), after.replace(mask, mask_token)
+    return Template(before + prefix, after, mask_last=masks[1] > 0, has_mask=sum(masks) > 0)
+
+
+def with_full_stop(text: str) -> str:
+    """`text` with a full stop behind it, unless it is empty or ends in . ? " or ' (PromptBERT's evaluation.py)."""
+    return text if not text or text[-1] in ".?\"'" else text + "."
+
+
+class TokenTemplate:
+    """A template around sentences that are tokenised by themselves (Jiang et al. 2022, PromptBERT, section 3).
+
+    before, after: token ids with the special token at either end: the part before the sentence without blanks at its end,
+    and the part behind it with the blanks at its start (RoBERTa's tokens hold the blank before them). One token of the two
+    is the mask. A sentence may hold mask tokens of its own: the template's is never searched for, but counted to.
+    """
+
+    def __init__(self, tokenizer: Any, template: str, name: str) -> None:
+        """template: with {} or [X] and [MASK] or {mask}; name: what errors begin with, e.g. "options.template".
+
+        EncoderError, one line: a template without one sentence and one mask, a tokenizer without a mask token, one that
+        does not put one special token at either end of a text, one that loses the template's mask.
+        """
+        self.name, self.template, self.tokenizer = name, template, tokenizer
+        filled = parse_template(template, tokenizer.mask_token, True, option=f"{name}:")
+        if len(self._encode([""])[0]) != 2:
+            raise EncoderError(
+                f"{name}: the tokenizer does not put one special token at either end of a text, as a template needs"
+            )
+        self.before = self._encode([filled.before.rstrip()])[0][:-1]
+        self.after = self._encode([filled.after])[0][1:]
+        self.mask_last = filled.mask_last
+        self.mask_id = int(tokenizer.mask_token_id)
+        if [*self.before, *self.after].count(self.mask_id) != 1 or self._side().count(self.mask_id) != 1:
+            raise EncoderError(f"{name}: the tokenizer does not keep {tokenizer.mask_token} whole in {template!r}")
+        self._lead = filled.before[len(filled.before.rstrip()):]
+
+    @property
+    def length(self) -> int:
+        """Tokens of the template alone, special ones included."""
+        return len(self.before) + len(self.after)
+
+    @property
+    def word_ids(self) -> list[int]:
+        """The template's tokens in order, without special tokens and mask."""
+        return [token for token in [*self.before[1:], *self.after[:-1]] if token != self.mask_id]
+
+    def wrap(self, rows: Sequence[Sequence[int] | NDArray[Any]]) -> list[NDArray[np.int64]]:
+        """Texts inside the template. rows: [text] -> its token ids with a special token at either end, which are dropped."""
+        parts = (np.asarray(row, dtype=np.int64)[1:-1] for row in rows)
+        return [np.concatenate([self.before, part, self.after]).astype(np.int64) for part in parts]
+
+    def pieces(self, texts: Sequence[str], limit: int | None = None) -> list[list[int]]:
+        """[text] -> its tokens as they are inside the template, after the blanks that stand there before the sentence,
+        `limit` of them at most, between two special tokens.
+
+        Where the template touches the sentence without a blank, tokens that a tokenizer joins across that seam (byte-level
+        BPE: `"` and `.`) come apart.
+        """
+        rows = self._encode([self._lead + text for text in texts])
+        return [[row[0], *row[1:-1][:limit], row[-1]] for row in rows]
+
+    def alone(self, texts: Sequence[str]) -> list[list[int]]:
+        """[text] -> its tokens as they are without a template, between two special tokens."""
+        return self._encode(texts)
+
+    def counts(self, mask: Tensor) -> Tensor:
+        """(n,) tokens of the sentence alone. mask: (n, L), 1 on real tokens, of texts inside the template."""
+        return mask.sum(1) - self.length
+
+    def place(self, length: int) -> int:
+        """Where the template's own mask token stands in a text of `length` tokens inside the template."""
+        if self.mask_last:
+            return length - len(self.after) + self.after.index(self.mask_id)
+        return self.before.index(self.mask_id)
+
+    def places(self, mask: Tensor) -> Tensor:
+        """(n,) where the template's own mask token stands in texts inside the template. mask: (n, L), padded right."""
+        lengths = mask.sum(1)
+        return lengths + self.place(0) if self.mask_last else torch.full_like(lengths, self.place(0))
+
+    def words(self, mask: Tensor) -> Tensor:
+        """int64 (n, L): at the template's tokens their number in `word_ids`, elsewhere -1. mask: (n, L), padded right."""
+        before, after = self.numbers()
+        found = torch.full(mask.shape, -1, dtype=torch.long, device=mask.device)
+        found[:, : len(before)] = torch.as_tensor(before, device=mask.device)
+        starts = mask.sum(1).long() - len(after)
+        places = starts.unsqueeze(1) + torch.arange(len(after), device=mask.device)
+        return found.scatter(1, places, torch.as_tensor(after, device=mask.device).expand(len(mask), -1))
+
+    def numbers(self) -> tuple[list[int], list[int]]:
+        """For each token of `before` and of `after` its number in `word_ids`, -1 for special tokens and the mask."""
+        tokens = [*self.before, *self.after]
+        special = {0, len(tokens) - 1}
+        number, found = 0, []
+        for place, token in enumerate(tokens):
+            word = place not in special and token != self.mask_id
+            found.append(number if word else -1)
+            number += word
+        return found[: len(self.before)], found[len(self.before):]
+
+    def _side(self) -> list[int]:
+        return self.after if self.mask_last else self.before
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        if not texts:
+            return []
+        rows = self.tokenizer(list(texts), truncation=False, padding=False, verbose=False)["input_ids"]
+        return [list(row) for row in rows]
+
+
+def first_position(model: Any) -> int:
+    """The position id of a text's first token: 0, for RoBERTa's kin the padding index + 1."""
+    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+    padding = getattr(table, "padding_idx", None)
+    return 0 if padding is None else int(padding) + 1
+
+
+def template_positions(counts: Any, split: int, length: int, base: int, positions: Positions) -> Any:
+    """int64 (m, length) position ids of a template alone (Jiang et al. 2022, PromptBERT, section 3.3).
+
+    counts: (m,) int64 tensor, how many tokens the sentence would have that stands before token `split`; positions "matched":
+    what follows stands as behind them, "empty": as behind none. base: the first token's position.
+    """
+    places = torch.arange(length, device=counts.device)
+    found = (places + base).expand(len(counts), -1)
+    if positions == "empty":
+        return found.contiguous()
+    return found + (places >= split) * counts.unsqueeze(1)

@@ -1,0 +1,96 @@
+"""Text to token ids, once per text, cut only at the limit that the encoder states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.encoders.prompt.template import Template, with_full_stop
+from stsbench.errors import EncoderError
+
+
+class Tokeniser:
+    """A transformers tokenizer with a template and a limit of its own.
+
+    A tokenizer.json may carry truncation (128 in all-MiniLM-L6-v2's) and fixed padding: both are switched off here, or
+    they would act in silence. full_stop: put one behind texts that end in none of . ? " ' (with_full_stop).
+    """
+
+    def __init__(self, tokenizer: Any, limit: int | None, template: Template, full_stop: bool = False) -> None:
+        self.tokenizer = tokenizer
+        self.limit = limit
+        self.template = template
+        self.full_stop = full_stop
+        self.backend = getattr(tokenizer, "backend_tokenizer", None) if getattr(tokenizer, "is_fast", False) else None
+        if self.backend is not None:
+            self.backend.no_truncation()
+            self.backend.no_padding()
+        self.head, self.tail = self._ends()
+        least = len(self._one(template.fill("")))
+        if limit is not None and limit <= least:
+            raise EncoderError(f"--max-length {limit} leaves no token for the sentence: the {least} around it fill it")
+
+    def __call__(self, texts: Sequence[str]) -> tuple[list[list[int]], NDArray[np.bool_]]:
+        """Token ids of n texts, and which of them were cut: bool (n,)."""
+        filled = [self.template.fill(with_full_stop(text) if self.full_stop else text) for text in texts]
+        if self.backend is not None:
+            fast = getattr(self.backend, "encode_batch_fast", self.backend.encode_batch)  # fast: without offsets
+            ids = [encoding.ids for encoding in fast(filled)]
+        else:
+            ids = [list(row) for row in self.tokenizer(filled)["input_ids"]] if filled else []
+        cut = np.array([self.limit is not None and len(row) > self.limit for row in ids], dtype=np.bool_)
+        for i in np.flatnonzero(cut).tolist():
+            ids[i] = self._shorten(filled[i], ids[i])
+        return ids, cut
+
+    def mark(self, ids: Sequence[int], text: str) -> int:
+        """Where the template's mask token stands; EncoderError where a text has lost it.
+
+        A text may hold mask tokens of its own, so it is counted to: from the end where it stands behind the sentence, else
+        from the start. A tokenizer splits a text at mask tokens first, so what is beyond one is the same for every text.
+        """
+        mask, last = self.tokenizer.mask_token_id, self.template.mask_last
+        side = self.tail if last else self.head
+        if mask in side:
+            place = len(ids) - len(side) + side.index(mask) if last else side.index(mask)
+            if 0 <= place < len(ids) and ids[place] == mask:
+                return place
+        raise EncoderError(f"the tokenizer lost the template's mask token in {text[:60]!r}")
+
+    def _one(self, filled: str) -> list[int]:
+        if self.backend is not None:
+            return list(self.backend.encode(filled).ids)
+        return list(self.tokenizer(filled)["input_ids"])
+
+    def _ends(self) -> tuple[list[int], list[int]]:
+        """The tokens before and behind every sentence, special ones included, each part of the template by itself."""
+        special, probe = self._one(""), self._one("a")
+        first = next((i for i, pair in enumerate(zip(special, probe, strict=False)) if pair[0] != pair[1]), len(special))
+        before, after = self._one(self.template.before.rstrip()), self._one(self.template.after)
+        return before[: len(before) - (len(special) - first)], after[first:]
+
+    def _shorten(self, filled: str, ids: list[int]) -> list[int]:
+        """`ids` without the sentence's last tokens, so that special tokens and template stay whole."""
+        excess = len(ids) - (self.limit or 0)
+        start, stop = len(self.head), len(ids) - len(self.tail)
+        if start <= stop and ids[:start] == self.head and ids[stop:] == self.tail:
+            sentence = list(range(start, stop))
+        else:  # template and sentence share a token; a slow tokenizer knows no offsets
+            sentence = [] if self.backend is None else self._inside(filled)
+        if excess >= len(sentence):
+            raise EncoderError(f"--max-length {self.limit} cannot hold the template around {filled[:60]!r}")
+        dropped = set(sentence[-excess:])
+        return [token for i, token in enumerate(ids) if i not in dropped]
+
+    def _inside(self, filled: str) -> list[int]:
+        """Which tokens are the sentence's alone, by the characters that they stand for."""
+        assert self.backend is not None
+        encoding, before = self.backend.encode(filled), self.template.before
+        start, stop = len(before.rstrip()), len(filled) - len(self.template.after)
+        return [
+            i for i, (left, right) in enumerate(encoding.offsets)
+            if not encoding.special_tokens_mask[i] and start <= left < right <= stop
+        ]

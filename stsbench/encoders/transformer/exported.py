@@ -1,0 +1,148 @@
+"""The folder of a trained model: stsbench.json says what sentence-transformers' files cannot, as long as these fit it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from stsbench.encoders.forward.checkpoint import files_digest, weight_files, weights_digest
+from stsbench.encoders.forward.pooling import check_pooler
+from stsbench.encoders.forward.text_cnn_files import FILES, is_own, text_cnn_folder
+from stsbench.encoders.prompt.prompt_file import PROMPT_FILE, checked_settings, promised_tensors, prompt_file
+from stsbench.errors import EncoderError
+
+FILE = "stsbench.json"
+HEAD = ("pooler.dense.weight", "pooler.dense.bias")  # where a kept head is stored, as BERT's own pooler is
+PROMPT = "stsbench.encoders.transformer.prompt_module.PromptEncoding"  # a prompted encoder's type in modules.json
+_SETTINGS = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """How a trained model is tested."""
+
+    pooler: str
+    max_length: int | None = None  # tokens, special ones included; None: the model's position limit
+    method: str | None = None
+    recipe: str | None = None
+    prompt: dict[str, Any] | None = None  # Prompt.settings() of the pooler `mask`; its tensors are in prompt.safetensors
+
+
+def layout_digest(folder: Path, prompt: dict[str, Any] | None = None) -> str:
+    """sha256 over the sentence-transformers files of a folder, modules included, the transformers model not.
+
+    prompt: a prompted encoder's settings; they and prompt.safetensors are then part of it.
+    """
+    parts = [path for path in sorted(folder.glob("[0-9]*_*/*")) if path.is_file()]
+    names = (*_SETTINGS, PROMPT_FILE) if prompt is not None else _SETTINGS
+    digest = files_digest([*(folder / name for name in names if (folder / name).is_file()), *parts])
+    if prompt is None:
+        return digest
+    return hashlib.sha256(f"{digest} {json.dumps(prompt, sort_keys=True)}".encode()).hexdigest()
+
+
+def write_exported(folder: Path, exported: Exported) -> None:
+    """Write stsbench.json into a folder that is complete otherwise.
+
+    A prompted encoder has format 2: stsbench before prompts would ask for a template, and read it as if that were all.
+    """
+    said = asdict(exported)
+    if exported.prompt is None:
+        del said["prompt"]
+    stored = {"format": 1 if exported.prompt is None else 2, **said, "layout": layout_digest(folder, exported.prompt)}
+    (folder / FILE).write_text(json.dumps(stored, indent=2) + "\n", "utf-8")
+
+
+def read_exported(folder: Path) -> Exported | None:
+    """What stsbench.json says; None without one, and where the sentence-transformers files are no longer those written
+    with it: whoever changed them (a prompt, another training) described the model anew. EncoderError for a broken file.
+
+    A prompted encoder that sentence-transformers saved anew, or whose prompt was changed, is still described by its own
+    module's settings, the same in both readers; EncoderError where modules.json puts more around it.
+    """
+    if not (folder / FILE).is_file():
+        return None
+    exported, layout = read_own(folder)
+    if layout == layout_digest(folder, exported.prompt):
+        return exported
+    if exported.prompt is None or not _prompted_modules(folder):
+        return None
+    return replace(exported, method=None, recipe=None)
+
+
+def read_own(folder: Path) -> tuple[Exported, str]:
+    """What stsbench.json says, and the layout that it was written with. EncoderError for a broken file."""
+    path = folder / FILE
+    try:
+        stored = json.loads(path.read_text("utf-8"))
+        if stored["format"] not in (1, 2):
+            raise EncoderError(f"{path} was written by a newer stsbench (format {stored['format']}): update stsbench")
+        prompt = checked_settings(stored["prompt"]) if stored["format"] == 2 else None
+        exported = Exported(stored["pooler"], stored["max_length"], stored["method"], stored["recipe"], prompt)
+        if exported.max_length is not None and not (isinstance(exported.max_length, int) and exported.max_length > 0):
+            raise ValueError(f"max_length {exported.max_length!r}")
+        if prompt is not None and exported.pooler != "mask":
+            raise ValueError(f"a prompt for the pooler {exported.pooler}")
+        layout = stored["layout"]
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise EncoderError(f"cannot read {path}: {error!r}") from error
+    check_pooler(exported.pooler, str(path))
+    return exported, layout
+
+
+def _prompted_modules(folder: Path) -> bool:
+    """Whether modules.json still names the prompted encoder. EncoderError, one line: other modules or a prompt beside it."""
+    path = folder / "modules.json"
+    if not path.is_file():
+        return False
+    try:
+        types = [module["type"] for module in json.loads(path.read_text("utf-8"))]
+        settings = folder / "config_sentence_transformers.json"
+        default = json.loads(settings.read_text("utf-8")).get("default_prompt_name") if settings.is_file() else None
+    except (KeyError, TypeError, AttributeError, ValueError, OSError) as error:
+        raise EncoderError(f"{folder}: cannot read its sentence-transformers modules: {error!r}") from error
+    if not types or not is_own(types[0], PROMPT):
+        return False
+    if len(types) > 1 or default:
+        more = f"the default prompt {default!r}" if default else types[1].rsplit(".", 1)[-1]
+        raise EncoderError(f"{folder} adds {more} to a prompted encoder: only sentence-transformers reads it so")
+    return True
+
+
+def stored_head(folder: Path) -> Any:
+    """The Linear(d, d) kept by training, for models that have no pooler layer of their own to load it; else None."""
+    exported = read_exported(folder)
+    if exported is None or exported.pooler != "cls+dense":
+        return None
+    import torch
+    from safetensors import safe_open
+
+    found = {}
+    for file in weight_files(folder):
+        with safe_open(file, framework="pt") as stored:
+            for key in stored.keys():  # noqa: SIM118 (it is no mapping)
+                if key.endswith(HEAD):  # inside a masked-LM model the name starts with the encoder's
+                    found[key.rsplit(".", 1)[1]] = stored.get_tensor(key)
+    if found.keys() != {"weight", "bias"}:
+        raise EncoderError(f"{folder} lacks the head that its {FILE} promises (pooler.dense)")
+    head = torch.nn.Linear(found["weight"].shape[1], found["weight"].shape[0], device="meta")
+    head.load_state_dict(found, assign=True)
+    return head.requires_grad_(False)
+
+
+def encoder_digest(folder: Path, pooler: str, prompt: Mapping[str, Any] | None = None) -> str:
+    """sha256 over the weights and config.json that `pooler` reads: with text_cnn also those of a stored TextCNN.
+
+    prompt: the settings of the folder's own prompt where it is used, so that its tensors count; None where it is set aside.
+    EncoderError: they are not there.
+    """
+    if prompt is not None and promised_tensors(prompt):
+        return files_digest([*weight_files(folder), folder / "config.json", prompt_file(folder)])
+    head = text_cnn_folder(folder) if pooler == "text_cnn" else None
+    if head is None:
+        return weights_digest(folder)
+    return files_digest([*weight_files(folder), folder / "config.json", *(head / name for name in FILES)])

@@ -1,0 +1,81 @@
+"""What a transformer encoder is put together from: a device, a forward pass, a learned head. Each is checked before use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stsbench.errors import EncoderError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def choose_device(name: str | None) -> Any:
+    """The torch.device called `name`, by default the GPU where there is one. EncoderError if this machine has no such."""
+    import torch
+
+    if name is None:
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except Exception as error:  # RuntimeError, AssertionError or NotImplementedError, by the kind of device
+        raise EncoderError(f"--device {name} is not available on this machine") from error
+    return device
+
+
+def choose_packed(engine: str, model: Any, name: str) -> bool:
+    """Whether `engine` (auto, packed, padded) means the packed pass. EncoderError: unknown, or a model without one."""
+    from stsbench.encoders.forward.packed import supports
+
+    if engine not in ("auto", "packed", "padded"):
+        raise EncoderError(f"engine {engine!r} is unknown (there are auto, packed, padded)")
+    if engine == "packed" and not supports(model):
+        raise EncoderError(f"{name}: no packed forward pass for {type(model).__name__}; use engine='padded'")
+    return engine != "padded" and supports(model)
+
+
+def choose_dense(model: Any, missing: set[str], folder: Path, name: str) -> Callable[[Tensor], Tensor]:
+    """(n, d) first vectors -> (n, d) through the checkpoint's own pooler; never through a random one.
+
+    SimCSE issues #25, #100, #208: an unconverted checkpoint with a made-up pooler is the commonest failed reproduction.
+    """
+    from stsbench.encoders.transformer.exported import stored_head
+
+    if hasattr(getattr(model, "pooler", None), "dense"):
+        if any(key.startswith("pooler.") for key in missing):
+            raise EncoderError(f"--pooler cls+dense: {name} stores no pooler weights; use --pooler cls")
+        return lambda first: model.pooler(first.unsqueeze(1))
+    head = stored_head(folder)
+    if head is None:
+        raise EncoderError(f"--pooler cls+dense: {type(model).__name__} has no pooler layer; use --pooler cls")
+    head = head.to(model.device, model.dtype)
+    return lambda first: head(first).tanh()
+
+
+def choose_text_cnn(model: Any, tokenizer: Any, folder: Path, name: str) -> Any:
+    """The folder's own TextCNN in the model's dtype and on its device; never a random one."""
+    from stsbench.encoders.forward.text_cnn import TextCNN
+    from stsbench.encoders.forward.text_cnn_files import stored_text_cnn
+
+    check_ends(tokenizer, name)
+    head = TextCNN.load(stored_text_cnn(folder, name))
+    if head.width != model.config.hidden_size:
+        raise EncoderError(
+            f"--pooler text_cnn: the TextCNN of {name} reads states of width {head.width}, and its model gives "
+            f"{model.config.hidden_size}"
+        )
+    return head.to(model.device, model.dtype).eval().requires_grad_(False)
+
+
+def check_ends(tokenizer: Any, name: str) -> None:
+    """EncoderError unless the tokenizer puts one special token before a text and one behind it: text_cnn drops both."""
+    ids = tokenizer("a", padding=False, truncation=False)["input_ids"]
+    special = set(tokenizer.all_special_ids)
+    if tokenizer.num_special_tokens_to_add() != 2 or len(ids) < 2 or not {ids[0], ids[-1]} <= special:
+        raise EncoderError(
+            f"the pooler text_cnn leaves out the first and the last token, and the tokenizer of {name} does not put one "
+            "special token at either end: choose another pooler"
+        )

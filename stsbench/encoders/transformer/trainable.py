@@ -1,0 +1,30 @@
+"""Where a model that training needs is read from: what a recipe may write for one, and the folder it stands for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stsbench.errors import EncoderError
+
+
+def backbone_folder(name: str, offline: bool = False, option: str = "--backbone") -> Path:
+    """The transformers folder that a recipe's backbone.model stands for: also `minilm`, a training run, and a
+    sentence-transformers folder, whose transformer is meant. option: what an EncoderError calls the setting."""
+    from stsbench.encoders.transformer.find import resolve
+    from stsbench.encoders.transformer.sentence_transformer import read_modules
+
+    if name == "minilm":
+        from stsbench.encoders.transformer.minilm import find_minilm
+
+        return find_minilm()
+    try:
+        folder = resolve(name, offline)
+    except EncoderError as error:
+        hint = "; null is the encoder's own checkpoint" if option == "options.generator" else ""
+        raise EncoderError(str(error).replace("--model", option) + hint) from error
+    if (folder / "modules.json").is_file():
+        transformer = read_modules(folder).transformer
+        if transformer is None:
+            raise EncoderError(f"{name} has no transformers model that could be trained")
+        return transformer
+    return folder

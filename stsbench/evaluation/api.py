@@ -1,0 +1,297 @@
+"""`run`: from the words of a command, or of a caller, to records in a run folder."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from stsbench.data.sets.sets import DataSet, PairSet
+from stsbench.encoders.base import Encoder, Progress
+from stsbench.encoders.cache.cache import EmbeddingCache
+from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.prompt.prompt import described
+from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError
+from stsbench.evaluation.measure import Result, measure
+from stsbench.evaluation.plan import Planned, plan
+from stsbench.files import cache_root
+
+# Settings that an option or a protocol's name stands for: changed alone, rows would carry the name of another measurement.
+_ELSEWHERE = {
+    "sts.without_overlap": "--without-overlap",
+    "transfer.classifier": "--protocol transfer:exact, transfer:sklearn or transfer",
+    "geometry.split": "--protocol geometry:dev, geometry:whole or geometry",
+    "retrieval.folder": "--protocol retrieval:FOLDER",
+    "mteb.tasks": "--protocol mteb:NAME", "mteb.benchmark": "--protocol mteb:NAME",
+}  # fmt: skip
+StartProgress = Callable[[int], Progress]  # number of texts -> step function
+
+
+@dataclass
+class Options:
+    """Everything `stsbench eval` takes, by the same names."""
+
+    model: str | Encoder | Callable[..., Any]
+    output: Path
+    protocols: Sequence[str] = ("sts",)
+    tasks: Sequence[str] | None = None
+    pooler: str | None = None
+    template: str | None = None
+    full_stop: bool | None = None
+    max_length: int | None = None
+    similarity: str | None = None
+    resamples: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # "retrieval.ties" -> value
+    data_dir: Path | None = None
+    view: str = "senteval"
+    sample: bool = False
+    without_overlap: Sequence[str] = ()
+    strict_data: bool = False
+    strict: bool = False
+    device: str | None = None
+    dtype: str = "float32"
+    batch_tokens: int | None = None
+    cache_dir: Path | None = None
+    cache_limit: float = 20.0  # GB
+    no_cache: bool = False
+    offline: bool = False
+    command: Sequence[str] = ()
+    origin: Mapping[str, Any] = field(default_factory=dict)  # more for the records' provenance: a training's seed, say
+
+
+def run(options: Options, say: Callable[[str], None] = print, progress: StartProgress | None = None) -> Result:
+    """Plan, load, encode every distinct text once, observe, score, record. `say` gets one line for each thing a user
+    must know before and after.
+
+    Raises StsbenchError before anything is encoded for unknown names and models, and when no task has usable data.
+    """
+    began = time.monotonic()
+    _check(options)
+    planned, left_out = plan(options.protocols, options.tasks, _settings(options))
+    if not options.sample:
+        planned = [_with_view(each, options.view, left_out) for each in planned]
+    sets, missing = _load_sets(planned, options)
+    result = Result(options.output, left_out=left_out)
+    for each in planned:
+        if each.note:
+            left_out[each.label] = each.note
+        for task, id in each.tasks.items():
+            if id in missing:
+                optional = isinstance(missing[id], MissingDataError) and "all" in options.protocols and not options.tasks
+                (left_out if optional else result.failures)[f"{each.label} {task}"] = str(missing[id])
+    for line in dict.fromkeys(line for data in sets.values() for line in _warnings(data)):
+        say(f"warning: {line}")
+    chosen = [(each, {task: sets[id] for task, id in each.tasks.items() if id in sets}) for each in planned]
+    if options.without_overlap:
+        chosen = _without_overlap(chosen, options, say)
+    encoder = _encoder(options)
+    _announce(encoder, options, [data for _, mine in chosen for data in mine.values()], say)
+    texts = list(dict.fromkeys(text for _, mine in chosen for data in mine.values() for text in data.texts))
+    embed = Embed(encoder, _cache(options), progress(len(texts)) if progress else None)
+    if not encoder.fitted_per_set or encoder.spec.fitted_on is not None:  # else fitted set by set
+        try:
+            embed.add(texts)
+        except KeyboardInterrupt:
+            if not options.no_cache and encoder.cacheable:
+                say("vectors are cached every 1,024 texts: the same command goes on there")
+            raise
+        say(f"{len(texts)} distinct texts encoded or read from the cache in {time.monotonic() - began:.1f} s")
+    try:
+        for each, mine in chosen:
+            _measure(each, mine, embed, result, options, say, len(chosen) > 1)
+    except KeyboardInterrupt:
+        result.save()
+        if result.records:
+            kept = f"the {len(result.records)} tasks measured so far are kept"
+            say(f"{kept}: stsbench score {result.folder}; --protocol and --tasks measure the others")
+        raise
+    result.save()
+    say(f"done in {time.monotonic() - began:.1f} s{_peak_memory()}")
+    return result
+
+
+def _warnings(data: DataSet) -> list[str]:
+    """What is wrong with a set, at most two lines of it; the record holds all."""
+    rest = len(data.warnings) - 2
+    return [*data.warnings[:2], *([f"{data.id}: {rest} more like these, see its record"] if rest > 0 else [])]
+
+
+def _measure(
+    each: Planned, sets: dict[str, DataSet], embed: Embed, result: Result, options: Options,
+    say: Callable[[str], None], announced: bool,
+) -> None:
+    """One protocol on its sets, with a line before and after where there are several protocols."""
+    start = time.monotonic()
+    if announced:
+        say(f"{each.label}: measuring {', '.join(sets)}")
+    origin = {"command": list(options.command), "batch_tokens": options.batch_tokens, **options.origin}
+    measure(result, embed, each.protocol, sets, strict=options.strict, say=say, origin=origin)
+    if announced:
+        say(f"{each.label}: measured in {time.monotonic() - start:.1f} s")
+
+
+def _settings(options: Options) -> dict[str, dict[str, Any]]:
+    """The protocols' settings among the options, by protocol; "" for every protocol that takes them."""
+    named = {
+        "similarity": options.similarity, "resamples": options.resamples,
+        "without_overlap": sorted(options.without_overlap) or None,
+    }  # fmt: skip
+    settings: dict[str, dict[str, Any]] = {"": {key: value for key, value in named.items() if value is not None}}
+    for key, value in options.settings.items():
+        if key in _ELSEWHERE:
+            raise StsbenchError(f"{key} is no setting to change alone: use {_ELSEWHERE[key]}")
+        protocol, dot, name = key.rpartition(".")
+        if not dot or not name or not protocol:
+            raise StsbenchError(f"the setting '{key}' names no protocol: write PROTOCOL.SETTING, as in retrieval.ties")
+        if ":" in protocol:
+            base = protocol.partition(":")[0]
+            raise StsbenchError(f"the setting '{key}' is one of all forms of {base}: write {base}.{name}")
+        settings.setdefault(protocol, {})[name] = value
+    return settings
+
+
+def _peak_memory() -> str:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return ""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return f", peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9:.2f} GB"
+
+
+def _cache(options: Options) -> EmbeddingCache | None:
+    if options.no_cache:
+        return None
+    folder = options.cache_dir or cache_root() / "embeddings"
+    return EmbeddingCache(folder, int(options.cache_limit * 1e9))
+
+
+def _check(options: Options) -> None:
+    """Options that would be ignored without a word are refused."""
+    if options.sample and options.data_dir:
+        raise StsbenchError("--sample (sample=True) and --data-dir (data_dir) exclude each other")
+    if options.sample and options.view == "raw":
+        raise StsbenchError("the sample has a text view of its own: leave view='raw' out")
+    if not isinstance(options.model, str):
+        for name, unset in (
+            ("pooler", None), ("template", None), ("full_stop", None), ("max_length", None), ("dtype", "float32"),
+        ):  # fmt: skip
+            if getattr(options, name) != unset:
+                raise EncoderError(f"{name} does not apply to an encoder that is already loaded: give it to load_encoder")
+
+
+def _with_view(planned: Planned, view: str, left_out: dict[str, str]) -> Planned:
+    """The plan without tasks whose set has no such text view (SICK-R's 4,927 pairs have no raw one), each one said."""
+    from stsbench.data.sets.catalog import entries
+
+    catalogued = {item.id for item in entries()}
+    lacking = catalogued - {item.id for item in entries(view)}
+    for task, id in planned.tasks.items():
+        if id in lacking:
+            left_out[f"{planned.label} {task}"] = f"{id} has no view '{view}'"
+    return replace(planned, tasks={task: id for task, id in planned.tasks.items() if id not in lacking})
+
+
+def _load_sets(planned: list[Planned], options: Options) -> tuple[dict[str, DataSet], dict[str, DataError]]:
+    """Set id -> data, and set id -> why there are none. Raises the first such DataError when no set can be read."""
+    sets: dict[str, DataSet] = {}
+    missing: dict[str, DataError] = {}
+    for each in planned:
+        for id in each.tasks.values():
+            if id in sets or id in missing:
+                continue
+            try:
+                own = each.protocol.load(id)
+                sets[id] = _load(id, options) if own is None else own
+            except DataError as error:
+                missing[id] = error
+    if missing and not sets:
+        raise next(iter(missing.values()))
+    return sets, missing
+
+
+def _load(id: str, options: Options) -> DataSet:
+    from stsbench.data.fetch.sources import load
+
+    return load(
+        id, data_dir=options.data_dir, view=options.view, sample=options.sample, offline=options.offline,
+        strict=options.strict_data,
+    )  # fmt: skip
+
+
+Chosen = list[tuple[Planned, dict[str, DataSet]]]
+
+
+def _without_overlap(chosen: Chosen, options: Options, say: Callable[[str], None]) -> Chosen:
+    """The pairs that share no sentence with the named sets, for the protocols that know of this."""
+    from stsbench.data.sets.overlap import overlapping_pairs
+
+    others = {}
+    for id in options.without_overlap:
+        other = _load(id, options)
+        if not isinstance(other, PairSet):
+            raise DataError(f"--without-overlap {id}: it holds labelled texts, not scored pairs")
+        others[id] = other
+    if whole := [each.label for each, _ in chosen if "without_overlap" not in each.protocol.settings]:
+        say(f"--without-overlap does not apply to {', '.join(whole)}: measured on the whole sets")
+    filtered: Chosen = []
+    said: set[str] = set()
+    for each, sets in chosen:
+        kept = dict(sets)
+        if "without_overlap" in each.protocol.settings:
+            for task, data in sets.items():
+                if data.id in others:
+                    raise DataError(
+                        f"--without-overlap {data.id}: the set is scored itself; leave it out of --tasks or of this option"
+                    )
+                assert isinstance(data, PairSet)
+                shared = overlapping_pairs(data, list(others.values()))
+                kept[task] = data.keep(~shared)
+                if data.id not in said:
+                    count = f"{int(shared.sum())} of {len(data)} pairs"
+                    say(f"{data.id}: {count} share a sentence with {', '.join(others)}: left out")
+                said.add(data.id)
+                if not len(kept[task]):
+                    raise DataError(f"{data.id}: no pair is left without those that overlap with {', '.join(others)}")
+        filtered.append((each, kept))
+    return filtered
+
+
+def _encoder(options: Options) -> Encoder:
+    from stsbench.encoders.load import load_encoder
+
+    if isinstance(options.model, Encoder):
+        return options.model
+    if not isinstance(options.model, str):
+        from stsbench.encoders.light.callable import CallableEncoder
+
+        return CallableEncoder(options.model)
+    return load_encoder(
+        options.model, pooler=options.pooler, template=options.template, max_length=options.max_length,
+        dtype=options.dtype, device=options.device, batch_tokens=options.batch_tokens, offline=options.offline,
+        full_stop=options.full_stop,
+    )  # fmt: skip
+
+
+def _announce(encoder: Encoder, options: Options, chosen: list[DataSet], say: Callable[[str], None]) -> None:
+    spec = encoder.spec
+    parts = [f"encoder {spec.name}"]
+    for name in ("pooler", "template", "prefix", "max_length"):
+        if (value := getattr(spec, name)) is not None:
+            parts.append(f"{name.replace('_', ' ')} {value}")
+    say(", ".join([*parts, *described(spec.options), spec.dtype, f"fingerprint {spec.fingerprint()[:12]}"]))
+    for line in encoder.notes:
+        say(line)
+    sets = list({data.id: data for data in chosen}.values())
+    views = ", ".join(dict.fromkeys(data.view for data in sets))
+    items = ", ".join(f"{data.id} {len(data)}" for data in sets)
+    origins = ", ".join(dict.fromkeys(data.origin for data in sets if data.origin))
+    say(f"text view {views}; items: {items}; from {origins}")
+
+
+def evaluate(model: str | Encoder | Callable[..., Any], *, output: str | Path, **options: Any) -> Result:
+    """Measure `model` as `stsbench eval` does; options by the names of `Options`. Returns rows, records and failures."""
+    return run(Options(model=model, output=Path(output), **options), say=lambda line: None)

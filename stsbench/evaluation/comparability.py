@@ -1,0 +1,74 @@
+"""When two scores may be compared: the same protocol, version, settings, text view, data, aggregation and metric."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stsbench.evaluation.protocol import Observations, Protocol
+from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.rescore import protocol_of_record, read_observations, task_of
+
+
+@dataclass(frozen=True, order=True)
+class Setting:
+    """How a score was measured, without on what: two scores with different settings never stand in one column.
+
+    settings: canonical JSON of the protocol's settings without the cosmetic ones, which change no score. A paper's preset
+    that names the same settings is the same setting.
+    """
+
+    protocol: str
+    version: int
+    settings: str
+    view: str
+    metric: str
+    aggregation: str | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One record in the terms of comparisons. `set_id` names the data and the split, `digest` their very content."""
+
+    path: Path
+    record: Record
+    protocol: Protocol
+    task: str
+    _held: list[Observations] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def set_id(self) -> str:
+        return self.record.data.id
+
+    @property
+    def digest(self) -> str:
+        return self.record.data.digest
+
+    def observed(self) -> Observations:
+        """The observations beside the record, read once."""
+        if not self._held:
+            stored = self.record.observations
+            self._held.append(read_observations(self.path.parent / stored.file, stored.sha256))
+        return self._held[0]
+
+    def setting(self, row: ScoreRow) -> Setting:
+        """The setting of one of the record's rows."""
+        how = self.record.protocol
+        kept = {key: value for key, value in how.settings.items() if key not in self.protocol.cosmetic}
+        return Setting(
+            how.name, how.version, json.dumps(kept, sort_keys=True), self.record.data.view, row.metric, row.aggregation
+        )
+
+    def whole(self) -> list[ScoreRow]:
+        """The rows over the whole set, not over a subset of it."""
+        return [row for row in self.record.scores if row.subset is None]
+
+
+def measured(path: Path, record: Record, observations: Observations | None = None) -> Measured:
+    """The record at `path`, with its observations where they were read before.
+
+    Raises StsbenchError where its protocol is unknown or another version by now.
+    """
+    protocol = protocol_of_record(path, record)
+    return Measured(path, record, protocol, task_of(protocol, record), [observations] if observations else [])

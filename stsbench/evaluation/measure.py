@@ -1,0 +1,173 @@
+"""plan -> encode each distinct text once -> observe -> score -> record."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from stsbench.data.sets.sets import DataSet, PairSet
+from stsbench.encoders.cache.embed import Embed
+from stsbench.errors import DataError, EncoderError, ScoreError, StsbenchError
+from stsbench.evaluation.protocol import Observations, Protocol
+from stsbench.evaluation.provenance import provenance
+from stsbench.evaluation.records import (
+    DataIdentity,
+    EncoderIdentity,
+    ObservationFile,
+    ProtocolIdentity,
+    Record,
+    ScoreRow,
+    now,
+    record_stem,
+    write_record,
+)
+from stsbench.files import atomic_write
+from stsbench.metrics.similarity import zero_rows
+
+LONG = 10  # seconds after which a task's time is said: a sign of life
+
+
+@dataclass
+class Result:
+    """What one evaluation gave. `failures`: protocol and task -> reason; `left_out`: protocol -> reason."""
+
+    folder: Path
+    records: list[Record] = field(default_factory=list)
+    summaries: list[ScoreRow] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    unsaved: dict[str, bytes] = field(default_factory=dict)  # observation files by name, until `save`
+
+    @property
+    def rows(self) -> list[ScoreRow]:
+        """Every score: task by task, then the averages."""
+        return [row for record in self.records for row in record.scores] + self.summaries
+
+    def save(self) -> None:
+        """Write the records and observations as one: the run folder appears whole, or not at all."""
+        if not self.records:
+            return
+        self.folder = free_folder(self.folder)
+        building = self.folder.with_name(f".{self.folder.name}.{os.getpid()}.tmp")
+        try:
+            for name, content in self.unsaved.items():
+                with atomic_write(building / name, "wb") as stream:
+                    stream.write(content)
+            for position, record in enumerate(self.records):
+                record.provenance["position"] = position  # file names do not keep the order of protocols and tasks
+                write_record(building, record)
+            building.rename(self.folder)
+        except (OSError, StsbenchError) as error:
+            reason = error if isinstance(error, OSError) else error.__cause__ or error
+            raise StsbenchError(f"cannot write {self.folder}/: {getattr(reason, 'strerror', None) or reason}") from error
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+        self.unsaved = {}
+
+
+def free_folder(folder: Path) -> Path:
+    """`folder`, or the first of folder-2, folder-3, ... that does not exist: a run never overwrites another."""
+    candidate, number = folder, 2
+    while candidate.exists() and (not candidate.is_dir() or any(candidate.iterdir())):
+        candidate, number = folder.with_name(f"{folder.name}-{number}"), number + 1
+    return candidate
+
+
+def measure(
+    result: Result,
+    embed: Embed,
+    protocol: Protocol,
+    sets: Mapping[str, DataSet],
+    *,
+    strict: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+    origin: Mapping[str, Any] | None = None,
+) -> None:
+    """Score an encoder on `sets` (task -> data) and add a record a set to `result`, which `Result.save` writes.
+
+    A task that cannot be scored (constant predictions, vectors of NaN, ...) becomes a failure with a reason; the others go
+    on. `strict` refuses texts longer than the model's limit. `say` gets one line for what a user must know.
+    """
+    before = len(result.records)
+    for task, data in sets.items():
+        _measure_one(result, embed, protocol, task, data, strict, say, origin or {})
+    result.summaries += protocol.summarise(result.records[before:])
+
+
+def _measure_one(
+    result: Result, embed: Embed, protocol: Protocol, task: str, data: DataSet, strict: bool,
+    say: Callable[[str], None], origin: Mapping[str, Any],
+) -> None:
+    began = time.monotonic()
+    try:
+        mine = embed.for_set(data.texts, f"{data.id}@{data.digest}")
+        if problem := mine.unusable(data.texts):
+            raise ScoreError(problem)
+        counts = _doubtful(mine, task, data, strict, say)
+        observations = protocol.observe(mine, data)
+        scores = protocol.score(observations, data.id, task)
+    except (ScoreError, DataError, EncoderError) as error:
+        result.failures[f"{protocol.label} {task}"] = str(error)
+        return
+    seconds = time.monotonic() - began
+    for note in observations.names.get("notes", []):
+        say(f"{protocol.label} {task}: {note}")
+    if seconds > LONG:
+        say(f"{protocol.label} {task}: {seconds:.0f} s")
+    who = EncoderIdentity(spec=asdict(mine.spec), fingerprint=mine.spec.fingerprint(), dimension=mine.dimension)
+    how = ProtocolIdentity(
+        name=protocol.name, label=protocol.label, version=protocol.version, settings=protocol.settings
+    )
+    what_on = _identity(data)
+    content = _packed(observations)
+    name = f"observations/{record_stem(who, how, what_on)}.npz"
+    result.unsaved[name] = content
+    result.records.append(Record(
+        created=now(), encoder=who, protocol=how, data=what_on,
+        observations=ObservationFile(file=name, sha256=hashlib.sha256(content).hexdigest()),
+        counts=counts, scores=scores, provenance=provenance(seconds=round(seconds, 3), **origin),
+    ))  # fmt: skip
+
+
+def _doubtful(embed: Embed, task: str, data: DataSet, strict: bool, say: Callable[[str], None]) -> dict[str, int]:
+    """How many distinct texts have a zero vector and how many were cut; said, and with `strict` refused."""
+    texts = data.texts
+    zero, cut = zero_rows(embed(texts)), embed.truncated(texts)
+    if strict and cut.any():
+        raise ScoreError(
+            f"{int(cut.sum())} texts of {data.id} exceed the limit of {embed.spec.max_length} tokens, the first "
+            f"'{texts[int(np.argmax(cut))][:60]}...'; leave --strict out to truncate them"
+        )
+    counts = {"zero_vectors": int(zero.sum()), "truncated": int(cut.sum())}
+    if counts["zero_vectors"]:
+        meaning = " (cosine 0)" if isinstance(data, PairSet) else ""
+        say(f"{task}: {counts['zero_vectors']} of {len(texts)} distinct texts have a zero vector{meaning}")
+    if counts["truncated"]:
+        limit = f"the model's limit of {embed.spec.max_length} tokens"
+        say(f"{task}: {counts['truncated']} of {len(texts)} distinct texts were truncated to {limit}")
+    return counts
+
+
+def _identity(data: DataSet) -> DataIdentity:
+    view = cast(Literal["senteval", "raw", "sample", "own"], data.view)  # pydantic checks it
+    return DataIdentity(
+        id=data.id, task=data.task, view=view, digest=data.digest, n=len(data), known=data.known, origin=data.origin,
+        subsets=data.counts, warnings=list(data.warnings),
+    )  # fmt: skip
+
+
+def _packed(observations: Observations) -> bytes:
+    names = {f"names.{key}": np.array(value, dtype=np.str_) for key, value in observations.names.items()}
+    stored: dict[str, Any] = {**observations.arrays, **names}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **stored)
+    return buffer.getvalue()

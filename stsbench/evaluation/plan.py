@@ -1,0 +1,146 @@
+"""What `--protocol` names: registered protocols, variants of them (`sts:wmean`), papers' presets, or `all`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.protocol import Protocol
+from stsbench.registry import did_you_mean, names, resolve, resolve_all
+
+GROUP = "stsbench.protocols"
+Settings = Mapping[str, Mapping[str, Any]]  # protocol name, or "" for every protocol that knows the setting -> settings
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One protocol to run. label: as the user named it; tasks: task -> set id; note: what the preset leaves out."""
+
+    label: str
+    protocol: Protocol
+    tasks: dict[str, str]
+    note: str = ""
+
+
+def presets() -> dict[str, dict[str, Any]]:
+    """Paper -> its preset (paper, left_out, parts: protocol, settings, tasks of each), by name."""
+    found = {}
+    for file in sorted(resources.files("stsbench.protocols").joinpath("presets").iterdir(), key=lambda item: item.name):
+        if file.name.endswith(".yaml"):
+            read = yaml.safe_load(file.read_text("utf-8"))
+            if "parts" not in read:
+                read["parts"] = [{key: read.pop(key) for key in ("protocol", "tasks", "settings") if key in read}]
+            found[file.name.removesuffix(".yaml")] = read
+    return found
+
+
+def kinds() -> dict[str, type[Protocol]]:
+    """Every protocol that loads, by name, in their order."""
+    found = resolve_all(GROUP).items()
+    return dict(sorted(found, key=lambda item: (item[1].position, item[0])))
+
+
+def plan(
+    protocols: Sequence[str], tasks: Sequence[str] | None, settings: Settings
+) -> tuple[list[Planned], dict[str, str]]:
+    """The protocols to run, and those left out with the reason. `settings` override a preset's and a variant's.
+
+    Raises StsbenchError, with a suggestion, for an unknown protocol, variant, task or setting.
+    """
+    if not protocols:
+        raise StsbenchError("no protocol was named")
+    parts: dict[str, Planned] = {}
+    papers = presets()
+    left_out: dict[str, str] = {}
+    for name in protocols:
+        for number, part in enumerate(_parts(name, settings, left_out)):
+            parts[f"{name}#{number}" if name in papers else part.label] = part
+    _all_used(settings, [part.protocol for part in parts.values()])
+    # A name may be several parts (`all`, a paper): a task has to be of one of them, not of each.
+    everything = {task: id for part in parts.values() for task, id in part.tasks.items()}
+    owner = f"protocol {protocols[0]}" if len(protocols) == 1 and protocols != ["all"] else "any protocol named"
+    wanted = pick_tasks(everything, tasks, owner)
+    chosen = []
+    for part in parts.values():
+        if mine := {task: id for task, id in part.tasks.items() if task in wanted}:
+            chosen.append(replace(part, tasks=mine))
+        elif part.label not in papers:
+            left_out[part.label] = f"it has none of the tasks {', '.join(tasks or ())}"
+    return chosen, left_out
+
+
+def protocol_of(name: str, settings: Settings) -> Protocol:
+    """The protocol called `name`, such as sts or transfer:exact. Raises StsbenchError, with a suggestion, for another."""
+    base, colon, word = name.partition(":")
+    if base not in names(GROUP):
+        forms = (f"{each}:{word}" for each, kind in kinds().items() for word in kind.variants)
+        known = [*names(GROUP), *forms, "all", *presets()]
+        raise StsbenchError(f"unknown protocol '{name}'{did_you_mean(name, known)}")
+    kind: type[Protocol] = resolve(GROUP, base)
+    return _built(name, kind, kind.variant(word) if colon else {}, settings)
+
+
+def pick_tasks(known: Mapping[str, str], wanted: Sequence[str] | None, owner: str) -> dict[str, str]:
+    """Task -> set id of the `wanted` tasks, in the order of `known`; names are matched regardless of case.
+
+    None wants them all. Raises StsbenchError, with a suggestion, for a task that `owner` does not have.
+    """
+    if wanted is None:
+        return dict(known)
+    lower = {name.lower(): name for name in known}
+    for name in wanted:
+        if name.lower() not in lower:
+            raise StsbenchError(f"unknown task '{name}' of {owner}{did_you_mean(name, known)}")
+    asked = {lower[name.lower()] for name in wanted}
+    return {name: id for name, id in known.items() if name in asked}
+
+
+def _parts(name: str, settings: Settings, left_out: dict[str, str]) -> Iterator[Planned]:
+    """What one name of `--protocol` stands for, with all its tasks."""
+    if name == "all":
+        for base, kind in kinds().items():
+            for word in kind.in_all:
+                label = f"{base}:{word}" if word else base
+                protocol = _built(label, kind, kind.variant(word) if word else {}, settings)
+                yield Planned(label, protocol, protocol.tasks())
+            for word in kind.variants:
+                if kind.labels_variants and word not in kind.in_all:
+                    left_out[f"{base}:{word}"] = f"another form of {base}: run by name only"
+    elif paper := presets().get(name):
+        for part in paper["parts"]:
+            protocol = _built(name, resolve(GROUP, part["protocol"]), part.get("settings", {}), settings)
+            within = pick_tasks(protocol.tasks(), part.get("tasks"), f"protocol {name}")
+            yield Planned(name, protocol, within, paper.get("left_out", ""))
+    else:
+        protocol = protocol_of(name, settings)
+        yield Planned(name, protocol, protocol.tasks())
+
+
+def _built(label: str, kind: type[Protocol], own: Mapping[str, Any], settings: Settings) -> Protocol:
+    """`own` settings, those of a variant or a paper, and over them the user's that this protocol has."""
+    known = kind(own).settings
+    given = {**settings.get("", {}), **settings.get(kind.name, {})}
+    mine = {key: value for key, value in given.items() if key in known}  # `_all_used` finds those that nobody takes
+    base, colon, _ = label.partition(":")
+    # `sts:mean` stays `sts` in the rows, where the aggregation has a column of its own; a paper's name stands there.
+    return kind({**own, **mine}, label if colon and kind.labels_variants else base)
+
+
+def _all_used(settings: Settings, protocols: Sequence[Protocol]) -> None:
+    """A setting that no protocol of the plan takes would be ignored: that is an error."""
+    for owner, given in settings.items():
+        takers = [each for each in protocols if owner in ("", each.name)]
+        known = {key for each in takers for key in each.settings}
+        for key in given:
+            if key in known:
+                continue
+            if owner and takers:
+                raise StsbenchError(f"protocol {owner} has no setting '{key}'{did_you_mean(key, sorted(known))}")
+            run = ", ".join(dict.fromkeys(each.name for each in protocols))
+            option = f"{owner}.{key}" if owner else "--" + key.replace("_", "-")
+            raise StsbenchError(f"{option} does not apply to protocol {run}")

@@ -1,0 +1,106 @@
+"""What a protocol is: which data it needs, what it observes from vectors, and how it scores what it observed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.data.sets.sets import DataSet
+from stsbench.encoders.cache.embed import Embed
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.registry import did_you_mean
+
+
+@dataclass(frozen=True)
+class Observations:
+    """The arrays a score is computed from, and plain names beside them. Stored, so that scores can be recomputed."""
+
+    arrays: dict[str, NDArray[Any]]
+    names: dict[str, list[str]] = field(default_factory=dict)
+    memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # what was drawn from them: not stored
+
+
+# (subset, aggregation, metric) of a score -> float64 (resamples,), in the unit of its ScoreRow
+Drawn = dict[tuple[str | None, str | None, str], NDArray[np.float64]]
+
+
+class Protocol(ABC):
+    """One way of measuring. Stateless but for `settings`; `score` and `summarise` run without torch."""
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+    position: ClassVar[int] = 100  # where lists and `--protocol all` put it: the lowest first
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # `sts:wmean`: the word after the colon -> settings
+    labels_variants: ClassVar[bool] = False  # True: a variant is a measurement of its own, its rows carry the full name
+    cosmetic: ClassVar[frozenset[str]] = frozenset()  # settings that choose what is reported and change no score
+    averaged: ClassVar[tuple[str, ...]] = ()  # the tasks whose mean `summarise` calls Avg
+    metrics_across: ClassVar[bool] = False  # True: one task, several metrics, which are a table's columns
+    in_all: ClassVar[tuple[str, ...]] = ("",)  # the variants that `--protocol all` runs, "" the plain protocol
+
+    def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
+        self.settings: dict[str, Any] = dict(settings)
+        self.label = label or self.name  # what stands in every row: the protocol's name, or a paper's
+
+    @classmethod
+    def variant(cls, word: str) -> dict[str, Any]:
+        """The settings that `NAME:word` stands for. Raises StsbenchError, with a suggestion, for an unknown word."""
+        if word not in cls.variants and not cls.variants:
+            raise StsbenchError(f"unknown protocol '{cls.name}:{word}'; {cls.name} has no other forms")
+        if word not in cls.variants:
+            known = [f"{cls.name}:{name}" for name in cls.variants]
+            raise StsbenchError(f"unknown protocol '{cls.name}:{word}'{did_you_mean(f'{cls.name}:{word}', known)}")
+        return dict(cls.variants[word])
+
+    @abstractmethod
+    def tasks(self) -> dict[str, str]:
+        """Task names, in the order they are reported in, with the id of the set each is measured on."""
+
+    @abstractmethod
+    def observe(self, embed: Embed, data: Any) -> Observations:
+        """What is needed of the vectors; data: the set that `tasks` names. Raises ScoreError where it cannot be done."""
+
+    @abstractmethod
+    def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
+        """Pure arithmetic. Raises ScoreError when a score cannot be computed."""
+
+    def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
+        """The scores of `resamples` bootstrap samples of the items; {} where no item is observed on its own.
+
+        Every encoder meets the same samples of one set, so that two encoders' draws are paired.
+        """
+        return {}
+
+    def drawn(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
+        """`draws`, computed once for these observations: a score's interval and a comparison share them."""
+        key = (self.name, repr(self.settings), data_id, resamples, seed)
+        if key not in observations.memo:
+            observations.memo[key] = self.draws(observations, data_id, resamples, seed)
+        found: Drawn = observations.memo[key]
+        return found
+
+    def average_draws(
+        self, observed: Mapping[str, tuple[Observations, str]], resamples: int, seed: int
+    ) -> Drawn:
+        """Draws of `Avg` from the observations and data ids of the tasks in `averaged`; {} unless all have draws.
+
+        Here the tasks' items are independent; a protocol whose tasks share items redraws them together.
+        """
+        if not self.averaged or not set(self.averaged) <= observed.keys():
+            return {}
+        parts = [self.drawn(*observed[task], resamples, seed) for task in self.averaged]
+        return {key: np.mean([part[key] for part in parts], axis=0) for key in parts[0]
+                if key[0] is None and all(key in part for part in parts)}  # fmt: skip
+
+    def load(self, set_id: str) -> DataSet | None:
+        """A set that is not in the catalog (a user's own files), or None: the catalog's sets are loaded for it."""
+        return None
+
+    def summarise(self, records: Sequence[Record]) -> list[ScoreRow]:
+        """Scores over several records, such as an average over tasks; none by default."""
+        return []

@@ -1,0 +1,191 @@
+"""Scores again from stored observations: what was measured is checked, and nothing is encoded. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.evaluation.measure import Result
+from stsbench.evaluation.protocol import Observations, Protocol
+from stsbench.evaluation.records import Record, ScoreRow, load_records, record_stem
+from stsbench.files import sha256_file
+from stsbench.registry import resolve
+
+_NUMBERS = {"value", "low", "high"}
+MOST_UNPACKED = 256_000_000  # bytes of a record's observations; those of the largest set here are a few hundred thousand
+_BY_ITEM = ("row", "rows", "pair")  # beside gold, which every protocol that keeps items keeps: one value for each of them
+
+
+def score_again(folder: Path) -> Result:
+    """Every score of a run folder, recomputed from its stored observations. Imports no torch, needs no data.
+
+    Raises StsbenchError when an observations file is missing, damaged or not the one the record names, when a record was
+    edited or renamed, and when the folder holds records of several encoders or two unlike ones of the same thing.
+    """
+    result = Result(folder)
+    groups: dict[str, tuple[Protocol, list[Record]]] = {}
+    found = load_records(folder)
+    if several_encoders([record for _, record in found]):
+        raise StsbenchError(f"{folder} holds records of several encoders: they have no table or average in common")
+    scored: list[tuple[Path, Protocol, Record]] = []
+    for path, record in sorted(found, key=lambda item: item[1].provenance.get("position", 0)):
+        try:
+            protocol, record.scores = rescored(path, record)
+        except ScoreError as error:
+            result.failures[f"{record.protocol.label} {record.data.task}"] = str(error)
+            continue
+        scored.append((path, protocol, record))
+        _, records = groups.setdefault(record.protocol.model_dump_json(), (protocol, []))
+        records.append(record)
+    refuse_doubles(scored)
+    for protocol, records in groups.values():
+        result.summaries += protocol.summarise(records)
+        result.records += records
+    return result
+
+
+def encoder_key(record: Record) -> str:
+    """What the records of one encoder share: its spec; what it was fitted on is left out where that is the very set, as
+    then each record names another.
+    """
+    spec = dict(record.encoder.spec)
+    if str(spec.get("fitted_on")).startswith(f"{record.data.id}@"):
+        del spec["fitted_on"]
+    return json.dumps(spec, sort_keys=True)
+
+
+def several_encoders(records: Sequence[Record]) -> bool:
+    """Whether the records are not all of one encoder."""
+    # One that was fitted once, on one of the sets it is then measured on, has two keys and one spec.
+    keys = {encoder_key(record) for record in records}
+    return len(keys) > 1 and len({json.dumps(record.encoder.spec, sort_keys=True) for record in records}) > 1
+
+
+def refuse_doubles(found: Iterable[tuple[Path, Protocol, Record]]) -> None:
+    """Raises StsbenchError, naming both files, where two records of one setting and set are not the same measurement.
+
+    A protocol and a paper's preset may measure the same thing in one run: the same encoder, with the same scores.
+    """
+    held: dict[str, tuple[Path, Record, dict[tuple[str, str | None, str | None, str], tuple[float, int]]]] = {}
+    for path, protocol, record in found:
+        how, data = record.protocol, record.data
+        kept = {key: value for key, value in how.settings.items() if key not in protocol.cosmetic}
+        own = data.digest if data.view == "own" else ""  # folders of one's own may share a name
+        key = json.dumps([how.name, how.version, kept, data.view, data.id, own], sort_keys=True)
+        rows = {(row.task, row.subset, row.aggregation, row.metric): (row.value, row.n) for row in record.scores}
+        other_path, other, theirs = held.setdefault(key, (path, record, rows))
+        reason = ""
+        if other.encoder.fingerprint != record.encoder.fingerprint:
+            reason = "of encoders with different fingerprints"
+        elif other.data.digest != data.digest:
+            reason = "on different data of that name"
+        elif any(not np.allclose(rows[row], theirs[row], rtol=0, atol=1e-6) for row in rows.keys() & theirs.keys()):
+            reason = "with different scores"
+        if reason:
+            raise StsbenchError(
+                f"{other_path} and {path} are two measurements of {data.id} in one setting, {reason}: keep the one that "
+                "counts in this folder, and move the other"
+            )
+
+
+def protocol_of_record(path: Path, record: Record) -> Protocol:
+    """The protocol that measured a record. Raises StsbenchError where it is unknown or another version by now."""
+    kind = resolve("stsbench.protocols", record.protocol.name)
+    if kind.version != record.protocol.version:
+        raise StsbenchError(
+            f"{path} was scored by version {record.protocol.version} of protocol {record.protocol.name}; this is "
+            f"version {kind.version}: its scores are not the same measurement"
+        )
+    protocol: Protocol = kind(record.protocol.settings, record.protocol.label)
+    return protocol
+
+
+def rescored(path: Path, record: Record) -> tuple[Protocol, list[ScoreRow]]:
+    """A record's protocol and its scores, recomputed from the observations beside it; errors as those of `reread`."""
+    protocol, scores, _ = reread(path, record)
+    return protocol, scores
+
+
+def reread(path: Path, record: Record) -> tuple[Protocol, list[ScoreRow], Observations]:
+    """A record's protocol, its scores recomputed from the observations beside it, and these.
+
+    Raises StsbenchError, naming the file, when the record was renamed or edited or its observations are not those it names;
+    ScoreError when they give no score.
+    """
+    protocol = protocol_of_record(path, record)
+    if path.stem != record_stem(record.encoder, record.protocol, record.data):
+        raise StsbenchError(f"{path} was renamed or edited: its name does not fit what it says was measured")
+    file = path.parent / record.observations.file
+    observations = read_observations(file, record.observations.sha256)
+    _check_items(file, observations)
+    try:
+        again = protocol.score(observations, record.data.id, task_of(protocol, record))
+    except StsbenchError:
+        raise
+    except Exception as error:  # whatever arrays that are missing, too short or of another kind raise in its arithmetic
+        raise StsbenchError(f"{file} is not what {protocol.name} observes: {_line(error)}") from error
+    if not _same(again, record.scores):
+        raise StsbenchError(f"{path} was edited: its scores are not those that its observations give")
+    return protocol, again, observations
+
+
+def task_of(protocol: Protocol, record: Record) -> str:
+    """The task a record measured: SICK-R and SICK-R-MTEB are two on data of one name, told apart by the set's id."""
+    return {id: name for name, id in protocol.tasks().items()}.get(record.data.id, record.data.task)
+
+
+def _same(again: Sequence[ScoreRow], stored: Sequence[ScoreRow]) -> bool:
+    names = [[row.model_dump(exclude=_NUMBERS) for row in rows] for rows in (again, stored)]
+    if names[0] != names[1]:
+        return False
+    numbers = [np.array([[row.value, row.low, row.high] for row in rows], dtype=float) for rows in (again, stored)]
+    return np.allclose(numbers[0], numbers[1], rtol=0, atol=1e-6, equal_nan=True)  # NaN: no interval
+
+
+def read_observations(path: Path, digest: str) -> Observations:
+    """The observations in `path`. Raises StsbenchError when it is missing or damaged, when its sha256 is not `digest`, and
+    when it would fill more than MOST_UNPACKED bytes.
+    """
+    if not path.is_file():
+        raise StsbenchError(f"{path} is missing: the record's scores cannot be recomputed")
+    if sha256_file(path) != digest:
+        raise StsbenchError(f"{path} is not the file its record names (sha256 differs): damaged or replaced")
+    try:
+        with zipfile.ZipFile(path) as packed:
+            names, size = packed.namelist(), sum(each.file_size for each in packed.infolist())
+        if size > MOST_UNPACKED:
+            raise StsbenchError(f"{path} would unpack to {size / 1e6:.0f} MB, at most {MOST_UNPACKED / 1e6:.0f} are read")
+        if len(set(names)) < len(names) or not all(name.endswith(".npy") for name in names):
+            raise ValueError("it holds a member twice, or one that is no array")
+        with np.load(path, allow_pickle=False) as stored:
+            found = {key: stored[key] for key in stored.files}
+        if text := next((key for key, array in found.items() if key.startswith("names.") and not _is_names(array)), None):
+            raise ValueError(f"{text} is no list of strings")
+    except StsbenchError:
+        raise
+    except Exception as error:  # zipfile, zlib and numpy have a dozen kinds of errors for a damaged file
+        raise StsbenchError(f"{path} is no valid file of observations: {_line(error)}") from error
+    names_of = {key[6:]: array.tolist() for key, array in found.items() if key.startswith("names.")}
+    return Observations({key: array for key, array in found.items() if not key.startswith("names.")}, names_of)
+
+
+def _is_names(array: np.ndarray[Any, Any]) -> bool:
+    return array.ndim == 1 and array.dtype.kind == "U"
+
+
+def _check_items(path: Path, observations: Observations) -> None:
+    """Raises StsbenchError where the arrays that pair two encoders' items are not of the same items as the gold values."""
+    arrays = observations.arrays
+    for name in _BY_ITEM:
+        if "gold" in arrays and name in arrays and (arrays[name].ndim, arrays[name].size) != (1, arrays["gold"].size):
+            raise StsbenchError(f"{path}: {name} holds {arrays[name].size} values for {arrays['gold'].size} items")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

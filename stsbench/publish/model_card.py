@@ -1,0 +1,249 @@
+"""A run as a model card of the Hugging Face Hub: metadata with every score, and a page that says what they are of."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from stsbench.encoders.prompt.prompt import described
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.measure import Result
+from stsbench.evaluation.records import PLAIN, Record, ScoreRow
+from stsbench.evaluation.rescore import score_again
+from stsbench.files import atomic_write
+from stsbench.publish.model_index import (
+    AVERAGES,
+    SAMPLE,
+    Group,
+    card_data,
+    encoder_name,
+    groups_of,
+    parts_of,
+    shown,
+    visible,
+    without_paths,
+)
+
+FILES = {"model-card": "README.md", "model-index": "model-index.yml"}
+HOW = {"all": "one correlation over all pairs", "mean": "the mean over the subsets",
+       "wmean": "that mean weighted by the subsets' sizes"}  # fmt: skip
+
+
+def export_card(run: Path, output: Path, target: str) -> tuple[list[Path], dict[str, str]]:
+    """Write one of FILES, by `target`, for a run into `output`, a new folder.
+
+    Returns the file, and the records that gave no score with the reason. Raises StsbenchError when `output` holds
+    anything, when the run was edited, and when it holds no score.
+    """
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise StsbenchError(f"{output} is already there: choose another --output")
+    result = score_again(run)  # which refuses records and observations that were edited
+    if not result.records:
+        raise StsbenchError(f"{run} holds no score: {next(iter(result.failures.values()))}")
+    text = card(result) if target == "model-card" else f"{card_data(result).to_yaml()}\n"
+    building: Path | None = None
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        building = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}."))
+        building.chmod(0o755)  # mkdtemp's 0700 would hide the card from colleagues
+        with atomic_write(building / FILES[target]) as stream:
+            stream.write(text)
+        building.rename(output)
+    except OSError as error:
+        raise StsbenchError(f"cannot write {output}: {error.strerror or error}") from error
+    finally:
+        if building is not None:
+            shutil.rmtree(building, ignore_errors=True)
+    return [output / FILES[target]], result.failures
+
+
+def card(result: Result) -> str:
+    """The whole card: metadata between two lines of ---, then Markdown."""
+    from huggingface_hub import ModelCard
+
+    return str(ModelCard(f"---\n{card_data(result).to_yaml()}\n---\n\n{body(result)}"))
+
+
+def body(result: Result) -> str:
+    """The card's Markdown. Whatever a user named is escaped: it shows as text."""
+    groups = groups_of(result)
+    versions = {str(record.provenance.get("versions", {}).get("stsbench", "")) for record in result.records}
+    day = max(record.created for record in result.records).date()
+    sample = {group.view == "sample" for group in groups}
+    warning = f"**{'Some of this is s' if False in sample else 'S'}{SAMPLE[1:]}.**\n\n" if True in sample else ""
+    return "\n".join([
+        f"# {plain(encoder_name(result))}\n\n{warning}"
+        f"Scores of this sentence encoder, measured with stsbench {plain(', '.join(sorted(versions)))}, last on {day}. "
+        "They are self-reported; each was recomputed from the stored observations when this card was written.\n",
+        f"## The encoder\n\n{_encoder(result)}",
+        "## Results\n\nScores are x 100 unless a line says otherwise; intervals are 95 %. The metadata above hold the same "
+        "scores and those of every subset.\n",
+        *map(_section, groups),
+        *[f"Not scored: {plain(name)}: {plain(reason)}\n" for name, reason in result.failures.items()],
+        "## What these numbers are not comparable with\n\n" + "".join(f"- {line}\n" for line in _limits(result, groups)),
+        f"## How to repeat this\n\n{_repeat(result)}",
+    ])  # fmt: skip
+
+
+def _encoder(result: Result) -> str:
+    """What decides a vector, as a table of two columns."""
+    first = result.records[0].encoder
+    spec = {**first.spec, "name": encoder_name(result)}
+    fitted = _one((each.encoder.spec.get("fitted_on") for each in result.records), "each test set's own texts")
+    options = spec.get("options") or {}
+    known = {
+        "name": spec["name"], "kind": spec["kind"], "pooler": spec.get("pooler"), "template": _quoted(spec.get("template")),
+        "prefix": _quoted(spec.get("prefix")), "longest text, in tokens": spec.get("max_length"),
+        "number format": spec.get("dtype"), "vectors scaled to length 1": "yes" if spec.get("normalize") else "no",
+        "post-processing": spec.get("post"), "fitted on": fitted,
+        **{name: without_paths(str(value)) for name, value in options.items() if name not in ("prompt", "full_stop")},
+        "around the text": "; ".join(described(options)),
+        "width of the vectors": _one((each.encoder.dimension for each in result.records), "depends on the texts fitted on"),
+        "sha256 of the weights": spec.get("weights"), "sha256 of the tokenizer": spec.get("tokenizer"),
+        "fingerprint of all this": _one((each.encoder.fingerprint for each in result.records), "one a set, in the metadata"),
+    }  # fmt: skip
+    return _table([("what", "value"), *((key, value) for key, value in known.items() if value not in (None, ""))], texts=2)
+
+
+def _one(values: Iterable[object], several: str) -> object:
+    found = list(dict.fromkeys(values))
+    return found[0] if len(found) == 1 else several
+
+
+def _quoted(text: object) -> str | None:
+    """With its blanks and line ends to be seen: they change vectors."""
+    return json.dumps(text, ensure_ascii=False) if text else None
+
+
+def _section(group: Group) -> str:
+    """A protocol's table and what it is of."""
+    about = (sys.modules[type(group.protocol).__module__].__doc__ or "").partition("\n")[0]
+    lines = [plain(about), f"Protocol {plain(group.identity.name)}, version {group.identity.version}."]
+    if group.changed:
+        lines.append(f"Settings that are not the usual ones: {plain(json.dumps(group.changed, ensure_ascii=False)[1:-1])}.")
+    by_task = {record.scores[0].task: "; ".join(parts_of(record)) for record in group.records}
+    if len(set(by_task.values())) == 1:
+        lines.append(f"Data: {plain(*set(by_task.values()))}.")
+    else:
+        lines += [f"Data of {plain(task)}: {plain(on)}." for task, on in by_task.items()]
+    rows = [row for record in group.records for row in record.scores] + group.summaries
+    if bare := list(dict.fromkeys(row.metric for row in rows if row.metric in PLAIN)):
+        lines.append(f"Not x 100: {plain(', '.join(bare))}.")
+    sample = f" ({SAMPLE})" if group.view == "sample" else ""
+    return f"### {plain(group.identity.label)}{sample}\n\n{' '.join(filter(None, lines))}\n\n{_scores(rows)}"
+
+
+def _scores(rows: Sequence[ScoreRow]) -> str:
+    """Tasks across, the averages last; for one task metrics down. Subsets only of what is not also given as a whole."""
+    whole = {(row.task, row.metric) for row in rows if row.subset is None}
+    kept = [row for row in rows if row.task != "Avg-full" and (row.subset is None or (row.task, row.metric) not in whole)]
+    tasks = list(dict.fromkeys(row.task for row in kept))
+    tasks = [task for task in tasks if task not in AVERAGES] + [task for task in tasks if task in AVERAGES]
+    if len(tasks) == 1:
+        lines = [(_named(row), shown(row), _interval(row), row.n) for row in kept]
+        return _table([(tasks[0], "score", "interval", "items"), *lines])
+    cells = {(row.task, _named(row)): row for row in kept}
+    names = list(dict.fromkeys(_named(row) for row in kept))
+    grid: list[list[str]] = [["", *tasks]]
+    for name in names:
+        found = [cells.get((task, name)) for task in tasks]
+        grid.append([name, *(shown(row) if row else "" for row in found)])
+        if name == names[0]:
+            if any(row and row.low is not None for row in found):
+                grid.append(["its interval", *(_interval(row) if row else "" for row in found)])
+            grid.append(["items", *(str(row.n) if row else "" for row in found)])
+    return _table(grid)
+
+
+def _named(row: ScoreRow) -> str:
+    name = f"{row.metric}, {row.subset}" if row.subset else row.metric
+    return f"{name} ({row.aggregation})" if row.aggregation else name
+
+
+def _interval(row: ScoreRow) -> str:
+    digits = 3 if row.metric in PLAIN else 2
+    return "" if row.low is None or row.high is None else f"{row.low:.{digits}f} to {row.high:.{digits}f}"
+
+
+def _limits(result: Result, groups: Sequence[Group]) -> Iterable[str]:
+    """A line for each way in which these numbers could be taken for others."""
+    records = result.records
+    views = {record.data.view for record in records}
+    names = {group.identity.name for group in groups}
+    tasks = {row.task for record in records for row in record.scores}
+    if "sample" in views:
+        yield "Anything published: the sample is a small set of sentences inside stsbench, there to try the program out."
+    if "senteval" in views:
+        yield "Scores on the raw text of the same sets, MTEB's among them: SentEval's text is tokenised."
+    if "raw" in views:
+        yield "Scores on SentEval's tokenised text, which is what most papers' tables of these tasks are on."
+    if "mteb" in names and views - {"raw"} and any(not record.data.id.startswith("mteb:") for record in records):
+        yield "MTEB's own scores: the protocol mteb computes as MTEB does, but here not on MTEB's text."
+    if strange := _ids(record for record in records if not record.data.known and record.data.view != "own"):
+        yield f"Any other result: the files of {strange} are not those that the catalog knows."
+    if own := _ids(record for record in records if record.data.view == "own" and not record.data.id.startswith("mteb:")):
+        yield f"Anything not measured on the same data: {own} is the user's own."
+    if others := {str(other) for record in records for other in record.protocol.settings.get("without_overlap") or ()}:
+        yield f"The published STS tasks: pairs that share a sentence with {plain(', '.join(sorted(others)))} were left out."
+    if hows := sorted({row.aggregation for record in records for row in record.scores if row.aggregation in HOW} - {None}):
+        yield "Each other, across aggregations: " + "; ".join(f"{how} is {HOW[how]}" for how in map(str, hows)) + "."
+    if {"SICK-R", "SICK-R-MTEB"} <= tasks:
+        yield "SICK-R with SICK-R-MTEB: 4,927 test pairs against all 9,927, which MTEB calls SICK-R."
+    if "regression" in names:
+        yield "Cosine scores of STS-B and SICK-R: the protocol regression trains a head on their training pairs."
+    if "transfer" in names:
+        yield "Transfer scores of another classifier or another number of folds: each form of the protocol is a table."
+    if any(str(record.encoder.spec.get("fitted_on")).startswith(f"{record.data.id}@") for record in records):
+        yield "Encoders that never saw the test sets: this one was fitted on the very texts it is tested on (transductive)."
+    if any(group.identity.name == "sts" and not group.summaries for group in groups):
+        yield "An STS average: it is the mean of all seven tasks, and not all of them were measured here."
+
+
+def _ids(records: Iterable[Record]) -> str:
+    return plain(", ".join(dict.fromkeys(record.data.id for record in records)))
+
+
+def _repeat(result: Result) -> str:
+    commands = dict.fromkeys(_command(record.provenance.get("command") or ()) for record in result.records)
+    lines = [line for line in commands if line]
+    parts = []
+    if lines:
+        fence = "`" * max(3, *(len(run) + 1 for line in lines for run in re.findall("`*", line)))
+        block = "\n".join([f"{fence}sh", *lines, fence])
+        parts.append(f"{block}\n\nOf paths only the last part is given.\n")
+    if "" in commands:
+        parts.append("Measured from Python, by `stsbench.evaluation.api.evaluate`.\n")
+    keys = ("python", "device", "git", "versions")
+    used = dict.fromkeys(json.dumps([record.provenance.get(key) for key in keys]) for record in result.records)
+    for python, device, git, versions in map(json.loads, used):
+        said = [f"Python {python}", *(f"{name} {number}" for name, number in (versions or {}).items()), f"on {device}"]
+        parts.append(f"Measured with {plain(', '.join(said))}{f'; stsbench at commit {plain(git)}' if git else ''}.\n")
+    return "\n".join(parts)
+
+
+def _command(words: Sequence[str]) -> str:
+    """A command to paste. A template may hold anything that looks like a path, and is left as it is."""
+    kept = [
+        word if before == "--template" or word.startswith("--template=") else without_paths(word)
+        for before, word in zip(["", *words], words, strict=False)
+    ]
+    return shlex.join(visible(word) for word in kept)
+
+
+def plain(value: object) -> str:
+    """Any text as Markdown that shows just it, in a table's cell too."""
+    special = r"[\\`*\[\]<>#|~&$@]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\."
+    return re.sub(special, lambda found: f"&#{ord(found[0])};", visible(str(value)), flags=re.IGNORECASE)
+
+
+def _table(lines: Sequence[Sequence[object]], texts: int = 1) -> str:
+    """A Markdown table, its first line the header; numbers stand to the right of `texts` columns of text."""
+    rule = ["---"] * texts + ["---:"] * (len(lines[0]) - texts)
+    head, *rest = [[plain(cell) for cell in line] for line in lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *rest))

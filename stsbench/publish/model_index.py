@@ -1,0 +1,245 @@
+"""A run's scores as the Hugging Face Hub's `model-index` metadata: one EvalResult a score, none lost and none merged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from stsbench.data.sets.catalog import entries, entry
+from stsbench.evaluation.measure import Result
+from stsbench.evaluation.protocol import Protocol
+from stsbench.evaluation.records import PLAIN, ProtocolIdentity, Record, ScoreRow, record_stem
+from stsbench.evaluation.rescore import protocol_of_record, read_observations
+from stsbench.publish.mteb_results import hub_revision
+
+SAMPLE = "sample data: not comparable with published numbers"
+AVERAGES = ("Avg", "Avg-full")
+TEXT = {"senteval": "SentEval's text", "raw": "raw text", "sample": SAMPLE, "own": "the user's own data"}
+# Ids of the Hub's own list of tasks (huggingface.js, packages/tasks/src/pipelines.ts): by protocol, by mteb's task type.
+TASKS = {"sts": "sentence-similarity", "regression": "sentence-similarity", "transfer": "text-classification",
+         "retrieval": "text-retrieval", "mteb": "sentence-similarity"}  # fmt: skip
+MTEB_TASKS = {"STS": "sentence-similarity", "Classification": "text-classification", "Retrieval": "text-retrieval",
+              "Reranking": "text-ranking"}  # fmt: skip
+LIBRARIES = ("sentence-transformers", "transformers")  # kinds of encoder that are libraries of the Hub
+DATASET_TYPE = re.compile(r"(?:[\w-]+/)?[\w.-]+", re.ASCII)  # what the Hub accepts (embeddings-benchmark/mteb#1111)
+# What the Hub's format tells two measurements apart by, beside the config (EvalResult.unique_identifier).
+IDENTITY = ("task_type", "dataset_type", "dataset_split", "dataset_revision")
+# A path that says something of the machine: absolute, or from the home or the working folder.
+LOCAL = r"(?:file://)?(?:(?:~[^/\\?,]*|\.{1,2}|[A-Za-z]:)[/\\]|/|\\\\)[^?,]*"
+
+
+@dataclass
+class Group:
+    """The records of one table: one protocol with one choice of settings, on one text view, each set once."""
+
+    protocol: Protocol
+    identity: ProtocolIdentity
+    view: str
+    records: list[Record] = field(default_factory=list)
+
+    @property
+    def summaries(self) -> list[ScoreRow]:
+        """The averages, where the protocol has any."""
+        return self.protocol.summarise(self.records)
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """Settings that change a score and are not those of the protocol, or of its form that the label names."""
+        kind, word = type(self.protocol), self.identity.label.partition(":")[2]
+        usual = kind(kind.variants.get(word, {})).settings
+        unsaid = {*kind.cosmetic, "tasks", "resamples", "bootstrap_seed"}
+        mine = self.identity.settings
+        return {key: mine[key] for key in mine if key not in unsaid and (key not in usual or usual[key] != mine[key])}
+
+
+def groups_of(result: Result) -> list[Group]:
+    """The records of a result by protocol, settings and text view, so that no table or average mixes two measurements."""
+    found: dict[tuple[str, str, int], Group] = {}
+    for record in result.records:
+        number = 0
+        while True:  # the same set twice, of other content: a table of its own
+            key = (record.protocol.model_dump_json(), record.data.view, number)
+            if key not in found:
+                found[key] = Group(protocol_of_record(result.folder, record), record.protocol, record.data.view)
+            if record.data.id not in {each.data.id for each in found[key].records}:
+                break
+            number += 1
+        found[key].records.append(record)
+    return list(found.values())
+
+
+def card_data(result: Result) -> Any:
+    """huggingface_hub's ModelCardData of a result; its `eval_results` hold every score row, and every average."""
+    from huggingface_hub import ModelCardData
+
+    kind = result.records[0].encoder.spec["kind"]
+    library = kind if kind in LIBRARIES else None
+    return ModelCardData(
+        model_name=encoder_name(result), library_name=library, eval_results=list(_eval_results(result)),
+        pipeline_tag="sentence-similarity" if library == "sentence-transformers" else None,
+        tags=["sentence-similarity", "feature-extraction", "sentence-embeddings", "stsbench"],
+    )  # fmt: skip
+
+
+def _eval_results(result: Result) -> Iterable[Any]:
+    """One EvalResult a score. The Hub's format merges what shares task, dataset type, config, split and revision: where two
+    measurements would agree in all of these, the later one's config gets a digest."""
+    from huggingface_hub import EvalResult
+
+    taken: set[tuple[Any, ...]] = set()
+    for group in groups_of(result):
+        settings = {"settings": group.changed} if group.changed else {}
+        common = {"protocol": group.identity.name, "protocol_version": group.identity.version, **settings}
+        measured = [_measured(result, record) for record in group.records]
+        if group.summaries:
+            measured.append(_averaged(group))
+        for rows, digest, where in measured:
+            key = (visible(group.identity.label), *(where.get(name) for name in IDENTITY))
+            where["dataset_config"] = f"{key[0]} {digest}" if key in taken else key[0]
+            where["dataset_args"] = {**common, **where["dataset_args"]}
+            taken.add(key)
+            for row in rows:
+                yield EvalResult(**where, **_metric(group, row), metric_value=float(shown(row)))
+
+
+def _measured(result: Result, record: Record) -> tuple[list[ScoreRow], str, dict[str, Any]]:
+    """A record's rows, a digest of all that identifies it, and what its EvalResults say of task and data."""
+    data, stem = record.data, record_stem(record.encoder, record.protocol, record.data)
+    fitted = record.encoder.spec.get("fitted_on")
+    args = {"text_view": data.view, "items": data.n, "known": data.known, "digest": data.digest, "record": stem,
+            "encoder": record.encoder.fingerprint}
+    where: dict[str, Any] = {
+        "task_type": _task_type(record), "dataset_type": _slug(f"{data.view}-{data.id}"), "dataset_split": _split(record),
+        "dataset_name": f"{visible(record.scores[0].task)} ({visible('; '.join(parts_of(record)))})",
+        "dataset_args": {**args, **({"encoder_fitted_on": fitted} if fitted else {})},
+    }  # fmt: skip
+    if data.id.startswith("mteb:"):
+        where |= _of_mteb(read_observations(result.folder / record.observations.file, record.observations.sha256).names)
+    elif revision := hub_revision(data.id, data.view, data.known, data.n):
+        hub = entry(data.id, "raw").hub
+        assert hub is not None  # it has that revision
+        where |= {"dataset_type": hub.repo, "dataset_revision": revision, "dataset_split": "test"}
+    elif not data.known:
+        where["dataset_type"] = f"unknown-{where['dataset_type']}"
+    elif _is_part(record):
+        where["dataset_type"] += "-part"
+    return record.scores, stem.rpartition(".")[2], where
+
+
+def _averaged(group: Group) -> tuple[list[ScoreRow], str, dict[str, Any]]:
+    """The same of a group's averages: they are on several sets, so no data set of the Hub."""
+    first, digest = group.records[0], hashlib.sha256(group.identity.model_dump_json().encode()).hexdigest()
+    names = ", ".join(group.protocol.averaged or group.protocol.tasks())
+    on = "; ".join(dict.fromkeys(part for record in group.records for part in parts_of(record)))
+    where = {
+        "task_type": _task_type(first), "dataset_type": _slug(f"{group.view}-{group.identity.name}-average"),
+        "dataset_name": f"Average of {visible(names)} ({visible(on)})",
+        "dataset_args": {"text_view": group.view},
+    }  # fmt: skip
+    return group.summaries, digest[:12], where
+
+
+def _metric(group: Group, row: ScoreRow) -> dict[str, Any]:
+    """Type, name and config of a score's metric: the aggregation is in each, so that no two look alike."""
+    base, name, how = row.metric, row.metric, row.aggregation
+    if group.identity.name == "sts":
+        measure = group.identity.settings["similarity"]
+        base = f"{'cos_sim' if measure == 'cosine' else measure} {row.metric}"  # cos_sim_spearman: the Hub's usual name
+        name = f"{row.metric} of {measure} similarity"
+    parts = [f"subset {row.subset}"] if row.subset else []
+    if row.task in AVERAGES:
+        parts.append("mean of two-decimal scores" if row.task == "Avg" else "mean of unrounded scores")
+    suffix = "" if (how or "all") == "all" else f" {how}"
+    kind = f"{base}{suffix}{' subset' if row.subset else ''}{' unrounded' if row.task == 'Avg-full' else ''}"
+    name = ", ".join([f"{name} ({how})" if how else name, *parts])
+    return {"metric_type": _slug(kind.replace("@", " at "), "_"), "metric_name": visible(name), "metric_config": how}
+
+
+def _of_mteb(names: dict[str, list[str]]) -> dict[str, Any]:
+    """The Hub's data set that mteb loaded, if the installed mteb still describes that very revision."""
+    from stsbench.publish.mteb_adapter import undisturbed
+
+    said = json.loads(names["task_result"][0])
+    with undisturbed() as mteb:
+        try:
+            about = mteb.get_task(said["task_name"]).metadata
+        except KeyError:  # another version of mteb
+            return {}
+    where = {"task_type": MTEB_TASKS.get(about.type, "feature-extraction"), "task_name": about.type}
+    path, revision = about.dataset.get("path"), about.dataset.get("revision")
+    if not DATASET_TYPE.fullmatch(str(path)) or revision != said["dataset_revision"]:
+        return where
+    splits = dict.fromkeys(names["split"])
+    return {**where, "dataset_type": path, "dataset_revision": revision, "dataset_split": "+".join(splits)}
+
+
+def _task_type(record: Record) -> str:
+    if record.protocol.name == "regression" and record.scores[0].metric == "accuracy":
+        return "text-classification"  # SICK-E
+    return TASKS.get(record.protocol.name, "feature-extraction")
+
+
+def _split(record: Record) -> str | None:
+    """The split that is scored; "all" where the splits are one set, or every item is tested in some fold."""
+    if record.protocol.name in ("regression", "transfer") and "test" in record.data.subsets:
+        return "test"
+    return next((item.split for item in entries() if item.id == record.data.id), None)
+
+
+def _is_part(record: Record) -> bool:
+    """Whether pairs of the set were left out."""
+    totals = {(item.id, item.view): item.total for item in entries()}
+    return totals.get((record.data.id, record.data.view), record.data.n) != record.data.n
+
+
+def parts_of(record: Record) -> list[str]:
+    """What a record was measured on, with all that makes its scores incomparable."""
+    data, fitted = record.data, str(record.encoder.spec.get("fitted_on"))
+    parts = [TEXT[data.view]]
+    if data.id.startswith("mteb:"):
+        return ["loaded by mteb from the Hub"]
+    if hub_revision(data.id, data.view, data.known, data.n):
+        parts = ["raw text, the Hub's file"]
+    if not data.known:
+        parts.append("files differ from the catalog")
+    if others := record.protocol.settings.get("without_overlap"):
+        parts.append(f"without the pairs that share a sentence with {', '.join(others)}")
+    if fitted.startswith(f"{data.id}@"):
+        parts.append("the encoder was fitted on these very texts")
+    return parts
+
+
+def shown(row: ScoreRow) -> str:
+    """A score as papers print it: two decimals, three for the metrics that are no percentages."""
+    return f"{row.value:.{3 if row.metric in PLAIN else 2}f}"
+
+
+def encoder_name(result: Result) -> str:
+    """The encoder's name on one line, a path reduced to its last part."""
+    return visible(without_paths(str(result.records[0].encoder.spec["name"]))).strip() or "encoder"
+
+
+def without_paths(argument: str) -> str:
+    """An argument of a command with the folders of this machine left out: `words:/home/me/glove.txt` -> words:glove.txt."""
+
+    def last(found: re.Match[str]) -> str:
+        if found[1] == ":" and found[2].startswith("//"):
+            return found[0]  # https://
+        return found[1] + re.split(r"[/\\]", found[2].rstrip("/\\"))[-1]
+
+    return re.sub(rf"(^|[=:,])({LOCAL})", last, argument)
+
+
+def visible(text: str) -> str:
+    """One line: control characters, and those that change the direction of writing, as escapes."""
+    return "".join(c if unicodedata.category(c)[0] != "C" and c not in "\u2028\u2029" else repr(c)[1:-1] for c in text)
+
+
+def _slug(text: str, joint: str = "-") -> str:
+    """`text` in the characters that the Hub takes in a dataset's or metric's type."""
+    return re.sub(r"[^A-Za-z0-9._-]+", joint, text).strip(joint) or "unnamed"

@@ -1,0 +1,41 @@
+"""InfoNCE over a batch that is split over processes: what every contrastive method calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from stsbench.training.api.batch import Shares, Term
+from stsbench.training.api.gather import Gathering, gather
+from stsbench.training.losses.contrastive import Similarity, info_nce
+
+
+def contrast(
+    queries: Tensor,
+    keys: Tensor,
+    negatives: Sequence[Tensor],
+    shares: Shares,
+    mode: Gathering = "exact",
+    *,
+    temperature: float = 0.05,
+    similarity: Similarity = "cosine",
+    alpha: float = 1.0,
+) -> Term:
+    """The InfoNCE term of this process's rows against the vectors of all processes (local: against its own only).
+
+    queries, keys and each of `negatives`: (n, d), row by row this process's share. The options are those of `info_nce`.
+    In mode "simcse" every process has the loss of all rows, hence the count of all rows, and its scale is 1.
+    """
+    parts = [keys, *negatives] if mode != "simcse" else [queries, keys, *negatives]
+    # One collective for all of them, forward and backward: side by side, then apart again.
+    rows = gather(torch.cat(parts, dim=1), shares, mode).split(queries.shape[1], dim=1)
+    start, count = (shares.start if mode == "exact" else 0), len(queries)
+    if mode == "simcse":
+        queries, *rows = rows
+        count = shares.total
+    value = info_nce(
+        queries, rows[0], temperature=temperature, similarity=similarity, negatives=rows[1:], alpha=alpha, start=start
+    )
+    return Term(value, count)

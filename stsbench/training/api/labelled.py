@@ -1,0 +1,100 @@
+"""Natural language inference as training data: its roles, its views, and a classifier on pairs of sentence vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from stsbench.errors import StsbenchError
+from stsbench.training.api.batch import Batch, Examples, Term, Views
+from stsbench.training.losses.nli import nli_cross_entropy
+
+if TYPE_CHECKING:
+    from stsbench.training.api.method import Method
+
+TRIPLET = ("anchor", "positive", "negative")  # premise, what it entails, what contradicts it
+PAIR = ("premise", "hypothesis", "label")
+_OF_TRIPLETS = 2  # classes of triplets: 1 entailed, 0 contradicted
+
+
+def nli_roles(given: tuple[str, ...], who: str, pairs: bool = True) -> tuple[str, ...]:
+    """TRIPLET or PAIR, whichever the labelled rows give. Raises StsbenchError, one line, for neither and for both.
+
+    who: what needs them, for the message; pairs: whether it takes labelled pairs, too.
+    """
+    triplet, pair = set(TRIPLET) <= set(given), pairs and set(PAIR) <= set(given)
+    if triplet and pair:
+        raise StsbenchError(
+            f"{who}: the labelled rows give both anchor and premise: name one or the other in labelled.columns"
+        )
+    if not triplet and not pair:
+        also = ", or of premise, hypothesis and label" if pairs else ""
+        raise StsbenchError(
+            f"{who} needs labelled rows of anchor, positive and negative{also} (these give {', '.join(given) or 'none'}): "
+            "name them in labelled.columns"
+        )
+    return TRIPLET if triplet else PAIR
+
+
+def nli_views(method: Method, rows: Examples) -> Views:
+    """The views of rows with the roles of `nli_roles`, each text as `Method.read` gives it; pairs bring their labels."""
+    if tuple(rows.roles) == TRIPLET:
+        return Views([method.read(rows, role) for role in TRIPLET])
+    return Views([method.read(rows, role) for role in PAIR[:2]], labels=rows.labels())
+
+
+class NLIClassifier(nn.Module):
+    """softmax(W [u; v; |u - v|] + b), W of (c, 3d) from N(0, std^2), by torch's global generator, and b = 0.
+
+    Sources: Reimers and Gurevych (2019), Sentence-BERT, section 3; with two classes Wang and Lu (2022), DiffAug, Eq. 4.
+    """
+
+    def __init__(self, width: int | None = None, classes: int | None = None, std: float = 0.02) -> None:
+        """width: d; classes: c. None where only the data or a checkpoint tells: then `set_shape`, or load a state."""
+        super().__init__()
+        self.std = std
+        self.linear: nn.Linear | None = None
+        if width is not None and classes is not None:
+            self.set_shape(width, classes)
+
+    def set_shape(self, width: int, classes: int) -> None:
+        """Make the weights. Raises StsbenchError for fewer than two classes."""
+        if classes < 2:
+            raise StsbenchError(f"the labelled rows have {classes} label, and two at least can be told apart")
+        self.linear = nn.Linear(3 * width, classes)
+        nn.init.normal_(self.linear.weight, std=self.std)
+        nn.init.zeros_(self.linear.bias)
+
+    def term(self, vectors: Tensor, batch: Batch) -> Term:
+        """The mean cross-entropy. vectors: (v * n, d) of the batch's rows, view after view, v = 3 without labels, else 2.
+
+        A triplet is two items, [z1; z2; |z1 - z2|] of class 1 and [z1; z3; |z1 - z3|] of class 0; a labelled pair is one.
+        No row gives 0, with a gradient, so that a process without any can take part.
+        """
+        if self.linear is None:
+            raise RuntimeError("NLIClassifier has no weights before set_shape")
+        n = len(batch)
+        if batch.labels is None:
+            premises, entailed, contradicted = vectors.split(n) if n else [vectors] * 3
+            first, second = torch.cat([premises, premises]), torch.cat([entailed, contradicted])
+            labels = torch.arange(_OF_TRIPLETS - 1, -1, -1, device=vectors.device).repeat_interleave(n)
+        else:
+            first, second = vectors.split(n) if n else [vectors] * 2
+            labels = batch.labels
+        value = nli_cross_entropy(first, second, self.linear.weight, self.linear.bias, labels=labels)
+        return Term(value, len(labels))
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *more: Any) -> None:
+        """Without weights as yet, the shape is that of the checkpoint's."""
+        stored = state_dict.get(f"{prefix}linear.weight")
+        if self.linear is None and stored is not None:
+            self.set_shape(stored.shape[1] // 3, len(stored))
+        super()._load_from_state_dict(state_dict, prefix, *more)
+
+
+def classes_of(rows: Any) -> int:
+    """How many classes labelled rows (a data.examples.Rows) have: of triplets two, of pairs as many as label names."""
+    return _OF_TRIPLETS if tuple(rows.roles) == TRIPLET else len(rows.store.label_names)

@@ -1,0 +1,147 @@
+"""What a paper adds: views of a row, a loss, stages, and the encoder that is tested afterwards."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from stsbench.encoders.prompt.prompt import Prompt
+from stsbench.errors import StsbenchError
+from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
+from stsbench.training.api.gather import Gathering
+from stsbench.training.api.options import Options
+from stsbench.training.modules.backbone import Backbone
+
+GROUP = "stsbench.methods"
+
+
+@dataclass
+class Inference:
+    """The encoder that a method tests: a transformers model, its pooler, and the head if one is kept.
+
+    model: without any head of its own; dense: Linear(d, d), then tanh, after the cls vector (pooler "cls+dense"), or None;
+    masked_lm: the same model inside its masked-LM architecture, where the head is worth exporting too. text_cnn: the TextCNN
+    of the pooler "text_cnn" (encoders/forward/text_cnn.py), else None. prompt: what the pooler "mask" needs
+    (encoders/prompt/prompt.py).
+    """
+
+    model: Any
+    tokenizer: Any
+    pooler: str
+    dense: nn.Linear | None = None
+    masked_lm: Any = None
+    text_cnn: Any = None
+    prompt: Prompt | None = None
+
+
+class Method(nn.Module):
+    """One paper's approach, a module that holds everything it trains. `forward` is the loss.
+
+    A subclass gives Options, roles, views, forward, inference. All randomness outside `forward` comes from the generator
+    handed in, so that a run can be resumed exactly; inside `forward` from torch's.
+    """
+
+    name: ClassVar[str]
+    stages: ClassVar[tuple[str, ...]] = ("main",)
+    default_recipe: ClassVar[str]
+    Options: ClassVar[type[Options]] = Options
+    later_options: ClassVar[tuple[str, ...]] = ()  # that act after the first stage only: `--from` may change them
+    held_out_metric: ClassVar[str] = "loss"  # what selection by held-out rows looks at: "loss", or a name in `metrics`
+    needs_negatives: ClassVar[bool] = True  # a batch of one would have nothing to contrast with
+
+    def __init__(self, backbone: Backbone, options: Any) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.options = options
+        self.gather_mode: Gathering = "exact"  # training.gather, set for each stage
+
+    @classmethod
+    @abstractmethod
+    def roles(cls, options: Any, given: tuple[str, ...]) -> tuple[str, ...]:
+        """The roles of the data that are used, out of those `given`. Raises StsbenchError, one line, for roles that lack."""
+
+    @abstractmethod
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The views of one global batch; the same on every process."""
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """The loss's terms by name, for this process's share of a batch."""
+
+    @abstractmethod
+    def inference(self) -> Inference:
+        """The encoder to select, test and export. It shares the weights being trained."""
+
+    def dev_inference(self) -> Inference:
+        """The encoder that development scores are of, where a paper's is another than the one tested."""
+        return self.inference()
+
+    @classmethod
+    def labelled(cls, options: Any, stage: str) -> Literal["none", "instead", "beside"]:
+        """Whether a stage trains on the recipe's `labelled` rows: not at all, instead of `data`, or beside: a batch of them
+        goes with every batch (Batch.labelled)."""
+        return "none"
+
+    @classmethod
+    def labelled_roles(cls, options: Any, given: tuple[str, ...]) -> tuple[str, ...]:
+        """The roles of the labelled rows that are used, out of those `given`. Raises StsbenchError for one that lacks."""
+        raise StsbenchError(f"the method {cls.name} uses no labelled rows")
+
+    def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The views of one global batch of labelled rows, and their labels if they have any."""
+        raise StsbenchError(f"the method {self.name} uses no labelled rows")
+
+    def read(self, rows: Examples, role: str) -> Ragged:
+        """The token ids by which the method reads the texts of a role, one a row: special tokens and template included."""
+        return rows.ids(role)
+
+    def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(n, d) sentence vectors as the loss compares them, of rows that `read` gave, padded right: ids, mask (n, L)."""
+        return self.backbone.pooled(ids, mask)
+
+    @classmethod
+    def usable(cls, options: Any, rows: Any) -> NDArray[np.bool_] | None:
+        """(n,) which of the data set's rows may be drawn (a next sentence needs one that follows); None: all of them."""
+        return None
+
+    def prepare(self, rows: Any) -> None:
+        """Learn what has to be known of the training text (token counts, say) before the first step of a new or resumed run.
+
+        rows: a data.examples.Rows of all rows that the first stage trains on.
+        """
+
+    def prepare_labelled(self, rows: Any) -> None:
+        """As `prepare`, of the labelled rows, where a stage that runs uses them. It comes after `prepare`."""
+
+    def rates(self) -> dict[str, float]:
+        """Prefixes of parameter names -> what their learning rate is as a multiple of training.learning_rate, if not 1."""
+        return {}
+
+    def token_losses(self, texts: list[str]) -> list[list[tuple[str, float, float]]]:
+        """For each text, token by token: its spelling, its loss, its weight in the loss. For pictures of a trained model."""
+        raise StsbenchError(f"the method {self.name} has no loss token by token")
+
+    def start_stage(self, stage: str) -> None:
+        """Freeze and unfreeze for a stage; by default everything is trained in every stage."""
+
+    def inputs(self) -> dict[str, str]:
+        """Further files that training reads (a thesaurus, another model): name -> sha256. A resumed run reads the same."""
+        return {}
+
+    def notes(self) -> list[str]:
+        """What a user should know before training starts, a line each: weights made up at random, say."""
+        return []
+
+    def diagnose(self) -> dict[str, float]:
+        """Numbers on the state of the training, for the log's line of each development score (its kind is "dev"). Called
+        in the main process, without gradients, with random states and modes put back afterwards."""
+        return {}
+
+    def metrics(self) -> dict[str, float]:
+        """Further numbers for the log (accuracies, say), gathered since the last call. Called whenever a line is written."""
+        return {}

@@ -1,0 +1,282 @@
+"""The one loop: every method's every stage is trained here."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+
+from stsbench.data.text.examples import Rows
+from stsbench.errors import StsbenchError
+from stsbench.training.api.batch import Batch, Shares, Term, Views
+from stsbench.training.api.method import Method
+from stsbench.training.engine.checkpoint import Checkpoints, Position
+from stsbench.training.engine.log import Log
+from stsbench.training.engine.optimiser import learning_rate, set_rate
+from stsbench.training.engine.selection import Selection, diagnosed
+from stsbench.training.engine.trackers import to_scalars
+from stsbench.training.recipes.recipe import Recipe, TrainingSettings
+from stsbench.training.rows.batches import Batches, shares_of, to_batch
+from stsbench.training.rows.streams import stream
+
+LOG_EVERY = 10  # steps a line of the log: their losses are averaged, so that no step waits for the device
+
+
+class Watcher(Protocol):
+    """Who is told how it goes: a progress display, say."""
+
+    def stage(self, name: str, steps: int, start: int) -> None: ...
+    def step(self, step: int, loss: float, sentences_per_second: float) -> None: ...
+    def dev(self, step: int, name: str, score: float, best: bool) -> None: ...
+
+
+class LossError(StsbenchError):
+    """The loss or its gradient is no number any more."""
+
+
+@dataclass
+class Beside:
+    """Labelled rows, of which a batch goes with each forward pass of a stage, epoch after epoch while the stage lasts."""
+
+    batches: Batches
+    rows: Callable[[Any], Rows]
+
+
+@dataclass
+class Stage:
+    """One stage, ready to run. key: in the place of its number wherever random numbers are drawn (training/engine/semi.py);
+    instead: its rows are the labelled ones; beside: labelled rows that come with its own."""
+
+    number: int
+    name: str
+    settings: TrainingSettings
+    batches: Batches
+    rows: Callable[[Any], Rows]  # row numbers -> their texts and tokens
+    tokens_pad: int
+    key: int = 0
+    instead: bool = False
+    beside: Beside | None = None
+    schedule: int | None = None  # steps that the learning rate's schedule counts; None: the stage's own
+
+
+class Loop:
+    """Trains one stage of `method`. `wrapped` and `optimiser` come from the accelerator."""
+
+    def __init__(
+        self, recipe: Recipe, stage: Stage, method: Method, wrapped: Any, optimiser: Any, accelerator: Accelerator, *,
+        log: Log, checkpoints: Checkpoints, selection: Selection | None, watcher: Watcher | None = None,
+        tracked_from: int | None = None,
+    ) -> None:  # fmt: skip
+        self.recipe, self.stage, self.settings = recipe, stage, stage.settings
+        self.method, self.wrapped, self.optimiser, self.accelerator = method, wrapped, optimiser, accelerator
+        self.log, self.checkpoints, self.selection, self.watcher = log, checkpoints, selection, watcher
+        self.schedule = stage.schedule or stage.batches.steps
+        self.tracked_from = tracked_from  # steps of the stages before, for trackers; None: no tracker
+        self.weights = [weight for weight in method.parameters() if weight.requires_grad]
+        self._gathered: list[tuple[int, dict[str, torch.Tensor], torch.Tensor, torch.Tensor]] = []
+        self._skipped = 0  # steps that float16 overflowed in, which the scaler leaves out
+        self._since, self._seen = time.monotonic(), 0
+
+    def run(self, position: Position) -> Position:
+        """From `position` to the stage's last step; the position there. Raises LossError, with the step, for a loss or a
+        gradient that is no number."""
+        steps, every = self.stage.batches.steps, self.recipe.selection.every
+        checkpoint_every = self.recipe.checkpoint_every or every
+        if self.watcher:
+            self.watcher.stage(self.stage.name, steps, position.step)
+        began = time.monotonic() - position.seconds
+        if position.step == 0:
+            self.log.write(
+                "start", stage=self.stage.name, steps=steps, examples=len(self.stage.batches.rows),
+                batch_size=self.settings.batch_size, seed=self.recipe.seed, **self._labelled(),
+                **self._best_before(position),
+            )  # fmt: skip
+            if self.selection:
+                self._dev(position, candidate=False)  # the encoder before training: shown, never kept as the best
+        self.wrapped.train()
+        self._since, self._seen = time.monotonic(), 0
+        for step in range(position.step, steps):
+            self._step(step)
+            done = position.step = step + 1
+            regular, last = done % every == 0, done == steps
+            save = done % checkpoint_every == 0 or last
+            if done % LOG_EVERY == 0 or regular or save:
+                self._write(done)
+            if self.selection and (regular or last):
+                self._dev(position, candidate=regular or self.recipe.selection.at_end)
+            if last:
+                self.log.write("end", stage=self.stage.name, step=done)
+            if save:
+                self._sound(done)
+                position.log, position.seconds = self.log.position(), time.monotonic() - began
+                self.checkpoints.save(position, self.method, self.optimiser)
+        return position
+
+    def _best_before(self, position: Position) -> dict[str, Any]:
+        """For the log's start of a stage: the best of the stages before, where theirs count too."""
+        if self.recipe.selection.over != "all" or self.selection is None:
+            return {}
+        best = position.best
+        found = best and {"name": self.selection.name, "score": best.score, "stage": best.stage, "step": best.step}
+        return {"best": found}
+
+    def _step(self, step: int) -> None:
+        rate = learning_rate(step, self.schedule, self.settings)
+        set_rate(self.optimiser, rate)
+        parts = self.stage.batches.step(step)
+        terms: dict[str, list[torch.Tensor]] = {}
+        loss = torch.zeros((), device=self.accelerator.device)
+        for number, rows in enumerate(parts):
+            last = number == len(parts) - 1
+            with nullcontext() if last else self.accelerator.no_sync(self.wrapped):
+                found = self.wrapped(self._batch(rows, step, number))
+                scaled = self._scaled(found)
+                part = sum((found[name].weight * value for name, value in scaled.items()), loss.new_zeros(())) / len(parts)
+                self.accelerator.backward(part)
+            loss += part.detach()
+            for name, value in scaled.items():
+                terms.setdefault(name, []).append(value.detach())
+        norm = self.accelerator.clip_grad_norm_(self.weights, self.settings.clip or math.inf)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        self._skipped += bool(self.accelerator.scaler is not None and self.optimiser.step_was_skipped)
+        means = {name: torch.stack(values).mean() for name, values in terms.items()}
+        self._gathered.append((step + 1, means, loss, norm.detach()))
+        self._seen += sum(map(len, parts))
+
+    def _batch(self, rows: Any, step: int, number: int) -> Batch:
+        stage, seed = self.stage, self.recipe.seed
+        make = self.method.labelled_views if stage.instead else self.method.views
+        batch = self._mine(make(stage.rows(rows), stream(seed, "views", stage.key, step, number)), len(rows))
+        batch.instead = stage.instead
+        if stage.beside:
+            (rows,) = stage.beside.batches.step(stage.batches.forward_pass(step, number))
+            rng = stream(seed, "labelled views", stage.key, step, number)
+            batch.labelled = self._mine(self.method.labelled_views(stage.beside.rows(rows), rng), len(rows))
+        return batch
+
+    def _labelled(self) -> dict[str, int]:
+        """What the log says of the labelled rows beside the stage's own."""
+        if self.stage.beside is None:
+            return {}
+        batches = self.stage.beside.batches
+        return {"labelled_examples": len(batches.rows), "labelled_batch_size": batches.size}
+
+    def _mine(self, views: Views, count: int) -> Batch:
+        """This process's share of a batch of `count` rows."""
+        accelerator = self.accelerator
+        shares = shares_of(count, accelerator.num_processes, accelerator.process_index)
+        return to_batch(views, shares, self.stage.tokens_pad, accelerator.device)
+
+    def _scaled(self, terms: dict[str, Term]) -> dict[str, torch.Tensor]:
+        """Each term so that its mean over processes, which DDP takes of gradients, is its mean over all of its items."""
+        processes = self.accelerator.num_processes
+        if processes == 1:
+            return {name: term.value for name, term in terms.items()}
+        mine = torch.tensor([float(term.count) for term in terms.values()], device=self.accelerator.device)
+        total = self.accelerator.reduce(mine.clone(), "sum").clamp(min=1)
+        factors = processes * mine / total
+        return {name: term.value * factor for (name, term), factor in zip(terms.items(), factors, strict=True)}
+
+    def _write(self, done: int) -> None:
+        """One line on the steps since the last one. Here, too, is where a loss that is no number is noticed."""
+        # a method may draw its terms for each batch: the mean of one is over the steps that had it
+        names = list(dict.fromkeys(name for _, terms, *_ in self._gathered for name in terms))
+        absent = self._gathered[0][2].new_tensor(math.nan)
+        rows = [[loss, norm, *(terms.get(name, absent) for name in names)] for _, terms, loss, norm in self._gathered]
+        values = torch.stack([torch.stack([value.float() for value in row]) for row in rows])
+        if self.accelerator.num_processes > 1:
+            values = self.accelerator.reduce(values, "mean")
+        table = values.cpu()
+        for (step, *_), (loss, norm) in zip(self._gathered, table[:, :2].tolist(), strict=True):
+            scaled = self.accelerator.scaler is not None  # which skips a step whose gradient overflowed float16
+            if not math.isfinite(loss) or not (scaled or math.isfinite(norm)):
+                what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
+                raise LossError(f"{what} at step {step} of stage {self.stage.name}{self._last_good()}")
+        if self._skipped == len(self._gathered) == LOG_EVERY:
+            raise LossError(
+                f"float16 overflowed in each of the {LOG_EVERY} steps up to step {done} of stage {self.stage.name}"
+                f"{self._last_good()}, or use --dtype bf16"
+            )
+        norms = table[:, 1][table[:, 1].isfinite()].double()
+        mean = [*table[:, :2].double().mean(0).tolist(), *table[:, 2:].double().nanmean(0).tolist()]
+        more = {"skipped_steps": self._skipped} if self.accelerator.scaler is not None else {}
+        now = time.monotonic()
+        speed = self._seen / max(now - self._since, 1e-9)
+        line = self.log.write(
+            "train", stage=self.stage.name, step=done, epoch=round(self.stage.batches.epoch(done), 6), loss=mean[0],
+            terms=dict(zip(names, mean[2:], strict=True)),
+            learning_rate=learning_rate(done - 1, self.schedule, self.settings),
+            gradient_norm=float(norms.mean()) if len(norms) else None, sentences_per_second=round(speed, 2), **more,
+            **self.method.metrics(),
+        )  # fmt: skip
+        self._gathered, self._skipped, self._since, self._seen = [], 0, now, 0
+        if self.watcher:
+            self.watcher.step(done, mean[0], speed)
+        self._tracked(line, done)
+
+    def _sound(self, done: int) -> None:
+        """Raises LossError where a weight is no number: such weights are not kept, whatever the loss before was."""
+        if not bool(torch.stack([weight.detach().isfinite().all() for weight in self.weights]).all()):
+            raise LossError(f"weights are no numbers after step {done} of stage {self.stage.name}{self._last_good()}")
+
+    def _last_good(self) -> str:
+        found = self.checkpoints.newest()
+        if found is None:
+            return ": there is no checkpoint before it; lower training.learning_rate or raise training.warmup"
+        return f": the last good checkpoint, step {found[0].step}, is kept in {found[1]}; lower training.learning_rate"
+
+    def _dev(self, position: Position, candidate: bool) -> None:
+        """Score on development data, in the main process; keep the weights if they are the best so far."""
+        selection = self.selection
+        assert selection is not None
+        score, numbers = torch.zeros((), dtype=torch.float64), {}
+        if self.accelerator.is_main_process:
+            score += selection(self.method)
+            numbers = diagnosed(self.method)
+        if self.accelerator.num_processes > 1:
+            from accelerate.utils import broadcast
+
+            score = broadcast(score.to(self.accelerator.device)).cpu()
+        value = float(score)
+        best = candidate and (position.best is None or value > position.best.score)
+        if best:
+            self._sound(position.step)
+            position.best = self.checkpoints.save_best(self.stage.name, position.step, value, self.method)
+        line = self.log.write(
+            "dev", stage=self.stage.name, step=position.step, name=selection.name, score=value, best=best, **numbers
+        )
+        if self.watcher:
+            self.watcher.dev(position.step, selection.name, value, best)
+        self._tracked(line, position.step)
+        self._since, self._seen = time.monotonic(), 0
+
+    def _tracked(self, line: dict[str, Any], step: int) -> None:
+        if self.tracked_from is not None:
+            self.accelerator.log(to_scalars(line), step=self.tracked_from + step)
+
+
+def held_out_batches(
+    method: Method, rows: Callable[[Any], Rows], held_out: np.ndarray, pad: int, size: int, seed: int, device: torch.device,
+    instead: bool = False,
+) -> Callable[[], Iterator[Batch]]:  # fmt: skip
+    """The same batches of held-out rows, with the same random choices, every time. instead: they are labelled rows."""
+
+    def batches() -> Iterator[Batch]:
+        make = method.labelled_views if instead else method.views
+        for start in range(0, len(held_out), size):
+            part = held_out[start : start + size]
+            if method.needs_negatives and not instead and len(part) < 2:
+                continue  # nothing to contrast with
+            batch = to_batch(make(rows(part), stream(seed, "held-out views", 0, start)), Shares((len(part),)), pad, device)
+            batch.instead = instead
+            yield batch
+
+    return batches

@@ -1,0 +1,141 @@
+"""Development scores during training: which encoder is kept is decided on these, never on test data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from stsbench.data.fetch import sources
+from stsbench.data.sets.sets import LabelledSet, PairSet
+from stsbench.encoders.cache.embed import Embed
+from stsbench.errors import DataError, MissingDataError, StsbenchError
+from stsbench.metrics.correlation import correlation
+from stsbench.metrics.similarity import paired_similarity
+from stsbench.registry import resolve
+from stsbench.training.api.batch import Batch
+from stsbench.training.api.method import Method
+from stsbench.training.engine.live import live_encoder
+
+Score = Callable[[Method], float]
+DEV_LINE = {"kind", "stage", "step", "name", "score", "best"}  # keys of the log's line of a dev score
+
+
+class Selection:
+    """One way of scoring a method on development data. name: as in a recipe's selection.by; the more, the better."""
+
+    def __init__(
+        self, name: str, *, data_dir: Path | None = None, sample: bool = False, offline: bool = False,
+        held_out: Callable[[], Iterator[Batch]] | None = None,
+    ) -> None:  # fmt: skip
+        """Reads the data, so that none missing is noticed before anything is trained. Raises DataError, one line."""
+        self.name = f"{name} (sample)" if sample and name != "held-out" else name
+        self.digests: dict[str, str] = {}
+        self.warnings: list[str] = []  # of the data: files that are not those known to the catalog
+        load = {"data_dir": data_dir, "sample": sample, "offline": offline}
+        if name == "sts-b dev":
+            self._score = self._correlated(_load("stsb/dev", load))
+        elif name == "transfer dev":
+            protocol = resolve("stsbench.protocols", "transfer")({})
+            self._score = self._probed(protocol, {task: _load(id, load) for task, id in protocol.tasks().items()})
+        elif held_out is not None:
+            self._score = lambda method: held_out_score(method, held_out())
+        else:
+            raise StsbenchError("selection.by held-out needs rows that are held out: set data.held_out")
+
+    def __call__(self, method: Method) -> float:
+        """The score x 100 of the encoder as it is now. Weights, modes and random states are left as they were."""
+        with _own_randomness():
+            return self._score(method)
+
+    def _note(self, data: PairSet | LabelledSet) -> None:
+        self.digests[data.id] = data.digest
+        self.warnings += data.warnings
+
+    def _correlated(self, data: Any) -> Score:
+        assert isinstance(data, PairSet)
+        self._note(data)
+
+        def score(method: Method) -> float:
+            encoder = live_encoder(method.dev_inference(), "dev")
+            both = encoder.encode([*data.first, *data.second])
+            similarity = paired_similarity(both[: len(data)], both[len(data) :])
+            return 100 * correlation(similarity, data.gold, "spearman")
+
+        return score
+
+    def _probed(self, protocol: Any, sets: dict[str, Any]) -> Score:
+        for data in sets.values():
+            assert isinstance(data, LabelledSet)
+            self._note(data)
+
+        def score(method: Method) -> float:
+            embed = Embed(live_encoder(method.dev_inference(), "dev"))
+            embed.add([text for data in sets.values() for text in data.texts])
+            found = []
+            for task, data in sets.items():
+                rows = protocol.score(protocol.observe(embed, data), data.id, task)
+                found += [row.value for row in rows if row.metric == "dev accuracy"]
+            return float(np.mean(found))
+
+        return score
+
+
+def diagnosed(method: Method) -> dict[str, float | None]:
+    """The numbers of `Method.diagnose`, None for one that is not finite. Modes and random states are left as they were.
+
+    Raises StsbenchError where one has the name of what a dev line holds anyway.
+    """
+    modes = [(module, module.training) for module in method.modules()]
+    try:
+        with _own_randomness(), torch.no_grad():
+            found = method.diagnose()
+    finally:
+        for module, training in modes:
+            module.training = training
+    if taken := sorted(found.keys() & DEV_LINE):
+        raise StsbenchError(f"the method {method.name} names a number of diagnose '{taken[0]}', as the log names another")
+    return {name: float(value) if math.isfinite(value) else None for name, value in found.items()}
+
+
+@contextmanager
+def _own_randomness() -> Iterator[None]:
+    """torch's generators from the same seed every time, and afterwards as they were."""
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(0)  # a method that samples draws the same at every evaluation
+        yield
+
+
+def held_out_score(method: Method, batches: Iterator[Batch]) -> float:
+    """`Method.held_out_metric` over rows kept out of training, without dropout; a loss is negated."""
+    training = method.training
+    method.eval()
+    method.metrics()  # what training gathered is not part of this
+    total, count = 0.0, 0
+    try:
+        with torch.no_grad():
+            for batch in batches:
+                terms = method(batch)
+                total += sum(float(term.value) * term.weight for term in terms.values()) * len(batch)
+                count += len(batch)
+    finally:
+        method.train(training)
+    metrics = method.metrics()
+    if method.held_out_metric == "loss" and count:
+        return -total / count
+    if method.held_out_metric not in metrics:
+        raise StsbenchError("the held-out rows are too few to be scored: raise data.held_out")
+    return 100 * metrics[method.held_out_metric]
+
+
+def _load(id: str, places: dict[str, Any]) -> Any:
+    try:
+        return sources.load(id, **places)
+    except MissingDataError as error:
+        raise DataError(f"no dev data: {error}; or train without (--set selection.by=none)") from error

@@ -1,0 +1,207 @@
+"""The page of a trained model: what it is, what it was trained on, how to load it in three libraries, its recipe."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stsbench.publish.model_card import plain
+from stsbench.training.api.method import Inference
+from stsbench.training.export.card_prompt import prompt_loading, prompt_rows, prompt_summary
+from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.recipes.recipes import changes
+
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_MEANS = {"mean": (-1,), "first_last:embeddings": (0, -1), "first_last:layer1": (1, -1), "last2": (-2, -1)}
+
+
+def describe(inference: Inference, max_length: int | None = None) -> dict[str, Any]:
+    """What the card says of an encoder: pooler, max_length (None: the model's limit), and how AutoModel pools it.
+
+    auto_pooler: "" (AutoModel makes no pooler layer), "same" (it makes the one that a kept head is stored as), or "other".
+    prompt: that of the pooler mask (card_prompt.prompt_summary), only with one. Random states are not touched.
+    """
+    import torch
+
+    kind = type(inference.model)
+    found = ""
+    if "add_pooling_layer" in inspect.signature(kind.__init__).parameters:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            pooler = kind(inference.model.config).pooler
+        dense, same = getattr(pooler, "dense", None), isinstance(getattr(pooler, "activation", None), torch.nn.Tanh)
+        found = "same" if isinstance(dense, torch.nn.Linear) and same else "other"
+    said: dict[str, Any] = {"pooler": inference.pooler, "max_length": max_length, "auto_pooler": found}
+    if inference.prompt is not None:
+        said["prompt"] = prompt_summary(inference.prompt, inference.tokenizer.mask_token)
+    return said
+
+
+def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
+    """README.md: metadata between two lines of ---, then Markdown. Of paths only the last part is given.
+
+    summary: what `describe` gives (required), and of the training as far as known: seed; best: {"name", "score", "stage",
+    "step"} of the dev evaluation whose weights were kept (None or left out: the last step's; a name that ends in
+    " (sample)": on the sample data); steps; data: one {"name", "digest", "rows"} a file, with "stage" where there are
+    several; versions: {package: version}.
+    """
+    model = recipe.backbone.model
+    hub = _HUB_ID.fullmatch(model) is not None and not Path(model).exists()
+    meta = {
+        "library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity",
+        "tags": ["sentence-transformers", "sentence-similarity", "feature-extraction", "stsbench", recipe.method],
+        **({"base_model": model} if hub and model != "minilm" else {}),
+    }  # fmt: skip
+    about = [
+        ("method", recipe.method), ("recipe", recipe.name), ("backbone", model if hub else _last(model)),
+        ("pooler", summary["pooler"]), *prompt_rows(summary.get("prompt")),
+        ("longest text, in tokens", summary["max_length"] or "the model's positions"),
+        ("trained on texts of, in tokens", recipe.backbone.max_length), ("precision", recipe.precision),
+        *((f"data {item.get('stage', '')}".strip(), _data(item)) for item in summary.get("data", [])),
+        ("seed", summary.get("seed", recipe.seed)), *_stage_rows(summary),
+        ("steps", summary.get("steps")), ("kept", _kept(summary)),
+        ("versions", ", ".join(f"{name} {number}" for name, number in summary.get("versions", {}).items())),
+    ]  # fmt: skip
+    rows = [f"| {plain(key)} | {plain(value)} |" for key, value in about if value not in (None, "")]
+    changed = changes(recipe)
+    source = f" as in {plain(recipe.source.paper)}" if recipe.source and not changed else ""
+    ours = changed and recipe.description.startswith(f"{changed[0]} with other ")  # the next line says it
+    chosen = "; the dev score above chose these weights and is no result" if summary.get("best") else ""
+    return "\n".join([
+        f"---\n{yaml.safe_dump(meta, sort_keys=False, allow_unicode=True)}---\n",
+        f"# {plain(recipe.method)} on {plain(_last(model))}\n",
+        f"Recipe {plain(recipe.name)}.\n",
+        *([f"{plain(recipe.description)}\n"] if recipe.description and not ours else []),
+        *([f"Changed from {plain(changed[0])}: {plain(', '.join(changed[1]))}.\n"] if changed else []),
+        f"A sentence encoder trained with stsbench by the method {plain(recipe.method)}{source}.\n",
+        "| what | value |", "| --- | --- |", *rows, "",
+        f"No measured results yet{chosen}. To measure:\n",
+        "```sh\nstsbench eval --model PATH\n```\n",
+        "## How to load it\n", *_loading(summary),
+        "## The recipe\n",
+        "Every choice of this training. What stands under `published` is the paper's result and not this model's.\n",
+        _fenced(_shown(recipe)),
+    ])  # fmt: skip
+
+
+_OURS = """from stsbench.encoders.load import load_encoder
+
+vectors = load_encoder("PATH").encode(texts)
+"""
+_LIBRARY = """from sentence_transformers import SentenceTransformer
+
+vectors = SentenceTransformer("PATH").encode(texts)
+"""
+
+
+def _loading(summary: dict[str, Any]) -> list[str]:
+    """How each library loads it: a line and a snippet each. summary: as of `describe`."""
+    if summary["pooler"] == "mask":
+        return prompt_loading(summary["prompt"], bool(summary["auto_pooler"]), _OURS, _LIBRARY)
+    if summary["pooler"] != "text_cnn":
+        snippets = [_OURS, _LIBRARY, transformers_snippet(summary)]
+        return ["PATH is this folder. All three give the same vectors.\n", *(f"```python\n{text}```\n" for text in snippets)]
+    library = _LIBRARY.replace('"PATH"', '"PATH", trust_remote_code=True')
+    return [
+        "PATH is this folder. Both give the same vectors.\n", f"```python\n{_OURS}```\n",
+        "sentence-transformers needs stsbench installed for the TextCNN, and trust_remote_code=True to import a module that "
+        "is not its own; the folder holds no code.\n",
+        f"```python\n{library}```\n",
+        "With transformers alone there are no sentence vectors: none of its models has the TextCNN that makes them.\n",
+    ]  # fmt: skip
+
+
+def transformers_snippet(summary: dict[str, Any]) -> str:
+    """Python that turns `texts` into `vectors` with transformers alone. summary: as of `describe`."""
+    pooler, auto = summary["pooler"], summary["auto_pooler"]
+    kept = pooler == "cls+dense" and auto == "same"
+    option = ", add_pooling_layer=False" if auto and not kept else ""
+    lines = [
+        "import torch", "from transformers import AutoModel, AutoTokenizer", "",
+        'tokenizer = AutoTokenizer.from_pretrained("PATH")',
+        f'model = AutoModel.from_pretrained("PATH"{option}).eval()',
+        'batch = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")',
+        "with torch.no_grad():", "    output = model(**batch)",
+    ]  # fmt: skip
+    if pooler == "cls":
+        lines.append("vectors = output.last_hidden_state[:, 0]")
+    elif kept:
+        lines.append("vectors = output.pooler_output")
+    elif pooler == "cls+dense":
+        lines.insert(1, "from safetensors.torch import load_file")
+        lines += ['head = load_file("PATH/2_Dense/model.safetensors")', "first = output.last_hidden_state[:, 0]",
+                  'vectors = torch.tanh(first @ head["linear.weight"].T + head["linear.bias"])']  # fmt: skip
+    else:
+        lines.append('real = batch["attention_mask"].unsqueeze(-1)')
+        if pooler == "max":
+            lines.append('vectors = output.last_hidden_state.masked_fill(real == 0, float("-inf")).amax(1)')
+        else:
+            places = _MEANS[pooler]
+            states = [f"output.hidden_states[{place}]" for place in places]
+            state = "output.last_hidden_state" if len(places) == 1 else f"({' + '.join(states)}) / 2"
+            lines.append(f"vectors = ({state} * real).sum(1) / real.sum(1)")
+    return "\n".join(lines) + "\n"
+
+
+def _stage_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """What is to be said of a run that trained one stage alone, and of the run that it went on from."""
+    rows, origin = [], summary.get("from")
+    if summary.get("stage"):
+        rows.append(("stage trained here", f"{summary['stage']} alone"))
+    while origin:
+        where = f"the end of stage {origin['stage']} (step {origin['step']:,}) of the run {origin['run']}"
+        said = f"recipe {origin['recipe']}, seed {origin['seed']}, weights sha256 {origin['weights']}"
+        rows.append(("went on from", f"{where}, {said}"))
+        if origin["differs"]:
+            differs = ", ".join(f"{key} {value}" for key, value in origin["differs"].items())
+            rows.append(("that run's settings, other than in the recipe below", differs))
+        origin = origin["from"]
+    return rows
+
+
+def _data(item: dict[str, Any]) -> str:
+    return f"{_last(str(item['name']))}, {item['rows']:,} rows, sha256 {item['digest']}"
+
+
+def _kept(summary: dict[str, Any]) -> str:
+    """Which weights these are, and why."""
+    best = summary.get("best")
+    if not best:
+        return "the weights of the last step"
+    name = best["name"].removesuffix(" (sample)")
+    sample = " (sample data: not comparable with published numbers)" if name != best["name"] else ""
+    digits = 2 if abs(best["score"]) >= 1 else 4  # a held-out loss may be small
+    return f"the weights of step {best['step']:,}, the best on {name}: {best['score']:.{digits}f}{sample}"
+
+
+def _exists(text: str) -> bool:
+    try:
+        return "/" in text and Path(text).exists()
+    except OSError:  # too long for a path
+        return False
+
+
+def _last(path: str) -> str:
+    return Path(path).name or path
+
+
+def _shown(recipe: Recipe) -> str:
+    """The recipe as YAML, files and folders by their last part."""
+
+    def short(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: short(part) for key, part in value.items()}
+        if isinstance(value, list):
+            return [short(part) for part in value]
+        path = isinstance(value, str) and (value.startswith(("/", "~", "./", "../")) or _exists(value))
+        return _last(value) if path else value
+
+    return yaml.safe_dump(short(recipe.model_dump(mode="json")), sort_keys=False, allow_unicode=True)
+
+
+def _fenced(text: str) -> str:
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 3)
+    return f"{fence}yaml\n{text}{fence}\n"

@@ -1,0 +1,112 @@
+"""A trained encoder as a folder that stsbench, sentence-transformers and transformers load, with the same vectors."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+from stsbench.encoders.forward.checkpoint import position_limit, quiet
+from stsbench.encoders.forward.pooling import STATES, check_pooler
+from stsbench.encoders.prompt.prompt_file import write_prompt
+from stsbench.encoders.transformer.exported import HEAD, Exported, write_exported
+from stsbench.training.api.method import Inference
+from stsbench.training.export.folder import new_folder
+from stsbench.training.export.layout import write_layout
+
+# what a tokenizer.json or the call that loaded it left in a tokenizer's settings
+_LEFT_OVER = (
+    "max_length", "stride", "truncation_strategy", "pad_to_multiple_of", "name_or_path", "local_files_only", "is_local",
+)
+
+
+def export_model(
+    inference: Inference,
+    folder: Path,
+    *,
+    card: str,
+    max_length: int | None = None,
+    method: str | None = None,
+    recipe: str | None = None,
+    replace: bool = False,
+) -> None:
+    """Write the encoder to `folder`, which appears whole or not at all; the model and its tokenizer stay as they are.
+
+    config.json and model.safetensors (float32; the masked-LM's where `inference` has one), the tokenizer, README.md (the
+    card), sentence-transformers' files and stsbench.json. A kept head is stored as pooler.dense too, a TextCNN in
+    1_TextCNN, what a prompt learned in prompt.safetensors. max_length: tokens, special ones included, that all readers cut
+    at; by default the model's position limit (less those that a prompt shifts it by), not the length trained with.
+    replace: take the place of an earlier export. Raises StsbenchError when the folder is there or cannot be written.
+    """
+    model, pooler = inference.model, check_pooler(inference.pooler, "the method")
+    if (pooler == "cls+dense") != (inference.dense is not None):
+        raise ValueError(f"pooler {pooler} cannot be exported with dense={inference.dense}")
+    if (pooler == "text_cnn") != (inference.text_cnn is not None):
+        raise ValueError(f"pooler {pooler} cannot be exported with text_cnn={inference.text_cnn}")
+    if (pooler == "mask") != (inference.prompt is not None):
+        raise ValueError(f"pooler {pooler} cannot be exported with prompt={inference.prompt}")
+    prompt = inference.prompt
+    limit = position_limit(model, inference.tokenizer) if max_length is None else max_length
+    if max_length is None and limit is not None and prompt is not None:
+        limit -= prompt.shift
+    with new_folder(folder, replace) as building:
+        _write_model(inference, building, hidden_states=len(STATES[pooler]) > 1)
+        _write_tokenizer(inference.tokenizer, building, limit)
+        layers = model.config.num_hidden_layers
+        write_layout(building, pooler, model.config.hidden_size, limit, inference.dense, layers, inference.text_cnn)
+        if prompt is not None:
+            write_prompt(building, prompt)
+        (building / "README.md").write_text(card, "utf-8")
+        settings = None if prompt is None else prompt.settings()
+        write_exported(building, Exported(pooler, max_length, method, recipe, settings))
+
+
+def _write_model(inference: Inference, folder: Path, hidden_states: bool) -> None:
+    """config.json and model.safetensors. hidden_states: a model loaded from there returns those of every layer."""
+    saved: Any = inference.model if inference.masked_lm is None else inference.masked_lm
+    if inference.masked_lm is not None and saved.base_model is not inference.model:
+        raise ValueError("masked_lm holds another encoder than model")
+    state = saved.state_dict()
+    if adapter := next((key for key in state if "lora_" in key or ".base_layer." in key), None):
+        raise ValueError(f"the model holds an adapter ({adapter}): merge it into the weights, no plain reader would find it")
+    if inference.dense is not None:
+        start = "" if inference.masked_lm is None else f"{saved.base_model_prefix}."
+        state.update({f"{start}{key}": value for key, value in zip(HEAD, _head(inference.dense), strict=True)})
+    config = saved.config
+    before = {key: copy.copy(getattr(config, key, None)) for key in ("architectures", "dtype")}
+    try:
+        with quiet():
+            saved.save_pretrained(folder, state_dict=state)
+    finally:
+        for key, value in before.items():
+            setattr(config, key, value)
+    path = folder / "config.json"
+    stored = json.loads(path.read_text("utf-8"))
+    stored.pop("_name_or_path", None)  # a folder of this machine
+    stored["output_hidden_states"] = hidden_states
+    if inference.masked_lm is not None:  # else a reader ties what was trained apart, or makes up what was tied
+        stored["tie_word_embeddings"] = _tied(saved)
+    path.write_text(json.dumps(stored, indent=2, sort_keys=True) + "\n", "utf-8")
+
+
+def _head(dense: Any) -> tuple[Any, Any]:
+    return dense.weight.detach(), dense.bias.detach()
+
+
+def _tied(masked_lm: Any) -> bool:
+    output = masked_lm.get_output_embeddings()
+    return output is not None and output.weight is masked_lm.get_input_embeddings().weight
+
+
+def _write_tokenizer(tokenizer: Any, folder: Path, limit: int | None) -> None:
+    """The tokenizer without truncation and padding of its own: they would act in readers that ask for none."""
+    own = copy.deepcopy(tokenizer)
+    if getattr(own, "is_fast", False):
+        own.backend_tokenizer.no_truncation()
+        own.backend_tokenizer.no_padding()
+    for key in _LEFT_OVER:
+        own.init_kwargs.pop(key, None)
+    if limit is not None:
+        own.model_max_length = limit
+    own.save_pretrained(folder)

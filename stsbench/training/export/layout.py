@@ -1,0 +1,87 @@
+"""sentence-transformers' files around a transformers model, so that its users get a method's own vectors.
+
+Module types and keys are those that every version from 2 on reads; version 6 renames them when it loads.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn, zeros
+
+from stsbench.encoders.forward.text_cnn import TextCNN
+from stsbench.encoders.forward.text_cnn_files import TYPE as TEXT_CNN
+from stsbench.encoders.transformer.exported import PROMPT
+
+_MODES = {"cls": "cls_token", "cls+dense": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
+
+
+def layers_of(pooler: str, layers: int) -> Tensor | None:
+    """The weights (layers + 1,) over the embeddings and all layers whose average `pooler` takes the mean over tokens of.
+
+    None for poolers that read the last layer only. The mean of averages is the average's mean.
+    """
+    places = {"first_last:embeddings": (0, layers), "first_last:layer1": (1, layers), "last2": (layers - 1, layers)}
+    if pooler not in places:
+        return None
+    weights = zeros(layers + 1)
+    for place in places[pooler]:
+        weights[place] += 1  # a model of one layer has it twice
+    return weights
+
+
+def write_layout(
+    folder: Path, pooler: str, width: int, limit: int | None, dense: nn.Linear | None, layers: int,
+    text_cnn: TextCNN | None = None,
+) -> None:  # fmt: skip
+    """Write modules.json and what it names into `folder`, beside the model of that width and number of layers.
+
+    limit: tokens, special ones included, None for no limit. Poolers over several layers need output_hidden_states in the
+    model's config.json: without it sentence-transformers would take the last layer, and say nothing.
+    """
+    kinds = ["Prompt"] if pooler == "mask" else ["Transformer", "Pooling" if text_cnn is None else "TextCNN"]
+    weights = layers_of(pooler, layers)
+    if weights is not None:
+        kinds.insert(1, "WeightedLayerPooling")
+    if dense is not None:
+        kinds.append("Dense")
+    paths = ["", *(f"{place}_{kind}" for place, kind in enumerate(kinds[1:], start=1))]
+    own = {"TextCNN": TEXT_CNN, "Prompt": PROMPT}
+    types = [own.get(kind, f"sentence_transformers.models.{kind}") for kind in kinds]
+    _write(folder / "modules.json", [
+        {"idx": place, "name": str(place), "path": path, "type": kind}
+        for place, (kind, path) in enumerate(zip(types, paths, strict=True))
+    ])  # fmt: skip
+    if pooler != "mask":  # whose one module reads stsbench.json
+        _write(folder / "sentence_bert_config.json", {"max_seq_length": limit, "do_lower_case": False})
+    _write(folder / "config_sentence_transformers.json", {"prompts": {}, "default_prompt_name": None,
+                                                          "similarity_fn_name": "cosine"})  # fmt: skip
+    for kind, path in zip(kinds, paths, strict=True):
+        if kind == "Pooling":
+            mode = _MODES.get(pooler, "mean_tokens")
+            modes = {f"pooling_mode_{name}": name == mode for name in ("cls_token", "mean_tokens", "max_tokens")}
+            _module(folder / path, {"word_embedding_dimension": width, **modes})
+        elif kind == "TextCNN" and text_cnn is not None:
+            text_cnn.save(folder / path)
+        elif kind == "WeightedLayerPooling":
+            settings: dict[str, Any] = {"word_embedding_dimension": width, "layer_start": 0, "num_hidden_layers": layers}
+            _module(folder / path, settings, {"layer_weights": weights})
+        elif kind == "Dense" and dense is not None:
+            settings = {"in_features": dense.in_features, "out_features": dense.out_features, "bias": True,
+                        "activation_function": "torch.nn.modules.activation.Tanh"}  # fmt: skip
+            _module(folder / path, settings, {f"linear.{name}": value for name, value in dense.state_dict().items()})
+
+
+def _module(folder: Path, settings: dict[str, Any], weights: dict[str, Any] | None = None) -> None:
+    from safetensors.torch import save_file
+
+    folder.mkdir()
+    _write(folder / "config.json", settings)
+    if weights is not None:
+        save_file({name: value.detach().contiguous() for name, value in weights.items()}, folder / "model.safetensors")
+
+
+def _write(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", "utf-8")

@@ -1,0 +1,174 @@
+"""The transformer being trained: padded tokens in, hidden states out, pooled as its encoder will be tested."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from stsbench.encoders.forward.checkpoint import load_model, load_tokenizer, position_limit
+from stsbench.encoders.forward.pooling import STATES
+from stsbench.encoders.forward.text_cnn import TextCNN
+from stsbench.encoders.forward.text_cnn_files import text_cnn_folder
+from stsbench.encoders.transformer.parts import check_ends
+from stsbench.errors import EncoderError
+from stsbench.training.modules.packed_training import PackedTraining, packable
+from stsbench.training.modules.soft_prompt import SoftPrompt, padded_inputs
+
+Engine = Literal["auto", "packed", "padded"]
+
+
+class Backbone(nn.Module):
+    """A transformers encoder without a pooling layer, its tokenizer and its pooler.
+
+    head: the TextCNN of the pooler text_cnn, trained with the encoder; None for every other pooler.
+    engine: "packed" computes real tokens only (packed_training.py; BERT and RoBERTa on a CPU), "padded" is the
+    transformers module's own pass, "auto" the first where it is possible. Their results are the same up to rounding, their
+    dropout masks are other draws from the same distribution. Padding holds no state worth reading in either.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any, pooler: str = "cls", max_length: int = 32, engine: Engine = "auto",
+        head: TextCNN | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if (head is not None) != (pooler == "text_cnn"):
+            raise ValueError("the pooler text_cnn and a head go together")
+        self.model = model
+        self.tokenizer = tokenizer
+        self.pooler = pooler
+        self.max_length = max_length
+        self.engine: Engine = engine
+        self.head = head
+
+    @property
+    def width(self) -> int:
+        """d, the width of a hidden state."""
+        return int(self.model.config.hidden_size)
+
+    @property
+    def vector_width(self) -> int:
+        """The width of the vectors of `pooled`: d, but for the pooler text_cnn."""
+        return self.width if self.head is None else self.head.vector_width
+
+    def forward(
+        self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...] = (-1,), soft: SoftPrompt | None = None
+    ) -> list[Tensor]:
+        """The hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d). ids, mask: (n, L).
+
+        soft: positions, learned words and prefixes of this batch. EncoderError: the model takes none from outside (neither
+        BERT nor RoBERTa), or has no such positions; ValueError: `soft` is not of this batch's shapes.
+        """
+        if packed := self._packed(ids, mask, soft):
+            return packed.states(wanted)
+        given = padded_inputs(self.model, ids, mask, soft)
+        if wanted == (-1,):
+            return [self.model(**given).last_hidden_state]
+        states = self.model(**given, output_hidden_states=True).hidden_states
+        return [states[index] for index in wanted]
+
+    def at(self, ids: Tensor, mask: Tensor, places: Tensor, soft: SoftPrompt | None = None) -> Tensor:
+        """(n, d) last states of one real token a row, the one at `places` (n,). ids, mask, soft: as for `forward`."""
+        if not bool(mask.gather(1, places.unsqueeze(1)).all()):
+            raise ValueError("the state of a padding place is asked for")
+        if packed := self._packed(ids, mask, soft):
+            return packed.at(places)
+        return self(ids, mask, soft=soft)[0][torch.arange(len(ids), device=ids.device), places]
+
+    def pooled(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(n, vector_width) sentence vectors by the pooler. ids, mask: (n, L), for the pooler text_cnn padded right.
+
+        EncoderError with the pooler mask: only a method knows its template and where the mask stands (`at`).
+        """
+        if self.pooler == "mask":
+            raise EncoderError("the pooler mask needs a method with a template (promptbert, diffaug): choose another pooler")
+        if self.pooler == "cls" and (packed := self._packed(ids, mask)):
+            return packed.at(mask.new_zeros(len(mask)))
+        states = self(ids, mask, STATES[self.pooler])
+        if self.head is None:
+            return pool_padded(self.pooler, states, mask)
+        vectors: Tensor = self.head(states[0], mask)
+        return vectors
+
+    def engine_on(self, device: str) -> str:
+        """The engine that "auto" stands for on this kind of device: their dropout masks are other draws."""
+        if self.engine != "auto":
+            return self.engine
+        return "packed" if device == "cpu" and packable(self.model) else "padded"
+
+    def _packed(self, ids: Tensor, mask: Tensor, soft: SoftPrompt | None = None) -> PackedTraining | None:
+        """The packed pass of this batch, or None where the padded one is to run. EncoderError: packed asked for in vain."""
+        if self.engine not in get_args(Engine):
+            raise EncoderError(f"engine {self.engine!r} is unknown (there are {', '.join(get_args(Engine))})")
+        if self.engine == "padded":
+            return None
+        # the cls pooler reads place 0, the packed pass the first real token
+        if ids.device.type == "cpu" and packable(self.model) and bool(mask[:, 0].all()):
+            return PackedTraining(self.model, ids, mask, soft=soft)
+        if self.engine == "auto":
+            return None
+        raise EncoderError(
+            f"no packed training pass for this {type(self.model).__name__} on {ids.device.type}: it needs a plain BERT or "
+            "RoBERTa on a CPU, and rows that begin with a token; use engine 'padded'"
+        )
+
+
+def pool_padded(name: str, states: list[Tensor], mask: Tensor) -> Tensor:
+    """(n, d) vectors from padded hidden states, as stsbench.encoders.forward.pooling computes them from packed ones.
+
+    states: those named by STATES[name], each (n, L, d); mask: (n, L), 1 on real tokens.
+    """
+    if name == "cls":
+        return states[0][:, 0]
+    real = mask.unsqueeze(-1)
+    if name == "max":
+        return states[0].masked_fill(real == 0, -torch.inf).amax(1)
+    means = [(state * real).sum(1) / real.sum(1) for state in states]
+    return means[0] if len(means) == 1 else (means[0] + means[1]) / 2
+
+
+def load_backbone(
+    folder: Path, name: str, pooler: str = "cls", max_length: int = 32, dropout: float | None = None,
+    text_cnn: dict[str, Any] | None = None,
+) -> Backbone:  # fmt: skip
+    """The folder's encoder in float32, every weight trainable, in train mode. dropout: on hidden states and attention.
+
+    text_cnn: TextCNN's arguments but the width, for that pooler only; None: the folder's own TextCNN, else a new one of
+    SARCSE's sizes. A folder's own is always kept. Raises EncoderError for what cannot be loaded, for a max_length beyond the
+    model's positions, and for a text_cnn that is not the folder's or not the pooler's.
+    """
+    if text_cnn is not None and pooler != "text_cnn":
+        raise EncoderError(f"backbone.text_cnn acts with backbone.pooler text_cnn, not with {pooler}: set it to null")
+    model, _ = load_model(folder, name, "float32", dropout=dropout)
+    tokenizer = load_tokenizer(folder, name)
+    limit = position_limit(model, tokenizer)
+    if limit is not None and max_length > limit:
+        raise EncoderError(
+            f"backbone.max_length {max_length} is more than the {limit} positions of {name}: "
+            f"--set backbone.max_length={limit}"
+        )
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None  # neither trained nor tested: the methods that need a dense layer bring their own
+    head = None
+    if pooler == "text_cnn":
+        check_ends(tokenizer, name)
+        head = _text_cnn(folder, name, int(model.config.hidden_size), text_cnn)
+    return Backbone(model.requires_grad_(True).train(), tokenizer, pooler, max_length, head=head)
+
+
+def _text_cnn(folder: Path, name: str, width: int, settings: dict[str, Any] | None) -> TextCNN:
+    """The folder's own TextCNN, else a new one, whose weights come from torch's global generator."""
+    stored = text_cnn_folder(folder)
+    if stored is None:
+        return TextCNN(width, **(settings or {}))
+    head = TextCNN.load(stored)
+    own = {**head.settings(), "kernels": tuple(head.kernels)}
+    asked = {**own, **(settings or {}), "width": width}
+    if differs := [f"{key} {asked[key]} instead of {own[key]}" for key in own if asked[key] != own[key]]:
+        raise EncoderError(
+            f"backbone.text_cnn: {name} has a TextCNN of its own, and it is another ({', '.join(differs)}): set "
+            "backbone.text_cnn to null"
+        )
+    return head

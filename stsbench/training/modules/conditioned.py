@@ -1,0 +1,80 @@
+"""A transformer that reads a sentence vector in the place of its first token: DiffCSE's discriminator."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stsbench.errors import EncoderError
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.packed_training import PackedTraining, packable
+
+# The module whose output the first layer reads, of a width with the layers: ELECTRA and ALBERT widen their embeddings first.
+_ENTRANCES = ("embeddings_project", "encoder.embedding_hidden_mapping_in", "embeddings")
+
+
+class Conditioned(nn.Module):
+    """A copy of a backbone's transformer, trained on its own, whose slot 0 is given from outside.
+
+    D(x'', h) of Chuang et al. (2022), DiffCSE. As in their code, h takes the place of the first token's embedding after the
+    whole embedding layer: no position, no LayerNorm and no dropout are applied to it.
+    """
+
+    def __init__(self, backbone: Backbone) -> None:
+        """Raises EncoderError, one line, for a transformer whose embeddings are not found here."""
+        super().__init__()
+        self.model: Any = copy.deepcopy(backbone.model).requires_grad_(True)
+        self.entrance = next((path for path in _ENTRANCES if _has(self.model, path)), "")
+        if not self.entrance:
+            raise EncoderError(
+                f"no vector can be put in the place of a token of {type(self.model).__name__}: its embedding layer is not "
+                "known here; take a BERT-like model"
+            )
+
+    @property
+    def width(self) -> int:
+        """d, the width of a hidden state and of the vector in slot 0."""
+        return int(self.model.config.hidden_size)
+
+    def forward(self, ids: Tensor, mask: Tensor, first: Tensor, padding: bool) -> Tensor:
+        """(n, L, d) last hidden states. The gradient reaches `first`.
+
+        ids, mask: (n, L), rows that begin with a real token; first: (n, d), read in the place of its embedding. padding: the
+        states of padding are wanted, too; else they may be anything, and where there is a packed pass (BERT and RoBERTa on
+        a CPU) they are not computed.
+        """
+        if first.shape != (len(ids), self.width):
+            raise ValueError(f"{len(ids)} rows and width {self.width} need vectors of that shape, not {tuple(first.shape)}")
+        if not padding and ids.device.type == "cpu" and packable(self.model) and bool(mask[:, 0].all()):
+            return PackedTraining(self.model, ids, mask, first).states((-1,))[0]
+        replaced = False
+
+        def overwrite(module: nn.Module, inputs: Any, output: Any) -> Tensor:
+            nonlocal replaced
+            if not isinstance(output, Tensor) or output.shape[::2] != first.shape:
+                raise EncoderError(
+                    f"no vector can be put in the place of a token of {type(self.model).__name__}: its {self.entrance} "
+                    f"gives no (rows, tokens, {self.width}) numbers"
+                )
+            replaced = True
+            return torch.cat([first.unsqueeze(1).to(output.dtype), output[:, 1:]], 1)
+
+        hook = self.model.get_submodule(self.entrance).register_forward_hook(overwrite)
+        try:
+            states: Tensor = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+        finally:
+            hook.remove()
+        if not replaced:  # else a discriminator that knows nothing of the sentence would train without a word
+            raise EncoderError(f"{type(self.model).__name__} did not run its {self.entrance}, where the vector enters")
+        return states
+
+
+def _has(model: nn.Module, path: str) -> bool:
+    try:
+        model.get_submodule(path)
+    except AttributeError:
+        return False
+    return True

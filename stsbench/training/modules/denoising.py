@@ -1,0 +1,55 @@
+"""Template denoising: the vector that a template gives without a sentence, as it stands around one of so many tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor
+
+from stsbench.encoders.forward.padded import check_family
+from stsbench.encoders.prompt.template import Positions, Start, TokenTemplate, first_position, template_positions
+from stsbench.errors import EncoderError
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.soft_prompt import Prefix, SoftPrompt
+
+
+def check_prompted(backbone: Backbone, start: Start) -> None:
+    """EncoderError, one line, for a model whose positions cannot be given, and for options.denoise_start zero (`start`)
+    where the positions begin with 0 anyway."""
+    check_family(backbone.model)
+    if start == "zero" and first_position(backbone.model) == 0:
+        raise EncoderError(
+            f"options.denoise_start zero acts in no way: the positions of {backbone.name} begin with 0; leave it at own"
+        )
+
+
+def template_vectors(
+    backbone: Backbone, template: TokenTemplate, counts: Tensor, *, positions: Positions = "matched", start: Start = "own",
+    split: int | None = None, gradient: bool = True, prefix: Callable[[int], Prefix] | None = None,
+    vectors: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """(n, d) last state at the mask of the template alone, for sentences of `counts` (n,) tokens: h_i - this is denoised
+    (Jiang et al. 2022, PromptBERT, section 3.3).
+
+    positions: "matched": the template's tokens from `split` on (None: those behind the sentence) stand counts[i] places
+    later, "empty": they do not; start: the first stands at the model's first position, or at 0; both behind a prefix.
+    gradient: False: none flows into the result. prefix: m -> what m rows attend to, too; vectors: (m, d) learned words.
+
+    One pass over the distinct counts: each row of it has its own dropout, and texts of equal count share a row, as in the
+    authors' table of all counts. Raises EncoderError where a position is beyond the model's (Backbone.at).
+    """
+    with nullcontext() if gradient else torch.no_grad():
+        distinct, rows = counts.unique(return_inverse=True)
+        tokens = torch.tensor([*template.before, *template.after], device=counts.device)
+        ids = tokens.expand(len(distinct), -1).contiguous()
+        mask = torch.ones_like(ids)
+        before = None if prefix is None else prefix(len(distinct))
+        base = (first_position(backbone.model) if start == "own" else 0) + (0 if before is None else before.keys.shape[2])
+        at = len(template.before) if split is None else split
+        soft = SoftPrompt(
+            positions=template_positions(distinct.long(), at, template.length, base, positions),
+            rows=None if vectors is None else template.words(mask), vectors=vectors, prefix=before,
+        )  # fmt: skip
+        return backbone.at(ids, mask, template.places(mask), soft).index_select(0, rows)

@@ -1,0 +1,180 @@
+"""BERT and RoBERTa trained without padding on a CPU: what stsbench/encoders/forward/packed.py is to a test, with dropout.
+
+Linear layers run over the concatenated real tokens, attention over groups of texts of equal length. Dropout acts where
+transformers applies it: on the normalised embeddings, on attention probabilities, and on both dense outputs of a layer
+before the residual. Its rates and its independence are the same; the generator that draws it is faster than torch's.
+The slots of a prefix stand before each text's own keys and values, and attention drops them like those.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from stsbench.encoders.forward.batching import groups
+from stsbench.encoders.forward.packed import check_positions, own_positions, replace_words, supports
+from stsbench.training.modules.soft_prompt import SoftPrompt
+
+
+def packable(model: nn.Module) -> bool:
+    """Whether `PackedTraining` computes what `model` would: plain BERT or RoBERTa, no hooks, no gradient checkpointing."""
+    if not supports(model):
+        return False
+    for part in model.modules():
+        hooks = [*part._forward_hooks.values(), *part._forward_pre_hooks.values()]
+        # transformers leaves hooks of its own, which change nothing, once a model has been asked for hidden states
+        if any(not getattr(hook, "__module__", "").startswith("transformers.") for hook in hooks):
+            return False
+        if getattr(part, "gradient_checkpointing", False):
+            return False
+    return True
+
+
+class Masks:
+    """Dropout masks of one forward pass, seeded by one draw from torch's CPU generator.
+
+    torch's own bernoulli_ costs 4 to 5 times as much on a CPU: 5 to 8 % of a training step.
+    """
+
+    def __init__(self) -> None:
+        self.bits = np.random.SFC64(int(torch.randint(2**63 - 1, ())))
+
+    def __call__(self, shape: tuple[int, ...], rate: float, dtype: torch.dtype) -> Tensor:
+        """A tensor that is 0 with probability `rate` (to 2^-32) and 1 / (1 - rate) elsewhere, elements independent."""
+        count = int(np.prod(shape))
+        words = self.bits.random_raw((count + 1) // 2).view(np.int32)[:count]  # 32 random bits an element
+        kept = torch.from_numpy(words).ge(round(rate * 2**32) - 2**31)
+        return kept.to(dtype).mul_(1 / (1 - rate)).view(shape)
+
+
+class PackedTraining:
+    """One forward pass of `model` over one batch; made anew for each. ids, mask: (n, L), mask 1 on real tokens.
+
+    Every row holds at least one real token. Gradients reach every parameter that the padded pass reaches. first: (n, d)
+    vectors that the layers read in the place of each row's first embedding, or None. soft: of this batch. EncoderError: it
+    puts a token beyond the model's positions; ValueError: it is not of this batch's shapes.
+    """
+
+    def __init__(
+        self, model: Any, ids: Tensor, mask: Tensor, first: Tensor | None = None, soft: SoftPrompt | None = None
+    ) -> None:
+        soft = soft or SoftPrompt()
+        soft.check(ids, len(model.encoder.layer))
+        self.model = model
+        self.shape = mask.shape
+        self.mask = mask
+        lengths = mask.sum(1)
+        descending, self.order = lengths.sort(descending=True, stable=True)
+        self.groups = groups(descending.numpy())
+        places = self.order.unsqueeze(1) * mask.shape[1] + torch.arange(mask.shape[1])
+        self.places = places[mask[self.order].bool()]  # (tokens,) of the padded batch, text after text, longest first
+        self.starts = descending.cumsum(0) - descending  # (n,) where each text begins among the tokens
+        self.tokens = ids.flatten()[self.places]
+        positions = own_positions(model.embeddings, ids, soft.shift) if soft.positions is None else soft.positions
+        self.positions = positions.flatten()[self.places]
+        if soft.positions is not None or soft.prefix is not None:
+            check_positions(model.embeddings, self.positions)
+        self.rows = None if soft.rows is None else soft.rows.flatten()[self.places]
+        self.vectors = soft.vectors
+        self.slots = [] if soft.prefix is None else soft.prefix.seen(self.order)  # of each layer, rows as in `order`
+        self.masks = Masks()
+        self.given = None if first is None else first[self.order]
+
+    def states(self, wanted: tuple[int, ...]) -> list[Tensor]:
+        """The hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d), zero on padding."""
+        hidden = self._embed()
+        kept = [hidden]
+        for number, layer in enumerate(self.model.encoder.layer):
+            hidden = self._layer(layer, hidden, self._slots(number))
+            kept.append(hidden)
+        rows, length = self.shape
+        return [
+            kept[index].new_zeros(rows * length, kept[index].shape[1])
+            .index_copy(0, self.places, kept[index]).view(rows, length, -1)
+            for index in wanted
+        ]
+
+    def at(self, places: Tensor) -> Tensor:
+        """(n, d) last states of one real token a row, at `places` (n,) of the padded batch.
+
+        The last layer computes no other: a sixth of MiniLM's work.
+        """
+        *layers, last = self.model.encoder.layer
+        hidden = self._embed()
+        for number, layer in enumerate(layers):
+            hidden = self._layer(layer, hidden, self._slots(number))
+        before = self.mask.cumsum(1).gather(1, places.unsqueeze(1)).squeeze(1)[self.order] - 1
+        found = self._layer(last, hidden, self._slots(len(layers)), self.starts + before)
+        return torch.empty_like(found).index_copy(0, self.order, found)
+
+    def _embed(self) -> Tensor:
+        module = self.model.embeddings
+        words = replace_words(module.word_embeddings(self.tokens), self.rows, self.vectors)
+        words = words + module.token_type_embeddings.weight[0]
+        hidden: Tensor = module.LayerNorm(words + module.position_embeddings(self.positions))
+        if rate := _rate(module.dropout):
+            hidden = hidden * self.masks(hidden.shape, rate, hidden.dtype)
+        return hidden if self.given is None else hidden.index_copy(0, self.starts, self.given.to(hidden.dtype))
+
+    def _slots(self, layer: int) -> tuple[Tensor, Tensor] | None:
+        return self.slots[layer] if self.slots else None
+
+    def _layer(
+        self, layer: Any, hidden: Tensor, slots: tuple[Tensor, Tensor] | None, rows: Tensor | None = None
+    ) -> Tensor:
+        """(tokens, d) -> (tokens, d), or (n, d) for one of the `rows` a text. slots: keys and values (n, p, d), or None."""
+        residual = hidden if rows is None else hidden[rows]
+        attention = layer.attention
+        context = self._attend(attention.self, residual, hidden, slots)
+        residual = self._add(attention.output, context, residual)
+        return self._add(layer.output, layer.intermediate(residual), residual)
+
+    def _add(self, module: Any, inner: Tensor, residual: Tensor) -> Tensor:
+        """LayerNorm(residual + dropout(dense(inner))), as BertSelfOutput and BertOutput have it."""
+        dense, rate = module.dense(inner).to(residual.dtype), _rate(module.dropout)
+        mask = self.masks(dense.shape, rate, dense.dtype) if rate else None
+        summed = residual + dense if mask is None else torch.addcmul(residual, dense, mask)
+        normed: Tensor = module.LayerNorm(summed)
+        return normed
+
+    def _attend(self, module: Any, asking: Tensor, hidden: Tensor, slots: tuple[Tensor, Tensor] | None) -> Tensor:
+        """Attention of `asking`, all tokens or one a text, over `slots` and `hidden` (tokens, d); as many rows as asked."""
+        heads, rate = module.num_attention_heads, _rate(module.dropout)
+        single = asking is not hidden
+        asked = [texts * (1 if single else length) for texts, length in self.groups]
+        held = [texts * length for texts, length in self.groups]
+        if single:
+            query, others = module.query(asking), _joint(hidden, module.key, module.value)
+        else:
+            query, others = _joint(hidden, module.query, module.key, module.value).split(
+                [module.query.out_features, 2 * module.query.out_features], dim=1
+            )
+        mixed = []
+        counts = [texts for texts, _ in self.groups]
+        prefixes = [None] * len(counts) if slots is None else torch.cat(slots, 2).to(others.dtype).split(counts)
+        # split, not slices: the gradient of a slice is a tensor of the whole's size
+        for texts, one, two, three in zip(counts, query.split(asked), others.split(held), prefixes, strict=True):
+            q = one.view(texts, -1, heads, one.shape[1] // heads).transpose(1, 2)
+            both = two.view(texts, -1, two.shape[1])
+            both = both if three is None else torch.cat([three, both], 1)
+            k, v = both.view(texts, -1, 2, heads, q.shape[-1]).permute(2, 0, 3, 1, 4)
+            scores = q @ k.transpose(2, 3) * module.scaling
+            shares = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+            if rate:
+                shares = shares * self.masks(shares.shape, rate, shares.dtype)
+            mixed.append((shares.to(v.dtype) @ v).transpose(1, 2).flatten(2).flatten(0, 1))
+        return torch.cat(mixed)
+
+
+def _rate(dropout: Any) -> float:
+    return float(dropout.p) if dropout.training else 0.0
+
+
+def _joint(hidden: Tensor, *linears: nn.Linear) -> Tensor:
+    """The outputs of several linear layers side by side, from one product."""
+    weights = torch.cat([linear.weight for linear in linears])
+    return functional.linear(hidden, weights, torch.cat([linear.bias for linear in linears]))

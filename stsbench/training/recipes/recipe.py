@@ -1,0 +1,152 @@
+"""What a training run is made of: every choice by name, its allowed values, and its default. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Section(BaseModel):
+    """A part of a recipe; an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Source(Section):
+    """Where a recipe's values come from."""
+
+    paper: str  # as cited, e.g. "Gao et al. 2021 (SimCSE)"
+    table: str | None = None  # e.g. "Table 5", "Table 3, p = 0.1"
+    code: str | None = None  # repository@commit:file
+    note: str | None = None  # what neither states and was inferred
+
+
+class Published(Section):
+    """One published row: scores x 100 by task."""
+
+    protocol: str  # e.g. "sts:all", "transfer", "sts-b dev"
+    metric: str = "spearman"
+    scores: dict[str, float]
+
+
+class TextCNNSettings(Section):
+    """The learned pooler text_cnn (encoders/forward/text_cnn.py): windows of one width a kernel, their maxima fused by a
+    second convolution."""
+
+    kernels: tuple[int, ...] = Field(default=(3, 4, 5), min_length=1)  # tokens a window
+    channels: int = Field(default=500, ge=2)  # of each kernel
+    fusion_channels: int = Field(default=3, ge=1)
+    fusion_width: int = Field(default=2, ge=1)  # channels that the fusion reads side by side, over all kernels
+    activation: Literal["relu", "tanh", "none"] = "relu"  # before the maximum over windows
+
+    @model_validator(mode="after")
+    def _widths_fit(self) -> TextCNNSettings:
+        if min(self.kernels) < 1 or len(set(self.kernels)) < len(self.kernels):
+            raise ValueError("kernels are different numbers of tokens, 1 at least")
+        if self.fusion_width > self.channels:
+            raise ValueError(f"fusion_width {self.fusion_width} is more than the {self.channels} channels")
+        return self
+
+
+class BackboneSettings(Section):
+    """The model that training starts from."""
+
+    model: str  # Hub id or folder
+    pooler: Literal["cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max", "text_cnn", "mask"] = "cls"
+    text_cnn: TextCNNSettings | None = None  # of the pooler text_cnn; null: a model's own, or SARCSE's sizes
+    dropout: float | None = Field(default=None, ge=0, lt=1)  # on hidden states and attention; null: the model's own
+    max_length: int = Field(default=32, ge=3)  # tokens, special ones included
+
+
+class DataSettings(Section):
+    """The training text."""
+
+    file: str | None = None
+    format: Literal["auto", "text", "csv", "tsv", "jsonl"] = "auto"  # auto: by the file's extension
+    columns: dict[str, str] = {}  # role -> column name; roles: sentence, anchor, positive, negative, negative2, label ...
+    where: dict[str, str] = {}  # column -> value: other rows are left out
+    drop_blank: bool = False  # rows with an empty text (counted and reported either way)
+    drop_duplicates: bool = False  # rows equal to an earlier one (counted and reported either way)
+    held_out: int = Field(default=0, ge=0)  # rows kept out of training, drawn by the seed, for selection by "held-out"
+    sample: int | None = Field(default=None, ge=1)  # so many rows, drawn by the seed; null: all
+    share: float = Field(default=1.0, gt=0, le=1)  # each row is kept with this probability: few labels
+    sample_seed: int | None = Field(default=None, ge=0)  # what sample and share draw by; null: the run's seed
+    contiguous: bool = False  # lines follow one another in their documents, a blank line ends one
+
+
+class LabelledSettings(DataSettings):
+    """Labelled rows (NLI): what a stage trains on instead of `data`, or takes a batch of beside each of its own."""
+
+    batch_size: int = Field(default=128, ge=1)  # examples of a batch that goes beside another
+
+
+class SemiSettings(Section):
+    """A method without labels and NLI's cross-entropy on [u; v; |u - v|], after one another or at once (DiffAug, App. C)."""
+
+    procedure: Literal["joint", "sup-unsup", "sup-joint"]  # sup: a stage of that name, with the cross-entropy alone
+    alpha: float = Field(default=1e-3, gt=0)  # weight of the cross-entropy beside the method's own loss
+
+
+class TrainingSettings(Section):
+    """One stage's optimisation."""
+
+    batch_size: int = Field(default=64, ge=1)  # examples a forward pass, over all processes: the in-batch negatives
+    accumulate: int = Field(default=1, ge=1)  # forward passes a step; adds no negatives
+    epochs: float = Field(default=1.0, gt=0)
+    max_steps: int | None = Field(default=None, ge=1)  # shortens the run, and the schedule with it
+    learning_rate: float = Field(default=3e-5, gt=0)
+    schedule: Literal["linear", "constant"] = "linear"  # linear: to 0 at the last step
+    schedule_of: str | None = None  # the stage whose steps the schedule counts, whatever its own number; null: its own
+    warmup: float = Field(default=0, ge=0)  # steps; below 1 a share of all steps
+    weight_decay: float = Field(default=0.0, ge=0)  # not on biases and LayerNorm
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = Field(default=1e-8, gt=0)
+    clip: float | None = Field(default=1.0, gt=0)  # gradient norm; null: none
+    order: Literal["random", "length"] = "random"  # length: batches of similar length, not the papers' batches
+    drop_last: bool = False  # the last, smaller batch of an epoch
+    gather: Literal["exact", "simcse", "local"] = "exact"  # negatives of other processes: see training/api/gather.py
+
+
+class SelectionSettings(Section):
+    """Which checkpoint is kept as the best."""
+
+    by: Literal["sts-b dev", "transfer dev", "held-out", "none"] = "sts-b dev"
+    every: int = Field(default=250, ge=1)  # steps
+    over: Literal["last", "all"] = "last"  # the best of the last stage, or of all stages
+    at_end: bool = False  # also after the last step; the papers' code does so only where it is a multiple of `every`
+
+
+class Recipe(Section):
+    """A training run in full. `stages` overrides `data` and `training` stage by stage."""
+
+    name: str
+    method: str
+    description: str = ""
+    source: Source | None = None
+    published: list[Published] = []
+    backbone: BackboneSettings
+    options: dict[str, Any] = {}  # the method's own
+    data: DataSettings = DataSettings()
+    labelled: LabelledSettings | None = None
+    semi: SemiSettings | None = None  # makes any method that needs no labels a semi-supervised one
+    training: TrainingSettings = TrainingSettings()
+    stages: dict[str, dict[str, Any]] = {}  # stage -> {"data": {...}, "training": {...}}
+    selection: SelectionSettings = SelectionSettings()
+    precision: Literal["float32", "bf16", "fp16"] = "float32"
+    seed: int = Field(default=42, ge=0, le=2**32 - 1)
+    checkpoint_every: int | None = Field(default=None, ge=1)  # steps; null: at every dev evaluation
+
+    @model_validator(mode="after")
+    def _stages_are_whole(self) -> Recipe:
+        for name in self.stages:
+            self.stage_data(name), self.stage_training(name)
+        return self
+
+    def stage_data(self, stage: str) -> DataSettings:
+        """The data of one stage."""
+        return DataSettings(**{**self.data.model_dump(), **self.stages.get(stage, {}).get("data", {})})
+
+    def stage_training(self, stage: str) -> TrainingSettings:
+        """The optimisation of one stage."""
+        return TrainingSettings(**{**self.training.model_dump(), **self.stages.get(stage, {}).get("training", {})})

@@ -1,0 +1,106 @@
+"""A run folder's beginning: whose it is, by which recipe and commands, and whether a run may go on in it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stsbench.errors import DataError, StsbenchError
+from stsbench.files import atomic_write
+from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.recipes.recipes import load_recipe, resolved_yaml
+from stsbench.training.runs.lock import LOCK
+
+_BEGUN = "begun.json"
+
+
+@dataclass
+class Begun:
+    """How a run was started: where its development data were, when, and by which commands (the later ones resumed it).
+
+    stage: the only one trained, None for all; start_from: the earlier run as --from named it; origin: what was found there
+    (stages.describe_origin); data: stage, or "labelled" -> its training text.
+    """
+
+    sample: bool
+    data_dir: str | None
+    started: str
+    commands: list[list[str]] = field(default_factory=list)
+    stage: str | None = None
+    start_from: str | None = None
+    origin: dict[str, Any] | None = None
+    data: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def check(folder: Path, recipe: Recipe, resume: bool) -> None:
+    """Raises StsbenchError unless a run by this recipe may begin (or, with `resume`, go on) in `folder`."""
+    if resume:
+        same(recipe, folder)
+    elif any(path.name != LOCK for path in folder.iterdir()):
+        raise StsbenchError(f"{folder} is already there: --resume continues it, or choose another --output")
+
+
+def same(recipe: Recipe, folder: Path) -> None:
+    """Raises StsbenchError, naming the first difference, unless the folder's run has this recipe."""
+    path = folder / "recipe.yaml"
+    if not path.is_file():
+        raise StsbenchError(f"--resume: {folder} holds no run (no recipe.yaml); start it without --resume")
+    before, now = flat(load_recipe(recipe.method, str(path)).model_dump()), flat(recipe.model_dump())
+    for key in sorted({*before, *now}, key=lambda key: key.startswith(("name", "description", "source"))):
+        if before.get(key) != now.get(key):
+            raise StsbenchError(
+                f"--resume: {key} was {before.get(key)!r} when {folder} began and is {now.get(key)!r} now; "
+                "resume without changes, or start another run"
+            )
+
+
+def claim(folder: Path, recipe: Recipe, begun: Begun) -> None:
+    """Write the recipe, unless it is there, and how the run was started."""
+    if not (folder / "recipe.yaml").is_file():
+        with atomic_write(folder / "recipe.yaml") as stream:
+            stream.write(resolved_yaml(recipe))
+    with atomic_write(folder / _BEGUN) as stream:
+        stream.write(json.dumps(vars(begun), indent=1) + "\n")
+
+
+def begun(
+    folder: Path, resume: bool, *, sample: bool, data_dir: Path | None, command: Sequence[str], stage: str | None = None,
+    start_from: Path | None = None,
+) -> Begun:  # fmt: skip
+    """What this start of the run amounts to. A resumed run's development data are where they were, unless told otherwise;
+    its stage and the run that it goes on from cannot change. Raises StsbenchError, one line."""
+    given = None if start_from is None else str(start_from.resolve())
+    if not (resume and (folder / _BEGUN).is_file()):
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        return Begun(sample, None if data_dir is None else str(data_dir), now, [list(command)], stage, given)
+    stored = stored_begun(folder)
+    if stage is not None and stage != stored.stage:
+        began = f"stage {stored.stage} alone" if stored.stage else "all stages"
+        raise StsbenchError(f"--resume: {folder} began with {began}: leave out --stage, or start another run")
+    if given is not None and given != stored.start_from:
+        began = f"from {stored.start_from}" if stored.start_from else "from no other run"
+        raise StsbenchError(f"--resume: {folder} began {began}: leave out --from, or start another run")
+    if sample or data_dir is not None:
+        stored.sample, stored.data_dir = sample, None if data_dir is None else str(data_dir)
+    stored.commands.append(list(command))
+    return stored
+
+
+def stored_begun(folder: Path) -> Begun:
+    """What begun.json holds. Raises DataError where it cannot be read."""
+    path = folder / _BEGUN
+    try:
+        return Begun(**json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{path} cannot be read ({error}): start the run anew") from error
+
+
+def flat(values: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, keys joined by dots."""
+    if not isinstance(values, dict):
+        return {prefix: values}
+    return {k: v for key, value in values.items() for k, v in flat(value, f"{prefix}.{key}" if prefix else key).items()}

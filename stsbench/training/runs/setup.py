@@ -1,0 +1,131 @@
+"""What a run needs before its first step: the accelerator, the backbone's folder, the batches of each stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedDataParallelKwargs, GradientAccumulationPlugin, InitProcessGroupKwargs
+from numpy.typing import NDArray
+
+from stsbench.encoders.transformer.trainable import backbone_folder as backbone_folder
+from stsbench.errors import DataError, StsbenchError
+from stsbench.training.api.method import Method
+from stsbench.training.engine.loop import Beside, Stage
+from stsbench.training.engine.semi import own_stages, stream_of
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.recipes.recipe import LabelledSettings, Recipe, TrainingSettings
+from stsbench.training.rows.batches import Batches
+from stsbench.training.rows.stage_rows import LABELLED, StageData
+
+_MIXED = {"float32": "no", "bf16": "bf16", "fp16": "fp16"}
+
+
+def make_accelerator(
+    precision: str, device: str | None, trackers: Sequence[str] = (), folder: Path | None = None
+) -> Accelerator:
+    """accelerate's view of this process and its device. Raises StsbenchError for a device or precision that is not there."""
+    if device not in (None, "cpu", "cuda", "mps"):
+        raise StsbenchError(f"--device {device}: write cpu, cuda or mps; CUDA_VISIBLE_DEVICES=1 chooses among several GPUs")
+    if (device == "cuda" and not torch.cuda.is_available()) or (device == "mps" and not torch.backends.mps.is_available()):
+        raise StsbenchError(f"--device {device} is not available on this machine")
+    if precision == "fp16" and (device == "cpu" or not torch.cuda.is_available()):
+        raise StsbenchError("precision fp16 needs a CUDA device: use --dtype bf16 or --dtype float32 here")
+    # accelerate keeps one state a process: a second run in it may have another precision or device.
+    AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
+    found = Accelerator(
+        # said outright: on a machine without accelerator accelerate would make every process of torchrun a lone one
+        cpu=device == "cpu" or not (torch.cuda.is_available() or torch.backends.mps.is_available()),
+        mixed_precision=_MIXED[precision], log_with=list(trackers) or None, project_dir=folder,
+        # by a plugin: the number would yield to a variable of accelerate's, which divides the gradient unseen
+        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
+        kwargs_handlers=[
+            DistributedDataParallelKwargs(gradient_as_bucket_view=True),
+            InitProcessGroupKwargs(timeout=timedelta(hours=6)),  # the others wait while one scores or tokenises
+        ],
+    )  # fmt: skip
+    if found.distributed_type not in ("NO", "MULTI_GPU", "MULTI_CPU"):
+        raise StsbenchError(f"accelerate's {found.distributed_type} is not supported: use plain data parallelism")
+    return found
+
+
+def prepare(method: Method, data: Mapping[str, StageData], running: Sequence[str]) -> None:
+    """Let the method learn from the rows of the first of its own stages, if that runs, and from the labelled ones."""
+    prepare_own(method, data, running)
+    if LABELLED in data:
+        method.prepare_labelled(data[LABELLED].rows(data[LABELLED].trained))
+
+
+def prepare_own(method: Method, data: Mapping[str, StageData], running: Sequence[str]) -> None:
+    """`prepare` without the labelled rows: what a run of a later stage goes on from has learnt from the first one's."""
+    kind = type(method)
+    first = own_stages(kind)[0]
+    if first in running:
+        rows = data[LABELLED if kind.labelled(method.options, first) == "instead" else first]
+        method.prepare(rows.rows(rows.trained))
+
+
+def dropped(stage: Stage) -> list[str]:
+    """What to say of rows that no batch has."""
+    found = [(stage.batches.dropped, "rows")] + ([(stage.beside.batches.dropped, "labelled rows")] if stage.beside else [])
+    return [f"the last {count} {rows} of each epoch give no batch and are left out" for count, rows in found if count]
+
+
+def make_stage(number: int, name: str, recipe: Recipe, data: Mapping[str, StageData], kind: type[Method], options: Any,
+               backbone: Backbone, processes: int) -> Stage:  # fmt: skip
+    """The batches of a stage, out of the `data` that `open_rows` gave. Raises StsbenchError where a batch would hold
+    nothing to contrast with, or a process nothing at all."""
+    settings, use, key = recipe.stage_training(name), kind.labelled(options, name), stream_of(kind, name)
+    own = data[LABELLED if use == "instead" else name]
+    contrasts = kind.needs_negatives and use != "instead"
+    if contrasts and settings.batch_size < 2:
+        raise StsbenchError(
+            f"training.batch_size {settings.batch_size}: the other examples of a batch are the negatives, so 2 at least"
+        )
+    if settings.batch_size < processes:
+        raise StsbenchError(f"training.batch_size {settings.batch_size} is less than the {processes} processes")
+    # each process's own rows are all the negatives there are where nothing is gathered
+    least = (2 * processes if settings.gather == "local" else 2) if contrasts else 1
+    if settings.batch_size < least:
+        raise StsbenchError(
+            f"training.batch_size {settings.batch_size} with training.gather local leaves a process one example and so no "
+            f"negative: {least} at least"
+        )
+    found = own.store.meta
+    if contrasts and found.rows - found.left_out - found.duplicates < 2:
+        raise DataError(f"{own.store.path}: there are not two different rows, and the negatives of one are the others")
+    batches = Batches(
+        own.trained, settings, recipe.seed, key, least=least, processes=processes, lengths=_lengths(settings, own),
+    )  # fmt: skip
+    beside = _beside(recipe, settings, data[LABELLED], key, processes) if use == "beside" else None
+    pad = backbone.tokenizer.pad_token_id
+    return Stage(
+        number, name, settings, batches, own.rows, pad if pad is not None else 0, key=key, instead=use == "instead",
+        beside=beside,
+    )  # fmt: skip
+
+
+def _beside(recipe: Recipe, settings: TrainingSettings, data: StageData, key: int, processes: int) -> Beside:
+    """The batches of labelled rows that go with a stage's own, by the same rules."""
+    size = (recipe.labelled or LabelledSettings()).batch_size
+    if size < processes:
+        raise StsbenchError(f"labelled.batch_size {size} is less than the {processes} processes")
+    batches = Batches(
+        data.trained, settings.model_copy(update={"batch_size": size, "accumulate": 1}), recipe.seed, key,
+        processes=processes, lengths=_lengths(settings, data), use="labelled order", name="labelled.batch_size",
+    )  # fmt: skip
+    return Beside(batches, data.rows)
+
+
+def _lengths(settings: TrainingSettings, data: StageData) -> NDArray[np.int64] | None:
+    """(rows,) tokens of all texts of a row, where batches go by length."""
+    if settings.order != "length":
+        return None
+    lengths: NDArray[np.int64] = np.sum([data.tokens.lengths(role) for role in data.tokens.roles], axis=0)
+    return lengths

@@ -1,0 +1,75 @@
+"""The whole method that a finished training gave: what `best/` exports, and all that is dropped for testing, too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stsbench.config import read_yaml
+from stsbench.encoders.transformer.find import trained_model
+from stsbench.encoders.transformer.parts import choose_device
+from stsbench.errors import DataError, StsbenchError
+from stsbench.training.api.method import Method
+from stsbench.training.engine.checkpoint import Checkpoints, Position, newest_sound
+from stsbench.training.engine.semi import method_kind
+from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.runs.run import backbone_inputs, make_backbone
+
+
+def load_trained(run: Path, device: str | None = None) -> Method:
+    """The method of the training run in `run`, in eval mode, with the weights and buffers that the run kept.
+
+    Those are the best of its last stage (with selection.over all, of all), or the last where nothing was selected. No
+    training text is read: what `Method.prepare` learnt from it has to be in buffers. device: by default the GPU where there
+    is one. Raises StsbenchError, one line: no finished training, several seeds, a checkpoint that is gone or damaged,
+    another backbone, tokenizer or further input than the run began with.
+    """
+    if trained_model(run) == run:
+        raise StsbenchError(f"{run} is no run folder of `stsbench train`: it has no recipe.yaml")
+    path = run / "recipe.yaml"
+    recipe = load_recipe(str(read_yaml(path).get("method")), str(path))
+    position, weights = _kept(run)
+    kind = method_kind(recipe)
+    with torch.random.fork_rng(devices=[]):  # what starts at random is read below
+        method: Method = kind(make_backbone(recipe), kind.Options(**recipe.options))
+    _check_inputs(run, position, method)
+    try:
+        Checkpoints.load_weights(weights, method)
+    except (RuntimeError, OSError) as error:
+        first = " ".join(str(error).split())[:200]
+        raise StsbenchError(f"{weights} does not fit the method {recipe.method} as it is installed: {first}") from error
+    method.to(choose_device(device)).eval()
+    return method
+
+
+def _kept(run: Path) -> tuple[Position, Path]:
+    """The end of the run, and the folder with the weights that it kept. Raises StsbenchError, see `load_trained`."""
+    try:
+        summary: dict[str, Any] = json.loads((run / "train.json").read_text("utf-8"))
+        stages, best = dict(summary["stages"]), summary["best"]
+        stage, steps = list(stages.items())[-1]
+        stage, step = (best["stage"], best["step"]) if best else (stage, steps)
+    except FileNotFoundError as error:
+        raise StsbenchError(f"{run} has not finished training: go on with --resume") from error
+    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+        raise DataError(f"{run / 'train.json'} holds no summary of a run: {error!r}") from error
+    folder = run / "checkpoints"
+    found = newest_sound(folder)
+    if found is None:
+        raise StsbenchError(f"{folder} holds no sound checkpoint: only the encoder in {run / 'best'} is left")
+    position, path = found
+    kept = position.best.step if position.best else position.step
+    where = (position.best and position.best.stage) or position.stage
+    if (where, kept, bool(position.best)) != (stage, step, bool(best)):
+        raise StsbenchError(f"{folder} lacks a sound checkpoint of the weights that were kept, {stage} step {step}")
+    return position, folder / position.best.folder if position.best else path
+
+
+def _check_inputs(run: Path, position: Position, method: Method) -> None:
+    """Raises StsbenchError where the method would be put together from other files than it was trained with."""
+    for name, sha in {**backbone_inputs(method.backbone), **method.inputs()}.items():
+        if position.inputs.get(name, sha) != sha:
+            raise StsbenchError(f"{run}: the {name} is not what it was trained with: put it back")

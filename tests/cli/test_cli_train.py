@@ -1,0 +1,230 @@
+"""`stsbench train` from the command line: a whole small run, and every kind of bad input in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from clirun import cli, damaged, fails, place
+from safetensors.torch import load_file, save_model
+from training_runs import one_thread
+
+__all__ = ["cli", "damaged", "one_thread", "place"]
+QUICK = ("--set", "training.batch_size=8", "--dtype", "float32", "--device", "cpu", "--sample")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny_models.build(tmp_path_factory.mktemp("model") / "tiny", pooler=False)
+
+
+@pytest.fixture
+def text():
+    path = Path("text.txt")
+    path.write_text("\n".join(tiny_models.sentences(40, longest=8)) + "\n", "utf-8")
+    return path
+
+
+@pytest.fixture
+def train(cli, model):
+    """`stsbench train METHOD` on the tiny model into `out`."""
+
+    def run(method, data, *more, output="out"):
+        return cli("train", method, "--backbone", model, "--data", data, "--output", output, *QUICK, *more)
+
+    return run
+
+
+def wrong(outcome, *parts, code=1):
+    """As `fails`, and nothing was left behind."""
+    line = fails(outcome, *parts, code=code)
+    assert not Path("out").exists()
+    return line
+
+
+def test_from_training_to_everything(train, cli, text, model):
+    """Train, test, plot, evaluate by the run's name, export: what the documentation shows."""
+    more = ("--max-steps", "4", "--set", "selection.every=2", "--eval", "sts")
+    code, out, err = train("simcse", text, *more)
+    assert code == 0, err
+    assert "sts-b dev (sample):" in out and " before, best " in out and "Avg" in out
+    assert "40 rows read" in err and "stage main: 4 steps of 8 of 40 rows on cpu x 1" in err
+    run = Path("out")
+    assert {path.name for path in run.iterdir()} == {
+        ".lock", "begun.json", "recipe.yaml", "log.jsonl", "train.json", "checkpoints", "best", "eval"
+    }
+    records = [json.loads(path.read_text()) for path in run.glob("eval/*.json")]
+    assert records and all(record["provenance"]["seed"] == 42 for record in records)
+    code, _, err = cli("plot", "training", "out", "--output", "curves.png")
+    assert code == 0 and Path("curves.png").read_bytes()[:4] == b"\x89PNG", err
+    code, out, err = cli("eval", "--model", "out", "--sample", "--tasks", "STS-B", "--json", "-", "--output", "again")
+    assert code == 0, err
+    again = {(row["task"], row["aggregation"], row["metric"]): row["value"] for row in json.loads(out)}
+    rows = [row for record in records for row in record["scores"]]
+    tested = {(row["task"], row["aggregation"], row["metric"]): row["value"] for row in rows}
+    assert again and all(tested[key] == value for key, value in again.items())
+    assert cli("export", "out", "--to", "sentence-transformers", "--output", "exported")[0] == 0
+    moved = load_file("exported/model.safetensors")
+    start = load_file(model / "model.safetensors")
+    assert any(not np.array_equal(moved[name], start[name]) for name in start)
+    code, _, err = train("simcse", text, *more, "--resume")
+    assert code == 0 and "is finished: nothing to resume" in err
+
+
+def test_mlm_makes_a_backbone_for_simcse(train, cli, text):
+    code, out, err = train("mlm", text, "--max-steps", "4", "--set", "data.held_out=8", "--set", "selection.every=2",
+                           "--set", "backbone.max_length=32", output="first")  # fmt: skip
+    assert code == 0, err
+    assert "stores no masked-LM head" in err and "held-out:" in out
+    lines = [json.loads(line) for line in Path("first/log.jsonl").read_text().splitlines()]
+    assert all(0 <= line["score"] <= 100 for line in lines if line["kind"] == "dev")
+    assert all("masked_accuracy" in line for line in lines if line["kind"] == "train")
+    code, _, err = cli("train", "simcse", "--backbone", "first", "--data", text, "--output", "second", *QUICK,
+                       "--max-steps", "2", "--set", "options.mlm_weight=0.1", "--set", "selection.by=none")  # fmt: skip
+    assert code == 0, err
+    assert "stores no masked-LM head" not in err
+    assert {"contrastive", "mlm"} == set(json.loads(Path("second/log.jsonl").read_text().splitlines()[1])["terms"])
+
+
+def test_nothing_is_selected_without_dev_data(train, text):
+    code, out, _ = train("simcse", text, "--max-steps", "2", "--set", "selection.by=none")
+    assert code == 0 and "exported the last step" in out
+    assert json.loads(Path("out/train.json").read_text())["best"] is None
+
+
+def test_bf16(train, text):
+    code, _, err = train("simcse", text, "--max-steps", "2", "--dtype", "bf16", "--set", "selection.by=none")
+    assert code == 0, err
+    assert load_file("out/best/model.safetensors")["embeddings.word_embeddings.weight"].dtype == torch.float32
+
+
+def test_missing_column(train):
+    Path("pairs.csv").write_text("left,right\na cat,a dog\n")
+    wrong(train("simcse", "pairs.csv"), "pairs.csv", "left, right")
+    more = ("--set", "data.columns.anchor=left", "--set", "data.columns.positive=wright")
+    wrong(train("simcse", "pairs.csv", *more), "pairs.csv", "wright", "left, right")
+
+
+def test_bad_rows(train):
+    Path("empty.txt").write_text("")
+    wrong(train("simcse", "empty.txt"), "empty.txt", "empty")
+    Path("head.csv").write_text("sent0,sent1\n")
+    wrong(train("simcse", "head.csv"), "head.csv")
+    Path("short.csv").write_text("sent0,sent1,hard_neg\na,b,c\na,b\n")
+    wrong(train("simcse", "short.csv"), "short.csv:3")
+    Path("bytes.txt").write_bytes(b"a cat\n\xff\xfe cat\n")
+    wrong(train("simcse", "bytes.txt"), "bytes.txt:2")
+    wrong(train("simcse", "nowhere.txt"), "nowhere.txt", "--data")
+
+
+def test_one_sentence_has_no_negatives(train, text):
+    wrong(train("simcse", text, "--set", "training.batch_size=1"), "training.batch_size 1", "negatives")
+    Path("one.txt").write_text("a cat\n")
+    wrong(train("simcse", "one.txt"), "one.txt", "two different rows")
+    Path("same.txt").write_text("a cat\n" * 20)
+    wrong(train("simcse", "same.txt"), "same.txt", "two different rows")
+    wrong(train("simcse", text, "--set", "selection.by=held-out", "--set", "data.held_out=1"), "data.held_out 1")
+
+
+def test_pairs_are_not_taken_for_sentences(train, text):
+    Path("nli.csv").write_text("sent0,sent1,hard_neg\n" + "a cat,the cat,a dog\nthe man,a man,a woman\n" * 9)
+    wrong(train("simcse", "nli.csv"), "anchor, positive, negative", "sup-bert-base", "options.view given")
+    wrong(train("simcse", text, "--recipe", "sup-bert-base", "--set", "data.columns={}"), "unsup-bert-base")
+
+
+def test_no_dev_data(cli, model, text):
+    code, out, err = cli("train", "simcse", "--backbone", model, "--data", text, "--output", "out", "--dtype", "float32",
+                         "--device", "cpu", "--offline")  # fmt: skip
+    wrong((code, out, err), "no dev data", "stsb/dev", "selection.by=none")
+    Path("elsewhere").mkdir()
+    code, out, err = cli("train", "simcse", "--backbone", model, "--data", text, "--output", "out", "--dtype", "float32",
+                         "--device", "cpu", "--data-dir", "elsewhere")  # fmt: skip
+    wrong((code, out, err), "no dev data", "elsewhere")
+
+
+@pytest.mark.parametrize(("words", "parts"), [
+    (["--set", "training.learnig_rate=1e-5"], ["training.learnig_rate", "learning_rate"]),
+    (["--set", "options.temprature=1"], ["temprature", "temperature"]),
+    (["--set", "training.batch_size=many"], ["training.batch_size", "many"]),
+    (["--set", "seed"], ["seed"]),
+    (["--set", "selection.by=stsb"], ["selection.by", "stsb"]),
+    (["--set", "options.head=mlp", "--set", "backbone.pooler=mean"], ["mean"]),
+    (["--recipe", "unsup-bert-bse"], ["unsup-bert-bse", "unsup-bert-base"]),
+    (["--recipe", "nowhere.yaml"], ["nowhere.yaml"]),
+    (["--set", "backbone.max_length=65"], ["backbone.max_length 65", "64 positions"]),
+    (["--dtype", "fp16"], ["fp16", "bf16"]),
+    (["--device", "cuda:1"], ["cuda:1", "CUDA_VISIBLE_DEVICES"]),
+    (["--set", "selection.by=held-out"], ["held-out", "data.held_out"]),
+    (["--set", "data.held_out=40"], ["data.held_out 40"]),
+    (["--set", "data.sample=41"], ["data.sample 41", "40 rows"]),
+    (["--set", "options.view=next"], ["next"]),
+    (["--track", "nothing"], ["nothing", "tensorboard"]),
+    (["--eval", "stss"], ["stss"]),
+])  # fmt: skip
+def test_bad_settings(train, text, words, parts):
+    wrong(train("simcse", text, *words), *parts)
+
+
+def test_a_setting_that_every_stage_has_its_own_of_is_refused(train, text):
+    wrong(train("diffaug", text), "--set training.batch_size acts in no way", "stages.prefix.training.batch_size",
+          "stages.joint.training.batch_size")  # fmt: skip
+
+
+def test_an_unknown_key_in_a_file_names_the_file(train, text):
+    Path("mine.yaml").write_text("extends: unsup-bert-base\ntraining: {lerning_rate: 1e-5}\n")
+    wrong(train("simcse", text, "--recipe", "mine.yaml"), "mine.yaml", "training.lerning_rate", "learning_rate")
+    Path("mine.yaml").write_text("extends: unsup-bert-base\nstages: {second: {training: {epochs: 1}}}\n")
+    wrong(train("simcse", text, "--recipe", "mine.yaml"), "no stage 'second'")
+
+
+def test_changed_dev_data_are_said(cli, model, text, damaged):
+    code, _, err = cli("train", "simcse", "--backbone", model, "--data", text, "--output", "out", "--dtype", "float32",
+                       "--device", "cpu", "--data-dir", damaged, "--max-steps", "2")  # fmt: skip
+    assert code == 0 and "warning: " in err and "sts-dev.csv differs from the file known to the catalog" in err, err
+
+
+def test_wrong_usage(cli, train, text):
+    assert cli("train", "simcse", "--resume")[0] == 2
+    assert cli("train")[0] == 2
+    fails(cli("train", "simcsee"), "simcsee", "simcse")
+    Path("out").mkdir()
+    (Path("out") / "mine").write_text("precious")
+    fails(train("simcse", text), "out is already there")
+    assert (Path("out") / "mine").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["torch.save", "stsbench.training.engine.checkpoint.save_model"])
+def test_a_full_disk(train, text, monkeypatch, name):
+    real, seen = {"torch.save": torch.save, "stsbench.training.engine.checkpoint.save_model": save_model}[name], []
+
+    def full(*args, **kwargs):
+        seen.append(1)
+        if len(seen) == 3:
+            raise RuntimeError("unexpected pos 59648 vs 59540\nmore")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(name, full)
+    more = ("--set", "checkpoint_every=1", "--set", "selection.by=none")
+    line = fails(train("simcse", text, *more), "cannot write", "is the disk full?", "unexpected pos")
+    assert "more" not in line
+    left = sorted(path.name for path in Path("out/checkpoints").iterdir())
+    assert left == ["0-main-00000001", "0-main-00000002"][: len(left)] and left
+    monkeypatch.undo()
+
+
+def test_a_supervised_run_as_a_backbone_says_what_it_leaves_behind(train, cli, text):
+    more = ("--max-steps", "2", "--set", "selection.by=none")
+    assert train("simcse", text, *more, "--set", "options.head=mlp", output="first")[0] == 0
+    code, _, err = cli("train", "simcse", "--backbone", "first", "--data", text, "--output", "second", *QUICK, *more)
+    assert code == 0 and "first is tested with a dense layer; as a backbone it is used without" in err
+
+
+def test_weights_that_are_no_numbers_are_not_kept(train, text):
+    """The loss and the gradient of the only step are finite; what the step makes of the weights is not."""
+    more = ("--max-steps", "1", "--set", "selection.by=none", "--set", "training.learning_rate=1e39")
+    fails(train("simcse", text, *more), "weights are no numbers after step 1")
+    assert not list(Path("out").glob("checkpoints/[0-9]*")) and not Path("out/best").exists()

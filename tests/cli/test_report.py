@@ -1,0 +1,248 @@
+"""Reports in forms to paste hold exactly the rows' numbers."""
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stsbench.cli.output.report import ORIGIN, as_csv, latex, markdown
+from stsbench.cli.output.tables import (
+    emit_json,
+    headlines,
+    interval,
+    main_rows,
+    print_scores,
+    remarks,
+    shown,
+    title_of,
+)
+from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.forms import changed_settings
+from stsbench.evaluation.measure import Result
+from stsbench.evaluation.plan import kinds, plan
+from stsbench.evaluation.records import ProtocolIdentity, ScoreRow
+from stsbench.evaluation.rescore import score_again
+
+SEVEN = ["STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"]
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report") / "run"
+    return evaluate("lexical:token-set", output=folder, sample=True, resamples=20, tasks=["STS12", "STS-B"])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """All STS tasks by dot product."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    return evaluate("lexical:token-set", output=folder, sample=True, resamples=0, similarity="dot")
+
+
+def printed(result, capsys):
+    """The cells of print_scores' tables, line by line."""
+    print_scores(result)
+    out = capsys.readouterr().out
+    return out, [[cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in out.splitlines() if line[:1] in "│┃"]
+
+
+def rows_of(*rows):
+    """A result that holds these rows only: (task, subset, metric, value, low, high, n)."""
+    keys = ("task", "subset", "metric", "value", "low", "high", "n")
+    return Result(Path("none"), summaries=[ScoreRow(protocol="p", **dict(zip(keys, row, strict=True))) for row in rows])
+
+
+def test_csv_is_every_row_at_full_precision(result):
+    rows = list(csv.DictReader(io.StringIO(as_csv(result))))
+    assert len(rows) == len(result.rows) and list(rows[0]) == [*ScoreRow.model_fields, *ORIGIN]
+    for text, row in zip(rows, result.rows, strict=True):
+        assert float(text["value"]) == row.value and text["task"] == row.task and text["subset"] == (row.subset or "")
+
+
+def test_markdown_is_a_table_of_the_printed_scores(result):
+    lines = [line for line in markdown(result).splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert {len(line) for line in cells} == {3} and cells[0] == ["", "STS12", "STS-B"]
+    want = {(r.metric, r.aggregation, r.task): f"{r.value:.2f}" for r in result.rows if r.subset is None}
+    for name, *values in cells[2:]:
+        metric, how = re.fullmatch(r"(\w+) \((\w+)\)", name).groups()
+        assert values == [want[metric, how, task] for task in ("STS12", "STS-B")]
+    assert len(cells) == 2 + 6 and "lexical:token-set" in markdown(result) and "sample data: not" in markdown(result)
+
+
+def test_latex_has_a_table_that_compiles_in_shape(result):
+    text = latex(result)
+    body = re.search(r"\\midrule\n(.*)\\bottomrule", text, re.S)[1]
+    lines = [line for line in body.splitlines() if line.strip()]
+    assert len(lines) == 6 and all(line.count("&") == 2 and line.endswith(r"\\") for line in lines)
+    assert re.findall(r"\\begin{(.*?)}", text) == re.findall(r"\\end{(.*?)}", text)[::-1] == ["table*", "tabular"]
+    assert "\\small" in text and "\\label{tab:sts}" in text and "sample data" in text
+    assert text.index("\\caption") < text.index("\\label")  # a label before it would name the section
+    assert "scores $\\times$ 100" in text and "x 100" not in text
+    unescaped = re.sub(r"\\[&%$#_{}]|^%.*$|\$\\times\$", "", text, flags=re.M)
+    assert not re.search("[%_$#]", unescaped)
+
+
+def test_plain_metrics_are_no_percentages(result):
+    row = ScoreRow(protocol="geometry", task="STS-B", metric="uniformity", value=-2.3134, low=-2.4, high=-2.2, n=9)
+    assert shown(row) == "-2.313" and interval(row) == "-2.400 to -2.200"
+    assert shown(result.rows[0]) == f"{result.rows[0].value:.2f}"
+    assert "scores x 100" in title_of(result, "sts")
+
+
+def test_subsets_show_only_where_nothing_stands_for_the_whole(result):
+    assert all(row.subset is None for row in main_rows(result, "sts"))
+    kept, result.summaries = result.summaries, [
+        ScoreRow(protocol="geometry", task="STS-B", subset="0-1", metric="mean cosine", value=0.2, n=3)
+    ]
+    try:
+        assert [row.subset for row in main_rows(result, "geometry")] == ["0-1"]
+    finally:
+        result.summaries = kept
+
+
+def test_json_rows_are_as_they_were(result, tmp_path):
+    emit_json(result.rows, str(tmp_path / "rows.json"))
+    rows = json.loads((tmp_path / "rows.json").read_text("utf-8"))
+    assert list(rows[0]) == list(ScoreRow.model_fields) and len(rows) == len(result.rows)
+
+
+def identity(name, label, settings):
+    """As a record on disk holds it."""
+    protocol = kinds()[name](settings, label)
+    text = ProtocolIdentity(name=name, label=protocol.label, version=1, settings=protocol.settings).model_dump_json()
+    return ProtocolIdentity.model_validate_json(text)
+
+
+@pytest.mark.parametrize("name", ["all", "sts:wmean", "transfer:fast", "geometry:dev", "retrieval:drop", "mteb:STS12",
+                                  "simcse", "declutr", "wieting2020"])  # fmt: skip
+def test_no_form_of_its_own_is_a_change(name):
+    for each in plan([name], None, {})[0]:
+        if "resamples" in each.protocol.settings:
+            each.protocol.settings["resamples"] = 7  # changes no score
+        assert changed_settings(identity(each.protocol.name, each.protocol.label, each.protocol.settings)) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "said"),
+    [
+        ("sts", {"similarity": "dot"}, ["similarity dot"]),
+        ("simcse", {"similarity": "dot", "metrics": ["pearson"]}, ["similarity dot"]),
+        ("declutr", {"similarity": "dot", "max_epoch": 3, "bootstrap_seed": 5}, ["similarity dot", "max_epoch 3"]),
+        ("geometry:dev", {"t": 3.0, "centre": True, "seed": 4}, ["t 3.0, centre true"]),
+        ("retrieval", {"duplicates": "keep"}, ["duplicates keep"]),
+        ("retrieval:keep", {"ks": [1, 3], "ties": "mid"}, ["ties mid"]),  # ks chooses what is shown
+        ("transfer:fast", {"k": 10}, ["k 10"]),
+        # It seeds the folds and the training: another one gives another score.
+        ("transfer:exact", {"seed": 4}, ["seed 4"]),
+        ("regression", {"seed": 4}, ["seed 4"]),
+    ],
+)
+def test_a_changed_setting_is_said(name, settings, said):
+    found = plan([name], None, {"": settings})[0]
+    assert [changed_settings(identity(p.protocol.name, p.protocol.label, p.protocol.settings)) for p in found] == said
+
+
+def test_a_changed_setting_stands_in_every_form(whole, capsys):
+    assert title_of(whole, "sts").startswith("sts (similarity dot): scores x 100 (sample data")
+    assert "**sts (similarity dot): scores x 100" in markdown(whole)
+    assert r"sts (similarity dot): scores $\times$ 100" in latex(whole)
+    assert title_of(whole, "sts") in printed(whole, capsys)[0]
+    assert headlines(whole)[0][0] == "sts (similarity dot)"
+
+
+def test_what_is_left_out_of_the_pairs_keeps_its_wording(tmp_path):
+    run = evaluate("lexical:token-set", output=tmp_path / "run", sample=True, tasks=["STS-B"], without_overlap=["stsb/dev"])
+    assert title_of(run, "sts").startswith("sts: scores x 100") and "the pairs that share a sentence with stsb/dev" in (
+        title_of(run, "sts")
+    )
+    row, *_ = csv.DictReader(io.StringIO(as_csv(run)))
+    assert row["settings"] == "without_overlap stsb/dev"
+
+
+def test_csv_says_what_a_row_was_measured_on(whole):
+    rows = list(csv.DictReader(io.StringIO(as_csv(whole))))
+    sets = {row["task"]: row["data"] for row in rows}
+    assert sets["SICK-R"] == "sick-r/test" and sets["SICK-R-MTEB"] == "sick-r/mteb" and sets["Avg"] == "mixed"
+    for key, value in {"encoder": "lexical:token-set", "pooler": "", "view": "sample", "settings": "similarity dot"}.items():
+        assert {row[key] for row in rows} == {value}
+    whole.records[0].data.known = False
+    try:
+        rows = list(csv.DictReader(io.StringIO(as_csv(whole))))
+    finally:
+        whole.records[0].data.known = True
+    assert {row["known"] for row in rows if row["task"] == "STS12"} == {"False"}
+    assert {row["known"] for row in rows if row["task"] == "Avg"} == {"mixed"}
+
+
+def test_an_average_stands_behind_its_tasks(whole, result, capsys):
+    names = list(dict.fromkeys(row.task for row in main_rows(whole, "sts")))
+    assert names == [*SEVEN, "Avg", "Avg-full", "SICK-R-MTEB"]
+    header = next(line for line in markdown(whole).splitlines() if line.startswith("|"))
+    assert [cell.strip() for cell in header.strip("|").split("|")][1:] == [*SEVEN, "Avg", "SICK-R-MTEB"]
+    assert " & ".join([*SEVEN, "Avg", "SICK-R-MTEB"]) + r" \\" in latex(whole)
+    _, cells = printed(whole, capsys)
+    assert [line[0] for line in cells][-1] == "SICK-R-MTEB"
+    again = score_again(whole.folder)
+    assert main_rows(again, "sts") == main_rows(whole, "sts")
+    assert [row.task for row in main_rows(result, "sts")][::6] == ["STS12", "STS-B"]  # no average: as they come
+
+
+def test_an_average_of_unknown_tasks_stays_last():
+    counts = {"A": 4, "B": 6, "Avg": 7}
+    rows = rows_of(*((task, None, "f1", 1, None, None, n) for task, n in counts.items()))
+    assert [row.task for row in main_rows(rows, "p")] == ["A", "B", "Avg"]
+
+
+def test_intervals_are_of_each_rows_first_score(capsys):
+    run = rows_of(
+        ("A", None, "pearson", 50, 45, 55, 10), ("A", None, "mse", 1, None, None, 10),
+        ("B", None, "accuracy", 70, 61, 79, 20), ("B", None, "f1", 60, 1, 2, 20),
+    )  # fmt: skip
+    _, cells = printed(run, capsys)
+    assert cells[0][-1] == "95 % interval of" and cells[1][-1] == "the first score"
+    assert [[*line[:2], line[-1]] for line in cells[2:]] == [["A", "10", "45.00 to 55.00"], ["B", "20", "61.00 to 79.00"]]
+    assert headlines(run) == [("p", "pearson: A 50.00; accuracy: B 70.00")]
+    _, cells = printed(rows_of(("A", None, "pearson", 50, 45, 55, 10), ("B", None, "mse", 1, None, None, 9)), capsys)
+    assert cells[1][-1] == "pearson"  # the only one that has an interval
+
+
+def test_headlines_name_subsets_and_skip_a_tasks_further_metrics():
+    run = rows_of(
+        ("A", None, "alignment", 0.2, None, None, 9), ("A", "0-1", "mean cosine", 0.1, None, None, 3),
+        ("C", "de", "alignment", 0.3, None, None, 4), ("C", "fr", "alignment", 0.4, None, None, 4),
+    )  # fmt: skip
+    assert headlines(run) == [("p", "alignment: A 0.200, C de 0.300, C fr 0.400")]
+
+
+def test_a_missing_average_is_said_only_where_there_could_be_one(result):
+    said = [line for line in remarks(result) if "average" in line]
+    assert said == ["No average for sts: an STS average is the mean of all seven tasks."]
+    labels = [record.protocol.label for record in result.records]
+    try:
+        for label, lines in (("simcse", 1), ("declutr", 0), ("infersent", 0)):
+            for record in result.records:
+                record.protocol.label = label
+            assert len([line for line in remarks(result) if "average" in line]) == lines
+    finally:
+        for record, label in zip(result.records, labels, strict=True):
+            record.protocol.label = label
+
+
+def test_a_title_names_the_text_view_that_could_be_mistaken(result):
+    """mteb's evaluators on SentEval's text do not give MTEB's scores, and its SICK-R is other data than ours."""
+    def titled(name, view):
+        record = result.records[0].model_copy(deep=True)
+        record.protocol.name = record.protocol.label = name
+        record.data.view = view
+        for row in record.scores:
+            row.protocol = name
+        return title_of(replace(result, records=[record], summaries=[]), name)
+
+    assert "not MTEB's own scores; MTEB's SICK-R is SICK-R-MTEB" in titled("mteb", "senteval")
+    assert "MTEB's own" not in titled("mteb", "raw") and "(text view raw)" in titled("sts", "raw")
+    assert "text view" not in titled("sts", "senteval")

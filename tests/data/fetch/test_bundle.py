@@ -1,0 +1,107 @@
+"""Bundles for machines without network, and the `data` commands around fetching."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hubserver import SAMPLE, Server, know_the_sample, raw, sample_files, serving, tar_of
+
+from stsbench.cli.data import data as data_command
+from stsbench.data.fetch.bundle import install_bundle, write_bundle
+from stsbench.data.fetch.fetch import fetch_raw
+from stsbench.data.fetch.lock import read_lock
+from stsbench.data.fetch.sources import data_root, load
+from stsbench.data.sets.catalog import Catalog, entry
+from stsbench.errors import DataError, StsbenchError
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
+    with serving(monkeypatch, tmp_path) as state:
+        yield state
+
+
+@pytest.fixture
+def sample_catalog(monkeypatch: pytest.MonkeyPatch) -> Catalog:
+    return know_the_sample(monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["b.tar", "b.tar.gz"])
+def test_bundle_round_trip(server: Server, sample_catalog: Catalog, tmp_path: Path, name: str) -> None:
+    names = write_bundle(SAMPLE, tmp_path / name)
+    again = tmp_path / f"again-{name}"
+    write_bundle(SAMPLE / "downstream", again)
+    assert again.read_bytes() == (tmp_path / name).read_bytes()
+    report = install_bundle(tmp_path / name, data_root(), strict=True)
+    assert sorted(report.installed) == names and load("sts12/test").known and not server.asked
+    assert not (data_root() / "manifest.json").exists()
+
+
+def test_bundle_carries_raw_files_and_locks_them(server: Server, tmp_path: Path) -> None:
+    server.body = raw(3.0)
+    fetch_raw(entry("stsb/test", "raw"), data_root())
+    write_bundle(data_root(), tmp_path / "b.tar")
+    install_bundle(tmp_path / "b.tar", tmp_path / "other")
+    assert read_lock(tmp_path / "other") == read_lock(data_root())
+    assert load("stsb/test", view="raw", data_dir=tmp_path / "other", strict=True).known
+
+
+def test_bad_bundles(server: Server, sample_catalog: Catalog, tmp_path: Path) -> None:
+    bundle = tmp_path / "b.tar"
+    manifest = {"stsbench_bundle": 1, "files": {"downstream/MR/rt-polarity.pos": "0" * 64}}
+    bundle.write_bytes(tar_of({"manifest.json": json.dumps(manifest).encode(), "downstream/MR/rt-polarity.pos": b"x"}))
+    with pytest.raises(DataError, match=r"damaged: downstream/MR/rt-polarity\.pos"):
+        install_bundle(bundle, data_root())
+    bundle.write_bytes(tar_of(sample_files()))
+    with pytest.raises(DataError, match="no stsbench bundle"):
+        install_bundle(bundle, data_root())
+    bundle.write_bytes(tar_of({"manifest.json": b'{"stsbench_bundle": 2, "files": {}}'}))
+    with pytest.raises(DataError, match="another version"):
+        install_bundle(bundle, data_root())
+    with pytest.raises(DataError, match="does not exist"):
+        install_bundle(tmp_path / "absent.tar", data_root())
+    with pytest.raises(DataError, match="nothing to bundle"):
+        write_bundle(tmp_path, tmp_path / "c.tar")
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(data_command, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_commands(server: Server, sample_catalog: Catalog, tmp_path: Path) -> None:
+    server.body = tar_of(sample_files())
+    assert "files installed" in run("fetch")
+    assert "nothing to do" in run("fetch")
+    run("bundle", str(tmp_path / "b.tar.gz"))
+    assert "files installed" in run("fetch", "--from", str(tmp_path / "b.tar.gz"))
+    server.body = raw(3.0)
+    assert "1 files installed" in run("fetch", "--raw", "stsb/test")
+    with pytest.raises(DataError, match=r"22 of 29 sets differ"):  # the sample's digests are not the catalog's
+        run("verify")
+    with pytest.raises(DataError, match="did you mean"):
+        run("fetch", "stsb/tset")
+
+
+def test_verify(server: Server, tmp_path: Path) -> None:
+    server.body = raw(3.0)
+    run("fetch", "--raw", "stsb/test")
+    rows = json.loads(run("verify", "stsb/test", "--json", "-"))["sets"]
+    assert [row["state"] for row in rows] == ["missing", "ok"] and [row["pairs"] for row in rows] == [None, 1379]
+    with pytest.raises(DataError, match=r"stsb/dev is not complete|no data set is complete"):
+        run("verify", "stsb/dev")
+    with pytest.raises(DataError, match="did you mean"):
+        run("verify", "stsb/tst")
+    with pytest.raises(DataError, match="sets differ from the catalog"):
+        run("verify", "--data-dir", str(SAMPLE))
+
+
+def test_fetch_without_network(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(StsbenchError, match=r"no connection.*--from BUNDLE.*--sample"):
+        run("fetch")

@@ -1,0 +1,101 @@
+"""Fetching into the cache: the SentEval archive and the raw files, from a server on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hubserver import Server, know_the_sample, raw, sample_files, serving, tar_of
+
+from stsbench.data.fetch.fetch import fetch_archive, fetch_raw, hub_url
+from stsbench.data.fetch.lock import read_lock
+from stsbench.data.fetch.sources import data_root, load
+from stsbench.data.sets.catalog import Catalog, catalog, entry
+from stsbench.errors import DataError
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
+    with serving(monkeypatch, tmp_path) as state:
+        yield state
+
+
+@pytest.fixture
+def sample_catalog(monkeypatch: pytest.MonkeyPatch) -> Catalog:
+    return know_the_sample(monkeypatch)
+
+
+@pytest.mark.parametrize("prefix", ["", "./", "downstream/", "data/downstream/"])
+def test_archive_is_installed_wherever_it_begins(server: Server, sample_catalog: Catalog, prefix: str) -> None:
+    server.body = tar_of(sample_files(prefix) | {prefix + "SNLI/other.txt": b"not ours"})
+    report = fetch_archive(data_root(), strict=True)
+    assert len(report.installed) == len(sample_catalog.files) and not report.changed and not report.missing
+    assert "e145e8bb659b2aa2669f32ef79cb4cdef6c58fef/senteval.tar" in server.asked[0][0]
+    assert not (data_root() / "downstream/SNLI").exists() and not (data_root() / "senteval.tar").exists()
+    assert fetch_archive(data_root()).installed == () and len(server.asked) == 1
+    fetch_archive(data_root(), force=True)
+    assert len(server.asked) == 2 and not list(data_root().glob(".unpack-*"))
+
+
+def test_load_downloads_when_nothing_is_there(server: Server, sample_catalog: Catalog) -> None:
+    server.body = tar_of(sample_files())
+    found = load("sts12/test")
+    assert found.known and found.origin == "user cache" and found.first == load("sts12/test", sample=True).first
+
+
+def test_a_tampered_file_is_reported_and_strict_refuses(server: Server, sample_catalog: Catalog) -> None:
+    name = "STS/STSBenchmark/sts-dev.csv"
+    server.body = tar_of(sample_files() | {name: b"g\tf\ty\t1\t0.000\tevil\tb\n"})
+    with pytest.raises(DataError, match=r"sts-dev\.csv differs from the catalog \(1 changed, 0 missing"):
+        fetch_archive(data_root(), strict=True)
+    assert not (data_root() / "downstream").exists()
+    assert fetch_archive(data_root()).changed == ("downstream/" + name,)
+
+
+def test_an_incomplete_archive_says_what_is_missing(server: Server, sample_catalog: Catalog) -> None:
+    files = sample_files()
+    del files["MR/rt-polarity.pos"]
+    server.body = tar_of(files)
+    with pytest.raises(DataError, match=r"rt-polarity\.pos is missing"):
+        fetch_archive(data_root(), strict=True)
+    assert fetch_archive(data_root()).missing == ("downstream/MR/rt-polarity.pos",)
+    server.body = tar_of({"README": b"?"})
+    with pytest.raises(DataError, match="none of the benchmark's files"):
+        fetch_archive(data_root(), force=True)
+
+
+def test_truncated_and_escaping_archives_leave_nothing(server: Server, sample_catalog: Catalog) -> None:
+    whole = tar_of(sample_files())
+    for body in (whole[: len(whole) // 2], tar_of({**sample_files(), "../../evil": b"1"})):
+        server.body = body
+        with pytest.raises(DataError):
+            fetch_archive(data_root())
+        assert {path.name for path in data_root().iterdir()} == {".fetch.lock"}
+
+
+def test_first_fetch_locks_and_a_later_change_is_reported(server: Server) -> None:
+    server.body, item = raw(3.0), entry("stsb/test", "raw")
+    found = load("stsb/test", view="raw")
+    (name,) = item.files
+    assert found.known and len(found) == 1379 and found.first[0] == "A man's hat."
+    assert list(read_lock(data_root())) == [name]
+    assert server.asked[0][0].endswith("/mteb/stsbenchmark-sts/resolve/" + item.hub.revision + "/test.jsonl.gz")
+    assert fetch_raw(item, data_root()).installed == ()
+    locked = read_lock(data_root())
+    server.body = raw(4.0)
+    with pytest.raises(DataError, match="changed since its first fetch"):
+        fetch_raw(item, data_root(), force=True, strict=True)
+    assert load("stsb/test", view="raw", strict=True).gold[0] == 3.0
+    assert fetch_raw(item, data_root(), force=True).changed == (name,)
+    after = load("stsb/test", view="raw")
+    assert not after.known and "lock.json" in after.warnings[0] and read_lock(data_root()) == locked
+    with pytest.raises(DataError, match="refused: --strict-data"):
+        load("stsb/test", view="raw", strict=True)
+    with pytest.raises(DataError, match="no single file"):
+        fetch_raw(entry("stsb/test"), data_root())
+
+
+def test_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_ENDPOINT", raising=False)
+    assert hub_url(catalog().archive).startswith("https://huggingface.co/datasets/princeton-nlp/datasets-for-simcse/resolve/")

@@ -1,0 +1,134 @@
+"""Where a set is looked for, and what happens to one that is not as the catalog knows it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from stsbench.data.fetch import download
+from stsbench.data.fetch.sources import data_root, load, locate
+from stsbench.data.sets.catalog import entry
+from stsbench.errors import DataError
+
+STSB = "downstream/STS/STSBenchmark/sts-dev.csv"
+SICK = "downstream/SICK/SICK_trial.txt"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    for name in ("STSBENCH_DATA", "HF_HUB_OFFLINE", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # discard port: nobody answers
+    monkeypatch.setattr(download.time, "sleep", lambda seconds: None)
+
+
+def put(root: Path, name: str = STSB, text: str = "g\tf\ty\t1\t5.000\ta man\tb\n") -> Path:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_data_dir_may_be_downstream_itself(tmp_path: Path) -> None:
+    put(tmp_path / "d")
+    whole, inner = load("stsb/dev", data_dir=tmp_path / "d"), load("stsb/dev", data_dir=tmp_path / "d" / "downstream")
+    assert whole.digest == inner.digest and whole.first == ("a man",) and whole.origin == str(tmp_path / "d")
+
+
+def test_data_dir_is_the_only_place_asked(tmp_path: Path) -> None:
+    put(data_root())
+    with pytest.raises(DataError, match=r"--data-dir .*d: no such folder"):
+        load("stsb/dev", data_dir=tmp_path / "d")
+    (tmp_path / "d").mkdir()
+    with pytest.raises(DataError, match=r"d/downstream/STS/STSBenchmark/sts-dev\.csv is missing: --data-dir must hold"):
+        load("stsb/dev", data_dir=tmp_path / "d")
+
+
+def test_partly_present_names_the_missing_file(tmp_path: Path) -> None:
+    put(tmp_path, "downstream/STS/STS13-en-test/STS.input.FNWN.txt", "a\tb\n")
+    with pytest.raises(DataError, match=r"STS\.gs\.FNWN\.txt is missing \(5 of 6 files of sts13/test are absent\)"):
+        load("sts13/test", data_dir=tmp_path)
+
+
+def test_environment_then_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(data_root(), text="g\tf\ty\t1\t1.000\tcache\tb\n")
+    assert load("stsb/dev").first == ("cache",) and load("stsb/dev").origin == "user cache"
+    put(tmp_path / "env", text="g\tf\ty\t1\t1.000\tenv\tb\n")
+    put(data_root(), SICK, "pair_ID\ta\n1\tA\tB\t3\tNEUTRAL\n")
+    monkeypatch.setenv("STSBENCH_DATA", str(tmp_path / "env"))
+    assert load("stsb/dev").first == ("env",) and load("stsb/dev").origin == str(tmp_path / "env")
+    assert load("sick-r/trial").origin == "user cache"  # the environment's folder holds nothing of it
+    monkeypatch.setenv("STSBENCH_DATA", str(tmp_path / "typo"))
+    with pytest.raises(DataError, match=r"\$STSBENCH_DATA names .*typo, which is no folder"):
+        load("stsb/dev")
+
+
+def test_a_changed_file_is_reported_and_strict_refuses(tmp_path: Path) -> None:
+    path = put(tmp_path)
+    found = load("stsb/dev", data_dir=tmp_path)
+    assert not found.known and str(path) in found.warnings[0] and "differs" in found.warnings[0]
+    assert "holds 1 pairs, the catalog says 1500" in found.warnings[1]
+    with pytest.raises(DataError, match=r"sts-dev\.csv differs from the file known to the catalog .*--strict"):
+        load("stsb/dev", data_dir=tmp_path, strict=True)
+
+
+def test_offline_names_the_three_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    ways = r"--data-dir DIR .*STSBENCH_DATA .*stsbench data fetch.*--sample"
+    with pytest.raises(DataError, match=r"stsb/dev \(senteval view\) is not in .* downloads are off.*" + ways):
+        load("stsb/dev", offline=True)
+    with pytest.raises(DataError, match=r"cannot be fetched: .*no connection .*refused.*" + ways):
+        load("stsb/dev")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(DataError, match="downloads are off"):
+        load("stsb/dev", view="senteval")
+
+
+def test_sample_has_a_view_of_its_own() -> None:
+    found = load("stsb/dev", sample=True, strict=True)
+    assert (found.view, found.origin, found.known, found.warnings) == ("sample", "sample", True, ())
+    assert len(found) > 1 and found.digest == load("stsb/dev", view="sample").digest != entry("stsb/dev").digest
+
+
+@pytest.mark.parametrize("name", [*(f"sts{y}/test" for y in range(12, 17)), "stsb/train", "stsb/test",
+                                  "sick-r/train", "sick-r/trial", "sick-r/test", "sick-r/mteb"])
+def test_every_sample_reads(name: str) -> None:
+    found = load(name, sample=True)
+    assert found.order == tuple(entry(name).counts)
+
+
+def test_raw_file_without_digest_is_unknown(tmp_path: Path) -> None:
+    line = json.dumps({"sentence1": "A.", "sentence2": "B.", "score": 3.0})
+    put(tmp_path, "raw/stsbenchmark-sts/test.jsonl.gz", "")
+    (tmp_path / "raw/stsbenchmark-sts/test.jsonl.gz").write_bytes(gzip.compress(line.encode()))
+    found = load("stsb/test", view="raw", data_dir=tmp_path)
+    assert found.view == "raw" and found.first == ("A.",) and not found.known
+    assert "no digest of it is known" in found.warnings[0]
+    with pytest.raises(DataError, match="no digest of it is known"):
+        load("stsb/test", view="raw", data_dir=tmp_path, strict=True)
+
+
+def test_transfer_sets_are_found_like_the_others(tmp_path: Path) -> None:
+    put(tmp_path, "downstream/MR/rt-polarity.pos", "x\n")
+    with pytest.raises(DataError, match=r"rt-polarity\.neg is missing \(1 of 2 files of mr are absent\): --data-dir"):
+        load("mr", data_dir=tmp_path)
+    put(tmp_path, "downstream/MR/rt-polarity.neg", "y\n")
+    assert locate(entry("mr"), data_dir=tmp_path).root == tmp_path
+    assert load("mr", data_dir=tmp_path).first == ("x", "y")
+
+
+def test_unknown_view_and_id() -> None:
+    with pytest.raises(DataError, match="has no view 'moses'"):
+        load("stsb/dev", view="moses")
+    with pytest.raises(DataError, match="did you mean"):
+        load("sick-r/tst")
+
+
+def test_damaged_lock_is_named(tmp_path: Path) -> None:
+    put(tmp_path, "raw/stsbenchmark-sts/test.jsonl.gz", "")
+    (tmp_path / "lock.json").write_text("{")
+    with pytest.raises(DataError, match=r"cannot read .*lock\.json"):
+        load("stsb/test", view="raw", data_dir=tmp_path)

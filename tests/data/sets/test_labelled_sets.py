@@ -1,0 +1,245 @@
+"""Classification files: what SentEval's readers keep, labels, splits, and one line for everything malformed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from realdata import real_data
+
+from stsbench.cli.data import data as data_command
+from stsbench.data.fetch.sources import load
+from stsbench.data.fetch.verify import verify
+from stsbench.data.sets import labelled
+from stsbench.data.sets.catalog import catalog, entries, entry
+from stsbench.data.sets.overlap import overlap, overlapping_pairs
+from stsbench.data.sets.sets import LabelledSet, PairSet, fed
+from stsbench.errors import DataError
+
+TRANSFER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
+LABELLED = (*TRANSFER, "sick-e/splits")
+SPLITS = ("stsb/splits", "sick-r/splits", "sick-e/splits")
+SICK_HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+MRPC_HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+
+
+def written(folder: Path, text: str, encoding: str = "utf-8") -> Path:
+    path = folder / "file.txt"
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def test_class_file_keeps_lines_without_words_and_is_latin_1(tmp_path: Path) -> None:
+    items = labelled.read_class(written(tmp_path, "caf\xe9  noir \n\n \t\nlast", "latin-1"), 1)
+    assert items.first == ["caf\xe9 noir", "", "", "last"] and items.labels == [1] * 4
+    assert items.splits == ["all"] * 4 and items.second == [] and fed(items.first)[1:3] == [".", "."]
+
+
+@pytest.mark.parametrize("odd", ["\x85", "\x0b", "\x0c", "\x1c", "\r"])
+def test_exotic_line_ends_stay_inside_a_text(tmp_path: Path, odd: str) -> None:
+    path = written(tmp_path, f"one{odd}two\nthree\n", "latin-1")
+    assert labelled.read_class(path, 0).first == ["one two", "three"]
+    assert len(path.read_text("latin-1").splitlines()) == 3  # where SentEval's way would differ
+
+
+def test_sst(tmp_path: Path) -> None:
+    items = labelled.read_sst(written(tmp_path, "a  fine\xa0film \t1\r\nno : good\t0"), "dev")
+    assert (items.first, items.labels, items.splits) == (["a fine film", "no : good"], [1, 0], ["dev", "dev"])
+
+
+def test_trec_drops_the_fine_class_only(tmp_path: Path) -> None:
+    lines = [f"{name}:fine What : is  it ?" for name in ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")]
+    items = labelled.read_trec(written(tmp_path, "\n".join(lines) + "\n"), "test")
+    assert items.labels == [0, 1, 2, 3, 4, 5] and set(items.first) == {"What : is it ?"} and items.splits[0] == "test"
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_mrpc_with_and_without_byte_order_mark(tmp_path: Path, mark: str) -> None:
+    path = written(tmp_path, mark + MRPC_HEADER.lstrip("\ufeff") + '1\t5\t6\tHe said "no\tHe  said no\n0\t7\t8\tA\tB\n')
+    items = labelled.read_mrpc(path, "train")
+    assert (items.first, items.second, items.labels) == (['He said "no', "A"], ["He said no", "B"], [1, 0])
+
+
+def test_entailment(tmp_path: Path) -> None:
+    rows = "".join(f"{i}\tA {i}\tB\t3.0\t{name}\r\n" for i, name in enumerate(labelled.ENTAILMENT))
+    items = labelled.read_sick_entailment(written(tmp_path, SICK_HEADER + rows), "dev")
+    assert items.labels == [0, 1, 2] and items.first == ["A 0", "A 1", "A 2"] and items.second == ["B"] * 3
+
+
+@pytest.mark.parametrize(("reader", "text", "message"), [
+    (labelled.read_sst, "good\t1\nbad 0\n", r"file\.txt:2: expected a text and a label with one tab between, found 1"),
+    (labelled.read_sst, "a\tb\t1\n", r"file\.txt:1: .*found 3 columns"),
+    (labelled.read_sst, "good\t2\n", r"file\.txt:1: the label '2' is none of 0, 1"),
+    (labelled.read_sst, "\u2003 \t1\n", r"file\.txt:1: expected a text and a label"),
+    (labelled.read_trec, "LOC:city Where ?\nwhat\n", r"file\.txt:2: expected `CLASS:subclass question`"),
+    (labelled.read_trec, "FOO:bar Where ?\n", r"file\.txt:1: the label 'FOO' is none of ABBR, DESC"),
+    (labelled.read_trec, "LOC:city \n", r"file\.txt:1: the text is empty"),
+    (labelled.read_mrpc, "1\t2\t3\ta\tb\n", r"file\.txt:1: expected MRPC's header line starting with Quality, found '1'"),
+    (labelled.read_mrpc, MRPC_HEADER + "1\t2\t3\ta\n", r"file\.txt:2: expected 5 tab-separated columns, found 4"),
+    (labelled.read_mrpc, MRPC_HEADER + "1\t2\t3\t \tb\n", r"file\.txt:2: a sentence is empty"),
+    (labelled.read_mrpc, MRPC_HEADER + "yes\t2\t3\ta\tb\n", r"file\.txt:2: the label 'yes' is none of 0, 1"),
+    (labelled.read_sick_entailment, "a\tb\n", r"file\.txt:1: expected SICK's header"),
+    (labelled.read_sick_entailment, SICK_HEADER + "1\ta\tb\t3\tMAYBE\n", r"file\.txt:2: the label 'MAYBE' is none of CON"),
+])
+def test_malformed(tmp_path: Path, reader, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        reader(written(tmp_path, text), "train")
+
+
+def test_utf_8_is_demanded_where_the_files_are_utf_8(tmp_path: Path) -> None:
+    path = written(tmp_path, "good\t1\ncaf\xe9\t0\n", "latin-1")
+    with pytest.raises(DataError, match=r"file\.txt:2: not UTF-8 \(byte 0xe9\)"):
+        labelled.read_sst(path, "train")
+
+
+WORDS = st.lists(st.text("abc\xe9'", min_size=1, max_size=4), max_size=4)
+
+
+@given(rows=st.lists(WORDS, max_size=10), spaces=st.sampled_from([" ", "  ", " \t", "\xa0"]))
+def test_class_file_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]], spaces: str) -> None:
+    path = written(tmp_path_factory.mktemp("c"), "".join(spaces.join(row) + "\n" for row in rows), "latin-1")
+    assert labelled.read_class(path, 0).first == [" ".join(row) for row in rows]
+
+
+@pytest.mark.parametrize("name", [*LABELLED, *SPLITS])
+def test_every_sample_reads(name: str) -> None:
+    found = load(name, sample=True, strict=True)
+    assert (found.view, found.origin, found.known) == ("sample", "sample", True) and found.digest != entry(name).digest
+    if isinstance(found, LabelledSet):
+        assert set(found.labels.tolist()) == set(range({"trec": 6, "sick-e/splits": 3}.get(name, 2)))
+        assert bool(found.second) == (name in ("mrpc", "sick-e/splits"))
+    assert list(found.counts) == (["all"] if name in TRANSFER[:4] else list(entry(name).counts))
+
+
+def test_the_first_class_file_is_class_one() -> None:
+    found = load("subj", sample=True)
+    objective = (Path(labelled.__file__).parents[1] / "sample/downstream/SUBJ/subj.objective").read_text().splitlines()
+    assert [text for text, label in zip(found.first, found.labels, strict=True) if label] == objective
+
+
+def test_splits_are_the_single_sets_joined() -> None:
+    whole = load("sick-r/splits", sample=True)
+    assert isinstance(whole, PairSet) and whole.order == ("train", "dev", "test")
+    for split, single in (("train", "train"), ("dev", "trial"), ("test", "test")):
+        part, alone = whole.keep(np.array(whole.subsets) == split), load(f"sick-r/{single}", sample=True)
+        assert (part.first, part.second, part.gold.tolist()) == (alone.first, alone.second, alone.gold.tolist())
+    entailment = load("sick-e/splits", sample=True)
+    assert entailment.first == whole.first and entailment.splits == whole.subsets
+
+
+def test_digest_moves_with_every_field() -> None:
+    base = LabelledSet("x", "X", "own", first=("a", "b"), labels=np.array([0, 1]), splits=("all", "all"))
+    others = [
+        LabelledSet("x", "X", "own", first=("a", "c"), labels=np.array([0, 1]), splits=("all", "all")),
+        LabelledSet("x", "X", "own", first=("a", "b"), labels=np.array([1, 1]), splits=("all", "all")),
+        LabelledSet("x", "X", "own", first=("a", "b"), labels=np.array([0, 1]), splits=("all", "test")),
+        LabelledSet("x", "X", "own", first=("a", "b"), labels=np.array([0, 1]), splits=("all", "all"), second=("", "")),
+    ]
+    assert len({base.digest, *(other.digest for other in others)}) == 5
+
+
+def test_overlap_refuses_labelled_texts() -> None:
+    pairs, texts = load("stsb/dev", sample=True), load("mr", sample=True)
+    for target, others in ((texts, [pairs]), (pairs, [texts])):
+        for measure in (overlap, overlapping_pairs):
+            with pytest.raises(DataError, match=r"^mr holds labelled texts, not scored pairs"):
+                measure(target, others)
+    assert overlap(load("stsb/splits", sample=True), [pairs]).by_other["stsb/dev"] > 0
+
+
+def test_changed_files_are_counted_by_class_and_split(tmp_path: Path) -> None:
+    for name in entry("mr").files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("one\ntwo\n" if name.endswith("pos") else "three\n")
+    found = load("mr", data_dir=tmp_path)
+    assert not found.known and found.labels.tolist() == [1, 1, 0]
+    assert found.warnings[2:] == (
+        "mr pos holds 2 items, the catalog says 5331", "mr neg holds 1 items, the catalog says 5331",
+    )
+    with pytest.raises(DataError, match="refused: --strict-data"):
+        load("mr", data_dir=tmp_path, strict=True)
+
+
+def test_verify_reads_the_transfer_tasks(tmp_path: Path) -> None:
+    sample = Path(labelled.__file__).parents[1] / "sample"
+    states = {state.id: state for state in verify(sample) if state.view == "senteval"}
+    for name in LABELLED:
+        assert states[name].state == "changed" and states[name].pairs == len(load(name, sample=True))
+        assert len(states[name].digest) == 64
+    path = tmp_path / "downstream/MR/rt-polarity.pos"
+    path.parent.mkdir(parents=True)
+    path.write_text("x\n")
+    assert [state.state for state in verify(tmp_path, ["mr"])] == ["missing"]
+    for name in entry("trec").files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("nothing\n")
+    (state,) = verify(tmp_path, ["trec"])
+    assert state.state == "unreadable" and "train_5500.label:1: expected" in state.notes[0]
+
+
+def test_entries_that_share_files_agree_on_their_digests() -> None:
+    seen: dict[str, str] = {}
+    for item in entries("senteval"):
+        assert len(item.digest) == 64 and sum(item.counts.values()) == item.total
+        for name, digest in item.files.items():
+            assert seen.setdefault(name, digest) == digest
+    assert catalog().files == seen | dict(catalog().documents)
+
+
+@pytest.mark.parametrize("name", [*LABELLED, *SPLITS])
+def test_real_data_have_the_catalog_s_counts_and_digest(name: str) -> None:
+    found = load(name, data_dir=real_data(), strict=True)
+    item = entry(name)
+    assert found.known and found.warnings == () and found.digest == item.digest and len(found) == item.total
+    if name in TRANSFER[:4]:
+        assert list(item.counts.values()) == [int((found.labels == 1).sum()), int((found.labels == 0).sum())]
+    else:
+        assert found.counts == dict(item.counts)
+
+
+def test_real_counts_are_the_published_ones() -> None:
+    folder = real_data()
+    assert [entry(name).total for name in TRANSFER] == [10662, 3775, 10000, 10606, 70042, 5952, 5801]
+    blank = {name: load(name, data_dir=folder).first.count("") for name in ("mr", "cr", "subj", "mpqa")}
+    assert blank == {"mr": 0, "cr": 4, "subj": 0, "mpqa": 3}
+
+
+@pytest.mark.parametrize("name", TRANSFER)
+def test_real_files_read_as_a_plain_loop_with_splitlines_reads_them(name: str) -> None:
+    """SentEval's recipe, spelled out again: decode, splitlines, split at whitespace."""
+    folder = real_data()
+    encoding = "utf-8" if name in ("sst2", "mrpc") else "latin-1"
+    expected: Counter[tuple[str, ...]] = Counter()
+    for number, file in enumerate(entry(name).files):
+        for row, line in enumerate((folder / file).read_bytes().decode(encoding).splitlines()):
+            cells = line.strip().split("\t")
+            if name == "sst2":
+                key = (cells[1], cells[0])
+            elif name == "trec":
+                label, text = line.strip().split(":", 1)
+                key = (str(["ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"].index(label)), text.split(" ", 1)[1])
+            elif name == "mrpc":
+                if not row:
+                    continue
+                key = (cells[0], cells[3], cells[4])
+            else:
+                key = (str(1 - number), line)
+            expected[(key[0], *(" ".join(text.split()) for text in key[1:]))] += 1
+    found = load(name, data_dir=folder)
+    columns = [column for column in (found.first, found.second) if column]
+    assert Counter(zip(map(str, found.labels.tolist()), *columns, strict=True)) == expected
+
+
+def test_commands_show_and_verify_the_new_sets() -> None:
+    words = ["verify", "mr", "sick-e/splits", "--data-dir", str(real_data()), "--json", "-"]
+    result = CliRunner().invoke(data_command, words)
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["sets"]
+    assert [(row["id"], row["state"], row["pairs"]) for row in rows] == [
+        ("sick-e/splits", "ok", 9927), ("mr", "ok", 10662)]

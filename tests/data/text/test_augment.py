@@ -1,0 +1,135 @@
+"""Word-level augmentations: what they may and may not do to any sentence, their shares, and broken thesauri."""
+
+import math
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stsbench.data.text.augment import crop, delete_one_word, delete_words, read_thesaurus, share_of, synonym
+from stsbench.errors import DataError
+
+NUMBERED = [f"w{i}" for i in range(40)]
+RATES = st.integers(1, 99).map(lambda percent: Fraction(percent, 100))
+COUNTS = st.integers(0, 40)
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+@settings(max_examples=300, deadline=None)
+@given(COUNTS, RATES, SEEDS)
+def test_crop_keeps_a_contiguous_span_of_the_stated_length(count, rate, seed):
+    words = NUMBERED[:count]
+    kept = crop(words, float(rate), rng(seed))
+    assert len(kept) == math.ceil((1 - rate) * count)  # exact: rate is a fraction
+    start = words.index(kept[0]) if kept else 0
+    assert kept == words[start : start + len(kept)]
+    assert words == NUMBERED[:count]  # the argument stays as it was
+
+
+def test_crop_starts_anywhere_equally_often():
+    generator = rng()
+    starts = Counter(crop(NUMBERED[:10], 0.3, generator)[0] for _ in range(4000))
+    assert sorted(starts) == ["w0", "w1", "w2", "w3"]
+    assert all(abs(count - 1000) < 4 * math.sqrt(4000 * 0.25 * 0.75) for count in starts.values())
+
+
+@settings(max_examples=300, deadline=None)
+@given(COUNTS, RATES, SEEDS)
+def test_deletion_drops_the_rounded_share_in_order_and_never_everything(count, rate, seed):
+    words = NUMBERED[:count]
+    kept = delete_words(words, float(rate), rng(seed))
+    wanted = math.floor(rate * count + Fraction(1, 2))
+    assert len(words) - len(kept) == (min(wanted, count - 1) if count else 0)
+    assert [word for word in words if word in set(kept)] == kept  # a subsequence
+
+
+def test_deletion_drops_every_word_equally_often():
+    generator = rng()
+    words = NUMBERED[:10]
+    dropped = Counter(word for _ in range(4000) for word in set(words) - set(delete_words(words, 0.2, generator)))
+    assert len(dropped) == 10
+    assert all(abs(count - 800) < 4 * math.sqrt(4000 * 0.2 * 0.8) for count in dropped.values())
+
+
+@settings(max_examples=100, deadline=None)
+@given(COUNTS, SEEDS)
+def test_delete_one_word(count, seed):
+    kept = delete_one_word(NUMBERED[:count], rng(seed))
+    assert len(kept) == (count - 1 if count > 1 else count)
+    assert [word for word in NUMBERED[:count] if word in set(kept)] == kept
+
+
+@pytest.mark.parametrize(("count", "rate", "wanted"), [(0, 0.5, 0), (3, 0.15, 0), (10, 0.15, 2), (100, 0.29, 29)])
+def test_shares_are_rounded_halves_up(count, rate, wanted):
+    assert share_of(count, rate) == wanted
+
+
+def test_synonym_replaces_one_word_that_has_one():
+    thesaurus = {"dog": ("hound", "pup"), "big": ("huge",)}
+    words = ["The", "big", "Dog,", "(dog)", "barks"]
+    generator = rng()
+    seen = Counter(tuple(synonym(words, thesaurus, generator)) for _ in range(3000))
+    expected = {
+        ("The", "huge", "Dog,", "(dog)", "barks"): 1000,
+        ("The", "big", "Hound,", "(dog)", "barks"): 500,
+        ("The", "big", "Pup,", "(dog)", "barks"): 500,
+        ("The", "big", "Dog,", "(hound)", "barks"): 500,
+        ("The", "big", "Dog,", "(pup)", "barks"): 500,
+    }
+    assert set(seen) == set(expected)
+    assert all(abs(seen[key] - count) < 120 for key, count in expected.items())
+    assert words == ["The", "big", "Dog,", "(dog)", "barks"]
+
+
+@pytest.mark.parametrize("words", [[], ["cat"], ["--"], [""], ["cat", "..."]])
+def test_synonym_leaves_a_sentence_without_candidates(words):
+    assert synonym(words, {"dog": ("hound",)}, rng()) == words
+
+
+@pytest.mark.parametrize("change", [
+    lambda words, generator: crop(words, 0.3, generator),
+    lambda words, generator: delete_words(words, 0.3, generator),
+    lambda words, generator: delete_one_word(words, generator),
+    lambda words, generator: synonym(words, {word: ("x", "y") for word in words}, generator),
+])  # fmt: skip
+def test_equal_generators_give_equal_changes_and_others_differ(change):
+    first, second = ([change(NUMBERED, generator) for _ in range(5)] for generator in (rng(3), rng(3)))
+    assert first == second
+    assert first != [change(NUMBERED, generator) for generator in [rng(4)] for _ in range(5)]
+
+
+def test_thesaurus_rows_of_one_word_add_up(tmp_path):
+    path = tmp_path / "words.tsv"
+    path.write_text("Dog\thound\tdog\r\n\nbig\thuge\ndog\tpup\thound\n", encoding="utf-8")
+    assert read_thesaurus(path) == {"dog": ("hound", "pup"), "big": ("huge",)}
+
+
+@pytest.mark.parametrize(("content", "expected"), [
+    ("dog\thound\nbig\n", ":2: no synonym of 'big'"),
+    ("dog\tDOG\n", ":1: no synonym of 'dog'"),
+    ("\thound\n", ":1: an empty cell"),
+    ("dog\t\thound\n", ":1: an empty cell"),
+    ("dog hound\n", ":1: no synonym of 'dog hound'"),
+    ("\n\n", "holds no synonyms"),
+])  # fmt: skip
+def test_a_bad_thesaurus_is_one_line_that_says_where(tmp_path, content, expected):
+    path = tmp_path / "words.tsv"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(DataError) as caught:
+        read_thesaurus(path)
+    assert str(caught.value).startswith(str(path)) and expected in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_missing_or_binary_thesaurus_is_a_data_error(tmp_path):
+    with pytest.raises(DataError, match="cannot read"):
+        read_thesaurus(tmp_path / "none.tsv")
+    (tmp_path / "binary.tsv").write_bytes(b"dog\thound\nbig\t\xff\n")
+    with pytest.raises(DataError, match=r"binary\.tsv:2"):
+        read_thesaurus(tmp_path / "binary.tsv")

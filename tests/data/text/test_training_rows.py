@@ -1,0 +1,226 @@
+"""Rows of training files, against Python's own csv and json modules, and every fault a file can have."""
+
+import csv
+import gzip
+import io
+import json
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stsbench.config import apply_sets
+from stsbench.data.text.lines import LONGEST
+from stsbench.data.text.rows import file_format, read_rows
+from stsbench.errors import DataError
+
+# Characters at which some reader or other splits, joins or unquotes.
+CHARACTERS = st.sampled_from([*"ab \"',\\é猫😀", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\ufeff"])
+SHORT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def texts(*more):
+    return st.text(st.one_of(CHARACTERS, st.sampled_from(more)) if more else CHARACTERS, max_size=8)
+
+
+def written(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def rows_of(path, *args, **kwargs):
+    return [(line, row) for line, row in read_rows(path, *args, **kwargs) if row]
+
+
+@SHORT
+@given(
+    rows=st.lists(st.tuples(texts("\n", "\r", "\t"), texts("\n", "\r"), texts("\n", "\r")), min_size=1, max_size=6),
+    end=st.sampled_from(["\n", "\r\n"]), bom=st.booleans(),
+)  # fmt: skip
+def test_csv_gives_what_the_csv_module_wrote_and_where_each_row_starts(tmp_path, rows, end, bom):
+    out, starts = io.StringIO(newline=""), []
+    writer = csv.writer(out, lineterminator=end, quoting=csv.QUOTE_ALL)
+    writer.writerow(["sent0", "sent1", "hard_neg"])
+    for row in rows:
+        starts.append(out.getvalue().count("\n") + 1)
+        writer.writerow(row)
+    path = written(tmp_path, "a.csv", ("\ufeff" if bom else "") + out.getvalue())
+    assert rows_of(path) == list(zip(starts, rows, strict=True))
+    with path.open(encoding="utf-8-sig", newline="") as stream:  # the module's own reading, where it splits at \r too
+        if not any("\r" in text for row in rows for text in row):
+            assert [tuple(row.values()) for row in csv.DictReader(stream)] == rows
+
+
+@SHORT
+@given(rows=st.lists(st.tuples(texts(), texts("\n")), min_size=1, max_size=6))
+def test_csv_with_as_few_quotes_as_possible(tmp_path, rows):
+    out = io.StringIO(newline="")
+    csv.writer(out).writerows([("a", "b"), *rows])
+    path = written(tmp_path, "a.csv", out.getvalue())
+    found = rows_of(path, columns={"positive": "b", "anchor": "a"})
+    assert [row for _, row in found] == rows
+
+
+@SHORT
+@given(rows=st.lists(st.tuples(texts("\r"), texts()), min_size=1, max_size=6), end=st.sampled_from(["\n", "\r\n"]))
+def test_tsv_is_split_at_tabs_and_line_feeds_only(tmp_path, rows, end):
+    path = written(tmp_path, "a.tsv", end.join(["premise\thypothesis", *map("\t".join, rows), ""]))
+    assert rows_of(path) == list(enumerate(rows, start=2))
+
+
+@SHORT
+@given(
+    lines=st.lists(texts("\t", "\r").filter(lambda text: not text.endswith("\r")), min_size=1),
+    end=st.sampled_from(["\n", "\r\n"]),
+)
+def test_text_has_a_sentence_a_line(tmp_path, lines, end):
+    path = written(tmp_path, "a.txt", "\ufeff" + end.join([*lines, ""]))
+    assert rows_of(path) == [(number, (line,)) for number, line in enumerate(lines, start=1)]
+    if lines[-1]:  # the file's last line end is optional
+        assert rows_of(written(tmp_path, "a.txt", end.join(["x", *lines])))[1:] == [
+            (number, (line,)) for number, line in enumerate(lines, start=2)
+        ]
+
+
+@SHORT
+@given(rows=st.lists(st.tuples(st.text(max_size=6), texts("\n", "\r")), min_size=1, max_size=6), ascii=st.booleans())
+def test_jsonl_gives_what_the_json_module_wrote(tmp_path, rows, ascii):
+    lines = [json.dumps({"x": 1, "sent1": b, "sent0": a}, ensure_ascii=ascii) for a, b in rows]
+    path = written(tmp_path, "a.jsonl", "\n".join(lines))
+    assert rows_of(path) == list(enumerate(rows, start=1))
+
+
+@pytest.mark.parametrize(
+    ("header", "roles"),
+    [
+        ("sent0,sent1", ("anchor", "positive")),
+        ("hard_neg,sent1,sent0", ("anchor", "positive", "negative")),
+        ("negative2,id,anchor,positive,negative", ("anchor", "positive", "negative", "negative2")),
+        ("label,premise,hypothesis", ("premise", "hypothesis", "label")),
+        ("id,sentence", ("sentence",)),
+        ("text", ("sentence",)),
+    ],
+)
+def test_known_headers_need_no_columns(tmp_path, header, roles):
+    names = header.split(",")
+    path = written(tmp_path, "a.csv", f"{header}\n{','.join(f'<{name}>' for name in names)}\n")
+    own = {"anchor": "sent0", "positive": "sent1", "negative": "hard_neg", "sentence": "text"}
+    expected = tuple(f"<{role if role in names else own[role]}>" for role in roles)
+    reader = read_rows(path)
+    assert reader.roles == roles
+    assert list(reader) == [(2, expected)]
+
+
+def test_columns_choose_and_where_filters(tmp_path):
+    path = written(tmp_path, "a.tsv", 'premise\thypothesis\tlabel\n"a\tb"\tyes\nc\td\tno\ne\tf\tyes\n')
+    reader = read_rows(path, columns={"positive": "hypothesis", "anchor": "premise"}, where={"label": "yes"})
+    assert reader.roles == ("anchor", "positive")
+    assert list(reader) == [(2, ('"a', 'b"')), (4, ("e", "f"))]
+    assert reader.left_out == 1
+    lines = [json.dumps({"a": "x", "kind": kind}) for kind in "pqp"]
+    path = written(tmp_path, "a.jsonl", "\n".join(lines))
+    assert [line for line, _ in read_rows(path, columns={"sentence": "a"}, where={"kind": "q"})] == [2]
+
+
+def test_an_empty_line_is_a_text_only_where_it_can_be_one(tmp_path):
+    assert list(read_rows(written(tmp_path, "a.txt", "a\n\nb"))) == [(1, ("a",)), (2, ("",)), (3, ("b",))]
+    for name in ("a.csv", "a.tsv"):
+        assert list(read_rows(written(tmp_path, name, "text\na\n\nb\n"))) == [(2, ("a",)), (3, ("",)), (4, ("b",))]
+    assert list(read_rows(written(tmp_path, "a.csv", "sent0,sent1\na,b\n\n,\n")))[1:] == [(3, ()), (4, ("", ""))]
+    assert list(read_rows(written(tmp_path, "a.tsv", "sent0\tsent1\na\tb\n\n\t\n")))[1:] == [(3, ()), (4, ("", ""))]
+    assert list(read_rows(written(tmp_path, "a.json", '\n{"text": "a"}\n\n'))) == [(2, ("a",)), (3, ())]
+
+
+TRIPLES = {"anchor": "sent0", "positive": "sent1", "negative": "hard_neg"}
+FAULTS = {
+    "missing column": ("a.csv", "p,q\n1,2\n", {"columns": {"anchor": "r"}}, r"the column 'r' is missing \(there are p, q\)"),
+    "missing where": ("a.csv", "text\n1\n", {"where": {"kind": "x"}}, r":1: the column 'kind' is missing"),
+    "all missing": ("a.csv", "p,q\n1,2\n", {"columns": {"anchor": "r", "positive": "s"}},
+                    r"the columns 'r', 's' are missing \(there are p, q\); give --set 'data.columns=\{anchor: ..., "
+                    r"positive: ...\}' \(... being one of these columns; leave out"),
+    "another known header": ("a.csv", "anchor,positive,negative\n1,2,3\n", {"columns": TRIPLES},
+                             r"give --set 'data.columns=\{anchor: anchor, positive: positive, negative: negative\}'$"),
+    "no hard negative": ("a.csv", "sent0,sent1\n1,2\n", {"columns": TRIPLES},
+                         r"'hard_neg' is missing .*; give --set 'data.columns=\{anchor: sent0, positive: sent1\}'$"),
+    "own hard negative": ("a.csv", "sent0,sent1,x\n1,2,3\n", {"columns": TRIPLES},
+                          r"give --set 'data.columns=\{anchor: sent0, positive: sent1, negative: ...\}' \(... being"),
+    "NLI as pairs": ("a.tsv", "premise\thypothesis\n1\t2\n", {"columns": TRIPLES},
+                     r"give --set 'data.columns=\{anchor: premise, positive: hypothesis\}'$"),
+    "labelled NLI as pairs": (
+        "a.tsv", "premise\thypothesis\tlabel\n1\t2\ty\n", {"columns": TRIPLES},
+        r"give --set 'data.columns=\{anchor: premise, positive: hypothesis\}' and --set 'data.where=\{label: ...\}'"),
+    "columns and where": (
+        "a.jsonl", '{"sent0": "a", "sent1": "b"}\n', {"columns": {"anchor": "x", "positive": "y"}, "where": {"z": "1"}},
+        r":1: the columns 'x', 'y', 'z' are missing .*data.columns=\{anchor: sent0, positive: sent1\}' and "
+        r"--set 'data.where=\{\}' for all rows"),
+    "unknown header": ("a.csv", "p,q\n1,2\n", {}, r":1: no known header; .*data.columns.*: p, q"),
+    "two headers": ("a.csv", "text,sentence\n1,2\n", {}, r":1: more than one known header fits.*text, sentence"),
+    "column twice": ("a.csv", "text,text\n1,2\n", {}, r":1: the column 'text' occurs twice"),
+    "only a label": ("a.csv", "y,z\n1,2\n", {"columns": {"label": "y"}}, "names no text"),
+    "too few fields": ("a.csv", 'sent0,sent1\n"a\nb",c\nd\n', {}, r":4: 1 fields, but the header names 2"),
+    "too many fields": ("a.tsv", "sent0\tsent1\na\tb\tc\n", {}, r":2: 3 fields, but the header names 2"),
+    "unclosed quote": ("a.csv", 'text\na\n"b\nc\n', {}, r":3: a quote opened in this row is never closed"),
+    "endless quote": ("a.csv", 'text\n"' + "b\n" * 70_000, {}, r":2: a field of more than 131,072 characters"),
+    "text after quote": ("a.csv", 'text\n"a"b\n', {}, r":2: no valid CSV"),
+    "bare return": ("a.csv", "text\na\rb\n", {}, r":2: no valid CSV"),
+    "not UTF-8": ("a.txt", b"a\nb\xe9b\n", {}, r":2: not UTF-8 \(byte 0xe9\)"),
+    "no JSON": ("a.jsonl", '{"text": "a"}\n{"text": \n', {}, r":2: no JSON"),
+    "deep JSON": ("a.jsonl", '{"text": "a"}\n' + "[" * 200_000, {}, r":2: no JSON"),
+    "a JSON list": ("a.json", '[{"text": "a"}]', {}, r":1: expected one JSON object a line"),
+    "lacking key": ("a.jsonl", '{"text": "a"}\n{"txt": "a"}\n', {}, r":2: the key 'text' is missing"),
+    "not a text": ("a.jsonl", '{"text": "a"}\n{"text": null}\n', {}, r":2: the value of 'text' is no text but null"),
+    "half a surrogate": ("a.jsonl", '{"text": "a"}\n{"text": "\\ud800"}\n', {}, r":2: 'text' holds half of a surrogate"),
+    "a late negative": (
+        "a.jsonl", '{"sent0": "a", "sent1": "b"}\n{"sent0": "a", "sent1": "b", "hard_neg": "c"}\n', {},
+        r":2: the key 'hard_neg', which the first row lacks",
+    ),
+    "empty": ("a.txt", "", {}, "is empty"),
+    "only a mark": ("a.csv", "\ufeff", {}, "is empty"),
+    "empty JSON lines": ("a.jsonl", "\n\n", {}, "is empty"),
+    "only a header": ("a.csv", "sent0,sent1\n", {}, "has a header but no rows"),
+    "gzip": ("a.txt.gz", gzip.compress(b"a\n"), {"format": "text"}, "is gzip-compressed, not plain text: unpack it"),
+    "UTF-16": ("a.txt", "a\n".encode("utf-16"), {}, "is UTF-16, not plain text: convert it to UTF-8"),
+    "binary": ("a.txt", b"ab\ncd\0ef\n", {}, r":2: a NUL byte: not a text file"),
+    "endless line": ("a.txt", b"a\n" + b"x" * (LONGEST + 1), {}, r":2: a line of more than 16,777,216 bytes"),
+    "packed": ("a.csv.gz", gzip.compress(b"a\n"), {}, r"is compressed \(.gz\): decompress it first$"),
+    "zip": ("A.ZIP", b"PK", {}, r"is compressed \(.ZIP\): decompress it first$"),
+    "unknown extension": ("a.dat", "a\n", {}, r"extension '.dat' is no known format; set data.format"),
+    "columns of text": ("a.txt", "a\n", {"columns": {"sentence": "x"}}, "is plain text, without columns"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_names_file_and_line(tmp_path, fault):
+    name, content, options, message = FAULTS[fault]
+    path = written(tmp_path, name, content)
+    with pytest.raises(DataError, match=message) as caught:
+        list(read_rows(path, **options))
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("fault", ["another known header", "no hard negative", "NLI as pairs", "columns and where"])
+def test_the_remedy_of_a_missing_column_is_one(tmp_path, fault):
+    """What the message says to give, given, reads the file."""
+    name, content, options, _ = FAULTS[fault]
+    path = written(tmp_path, name, content)
+    with pytest.raises(DataError) as caught:
+        read_rows(path, **options)
+    sets = re.findall(r"--set '(.+?)'", str(caught.value))
+    data = apply_sets({"data": options}, sets)["data"]
+    reader = read_rows(path, **data)
+    assert reader.roles[:2] == ("anchor", "positive") and len(list(reader)) == 1
+
+
+def test_what_is_no_file(tmp_path):
+    for path in (tmp_path / "none.txt", tmp_path):
+        with pytest.raises(DataError, match=str(path)):
+            list(read_rows(path, "text"))
+
+
+def test_the_format_stated_wins(tmp_path):
+    assert file_format(tmp_path / "A.TSV") == "tsv"
+    assert file_format(tmp_path / "a.csv", "text") == "text"
+    assert rows_of(written(tmp_path, "a.csv", 'a,"b\n'), "text") == [(1, ('a,"b',))]

@@ -1,0 +1,394 @@
+"""Training data on disk: against a naive reader in memory, transformers' own tokenising, and interrupted builds."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tiny_models import sentences, tokenizer
+from transformers import CanineTokenizer
+
+from stsbench.data.text import fingerprint, store_writer
+from stsbench.data.text.examples import Rows
+from stsbench.data.text.seen import Seen
+from stsbench.data.text.store import open_store
+from stsbench.data.text.tokens import tokenised
+from stsbench.errors import DataError
+
+SHORT = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+TEXT = st.sampled_from(["", " ", "a", "b", "a b", "é\u2028\x85", "\u3000"])
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(store_writer, "_ROWS", 3)
+
+
+def unfinished(cache):
+    return [path for path in cache.rglob("*") if "unfinished" in path.name]
+
+
+@SHORT
+@given(
+    rows=st.lists(st.tuples(TEXT, TEXT, st.sampled_from("zyx")), min_size=1, max_size=12),
+    drop_blank=st.booleans(), drop_duplicates=st.booleans(), where=st.sampled_from([{}, {"c": "y"}]),
+)  # fmt: skip
+def test_rows_counts_and_labels_equal_a_naive_reader(tmp_path, rows, drop_blank, drop_duplicates, where):
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(json.dumps(dict(zip("abc", row, strict=True))) for row in rows))
+    left = [(i + 1, row) for i, row in enumerate(rows) if not where or row[2] == "y"]
+    blank = [not row[0].strip() or not row[1].strip() for _, row in left]
+    again = [row in [other for _, other in left[:i]] for i, (_, row) in enumerate(left)]
+    kept = [
+        item for item, empty, repeated in zip(left, blank, again, strict=True)
+        if not (drop_blank and empty) and not (drop_duplicates and repeated)
+    ]
+
+    def opened():
+        return open_store(
+            path, columns={"label": "c", "hypothesis": "b", "premise": "a"}, where=where, drop_blank=drop_blank,
+            drop_duplicates=drop_duplicates, cache=tmp_path / "cache",
+        )  # fmt: skip
+
+    if not kept:
+        with pytest.raises(DataError, match="no row is left"):
+            opened()
+        assert not unfinished(tmp_path)
+        return
+    for store in (opened(), opened()):  # built, then found
+        everything = range(len(store))
+        assert store.roles == ("premise", "hypothesis", "label")
+        found = zip(*(store.texts(role, everything) for role in store.roles), strict=True)
+        assert list(found) == [row for _, row in kept]
+        assert [store.line(i) for i in everything] == [line for line, _ in kept]
+        names = sorted({row[2] for _, row in kept})
+        assert list(store.label_names) == names
+        assert store.labels(everything).tolist() == [names.index(row[2]) for _, row in kept]
+        meta = store.meta
+        assert (meta.rows, meta.left_out) == (len(rows), len(rows) - len(left))
+        assert (meta.blank, meta.duplicates, meta.kept) == (sum(blank), sum(again), len(kept))
+
+
+@SHORT
+@given(st.lists(TEXT, min_size=1, max_size=14), st.booleans())
+def test_contiguous_lines_know_what_follows_in_their_document(tmp_path, lines, drop_duplicates):
+    path = tmp_path / "a.txt"
+    path.write_text("\n".join([*lines, "end", ""]))
+    store = open_store(path, contiguous=True, drop_duplicates=drop_duplicates, cache=tmp_path / "cache")
+    kept, part = [], 0
+    for line in [*lines, "end"]:
+        if not line.strip():
+            part += 1
+        elif not drop_duplicates or line not in [text for text, _ in kept]:
+            kept.append((line, part))
+    assert store.texts("sentence", range(len(store))) == [text for text, _ in kept]
+    assert store.meta.blank == 0
+    assert store.meta.empty_lines == sum(not line.strip() for line in lines)
+    parts = sorted({part for _, part in kept})
+    assert [store.document(i) for i in range(len(store))] == [parts.index(part) for _, part in kept]
+    for k in (1, 2, 3):
+        expected = [
+            i + k if i + k < len(kept) and kept[i + k][1] == kept[i][1] else -1 for i in range(len(kept))
+        ]
+        assert store.following(range(len(store)), k).tolist() == expected
+    assert store.next_in_document(len(store) - 1) is None
+
+
+def test_the_next_sentence_needs_contiguous_data(tmp_path):
+    (tmp_path / "a.txt").write_text("a\nb\n")
+    with pytest.raises(DataError, match=r"set data\.contiguous"):
+        open_store(tmp_path / "a.txt", cache=tmp_path / "cache").next_in_document(0)
+
+
+def test_the_digest_is_of_the_content(tmp_path):
+    (tmp_path / "a.csv").write_text("sent0,sent1\na,b\nc,\n")
+    (tmp_path / "b.tsv").write_text("x\tsent1\tsent0\n1\tb\ta\n2\t\tc\n")
+    (tmp_path / "c.csv").write_text("sent0,sent1\na,b\n,c\n")
+    (tmp_path / "d.csv").write_text("anchor,negative,positive\na,b,b\nc,c,\n")
+    digests = [open_store(tmp_path / name, cache=tmp_path / "cache").digest for name in ("a.csv", "b.tsv", "c.csv", "d.csv")]
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3
+    (tmp_path / "e.txt").write_text("a\n\nb\nc\n")
+    (tmp_path / "f.txt").write_text("a\nb\n\nc\n")
+    documents = [open_store(tmp_path / name, contiguous=True, cache=tmp_path / "cache") for name in ("e.txt", "f.txt")]
+    assert documents[0].digest != documents[1].digest
+
+
+def test_labels_that_cannot_be(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("premise,hypothesis,label\na,b,x\nc,d,\n")
+    with pytest.raises(DataError, match=r"a\.csv:3: the label is empty.*data\.drop_blank"):
+        open_store(path, cache=tmp_path / "cache")
+    assert len(open_store(path, drop_blank=True, cache=tmp_path / "cache")) == 1
+    path.write_text("premise,hypothesis,label\n" + "".join(f"a,b,{i}\n" for i in range(1001)))
+    with pytest.raises(DataError, match=r"a\.csv:1002: more than 1,000 different labels"):
+        open_store(path, cache=tmp_path / "cache")
+    (tmp_path / "b.csv").write_text("sent0,sent1\na,b\n")
+    store = open_store(tmp_path / "b.csv", cache=tmp_path / "cache")
+    for ask in (lambda: store.labels([0]), lambda: store.text("label", 0), lambda: store.text("negative", 0)):
+        with pytest.raises(DataError, match=r"has no role '(label|negative)' \(there are anchor, positive\)"):
+            ask()
+
+
+def test_the_report_says_what_became_of_the_rows(tmp_path):
+    (tmp_path / "a.txt").write_text("a\n\na\n\n \n")
+    said = []
+    assert open_store(tmp_path / "a.txt", cache=tmp_path / "cache", say=said.append).report() == (
+        "5 rows read, 3 blank (kept), 2 duplicate (kept): 5 rows"
+    )
+    store = open_store(tmp_path / "a.txt", drop_blank=True, drop_duplicates=True, cache=tmp_path / "cache", say=said.append)
+    assert store.report() == "5 rows read, 3 blank (dropped), 2 duplicate (dropped): 1 rows"
+    open_store(tmp_path / "a.txt", cache=tmp_path / "cache", say=said.append)
+    assert len(said) == 2  # read once for each choice of settings
+
+
+@SHORT
+@given(st.lists(st.lists(st.integers(0, 40), max_size=12), max_size=12))
+def test_seen_equals_a_set(chunks):
+    seen, known = Seen(), set()
+    for chunk in chunks:
+        expected = [value not in known and not known.add(value) for value in chunk]
+        assert seen.fresh([value.to_bytes(16, "big") for value in chunk]).tolist() == expected
+
+
+def test_a_changed_file_is_noticed_and_an_untouched_one_is_not_read_again(tmp_path, monkeypatch):
+    path, cache = tmp_path / "a.txt", tmp_path / "cache"
+    path.write_text("old\n")
+    assert open_store(path, cache=cache).text("sentence", 0) == "old"
+    path.write_text("new\n")  # within the clock's grain: nothing was remembered of the first
+    assert open_store(path, cache=cache).text("sentence", 0) == "new"
+    monkeypatch.setattr(fingerprint, "_SETTLED", -1.0)
+    open_store(path, cache=cache)
+    stat = path.stat()
+    time.sleep(0.02)
+    path.write_text("now\n")
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # as `cp -p` and `touch -r` do
+    assert open_store(path, cache=cache).text("sentence", 0) == "now"
+    monkeypatch.setattr(fingerprint, "sha256_file", lambda path: pytest.fail("read again"))
+    assert open_store(path, cache=cache).text("sentence", 0) == "now"
+    for record in (cache / "digests").iterdir():
+        record.write_text("{")  # a damaged note is no note
+    with pytest.raises(BaseException, match="read again"):
+        open_store(path, cache=cache)
+
+
+def test_a_file_that_grows_while_it_is_read_is_an_error(tmp_path, monkeypatch):
+    path, cache = tmp_path / "a.txt", tmp_path / "cache"
+    path.write_text("a\n" * 100)
+    monkeypatch.setattr(fingerprint, "_SETTLED", -1.0)
+
+    def grow(message):
+        with path.open("a") as stream:
+            stream.write("b\n")
+
+    with pytest.raises(DataError, match=r"a\.txt changed while it was being read"):
+        open_store(path, cache=cache, say=grow)
+    assert not [path for path in (cache / "text").iterdir() if path.is_dir()]
+    assert len(open_store(path, cache=cache)) == 101
+
+
+def test_a_damaged_cache_is_rebuilt(tmp_path):
+    path, cache, tok = tmp_path / "a.csv", tmp_path / "cache", tokenizer("bert")
+    path.write_text("premise,hypothesis,label\na man,the cat,x\na dog,the park,y\n")
+
+    def look():
+        store = open_store(path, cache=cache)
+        tokens = tokenised(store, tok, "t", 8, store.roles, cache=cache)
+        rows = Rows(store, tokens, [1, 0])
+        return rows.texts("hypothesis"), rows.labels(), [ids.tolist() for ids in rows.ids("premise")], tokens.digest
+
+    expected = look()
+    files = [file for part in ("text", "tokens") for file in (cache / part).glob("*/*") if file.stat().st_size]
+    assert len(files) > 10
+    for file in files:
+        file.write_bytes(file.read_bytes()[:-1])
+        assert look() == expected, file.name
+        file.unlink()
+        assert look() == expected, file.name
+    assert not unfinished(cache)
+
+
+def test_an_exception_in_the_middle_leaves_nothing(tmp_path, monkeypatch):
+    path, cache = tmp_path / "a.txt", tmp_path / "cache"
+    path.write_text("a\n" * 50)
+    flushes = []
+
+    def stop(writer, original=store_writer._Writer.flush):
+        original(writer)
+        flushes.append(1)
+        if len(flushes) == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_writer._Writer, "flush", stop)
+        with pytest.raises(KeyboardInterrupt):
+            open_store(path, cache=cache)
+    assert not [path for path in (cache / "text").iterdir() if path.is_dir()]
+    assert len(open_store(path, cache=cache)) == 50
+
+
+CHILD = """
+import sys, time
+from pathlib import Path
+from stsbench.data import store_writer
+from stsbench.data.text.store import open_store
+store_writer._ROWS = 100
+original = store_writer._Writer.flush
+def flush(self):
+    original(self)
+    print("flushed", flush=True)
+    time.sleep(float(sys.argv[3]))
+store_writer._Writer.flush = flush
+store = open_store(Path(sys.argv[1]), cache=Path(sys.argv[2]), say=lambda message: print("building", flush=True))
+print("done", len(store), store.digest, flush=True)
+"""
+
+
+def child(path, cache, pause):
+    words = [sys.executable, "-c", CHILD, str(path), str(cache), str(pause)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_build_killed_in_the_middle_is_done_again_and_swept_away(tmp_path):
+    path, cache = tmp_path / "a.txt", tmp_path / "cache"
+    lines = sentences(1000, 6)
+    path.write_text("\n".join(lines))
+    process = child(path, cache, 30)
+    assert [process.stdout.readline().strip() for _ in range(2)] == ["building", "flushed"]
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=10)
+    assert len(unfinished(cache)) == 1
+    (tmp_path / "b.txt").write_text("other\n")
+    open_store(tmp_path / "b.txt", cache=cache)
+    assert not unfinished(cache)  # the next build of anything clears up
+    store = open_store(path, cache=cache)
+    assert store.texts("sentence", range(len(store))) == lines
+
+
+def test_two_processes_at_once_build_once_and_a_live_build_is_not_swept(tmp_path):
+    path, cache = tmp_path / "a.txt", tmp_path / "cache"
+    path.write_text("\n".join(sentences(400, 6)))
+    first = child(path, cache, 0.4)
+    assert first.stdout.readline().strip() == "building"
+    second = child(path, cache, 0)
+    (tmp_path / "b.txt").write_text("other\n")
+    open_store(tmp_path / "b.txt", cache=cache)  # sweeps
+    assert len(unfinished(cache)) == 1
+    outputs = [process.communicate(timeout=60)[0].split("\n") for process in (first, second)]
+    assert outputs[0][-2] == outputs[1][-2]
+    assert outputs[0][-2].startswith("done 400 ")
+    assert "building" not in outputs[1]
+    assert not unfinished(cache)
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(store_writer, "_ROWS", 500)
+
+    def peak(rows):
+        path = tmp_path / f"{rows}.txt"
+        with path.open("w") as stream:
+            stream.writelines(f"{i} {'word ' * 100}\n" for i in range(rows))
+        tracemalloc.start()
+        assert len(open_store(path, cache=tmp_path / "cache")) == rows
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most, path.stat().st_size
+
+    (small, small_size), (large, large_size) = peak(2_000), peak(16_000)
+    assert large - small < 0.12 * (large_size - small_size)  # 48 of 506 bytes: the hashes, three times over
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_ids_are_those_of_transformers_and_the_tokenizer_is_left_alone(tmp_path, family, side):
+    tok = tokenizer(family)
+    tok.truncation_side = side
+    texts = ["", " ", "a", *sentences(60, 25), "[SEP] in </s> text", "猫\u2028\x85 zzz"]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(json.dumps({"sent0": text, "sent1": text[::-1]}) for text in texts))
+    store = open_store(path, cache=tmp_path / "cache")
+    stored = tok.backend_tokenizer.truncation, tok.backend_tokenizer.padding
+    assert stored[0]["max_length"] == 8  # what must not act
+    done = []
+    for length in (3, 12, 64):
+        tokens = tokenised(store, tok, "t", length, ("anchor", "positive"), cache=tmp_path / "cache", progress=done.append)
+        assert (tok.backend_tokenizer.truncation, tok.backend_tokenizer.padding) == stored
+        for role in store.roles:
+            rows = store.texts(role, range(len(store)))
+            fresh = tokenizer(family)
+            fresh.truncation_side = side
+            expected = fresh(rows, truncation=True, max_length=length)["input_ids"]
+            assert [ids.tolist() for ids in tokens.ids(role, range(len(store)))] == expected
+            assert all(ids.dtype == np.int32 for ids in tokens.ids(role, [0, 1]))
+            assert tokens.lengths(role).tolist() == list(map(len, expected))
+            whole = fresh(rows, truncation=False)["input_ids"]
+            assert tokens.truncated[role] == sum(len(ids) > length for ids in whole)
+    assert sum(done) == 3 * 2 * len(texts)
+
+
+def test_a_tokenizer_without_a_fast_backend(tmp_path):
+    tok = CanineTokenizer()
+    assert not tok.is_fast
+    (tmp_path / "a.txt").write_text("\n".join(["", "a cat", "abcd", *sentences(10, 8)]))
+    store = open_store(tmp_path / "a.txt", cache=tmp_path / "cache")
+    tokens = tokenised(store, tok, "t", 6, ["sentence"], cache=tmp_path / "cache")
+    rows = store.texts("sentence", range(len(store)))
+    assert [ids.tolist() for ids in tokens.ids("sentence", range(len(rows)))] == [
+        tok(text, truncation=True, max_length=6)["input_ids"] for text in rows
+    ]
+    assert tokens.truncated["sentence"] == sum(len(text) + 2 > 6 for text in rows)
+
+
+def test_tokens_are_computed_once_for_each_key(tmp_path):
+    path, tok, said = tmp_path / "a.txt", tokenizer("bert"), []
+    path.write_text("a cat\nthe dog eats food in the park\n")
+
+    def digest(name="t", length=6, **options):
+        store = open_store(path, cache=tmp_path / "cache", **options)
+        return tokenised(store, tok, name, length, store.roles, cache=tmp_path / "cache", say=said.append).digest
+
+    assert digest() == digest() == digest("other") and len(said) == 2  # the digest is of the ids
+    assert digest(length=5) != digest() and len(said) == 3
+    path.write_text("a cat\nthe dog eats food in the parks\n")
+    digest()
+    assert len(said) == 4
+    with pytest.raises(DataError, match=r"backbone\.max_length 2 leaves no token for the sentence: the 2 around"):
+        digest(length=2)
+
+
+def test_rows_of_a_batch(tmp_path):
+    path = tmp_path / "a.txt"
+    lines = sentences(6, 5)
+    path.write_text("\n".join([*lines[:3], "", *lines[3:]]))
+    store = open_store(path, contiguous=True, cache=tmp_path / "cache")
+    tokens = tokenised(store, tokenizer("bert"), "t", 8, ["sentence"], cache=tmp_path / "cache")
+    rows = Rows(store, tokens, np.array([4, 2, 0]))
+    assert (list(rows.rows), len(rows)) == ([4, 2, 0], 3)
+    assert rows.texts("sentence") == [lines[4], lines[2], lines[0]]
+    assert rows.following(1).tolist() == [5, -1, 1]
+    assert rows.at([5, 1]).texts("sentence") == [lines[5], lines[1]]
+    with pytest.raises(IndexError):
+        rows.at(rows.following(1))  # -1 is the end of a document, not the last row
+    with pytest.raises(ValueError, match="read-only"):
+        rows.ids("sentence")[0][0] = 1  # the file behind it is shared
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "a.txt").write_text("a\n")
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "text").write_text("in the way")
+    with pytest.raises(DataError, match=r"cannot build the cache of training data in .*STSBENCH_CACHE"):
+        open_store(tmp_path / "a.txt", cache=tmp_path / "cache")
+
+
+def test_the_layer_loads_no_torch():
+    code = "import sys, stsbench.data.text.examples; assert not {'torch', 'transformers', 'tokenizers'} & set(sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3], timeout=60).returncode == 0

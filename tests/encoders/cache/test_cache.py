@@ -1,0 +1,222 @@
+"""The embedding cache: right keys, several processes, damage, limits, a full disk."""
+
+import dataclasses
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import toy_encoder
+from click.testing import CliRunner
+from toy_encoder import SPEC, Toy, embed
+
+from stsbench.cli.cache import cache as cache_command
+from stsbench.encoders.base import Encoded, EncoderSpec
+from stsbench.encoders.cache import encode
+from stsbench.encoders.cache.cache import EmbeddingCache
+from stsbench.encoders.cache.encode import encode_cached
+from stsbench.encoders.cache.shards import shard_bytes
+
+KEY = SPEC.fingerprint()
+
+
+def shards(store):
+    return sorted(store.folder.glob("*/*.shard"))
+
+
+@pytest.fixture
+def store(tmp_path):
+    return EmbeddingCache(tmp_path / "cache")
+
+
+def test_what_was_put_is_got(store):
+    texts = ["a", "longer text", "ü", "\ud800 lone surrogate", ""]
+    store.put(KEY, texts, embed(texts))
+    found = store.get(KEY, ["new", *reversed(texts)])
+    assert found.mask.tolist() == [False, True, True, True, True, True]
+    np.testing.assert_array_equal(found.vectors[1:], embed(texts).vectors[::-1])
+    np.testing.assert_array_equal(found.truncated[1:], embed(texts).truncated[::-1])
+    assert found.vectors.dtype == np.float32 and not store.warnings
+
+
+def test_nothing_stored(store):
+    found = store.get(KEY, ["a"])
+    assert found.vectors is None and not found.mask.any() and store.size() == 0 and store.clear() == 0
+    with pytest.raises(ValueError, match="fingerprint"):
+        store.get("../elsewhere", ["a"])
+
+
+OTHER = {
+    "kind": "words", "weights": "1" * 64, "tokenizer": "x", "pooler": "mean", "template": "a {} b", "prefix": "query: ",
+    "max_length": 32, "dtype": "bfloat16", "normalize": True, "post": "whitening", "fitted_on": "nli@1",
+    "options": {"variant": "x"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(EncoderSpec) if f.name != "name"])
+def test_every_field_of_the_spec_is_part_of_the_key(store, field):
+    store.put(KEY, ["a"], embed(["a"]))
+    changed = dataclasses.replace(SPEC, **{field: OTHER[field]})  # a KeyError here: add the new field to OTHER
+    assert not store.get(changed.fingerprint(), ["a"]).mask.any()
+    assert store.get(dataclasses.replace(SPEC, name="renamed").fingerprint(), ["a"]).mask.all()
+
+
+@pytest.mark.parametrize("where", ["magic", "size", "index", "vectors", "cut", "longer", "empty"])
+def test_damage_is_noticed_reported_and_survived(store, where, caplog):
+    good, bad = ["good"], ["bad", "worse"]
+    store.put(KEY, good, embed(good))
+    store.put(KEY, bad, embed(bad))
+    path = shards(store)[-1]
+    data = bytearray(path.read_bytes())
+    offset = {"magic": 0, "size": 9, "index": 70, "vectors": len(data) - 2}.get(where)
+    if offset is not None:
+        data[offset] ^= 1
+    elif where == "longer":
+        data += b"\0"
+    else:
+        data = data[: 0 if where == "empty" else -5]
+    path.write_bytes(data)
+    assert store.get(KEY, good + bad).mask.tolist() == [True, False, False]
+    assert len(store.warnings) == 1 and str(path) in store.warnings[0] and "damaged" in caplog.text
+    assert not path.exists()
+    store.put(KEY, bad, embed(bad))
+    assert store.get(KEY, good + bad).mask.all() and len(store.warnings) == 1
+
+
+def test_least_recently_used_goes_first(tmp_path):
+    one = shard_bytes(1, 3)
+    store = EmbeddingCache(tmp_path, max_bytes=3 * one)
+    other = dataclasses.replace(SPEC, pooler="cls").fingerprint()
+    for i, (key, text) in enumerate([(KEY, "a"), (other, "b"), (KEY, "c")]):
+        store.put(key, [text], embed([text]))
+        newest = max(shards(store), key=lambda p: p.name)
+        os.utime(newest, (1000 + i, 1000 + i))
+    assert store.get(KEY, ["a"]).mask.all()  # used: now "b" is the oldest
+    store.put(KEY, ["d"], embed(["d"]))
+    assert store.size() == 3 * one and not store.get(other, ["b"]).mask.any()
+    assert store.get(KEY, ["a", "c", "d"]).mask.all()
+
+
+def test_what_exceeds_the_limit_alone_evicts_nothing(tmp_path):
+    store = EmbeddingCache(tmp_path, max_bytes=shard_bytes(1, 3))
+    store.put(KEY, ["a"], embed(["a"]))
+    store.put(KEY, list("bcdefgh"), embed(list("bcdefgh")))
+    assert store.get(KEY, ["a", "b"]).mask.tolist() == [True, False] and "limit" in store.warnings[0]
+
+
+def test_leftovers_of_killed_processes_go(tmp_path):
+    store = EmbeddingCache(tmp_path, max_bytes=10**6)
+    store.put(KEY, ["a"], embed(["a"]))
+    old, young = (tmp_path / KEY / f".{name}.shard.x.tmp" for name in ("old", "young"))
+    for path in (old, young):
+        path.write_bytes(b"x")
+    os.utime(old, (0, 0))
+    store.put(KEY, ["b"], embed(["b"]))
+    assert not old.exists() and young.exists()
+
+
+def test_clear_leaves_other_files_alone(store):
+    store.put(KEY, ["a"], embed(["a"]))
+    store.note(SPEC)
+    mine = [store.folder / "notes.txt", store.folder / "sub" / "x.shard", store.folder / KEY / "mine.txt"]
+    for path in mine:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("x")
+    assert store.clear() > shard_bytes(1, 3) and store.size() == 0
+    assert all(path.exists() for path in mine) and not store.get(KEY, ["a"]).mask.any()
+
+
+@pytest.mark.parametrize("call", ["fsync", "mkstemp", "replace"])
+def test_a_full_disk_costs_a_warning_and_no_result(store, monkeypatch, call):
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    owner = {"fsync": "os.fsync", "mkstemp": "tempfile.mkstemp", "replace": "pathlib.Path.replace"}[call]
+    monkeypatch.setattr(owner, full)
+    monkeypatch.setattr(encode, "CHUNK", 2)
+    encoded = encode_cached(Toy(), ["a", "bb", "ccc", "dddd"], store)
+    np.testing.assert_array_equal(encoded.vectors, embed(["a", "bb", "ccc", "dddd"]).vectors)
+    assert len(store.warnings) == 1 and "No space left" in store.warnings[0]
+    monkeypatch.undo()
+    assert store.size() == 0 and not list(store.folder.glob("**/*.tmp"))
+
+
+WORKER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from toy_encoder import SPEC, embed
+from stsbench.encoders.cache.cache import EmbeddingCache
+KEY = SPEC.fingerprint()
+import numpy as np
+own, other = sys.argv[2], "ba"[sys.argv[2] == "b"]
+store = EmbeddingCache(Path(sys.argv[1]), int(sys.argv[4]) or None)
+seen = 0
+for i in range(60):
+    texts = [f"{own}{i}-{k}" for k in range(20)] + [f"shared{i}"]
+    store.put(KEY, texts, embed(texts))
+    asked = [f"{name}{j}-{k}" for name in "ab" for j in range(i + 1) for k in (0, 19)] + [f"shared{i}"]
+    found = store.get(KEY, asked)
+    if found.vectors is not None:
+        assert np.array_equal(found.vectors[found.mask], embed(asked).vectors[found.mask])
+    seen = max(seen, int(found.mask.sum()))
+assert not store.warnings, store.warnings
+print(seen)
+"""
+
+
+@pytest.mark.parametrize("shards_kept", [0, 8])
+def test_two_processes_share_a_folder(tmp_path, shards_kept):
+    limit = shards_kept * shard_bytes(21, 3)
+    here = str(Path(toy_encoder.__file__).parent)
+    command = [sys.executable, "-c", WORKER, str(tmp_path)]
+    both = [
+        subprocess.Popen([*command, own, here, str(limit)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for own in "ab"
+    ]
+    for process in both:
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        assert int(out) > 0
+    store = EmbeddingCache(tmp_path)
+    if limit:
+        assert store.size() <= limit + shard_bytes(21, 3)
+    else:
+        everything = [f"{own}{i}-{k}" for own in "ab" for i in range(60) for k in range(20)]
+        assert store.get(KEY, everything).mask.all()
+    assert not list(tmp_path.glob("**/*.tmp"))
+
+
+def test_26k_vectors_come_back_from_many_shards(store):
+    rng = np.random.default_rng(0)
+    texts = [f"sentence number {i}" for i in range(26_000)]
+    vectors = rng.standard_normal((len(texts), 384)).astype(np.float32)
+    for start in range(0, len(texts), 4096):
+        rows = slice(start, start + 4096)
+        store.put(KEY, texts[rows], Encoded(vectors[rows], np.zeros(len(texts[rows]), dtype=bool)))
+    np.testing.assert_array_equal(store.get(KEY, texts).vectors, vectors)
+
+
+def test_an_unreadable_folder_is_no_failure(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("a file where the folder should be")
+    store = EmbeddingCache(blocked)
+    assert encode_cached(Toy(), ["a"], store).vectors.shape == (1, 3)
+    assert store.warnings and store.size() == 0 and store.clear() == 0 and store.encoders() == []
+
+
+def test_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path))
+    store = EmbeddingCache(tmp_path / "embeddings")
+    encode_cached(Toy(), ["a", "b"], store)
+    run = CliRunner().invoke(cache_command, ["info"])
+    assert run.exit_code == 0, run.output
+    assert str(store.folder) in run.output and "1 encoder" in run.output
+    assert KEY[:12] in run.output and "2 texts" in run.output and "toy" in run.output
+    assert "freed" in CliRunner().invoke(cache_command, ["clear"]).output
+    assert store.size() == 0 and list(store.folder.iterdir()) == []
+    run = CliRunner().invoke(cache_command, ["info", "--cache", str(tmp_path / "elsewhere")])
+    assert run.exit_code == 0 and "0 encoders" in run.output

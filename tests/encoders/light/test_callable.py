@@ -1,0 +1,122 @@
+"""python:module:callable and CallableEncoder: what may be returned, and what is said when it is something else."""
+
+import sys
+
+import numpy as np
+import pytest
+from scipy.sparse import issparse, lil_matrix
+
+from stsbench.encoders.light.callable import CallableEncoder
+from stsbench.encoders.load import load_encoder
+from stsbench.errors import EncoderError
+
+MODULE = """
+import numpy as np
+def lengths(texts):
+    assert type(texts) is list
+    return [[len(t), 1] for t in texts]
+class Model:
+    def encode(self, texts): return np.ones((len(texts), 3))
+    def __call__(self, texts): return self.encode(texts)
+model = Model()
+number = 3
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """The working folder holds a module of the user's own, as it would on the command line."""
+    (tmp_path / "my_encoder_x.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    yield tmp_path / "my_encoder_x.py"
+    sys.modules.pop("my_encoder_x", None)
+
+
+def test_a_module_in_the_working_folder(module):
+    encoder = load_encoder("python:my_encoder_x:lengths")
+    got = encoder.encode(["ab", "c", "ab"])
+    assert got.dtype == np.float32 and got.tolist() == [[2, 1], [1, 1], [2, 1]]
+    assert encoder.spec.name == "python:my_encoder_x:lengths" and not encoder.cacheable
+    assert load_encoder("python:my_encoder_x:model").encode(["a"]).shape == (1, 3)
+    assert load_encoder("python:my_encoder_x:model.encode").encode(["a"]).shape == (1, 3)
+
+
+def test_the_fingerprint_follows_source_and_name(module):
+    names = ["lengths", "model", "model.encode"]
+    prints = [load_encoder(f"python:my_encoder_x:{name}").spec.fingerprint() for name in names]
+    assert len(set(prints)) == 3
+    module.write_text(MODULE + "# another line\n")
+    assert load_encoder("python:my_encoder_x:lengths").spec.fingerprint() not in prints
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("no_such_module_x:f", "cannot import no_such_module_x: ModuleNotFoundError"),
+        ("my_encoder_x:nothing", "my_encoder_x.py has no 'nothing'"),
+        ("my_encoder_x:number", "no callable but int"),
+        ("my_encoder_x", "expected python:package.module:callable"),
+    ],
+)
+def test_names_that_lead_nowhere(module, name, reason):
+    with pytest.raises(EncoderError, match=reason):
+        load_encoder(f"python:{name}")
+
+
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [
+        (np.ones(2), r"ndarray of float64 with shape \(2,\); expected numbers of shape \(2, d\) for 2 texts"),
+        (np.ones((3, 2)), r"shape \(3, 2\)"),
+        (np.ones((2, 1, 2)), r"shape \(2, 1, 2\)"),
+        (np.ones((2, 0)), r"shape \(2, 0\)"),
+        ([["a"], ["b"]], "list of <U1"),
+        (None, "NoneType of object"),
+        ([[1.0], [1.0, 2.0]], "list that is no array"),
+        (np.ones((2, 2), dtype=complex), "complex128"),
+    ],
+)
+def test_what_is_no_matrix_is_described(returned, reason):
+    with pytest.raises(EncoderError, match=f"mine returned.*{reason}"):
+        CallableEncoder(lambda texts: returned, name="mine").encode(["a", "b"])
+
+
+def test_errors_of_the_callable_keep_their_cause():
+    def fail(texts):
+        raise KeyError("boom")
+
+    with pytest.raises(EncoderError, match=r"raised KeyError: 'boom'") as caught:
+        CallableEncoder(fail).encode(["a"])
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_only_a_stated_fingerprint_makes_it_cacheable():
+    class Model:
+        fingerprint = "v1"
+
+        def __call__(self, texts):
+            return np.ones((len(texts), 2))
+
+    first, second = Model(), Model()
+    second.fingerprint = "v2"
+    assert CallableEncoder(first).cacheable
+    assert CallableEncoder(first).spec.fingerprint() != CallableEncoder(second).spec.fingerprint()
+    second.fingerprint = None
+    assert not CallableEncoder(second).cacheable
+    assert not CallableEncoder(len).cacheable  # built in: there is no source to read either
+
+
+def test_sparse_and_integer_results():
+    sparse = CallableEncoder(lambda texts: lil_matrix(np.eye(2))).encode(["a", "b"])
+    assert issparse(sparse) and sparse.format == "csr" and sparse.dtype == np.float32
+    assert CallableEncoder(lambda texts: np.eye(2, dtype=np.int8)).encode(["a", "b"]).dtype == np.float32
+
+
+def test_torch_tensors():
+    torch = pytest.importorskip("torch")
+    for tensor in (torch.ones(2, 3, requires_grad=True), torch.ones(2, 3).bfloat16(), torch.ones(2, 3).long()):
+        got = CallableEncoder(lambda texts, tensor=tensor: tensor).encode(["a", "b"])
+        assert isinstance(got, np.ndarray) and got.dtype == np.float32 and got.shape == (2, 3)
+    with pytest.raises(EncoderError, match=r"Tensor of .*shape \(3,\)"):
+        CallableEncoder(lambda texts: torch.ones(3)).encode(["a", "b"])

@@ -1,0 +1,165 @@
+"""lexical:token-set and lexical:tfidf, and the dispatcher that finds encoders by name."""
+
+import math
+import re
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from stsbench.encoders.light.lexical import TfIdf, TokenSet
+from stsbench.encoders.load import load_encoder
+from stsbench.errors import EncoderError
+
+STS = Path(__file__).resolve().parents[4] / "shared" / "data" / "downstream" / "STS"
+TEXTS = ["A cat sat, a CAT!", "the cat's mat", "Crème brûlée", "", "a cat sat on the mat", "the the THE", "北京 is big"]
+
+
+def naive_tokens(text):
+    """BERT's BasicTokenizer for the characters these tests use, written out."""
+    plain = "".join(c for c in unicodedata.normalize("NFD", text.lower()) if unicodedata.category(c) != "Mn")
+    return re.findall(r"[一-鿿]|[a-z0-9]+|[^\w\s]", plain)
+
+
+def naive_cosine(left, right):
+    a, b = set(naive_tokens(left)), set(naive_tokens(right))
+    return len(a & b) / math.sqrt(len(a) * len(b)) if a and b else 0.0
+
+
+def test_token_set_cosine_equals_a_naive_loop():
+    vectors = TokenSet().encode(TEXTS).toarray()
+    assert vectors.dtype == np.float32 and set(np.unique(vectors)) == {0.0, 1.0}
+    for i, left in enumerate(TEXTS):
+        for j, right in enumerate(TEXTS):
+            norm = np.linalg.norm(vectors[i]) * np.linalg.norm(vectors[j])
+            got = vectors[i] @ vectors[j] / norm if norm else 0.0
+            assert got == pytest.approx(naive_cosine(left, right), abs=1e-6), (left, right)
+
+
+def test_token_set_columns_stay_put_between_calls():
+    encoder = TokenSet()
+    first, second = encoder.encode(["red apple"]), encoder.encode(["green apple", "red"])
+    assert first.shape == (1, 2) and second.shape == (2, 3)
+    first.resize(1, 3)
+    assert (first @ second.T).toarray().tolist() == [[1.0, 1.0]]
+
+
+def test_token_set_repeated_and_no_texts():
+    encoder = TokenSet()
+    assert encoder.encode([]).shape == (0, 1)
+    assert encoder.encode([""]).shape == (1, 1)
+    assert encoder.encode(["x y", "z", "x y"]).toarray().tolist() == [[1, 1, 0], [0, 0, 1], [1, 1, 0]]
+    assert not encoder.cacheable
+
+
+def sts_pairs(folder):
+    """Pairs and gold of one year, subset after subset; pairs without a score left out."""
+    left, right, gold = [], [], []
+    for scores in sorted(folder.glob("STS.gs.*.txt")):
+        lines = (folder / scores.name.replace(".gs.", ".input.")).read_text(encoding="utf-8").split("\n")
+        for line, score in zip(lines, scores.read_text().split("\n"), strict=False):
+            if score.strip():
+                fields = line.split("\t")
+                left.append(fields[0])
+                right.append(fields[1])
+                gold.append(float(score))
+    return left, right, gold
+
+
+@pytest.mark.skipif(not STS.is_dir(), reason="needs the licensed STS data in ../shared")
+@pytest.mark.parametrize(
+    ("year", "published", "pairs"),
+    [("12", 43.90, 3108), ("13", 49.58, 1500), ("14", 52.66, 3750), ("15", 67.68, 3000), ("16", 57.36, 1186)],
+)
+def test_token_set_reproduces_the_golden_values(year, published, pairs):
+    left, right, gold = sts_pairs(STS / f"STS{year}-en-test")
+    assert len(gold) == pairs
+    vectors = TokenSet().encode(left + right)
+    a, b = vectors[: len(left)], vectors[len(left) :]
+    dot = np.asarray(a.multiply(b).sum(axis=1)).ravel()
+    sizes = np.diff(a.indptr).astype(float) * np.diff(b.indptr)
+    assert round(100 * spearmanr(dot / np.sqrt(sizes), gold).statistic, 2) == published
+
+
+def naive_tfidf(fitted, text):
+    """scikit-learn's documented formula: tf * (ln((1 + n) / (1 + df)) + 1), l2-normalised."""
+    words = [re.findall(r"\b\w\w+\b", t.lower()) for t in fitted]
+    vocabulary = sorted({w for row in words for w in row})
+    own = re.findall(r"\b\w\w+\b", text.lower())
+    idf = [math.log((1 + len(fitted)) / (1 + sum(w in row for row in words))) + 1 for w in vocabulary]
+    row = np.array([own.count(w) * weight for w, weight in zip(vocabulary, idf, strict=True)])
+    return row / (np.linalg.norm(row) or 1.0)
+
+
+def test_tfidf_equals_the_formula_and_names_its_source():
+    fitted = ["the red apple", "the green green apple", "a pear"]
+    encoder = TfIdf()
+    ready = encoder.fit(fitted, "fruit@123")
+    assert ready.spec.fitted_on == "fruit@123" and encoder.spec.fitted_on is None
+    assert ready.spec.fingerprint() != encoder.spec.fingerprint()
+    texts = ["green APPLE, green!", "unseen words", "", "the pear"]
+    vectors = ready.encode(texts)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors.toarray(), [naive_tfidf(fitted, t) for t in texts], atol=1e-6)
+    assert ready.encode([]).shape == (0, 5)
+
+
+def test_tfidf_needs_fitting():
+    with pytest.raises(EncoderError, match="fitted first"):
+        TfIdf().encode(["x"])
+    with pytest.raises(EncoderError, match="empty@0"):
+        TfIdf().fit(["a", ""], "empty@0")
+
+
+def test_load_finds_light_encoders_and_suggests():
+    assert isinstance(load_encoder("lexical:token-set"), TokenSet)
+    assert isinstance(load_encoder("lexical:tfidf", device="cuda", batch_tokens=9, offline=True), TfIdf)
+    with pytest.raises(EncoderError, match="did you mean 'lexical:token-set'"):
+        load_encoder("lexical:tokenset")
+    with pytest.raises(EncoderError, match="known are lexical:token-set, lexical:tfidf"):
+        load_encoder("lexical:zzz")
+    with pytest.raises(EncoderError, match="did you mean 'lexical:'"):
+        load_encoder("lexcal:token-set")
+    with pytest.raises(EncoderError, match="after the colon"):
+        load_encoder("vectors:")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("pooler", "mean"), ("template", "x"), ("full_stop", True), ("max_length", 3), ("dtype", "bfloat16")],
+)
+def test_options_for_transformers_are_refused(option, value):
+    with pytest.raises(EncoderError, match=f"--{option.replace('_', '-')} does not apply to lexical:token-set"):
+        load_encoder("lexical:token-set", **{option: value})
+
+
+def test_transformers_get_every_option(monkeypatch):
+    import types
+
+    seen = {}
+    hub = types.ModuleType("stsbench.encoders.transformer.load_transformer")
+    hub.load_transformer = lambda name, **options: seen.update(options, name=name) or TokenSet()
+    monkeypatch.setitem(sys.modules, "stsbench.encoders.transformer.load_transformer", hub)
+    options = dict(
+        pooler="cls", template="t", max_length=3, dtype="bfloat16", device="cpu", batch_tokens=7, offline=True,
+        full_stop=True,
+    )
+    load_encoder("org/name", **options)
+    assert seen == {"name": "org/name", **options}
+
+
+def test_no_light_encoder_imports_torch():
+    code = (
+        "import sys, stsbench.encoders.cache.cache, stsbench.cli.cache, stsbench.encoders.light.words\n"
+        "import stsbench.encoders.light.vectors, stsbench.encoders.light.callable\n"
+        "from stsbench.encoders.load import load_encoder\n"
+        "load_encoder('lexical:token-set').encode(['a b'])\n"
+        "load_encoder('lexical:tfidf').fit(['aa bb'], 's').encode(['aa'])\n"
+        "heavy = {'torch', 'transformers'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,188 @@
+"""words:FILE against loops written from the two tools' descriptions, and against broken files."""
+
+import ast
+import gzip
+import importlib.util
+import string
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stsbench.encoders.light.stopwords import stop_words
+from stsbench.encoders.light.words import WordAverage
+from stsbench.encoders.load import load_encoder
+from stsbench.errors import EncoderError
+
+TABLE = {
+    "cat": [1.0, 2.0, 3.0],
+    "dog": [-1.0, 0.5, 0.0],
+    "The": [0.25, 0.25, 0.25],
+    "the": [9.0, 9.0, 9.0],
+    "mat.": [4.0, 4.0, 4.0],
+    "mat": [5.0, 6.0, 7.0],
+    ".": [0.5, -0.5, 0.5],
+    "café": [2.0, 2.0, -2.0],
+}
+TEXTS = ["the cat", "The Cat, mat.", 'Dog! dog "dog"', "", "unknown words", "café\u00a0mat", "the The", "mat. mat . ."]
+
+
+def lines(table=TABLE):
+    return "".join(f"{word} {' '.join(map(str, vector))}\n" for word, vector in table.items())
+
+
+@pytest.fixture
+def glove(tmp_path):
+    path = tmp_path / "glove.txt"
+    path.write_text(lines(), encoding="utf-8")
+    return path
+
+
+def naive_senteval(text):
+    found = [TABLE[w] for w in (text.split() or ["."]) if w in TABLE]
+    return np.mean(found, axis=0) if found else np.zeros(3)
+
+
+def naive_sentence_transformers(text, stop):
+    found = []
+    for token in text.split():
+        if token in stop:
+            continue
+        if token in TABLE:
+            found.append(TABLE[token])
+            continue
+        token = token.strip(string.punctuation)
+        if token in stop:
+            continue
+        if token and token in TABLE:
+            found.append(TABLE[token])
+            continue
+        token = token.lower()
+        if token in stop:
+            continue
+        if token in TABLE:
+            found.append(TABLE[token])
+    return np.mean(found, axis=0) if found else np.zeros(3)
+
+
+def test_senteval_variant_equals_the_loop(glove):
+    encoder = load_encoder(f"words:{glove}")
+    vectors = encoder.encode(TEXTS)
+    assert vectors.dtype == np.float32 and encoder.spec.options["variant"] == "senteval"
+    np.testing.assert_allclose(vectors, [naive_senteval(t) for t in TEXTS], atol=1e-6)
+    assert not vectors[TEXTS.index("unknown words")].any()
+
+
+@pytest.mark.parametrize("name", ["sentence-transformers", "sklearn", "none"])
+def test_sentence_transformers_variant_equals_the_loop(glove, name):
+    query = "variant=sentence-transformers" + (f"&stop_words={name}" if name != "sentence-transformers" else "")
+    encoder = load_encoder(f"words:{glove}?{query}")
+    assert encoder.spec.options["stop_words"] == name
+    want = [naive_sentence_transformers(t, stop_words(name)) for t in TEXTS]
+    np.testing.assert_allclose(encoder.encode(TEXTS), want, atol=1e-6)
+
+
+def test_variants_have_different_fingerprints_and_same_weights(glove):
+    specs = [
+        load_encoder(f"words:{glove}{query}").spec
+        for query in ("", "?variant=sentence-transformers", "?variant=sentence-transformers&stop_words=sklearn")
+    ]
+    assert len({spec.fingerprint() for spec in specs}) == 3 and len({spec.weights for spec in specs}) == 1
+
+
+def test_the_stop_word_list_is_that_of_sentence_transformers():
+    spec = importlib.util.find_spec("sentence_transformers")
+    if spec is None or spec.origin is None:
+        pytest.skip("sentence-transformers is not installed")
+    source = next(Path(spec.origin).parent.glob("**/tokenizer/word.py"), None)
+    if source is None:
+        pytest.skip("this sentence-transformers keeps its stop words elsewhere")
+    theirs = next(  # read, not imported: importing it takes torch
+        ast.literal_eval(node.value)
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "ENGLISH_STOP_WORDS"
+    )
+    assert set(theirs) == stop_words("sentence-transformers")
+
+
+def test_gzip_header_spaces_in_words_and_blank_end(tmp_path, glove):
+    path = tmp_path / "glove.txt.gz"
+    text = f"{len(TABLE) + 3} 3\n{lines()}. . . 1 1 1\ncat dog 2 2 2\nodd\u2028word 1 1 1 \r\n\n"
+    path.write_bytes(gzip.compress(text.encode()))
+    np.testing.assert_array_equal(WordAverage(path).encode(TEXTS), WordAverage(glove).encode(TEXTS))
+
+
+def test_a_repeated_word_takes_its_last_vector(tmp_path):
+    path = tmp_path / "g.txt"
+    path.write_text("a 1 2\nb 3 4\na 5 6\n")
+    assert WordAverage(path).encode(["a"]).tolist() == [[5.0, 6.0]]
+
+
+@pytest.mark.parametrize(
+    ("bad", "line", "reason"),
+    [
+        ("other 1 2\n", 9, "2 numbers after the word, expected 3"),
+        ("cat 1 2 x\n", 9, "not a number"),
+        ("cat 1 2 nan\n", 9, "infinite or not a number"),
+        ("cat 1 2 3 4\n", 9, "4 numbers after the word, expected 3"),
+        ("other 1 2", 9, "expected 3"),
+    ],
+)
+def test_malformed_lines_are_named(glove, bad, line, reason):
+    glove.write_text(lines() + bad, encoding="utf-8")
+    with pytest.raises(EncoderError, match=reason) as caught:
+        WordAverage(glove).encode(["cat"])
+    assert f"{glove}:{line}:" in str(caught.value)
+
+
+def test_files_that_are_no_word_vectors(tmp_path):
+    with pytest.raises(EncoderError, match="no word vectors at"):
+        load_encoder(f"words:{tmp_path}/none.txt")
+    empty = tmp_path / "empty.txt"
+    empty.write_text("")
+    with pytest.raises(EncoderError, match=r"empty.txt:1: no word vector"):
+        WordAverage(empty)
+    fake = tmp_path / "fake.gz"
+    fake.write_bytes(b"not gzip")
+    with pytest.raises(EncoderError, match=r"cannot read word vectors from .*fake.gz"):
+        WordAverage(fake)
+    cut = tmp_path / "cut.gz"
+    cut.write_bytes(gzip.compress(lines().encode())[:-9])
+    with pytest.raises(EncoderError, match="cannot read word vectors"):
+        WordAverage(cut).encode(["cat"])
+
+
+def test_only_needed_words_are_kept_and_the_file_is_read_once_for_them(glove, monkeypatch):
+    import stsbench.encoders.light.words as words
+
+    calls = []
+    read = words.read_words
+    monkeypatch.setattr(words, "read_words", lambda *a: calls.append(a[1]) or read(*a))
+    encoder = WordAverage(glove)
+    encoder.prepare(["cat dog", "unknown"])
+    encoder.encode(["dog"])
+    encoder.encode(["unknown cat"])
+    assert len(calls) == 1 and set(encoder._vectors) == {"cat", "dog"}
+    encoder.encode(["mat"])
+    assert calls[1] == {b"mat"}
+
+
+def test_a_file_changed_under_the_encoder_is_noticed(glove):
+    encoder = WordAverage(glove)
+    glove.write_text(lines({"cat": [0.0, 0.0, 1.0]}), encoding="utf-8")
+    with pytest.raises(EncoderError, match="has changed"):
+        encoder.encode(["cat"])
+
+
+def test_unknown_options_and_question_marks(glove, tmp_path):
+    for query, reason in [
+        ("varant=x", "unknown option"),
+        ("variant=x", "unknown variant"),
+        ("variant=sentence-transformers&stop_words=x", "unknown stop-word list"),
+        ("stop_words=sklearn", "leaves no stop words out"),
+    ]:
+        with pytest.raises(EncoderError, match=reason):
+            load_encoder(f"words:{glove}?{query}")
+    odd = tmp_path / "what?.txt"
+    odd.write_text(lines(), encoding="utf-8")
+    assert load_encoder(f"words:{odd}").encode(["cat"]).tolist() == [[1.0, 2.0, 3.0]]

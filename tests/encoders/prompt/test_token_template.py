@@ -1,0 +1,223 @@
+"""Templates in tokens, and the template's mask at test: against the tokenizer's own reading of the filled text."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prompt_models import BERT, ROBERTA, Slow, bpe
+from tiny_models import tokenizer
+
+from stsbench.encoders.prompt.template import TokenTemplate, parse_template, with_full_stop
+from stsbench.encoders.prompt.tokenise import Tokeniser
+from stsbench.errors import EncoderError
+
+# family -> a template as its paper's code writes it
+TEMPLATES = {"bert": BERT, "roberta": 'the man of "{}" means [MASK].', "bpe": ROBERTA}
+FIRST = {"bert": '[MASK] means "{}" .', "roberta": "{mask} means : {} .", "bpe": "{mask} means : ' {} '."}
+TEXTS = ["the cat eats", "", "cat", "   ", " the  dog ", "the [MASK] dog", "a<mask>b", "means . \"", "x" * 9]
+
+
+@cache
+def tok(family):
+    return bpe() if family == "bpe" else tokenizer(family)
+
+
+def plain(family, text):
+    """Token ids of a text with special tokens, by the tokenizer's own call."""
+    return tok(family)(text, truncation=False, padding=False)["input_ids"]
+
+
+def filled(family, template, text):
+    mask = tok(family).mask_token
+    for name in ("[MASK]", "{mask}"):
+        template = template.replace(name, mask)
+    before, after = template.split("{}")
+    return before + text + after, (len(before), len(before) + len(text))
+
+
+def padded(rows):
+    mask = torch.zeros(len(rows), max(map(len, rows)) + 2, dtype=torch.long)
+    for i, row in enumerate(rows):
+        mask[i, : len(row)] = 1
+    return mask
+
+
+def test_the_published_templates_as_their_authors_tokenise_them():
+    made = TokenTemplate(tok("bpe"), ROBERTA, "options.template")
+    names = tok("bpe").convert_ids_to_tokens
+    assert names(made.before) == ["<s>", "This", "Ġsentence", "Ġ:", "Ġ'"]
+    assert names(made.after) == ["Ġ'", "Ġmeans", "<mask>", ".", "</s>"]
+    bert = TokenTemplate(tok("bert"), BERT, "options.template")
+    names = tok("bert").convert_ids_to_tokens
+    assert names(bert.before) == ["[CLS]", "the", "man", "o", "##f", "[UNK]"] and bert.mask_last
+    assert names(bert.after) == ["[UNK]", "means", "[MASK]", ".", "[SEP]"] and bert.length == 11
+    # blanks before a mask that swallows them change no token
+    assert TokenTemplate(tok("bpe"), ROBERTA.replace("means{", "means {"), "t").after == made.after
+
+
+@pytest.mark.parametrize("templates", [TEMPLATES, FIRST])
+@pytest.mark.parametrize("family", TEMPLATES)
+def test_places_counts_and_words(family, templates):
+    made = TokenTemplate(tok(family), templates[family], "t")
+    inner = [plain(family, text) for text in TEXTS]
+    rows = made.wrap(inner)
+    mask = padded(rows)
+    assert made.counts(mask).tolist() == [len(row) - 2 for row in inner]
+    special = {made.before[0], made.after[-1]}
+    own = [token for token in [*made.before, *made.after] if token not in special | {tok(family).mask_token_id}]
+    assert made.word_ids == own
+    for row, ids, place, words in zip(rows, inner, made.places(mask).tolist(), made.words(mask).tolist(), strict=True):
+        assert row.tolist() == [*made.before, *ids[1:-1], *made.after]
+        # a mask token of the sentence stands between the template's parts, the template's own does not
+        inside = range(len(made.before), len(row) - len(made.after))
+        assert row[place] == tok(family).mask_token_id and place not in inside
+        assert [row[i] for i, number in enumerate(words) if number >= 0] == own
+        assert [number for number in words if number >= 0] == list(range(len(own)))
+        assert all(words[i] == -1 for i in [*inside, place, 0, len(row) - 1, *range(len(row), len(words))])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(["bert", "bpe"]), st.text("ab the.'\"?!\t\n", max_size=16))
+def test_pieces_are_those_inside_the_filled_template(family, text):
+    made = TokenTemplate(tok(family), TEMPLATES[family], "t")
+    assert made.wrap(made.pieces([text]))[0].tolist() == plain(family, filled(family, TEMPLATES[family], text)[0])
+
+
+def test_pieces_are_cut_and_hold_the_blank_before_them():
+    made = TokenTemplate(tok("bpe"), ROBERTA, "t")
+    names = tok("bpe").convert_ids_to_tokens
+    assert [names(row) for row in made.pieces(["the cat eats", "cat"], 2)] == [
+        ["<s>", "Ġthe", "Ġcat", "</s>"], ["<s>", "Ġcat", "</s>"],
+    ]  # fmt: skip
+    assert names(made.alone(["the cat"])[0])[1] in ("the", "t", "th")  # alone there is none
+    assert made.pieces([]) == []
+
+
+@pytest.mark.parametrize(("template", "message"), [
+    ("means [MASK]", "exactly once"), ("{} {} [MASK]", "exactly once"), ("{} means", "exactly once for --pooler mask"),
+    ("{} [MASK] {mask}", "exactly once"), ("{} [MASK] [MASK]", "exactly once"),
+])
+def test_wrong_templates_name_their_option(template, message):
+    with pytest.raises(EncoderError, match=message) as caught:
+        TokenTemplate(tok("bert"), template, "options.second_template")
+    assert str(caught.value).startswith("options.second_template: ") and "\n" not in str(caught.value)
+
+
+def test_tokenizers_that_cannot():
+    bare = tokenizer("bert")
+    bare.mask_token = None
+    with pytest.raises(EncoderError, match="has no mask token"):
+        TokenTemplate(bare, BERT, "t")
+    from tokenizers import processors
+
+    both = tokenizer("bert")
+    both.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A [SEP]", special_tokens=[("[SEP]", 2)])
+    with pytest.raises(EncoderError, match="one special token at either end"):
+        TokenTemplate(both, BERT, "t")
+
+
+# ---- at test: encoders/prompt/tokenise.py
+
+
+@pytest.mark.parametrize("templates", [TEMPLATES, FIRST])
+@pytest.mark.parametrize("family", TEMPLATES)
+@pytest.mark.parametrize("text", [*TEXTS, "[MASK]", "<mask>", "[MASK] [MASK] cat <mask>"])
+def test_the_templates_mask_is_the_one_that_stands_where_the_template_put_it(family, templates, text):
+    template = templates[family]
+    whole, (start, stop) = filled(family, template, text)
+    read = tok(family)(whole, truncation=False, padding=False, return_offsets_mapping=True)
+    masks = [  # the oracle goes by characters: the mask outside the sentence
+        i for i, (left, right) in enumerate(read["offset_mapping"])
+        if read["input_ids"][i] == tok(family).mask_token_id and not start <= right - 1 < stop and right > left
+    ]
+    assert len(masks) == 1
+    reader = Tokeniser(tok(family), 64, parse_template(template, tok(family).mask_token, True))
+    ids, cut = reader([text])
+    assert ids[0] == read["input_ids"] and not cut[0]
+    assert reader.mark(ids[0], text) == masks[0]
+
+
+@pytest.mark.parametrize("templates", [TEMPLATES, FIRST])
+@pytest.mark.parametrize("family", TEMPLATES)
+@pytest.mark.parametrize("text", ["the cat eats " * 8, "[MASK] " * 30, "<mask> cat " * 20, "'\" " * 20, "the cat\t\n" * 9])
+def test_a_text_over_the_limit_loses_its_last_tokens_and_nothing_else(family, templates, text):
+    template, limit = templates[family], 17
+    full = plain(family, filled(family, template, text)[0])
+    made = TokenTemplate(tok(family), template, "t")
+    reader = Tokeniser(tok(family), limit, parse_template(template, tok(family).mask_token, True))
+    (ids,), (cut,) = reader([text])
+    assert cut and len(ids) == limit < len(full)
+    behind = len(made.after)
+    assert ids == full[: limit - behind] + full[len(full) - behind :]
+    assert reader.mark(ids, text) == made.place(limit)
+    shorter, cut = Tokeniser(tok(family), len(full), reader.template)([text])
+    assert shorter[0] == full and not cut[0]
+
+
+def test_only_blanks_are_tokens_to_a_byte_level_tokenizer_and_none_to_wordpiece():
+    for family, count in (("bert", 0), ("bpe", None)):
+        made = TokenTemplate(tok(family), TEMPLATES[family], "t")
+        reader = Tokeniser(tok(family), 16, parse_template(TEMPLATES[family], tok(family).mask_token, True))
+        (ids,), (cut,) = reader([" " * 60])
+        assert ids[: len(made.before)] == made.before and ids[-len(made.after):] == made.after
+        assert (len(ids) == 16 and cut) if count is None else (len(ids) == made.length + count and not cut)
+        assert reader.mark(ids, "") == made.place(len(ids))
+
+
+@pytest.mark.parametrize("template", [" the {} means [MASK] .", "[MASK] means {}", "[MASK] of {} ."])
+def test_a_slow_tokenizer_is_cut_as_well(template):
+    slow = Slow()
+    reader = Tokeniser(slow, 9, parse_template(template, "[MASK]", True))
+    assert reader.backend is None
+    texts = ["cat dog", "", "cat [MASK] dog the cat dog cat of", "[MASK]"]
+    ids, cut = reader(texts)
+    assert cut.tolist() == [False, False, True, False]
+    made = TokenTemplate(slow, template, "t")
+    for text, row in zip(texts, ids, strict=True):
+        inner = slow(text)["input_ids"][1:-1][: 9 - made.length]
+        assert row == [*made.before, *inner, *made.after]
+        assert reader.mark(row, text) == made.place(len(row))
+
+
+def test_tokens_that_template_and_sentence_share_are_never_cut():
+    # without a blank the quote and the text's own are one token: the text is cut by characters
+    template = 'This sentence of "{}" means [MASK].'
+    reader = Tokeniser(tok("bpe"), 20, parse_template(template, "<mask>", True))
+    text = '"' + "the cat eats " * 12
+    full = plain("bpe", filled("bpe", template, text)[0])
+    before = TokenTemplate(tok("bpe"), template, "t").before
+    assert full[: len(before)] != before
+    (ids,), (cut,) = reader([text])
+    behind = len(TokenTemplate(tok("bpe"), template, "t").after)
+    assert cut and len(ids) == 20 and ids == full[: 20 - behind] + full[-behind:]
+    assert ids[reader.mark(ids, text)] == tok("bpe").mask_token_id
+
+
+@pytest.mark.parametrize(("text", "want"), [
+    ("", ""), ("a cat", "a cat."), ("a cat.", "a cat."), ("a cat?", "a cat?"), ('a "cat"', 'a "cat"'),
+    ("a 'cat'", "a 'cat'"), ("a cat!", "a cat!."), ("a cat ", "a cat ."), (".", "."), (" ", " ."),
+])
+def test_full_stop(text, want):
+    assert with_full_stop(text) == want
+
+
+def test_the_full_stop_belongs_to_the_sentence():
+    template = parse_template(BERT, "[MASK]", True)
+    with_one, without = (Tokeniser(tok("bert"), 64, template, full_stop) for full_stop in (True, False))
+    texts = ["the cat", "the cat.", "", "cat?"]
+    assert with_one(texts)[0] == without(["the cat.", "the cat.", "", "cat?"])[0]
+    short = Tokeniser(tok("bert"), TokenTemplate(tok("bert"), BERT, "t").length + 2, template, True)
+    assert short(["cat", "the cat", "the cat."])[1].tolist() == [False, True, True]
+    assert short(["the cat"])[0] == without(["the cat"])[0]
+
+
+def test_counts_are_int64_and_follow_the_device_of_the_mask():
+    made = TokenTemplate(tok("bert"), BERT, "t")
+    mask = padded(made.wrap([plain("bert", "cat")]))
+    assert made.counts(mask).dtype == made.places(mask).dtype == made.words(mask).dtype == torch.int64
+    assert all(row.dtype == np.int64 for row in made.wrap([plain("bert", "cat")]))

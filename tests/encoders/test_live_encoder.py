@@ -1,0 +1,129 @@
+"""Encoding with a model in training: the vectors of transformers itself, and nothing about the training is touched."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from live_models import FAMILIES, by_hand, inference
+from tiny_models import sentences
+from torch import nn
+
+from stsbench.encoders.cache.cache import EmbeddingCache
+from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.transformer.transformer import TransformerEncoder
+from stsbench.errors import EncoderError
+from stsbench.training.engine.live import live_encoder
+
+TEXTS = sentences(40)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("pooler", ["cls", "cls+dense", "mean", "max", "first_last:layer1"])
+def test_equals_the_model_in_eval_mode(tmp_path, family, pooler):
+    made = inference(tmp_path, family, pooler)
+    encoder = live_encoder(made, "dev")
+    assert encoder.packed is (family != "distilbert")
+    np.testing.assert_allclose(encoder.encode(TEXTS), by_hand(made, TEXTS), atol=2e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_follows_the_weights_and_never_the_cache(tmp_path, family):
+    made = inference(tmp_path / "model", family, "cls+dense")
+    encoder = live_encoder(made, "dev")
+    cache = EmbeddingCache(tmp_path / "cache")
+    before = Embed(encoder, cache)(TEXTS)
+    with torch.no_grad():
+        for weight in [*made.model.parameters(), *made.dense.parameters()]:
+            weight.add_(0.01 * torch.randn_like(weight))
+    after = Embed(encoder, cache)(TEXTS)
+    assert np.abs(before - after).max() > 1e-3
+    np.testing.assert_allclose(after, by_hand(made, TEXTS), atol=2e-6)
+    assert encoder.spec.weights == "live" and not encoder.cacheable
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_training_goes_on_as_if_nothing_had_been_encoded(tmp_path, family):
+    def steps(evaluate):
+        made = inference(tmp_path / str(evaluate), family, "cls+dense")
+        encoder = live_encoder(made, "dev") if evaluate else None
+        made.model.embeddings.dropout.eval()  # a submodule in another mode than the rest
+        torch.manual_seed(5)
+        np.random.seed(5)
+        optimiser = torch.optim.AdamW([*made.model.parameters(), *made.dense.parameters()], lr=1e-3)
+        for _ in range(3):
+            batch = made.tokenizer(TEXTS[:4], padding=True, truncation=True, max_length=12, return_tensors="pt")
+            first = made.model(batch["input_ids"], attention_mask=batch["attention_mask"]).last_hidden_state[:, 0]
+            loss = made.dense(first).tanh().pow(2).mean()
+            loss.backward()
+            if encoder is not None:  # between backward and step: gradients must survive
+                encoder.encode(TEXTS)
+            optimiser.step()
+            optimiser.zero_grad()
+        modes = [part.training for part in made.model.modules()]
+        state = torch.cat([weight.detach().flatten() for weight in made.model.parameters()])
+        grads = [weight.requires_grad for weight in made.model.parameters()]
+        return state, torch.rand(4), np.random.rand(4).tolist(), modes, grads
+
+    plain, watched = steps(False), steps(True)
+    assert torch.equal(plain[0], watched[0]) and torch.equal(plain[1], watched[1])
+    assert plain[2:] == watched[2:]
+    assert True in plain[3] and False in plain[3]
+
+
+def test_modes_come_back_after_an_error(tmp_path, monkeypatch):
+    made = inference(tmp_path)
+    made.model.encoder.layer[1].eval()
+    before = [part.training for part in made.model.modules()]
+    encoder = live_encoder(made, "dev")
+
+    def fail(*_):
+        assert not any(part.training for part in made.model.modules()) and not torch.is_grad_enabled()
+        raise RuntimeError("injected")
+
+    monkeypatch.setattr(encoder, "_attempt", fail)
+    with pytest.raises(RuntimeError, match="injected"):
+        encoder.encode(TEXTS)
+    assert [part.training for part in made.model.modules()] == before and torch.is_grad_enabled()
+
+
+def test_truncation_of_the_training_does_not_reach_the_encoder_nor_the_other_way(tmp_path):
+    made = inference(tmp_path)
+    encoder = live_encoder(made, "dev")
+    long = ["the cat " * 20 + "eats", "the cat " * 20 + "sleeps"]
+    want = made.tokenizer(long, truncation=True, max_length=6)["input_ids"]  # leaves its truncation switched on
+    assert [len(row) for row in want] == [6, 6]
+    encoded = encoder.run(long)
+    assert not encoded.truncated.any() and np.abs(encoded.vectors[0] - encoded.vectors[1]).max() > 1e-3
+    assert made.tokenizer.backend_tokenizer.truncation["max_length"] == 6
+    assert made.tokenizer(long, truncation=True, max_length=6)["input_ids"] == want
+
+
+def test_the_limit_is_the_models_unless_one_is_given(tmp_path):
+    made = inference(tmp_path)  # its tokenizer says 8
+    assert live_encoder(made, "dev").spec.max_length == 64
+    short = TransformerEncoder.from_parts(made.model, made.tokenizer, pooler="mean", max_length=9, name="short")
+    assert short.run(["cat " * 8, "cat"]).truncated.tolist() == [True, False]
+    options = {"pooler": "mean", "batch_tokens": 70, "normalize": True}
+    long = TransformerEncoder.from_parts(made.model, made.tokenizer, name="long", **options)
+    assert long.run(["cat " * 63, "cat"]).truncated.tolist() == [True, False]
+    np.testing.assert_allclose(np.linalg.norm(long.encode(TEXTS), axis=1), 1, atol=1e-6)
+    with pytest.raises(EncoderError, match="more than the 64 positions"):
+        TransformerEncoder.from_parts(made.model, made.tokenizer, pooler="mean", max_length=65, name="dev")
+
+
+def test_autocast_around_it_does_not_act(tmp_path):
+    made = inference(tmp_path, "distilbert", "mean")  # the padded engine calls the model itself
+    want = live_encoder(made, "dev").encode(TEXTS)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert np.array_equal(live_encoder(made, "dev").encode(TEXTS), want)
+
+
+def test_a_head_and_its_pooler_go_together(tmp_path):
+    made = inference(tmp_path)
+    for pooler, dense, message in (
+        ("cls+dense", None, "go together"), ("cls", nn.Linear(32, 32), "go together"), ("mask", None, "needs --template"),
+        ("first", None, "unknown"),
+    ):
+        with pytest.raises(EncoderError, match=message):
+            TransformerEncoder.from_parts(made.model, made.tokenizer, pooler=pooler, dense=dense, name="dev")

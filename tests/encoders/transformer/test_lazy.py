@@ -1,0 +1,61 @@
+"""The lazy transformer: what is in the cache needs no torch, and a spec that does not hold is refused."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from tiny_models import build
+
+from stsbench.encoders.transformer.lazy import LazyEncoder, stated_limit
+from stsbench.encoders.transformer.load_transformer import load_transformer
+from stsbench.errors import EncoderError
+
+NOTHING = dict.fromkeys(("template", "max_length", "device", "batch_tokens"))
+
+
+def test_the_spec_is_that_of_the_loaded_model(tmp_path):
+    build(tmp_path)
+    lazy = load_transformer(str(tmp_path), pooler="mean", dtype="float32", offline=True, **NOTHING)
+    assert isinstance(lazy, LazyEncoder)
+    assert lazy.spec == lazy.built.spec
+
+
+def test_a_spec_that_does_not_hold_is_refused(tmp_path):
+    build(tmp_path)
+    lazy = load_transformer(str(tmp_path), pooler="mean", dtype="float32", offline=True, **NOTHING)
+    assert isinstance(lazy, LazyEncoder)
+    liar = LazyEncoder(replace(lazy.spec, max_length=7), lambda: lazy.built)
+    with pytest.raises(EncoderError, match="misstates"):
+        liar.run(["a"])
+
+
+def test_unknown_architectures_are_not_guessed(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "novel", "max_position_embeddings": 64}))
+    assert stated_limit(tmp_path) is None
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1})
+    )
+    assert stated_limit(tmp_path) == 512
+
+
+def test_a_cached_run_imports_no_torch(tmp_path):
+    build(tmp_path / "model")
+    command = ["eval", "--model", str(tmp_path / "model"), "--pooler", "mean", "--sample", "--tasks", "STS-B", "--json", "-"]
+    code = (
+        "import sys\nsys.argv = ['stsbench', *sys.argv[1:]]\nfrom stsbench.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "print('torch' in sys.modules, file=sys.stderr)"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code, *command, "--cache", str(tmp_path / "cache"), "--output", str(tmp_path / "run")],
+            capture_output=True, text=True, check=True,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    assert [run.stderr.splitlines()[-1] for run in runs] == ["True", "False"]
+    assert runs[0].stdout == runs[1].stdout
+
+

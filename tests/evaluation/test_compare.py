@@ -1,0 +1,390 @@
+"""Two runs against each other: naive oracles for every number, and nothing compared that was not measured alike."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from clirun import cli, place  # noqa: F401
+from geometry_runs import make_run
+from scipy.stats import pearsonr, spearmanr
+
+from stsbench.cli.output.differences import LIMITS, sentence
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.evaluation.compare import RESAMPLES, Compared, compare
+from stsbench.evaluation.measure import Result, _packed
+from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.records import (
+    DataIdentity,
+    EncoderIdentity,
+    ObservationFile,
+    ProtocolIdentity,
+    Record,
+    now,
+    record_stem,
+)
+from stsbench.metrics.bootstrap import resample_counts
+from stsbench.metrics.paired import Difference
+from stsbench.protocols.regression import RegressionProtocol
+from stsbench.protocols.sts import AVERAGED, TASKS, StsProtocol
+
+N = 60
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def add(result, protocol, task, observations, *, view="senteval", digest="", known=True, name="invented"):
+    """A record of made-up observations, as `measure` would have written it."""
+    set_id = protocol.tasks()[task]
+    data = DataIdentity(
+        id=set_id, task=task, view=view, digest=sha(digest or set_id), n=N, subsets={"all": N}, known=known, origin="here"
+    )
+    who = EncoderIdentity(spec={"name": name, "pooler": "mean"}, fingerprint=sha(name), dimension=3)
+    how = ProtocolIdentity(
+        name=protocol.name, label=protocol.label, version=protocol.version, settings=protocol.settings
+    )
+    content = _packed(observations)
+    file = f"observations/{record_stem(who, how, data)}.npz"
+    result.unsaved[file] = content
+    result.records.append(Record(
+        created=now(), encoder=who, protocol=how, data=data, counts={}, provenance={},
+        observations=ObservationFile(file=file, sha256=hashlib.sha256(content).hexdigest()),
+        scores=protocol.score(observations, set_id, task),
+    ))  # fmt: skip
+
+
+def pairs(task, noise, subsets=("all",), draw=0):
+    """Gold known by the task alone, and similarities that follow it the less the more noise there is."""
+    seed = int(sha(task)[:8], 16)
+    gold = np.round(np.random.default_rng(seed).uniform(0, 5, N), 1)
+    similarity = gold / 5 + noise * np.random.default_rng([seed, draw]).normal(size=N)
+    subset = np.arange(N) % len(subsets)
+    return Observations({"similarity": similarity, "gold": gold, "subset": subset}, {"subsets": list(subsets)})
+
+
+def sts_run(folder, noise, tasks=AVERAGED, draw=0, settings=None, label=None, **options):
+    protocol, result = StsProtocol({"resamples": 40, **(settings or {})}, label), Result(folder)
+    for task in tasks:
+        several = ("x", "y") if TASKS[task] in ("sts12/test", "sts13/test") else ("all",)
+        add(result, protocol, task, pairs(task, noise, several, draw), **options)
+    result.save()
+    return folder
+
+
+def numbers(row):
+    return [row.difference.value, row.difference.low, row.difference.high, row.difference.p]
+
+
+def naive(value, draws):
+    """Difference, interval and p of one or several tasks' draws, by sorting."""
+    off = sorted(abs(each - value) for each in draws)
+    p = (1 + sum(each >= abs(value) for each in off)) / (len(off) + 1)
+    # The smallest of them that a statistic above it would be significant.
+    half = next(each for each in off if (1 + sum(other > each for other in off)) / (len(off) + 1) < 0.05)
+    return [value, value - half, value + half, p]
+
+
+def naive_draws(task, one, other, resamples, statistic):
+    """Differences of a statistic over resampled pairs, each pair written out as often as it was drawn."""
+    members = [np.flatnonzero(one.arrays["subset"] == i) for i in range(len(one.names["subsets"]))]
+    counts = np.zeros((resamples, N), dtype=int)
+    for i, mine in enumerate(members):
+        counts[:, mine] = resample_counts(len(mine), resamples, (0, i, *TASKS[task].encode()))
+    drawn = []
+    for row in counts:
+        chosen = np.repeat(np.arange(N), row)
+        a, b = (statistic(each.arrays["similarity"][chosen], each.arrays["gold"][chosen]).statistic for each in (one, other))
+        drawn.append(100 * (a - b))
+    return np.array(drawn)
+
+
+@pytest.mark.parametrize(("metric", "statistic"), [(None, spearmanr), ("pearson", pearsonr)])
+def test_every_number_against_a_naive_bootstrap(tmp_path, metric, statistic):
+    a, b = sts_run(tmp_path / "a", 0.2), sts_run(tmp_path / "b", 0.3, draw=1)
+    table, = compare(a, b, metric=metric, resamples=120).tables
+    assert (table.setting.metric, table.setting.aggregation) == (metric or "spearman", "all")
+    assert [row.task for row in table.rows] == list(AVERAGED) and not table.no_test
+    every = []
+    for row in table.rows:
+        several = ("x", "y") if row.task in ("STS12", "STS13") else ("all",)
+        one, other = pairs(row.task, 0.2, several), pairs(row.task, 0.3, several, draw=1)
+        scores = [100 * statistic(each.arrays["similarity"], each.arrays["gold"]).statistic for each in (one, other)]
+        every.append((scores[0] - scores[1], naive_draws(row.task, one, other, 120, statistic)))
+        assert [row.a, row.b] == pytest.approx(scores)
+        assert numbers(row) == pytest.approx(naive(*every[-1]), abs=1e-9)
+    mean = naive(np.mean([value for value, _ in every]), np.mean([draws for _, draws in every], axis=0))
+    assert numbers(table.average) == pytest.approx(mean, abs=1e-9)
+    order = sorted(range(7), key=lambda i: table.rows[i].difference.p)
+    so_far = 0.0
+    for rank, i in enumerate(order):
+        so_far = max(so_far, min(1.0, (7 - rank) * table.rows[i].difference.p))
+        assert table.rows[i].corrected == pytest.approx(so_far)
+    assert table.average.corrected is None
+
+
+def test_a_run_with_itself_and_the_other_way_round(tmp_path):
+    a, b = sts_run(tmp_path / "a", 0.2), sts_run(tmp_path / "b", 0.3, draw=1)
+    table, = compare(a, a, resamples=100).tables
+    assert all(numbers(row) == [0, 0, 0, 1] and row.corrected == 1 for row in table.rows)
+    assert numbers(table.average) == [0, 0, 0, 1]
+    there, back = compare(a, b, resamples=100).tables[0], compare(b, a, resamples=100).tables[0]
+    for one, other in zip([*there.rows, there.average], [*back.rows, back.average], strict=True):
+        value, low, high, p = numbers(one)
+        assert numbers(other) == [-value, -high, -low, p] and one.corrected == other.corrected
+
+
+def test_more_resamples_than_a_block_begin_with_those_of_a_block(tmp_path, monkeypatch):
+    a, b = (sts_run(tmp_path / name, 0.3, ["STS-B"], draw) for draw, name in enumerate("ab"))
+    whole = compare(a, b, resamples=120).tables
+    assert compare(a, b, resamples=120, seed=1).tables != whole
+    assert compare(a, b, resamples=120).tables == whole
+    monkeypatch.setattr("stsbench.evaluation.compare._BLOCK", 120)
+    longer = compare(a, b, resamples=300)
+    assert compare(a, b, resamples=300).tables == longer.tables != whole
+
+
+def test_forms_of_sts(tmp_path):
+    a, b = sts_run(tmp_path / "a", 0.2), sts_run(tmp_path / "b", 0.3, settings={"aggregations": ["wmean"]}, label="senteval")
+    for names in (None, ["all"], ["sts"], ["sts:wmean"]):
+        table, = compare(a, b, protocols=names, resamples=100).tables
+        assert (table.setting.metric, table.setting.aggregation) == ("spearman", "wmean")
+    found = compare(a, b, protocols=["sts:mean"], resamples=100)
+    assert not found.tables
+    assert {(label, reason) for label, _, reason in found.left_out} == {("sts", "the runs reported different scores of it")}
+    with pytest.raises(StsbenchError, match="called 'kendall'; known: pearson, spearman"):
+        compare(a, b, metric="kendall")
+    with pytest.raises(StsbenchError, match="unknown protocol 'stss'; did you mean sts"):
+        compare(a, b, protocols=["stss"])
+
+
+def test_what_differs_is_never_compared(tmp_path):
+    a = sts_run(tmp_path / "a", 0.2)
+    for name, options, reason in [
+        ("view", {"view": "raw"}, "the text view is senteval in A and raw in B"),
+        ("digest", {"digest": "other"}, f"the data differ (digest {sha('sts12/test')[:12]} in A, {sha('other')[:12]} in B)"),
+        ("settings", {"settings": {"similarity": "dot"}}, 'similarity is "cosine" in A and "dot" in B'),
+    ]:
+        found = compare(a, sts_run(tmp_path / name, 0.3, **options), resamples=100)
+        assert not found.tables and found.left_out[0] == ("sts", "STS12", reason)
+        assert len(found.left_out) == 7
+    fewer = sts_run(tmp_path / "fewer", 0.3, ["STS12", "SICK-R-MTEB"])
+    found = compare(a, fewer, resamples=100)
+    assert [row.task for row in found.tables[0].rows] == ["STS12"] and found.tables[0].average is None
+    assert ("sts", "STS13", "only A has it") in found.left_out
+    assert found.left_out[-1] == ("sts", "SICK-R-MTEB", "only B has it")
+
+
+def test_another_version_is_left_out(tmp_path):
+    a, b = sts_run(tmp_path / "a", 0.2, ["STS-B"]), sts_run(tmp_path / "b", 0.3, ["STS-B", "STS12"])
+    path, = b.glob("sts.stsb*.json")
+    record = json.loads(path.read_text())
+    record["protocol"]["version"] = 99
+    path.write_text(json.dumps(record))
+    found = compare(a, b, resamples=100)
+    assert not found.tables
+    assert "was scored by version 99 of protocol sts" in found.left_out[0][2]
+
+
+def test_sick_r_of_mteb_is_no_part_of_the_average(tmp_path):
+    a, b = (sts_run(tmp_path / name, 0.2 + draw / 9, TASKS, draw) for draw, name in enumerate("ab"))
+    main, aside = compare(a, b, resamples=100).tables
+    assert [row.task for row in main.rows] == list(AVERAGED) and main.average and not main.aside
+    assert [row.task for row in aside.rows] == ["SICK-R-MTEB"] and not aside.average and aside.aside
+
+
+def test_edited_records_and_other_gold_are_refused(tmp_path):
+    a, b = sts_run(tmp_path / "a", 0.2, ["STS-B"]), sts_run(tmp_path / "b", 0.3, ["STS-B"])
+    path, = b.glob("*.json")
+    text = path.read_text()
+    record = json.loads(text)
+    record["scores"][0]["value"] += 1
+    path.write_text(json.dumps(record))
+    with pytest.raises(StsbenchError, match=rf"{path} was edited"):
+        compare(a, b)
+    path.write_text(text)
+    result, other = Result(tmp_path / "c"), pairs("STS-B", 0.3)
+    other.arrays["gold"][7] += 1
+    add(result, StsProtocol({}), "STS-B", other)
+    result.save()
+    with pytest.raises(StsbenchError, match=r"name the same data, but their items differ \(gold"):
+        compare(a, tmp_path / "c")
+    result = Result(tmp_path / "d")
+    for name in ("one", "two"):
+        add(result, StsProtocol({}), "STS-B" if name == "one" else "STS12", pairs("STS-B", 0.3), name=name)
+    result.save()
+    with pytest.raises(StsbenchError, match="several encoders"):
+        compare(a, tmp_path / "d")
+
+
+def head(folder, noise, draw=0):
+    """A run of the relatedness head."""
+    protocol, result = RegressionProtocol({}), Result(folder)
+    seen = pairs("STS-B", noise, draw=draw).arrays
+    arrays = {
+        "predicted": 5 * seen["similarity"], "gold": seen["gold"], "row": np.arange(N),
+        "sizes": np.array([90, 30, N]), "dev_spearman": np.array([0.5]),
+    }  # fmt: skip
+    add(result, protocol, "STS-B", Observations(arrays))
+    result.save()
+    return folder
+
+
+def test_the_lower_error_is_the_better_one(tmp_path, cli):  # noqa: F811
+    a, b = head(tmp_path / "a", 0.1), head(tmp_path / "b", 0.6, 1)
+    table, = compare(a, b, metric="mse", resamples=200).tables
+    errors = []
+    for noise, draw in ((0.1, 0), (0.6, 1)):
+        seen = pairs("STS-B", noise, draw=draw).arrays
+        errors.append((5 * seen["similarity"] - seen["gold"]) ** 2)
+    counts = resample_counts(N, 200, (0, 0, *b"stsb/splits"))
+    value = errors[0].mean() - errors[1].mean()
+    assert numbers(table.rows[0]) == pytest.approx(naive(value, counts @ (errors[0] - errors[1]) / N), abs=1e-9)
+    assert value < 0 and table.rows[0].difference.p < 0.05
+    code, out, _ = cli("compare", a, b, "--metric", "mse", "--resamples", "200")
+    low, high = -table.rows[0].difference.high, -table.rows[0].difference.low
+    assert code == 0
+    assert f"A is better than B on STS-B by {-value:.3f} (95 % interval {low:.3f} to {high:.3f}).\n" in out
+    assert "regression: mse, not x 100" in out
+
+
+def test_no_test_without_items(tmp_path, cli):  # noqa: F811
+    for name, value in (("a", 0.81), ("b", 0.79)):
+        result = Result(tmp_path / name)
+        add(result, RegressionProtocol({}), "STS-B", Observations({
+            "predicted": pairs("STS-B", 0.2).arrays["similarity"], "gold": pairs("STS-B", 0.2).arrays["gold"],
+            "row": np.arange(N), "sizes": np.array([90, 30, N]), "dev_spearman": np.array([value]),
+        }))  # fmt: skip
+        result.save()
+    table, = compare(tmp_path / "a", tmp_path / "b", metric="dev spearman").tables
+    assert numbers(table.rows[0]) == [pytest.approx(2.0), None, None, None] and table.rows[0].corrected is None
+    out = cli("compare", tmp_path / "a", tmp_path / "b", "--metric", "dev spearman")[1]
+    assert "A is higher than B on STS-B by 2.00 points; there is no test: what regression stores for dev spearman" in out
+
+
+def test_geometry_is_higher_not_better(tmp_path, cli):  # noqa: F811
+    make_run(tmp_path / "a"), make_run(tmp_path / "b", shift=3.0)
+    code, out, err = cli("compare", tmp_path / "a", tmp_path / "b", "--resamples", "200")
+    assert (code, err) == (0, "")
+    assert "geometry: alignment, not x 100 (sample data: not comparable with published numbers)\n" in out
+    assert "better" not in out
+    out = cli("compare", tmp_path / "a", tmp_path / "b", "--metric", "mean cosine")[1]
+    assert "Of 5 subsets B is higher on all, after correcting for 5 comparisons.\n" in out
+    out = cli("compare", tmp_path / "a", tmp_path / "b", "--metric", "uniformity")[1]
+    assert "on STS-B by" in out and "there is no test: what geometry stores for uniformity cannot be redrawn" in out
+    table, = compare(tmp_path / "a", tmp_path / "b", metric="mean cosine", resamples=100).tables
+    assert [row.subset for row in table.rows] == ["0-1", "1-2", "2-3", "3-4", "4-5"]
+
+
+def test_the_command(tmp_path, cli):  # noqa: F811
+    a = sts_run(tmp_path / "a", 0.1, name="one")
+    b = sts_run(tmp_path / "b", 0.5, TASKS, 1, known=False, name="[red]two[/red]")
+    code, out, err = cli("compare", a, b, "--resamples", 200)
+    assert code == 0 and err == "not compared: sts SICK-R-MTEB: only B has it\n"
+    assert out.startswith(f"A: {a} (one, pooler mean)\nB: {b} ([red]two[/red], pooler mean)\nsts: spearman, all, x 100\n")
+    assert out.endswith(LIMITS + "\n")
+    table, = compare(a, b, resamples=200).tables
+    mean = table.average.difference
+    start = f"A is better than B on average by {mean.value:.2f} points (95 % interval {mean.low:.2f} to {mean.high:.2f})"
+    assert f"{start}; of 7 tasks A is better on all, after correcting for 7 comparisons.\n" in out
+    assert f"{table.rows[0].a:.2f} │ {table.rows[0].b:.2f} │ {table.rows[0].difference.value:+.2f}" in out
+    assert f"Avg (full precision) │ {7 * N}" in out
+    code, out, _ = cli("compare", a, b, "--resamples", 200, "--json", "-")
+    read = json.loads(out)
+    first = read["tables"][0]["rows"][0]
+    assert (code, read["resamples"], read["seed"], read["a"]["encoder"]) == (0, 200, 0, "one")
+    assert [first[key] for key in ("difference", "low", "high", "p")] == numbers(table.rows[0])
+    assert first["p_holm"] == table.rows[0].corrected and read["tables"][0]["sentence"].startswith(start)
+    assert read["not_compared"] == [{"protocol": "sts", "task": "SICK-R-MTEB", "reason": "only B has it"}]
+    assert cli("compare", a, b, "--resamples", 200, "--json", tmp_path / "out.json")[1].startswith("A: ")
+    assert json.loads((tmp_path / "out.json").read_text()) == read
+    assert "A and B name the same encoder." in cli("compare", a, a, "--resamples", 100)[1]
+
+
+def test_exit_codes(tmp_path, cli):  # noqa: F811
+    a, b = sts_run(tmp_path / "a", 0.1, ["STS12"]), sts_run(tmp_path / "b", 0.1, ["STS13"])
+    code, out, err = cli("compare", a, b)
+    assert (code, out) == (1, "")
+    assert err.endswith(f"stsbench: error: {a} and {b} share no measurement: there is nothing to compare\n")
+    assert "not compared: sts STS12: only A has it\nnot compared: sts STS13: only B has it\n" in err
+    assert cli("compare", a, a, "--protocol", "transfer")[0] == 1
+    assert cli("compare", a, tmp_path / "c")[0] == 1
+    for wrong in (["--resamples", 39], ["--resamples", 1_000_001], ["--seed", -1], ["--protocol", ","], ["--metric"]):
+        code, out, err = cli("compare", a, a, *wrong)
+        assert (code, out) == (2, "")
+        assert wrong[0] != "--resamples" or f"'--resamples': {wrong[1]} is not in the range 40<=x<=1000000." in err
+    assert cli("compare", a, a, "--resamples", 40)[0] == 0
+    assert f"default: {RESAMPLES};" in cli("compare", "--help")[1].replace("[", "").replace("\n", " ")
+
+
+def test_a_record_without_a_score_is_a_failure(tmp_path, cli, monkeypatch):  # noqa: F811
+    a, b = sts_run(tmp_path / "a", 0.1, ["STS12", "STS13"]), sts_run(tmp_path / "b", 0.1, ["STS12", "STS13"])
+    score = StsProtocol.score
+
+    def fails(self, observations, data_id, task):
+        if task == "STS12":
+            raise ScoreError("STS12: the predictions are constant")
+        return score(self, observations, data_id, task)
+
+    monkeypatch.setattr(StsProtocol, "score", fails)
+    code, out, err = cli("compare", a, b, "--resamples", 100)
+    lines = [f"failed: sts STS12: {letter} has no score: the predictions are constant\n" for letter in "AB"]
+    assert code == 3 and "STS13" in out and err == "".join(lines)
+
+
+def test_nothing_heavy_is_imported(tmp_path):
+    a = sts_run(tmp_path / "a", 0.2, ["STS-B"])
+    code = (
+        "import sys; from stsbench.cli.main import cli\n"
+        f"cli.main(['compare', {str(a)!r}, {str(a)!r}, '--resamples', '100'], standalone_mode=False)\n"
+        "print([name for name in ('torch', 'transformers', 'mteb', 'sklearn', 'matplotlib') if name in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.endswith("[]\n")
+
+
+B = (-9.0, -12.0, -6.0, 0.01)
+SAME, NONE = (0.5, -1.0, 2.0, 0.4), (0.0, 0.0, 0.0, 1.0)
+
+
+def row(task, value, low, high, p, corrected=None):
+    return Compared(task, None, N, 50 + value, 50.0, Difference(value, low, high, p), corrected)
+
+
+@pytest.mark.parametrize(("rows", "average", "text"), [
+    ([(2.0, 1.0, 3.0, 0.01)], None, "A is better than B on T0 by 2.00 points (95 % interval 1.00 to 3.00)."),
+    ([(-2.0, -3.0, -1.0, 0.01)], None, "B is better than A on T0 by 2.00 points (95 % interval 1.00 to 3.00)."),
+    ([(-0.002, -0.003, -0.001, 0.01)], None, "B is better than A on T0 by less than 0.01 points (95 % interval 0.00 to "
+     "0.00)."),
+    ([SAME], None, "A and B cannot be told apart on T0 (A - B is 0.50 points, 95 % interval -1.00 to 2.00)."),
+    ([NONE, NONE], NONE, "A and B have the same score on each of the 2 tasks: they cannot be told apart."),
+    ([(2.0, 1.0, 3.0, 0.01), B, SAME], None, "Of 3 tasks A is better on 1 and B is better on 1, after correcting for 3 "
+     "comparisons (B on T1); on T2 they cannot be told apart."),
+    ([B, B, SAME, NONE], (-4.0, -5.0, -3.0, 0.001), "B is better than A on average by 4.00 points (95 % interval 3.00 to "
+     "5.00); of 4 tasks B is better on 2, after correcting for 4 comparisons; on T2 and T3 they cannot be told apart."),
+    ([SAME, NONE], SAME, "A and B cannot be told apart on average (A - B is 0.50 points, 95 % interval -1.00 to 2.00); of 2 "
+     "tasks there is none on which they can be told apart, after correcting for 2 comparisons."),
+    ([(1.0, None, None, None), SAME], None, "Of 2 tasks there is none on which they can be told apart, after correcting for "
+     "1 comparison; on T0 there is no test."),
+])  # fmt: skip
+def test_sentences(tmp_path, rows, average, text):
+    a = sts_run(tmp_path / "a", 0.2, ["STS-B"])
+    table, = compare(a, a, resamples=100).tables
+    made = tuple(row(f"T{i}", *each, corrected=each[3]) for i, each in enumerate(rows))
+    table = replace(table, rows=made, average=row("Avg", *average) if average else None)
+    assert sentence(table) == text
+
+
+def test_a_folder_that_holds_one_run_stands_for_it(tmp_path, cli):  # noqa: F811
+    run = sts_run(tmp_path / "entry" / "one", 0.1)
+    code, out, _ = cli("compare", tmp_path / "entry", run, "--resamples", 40)
+    assert code == 0 and out.startswith(f"A: {run} ") and "cannot be told apart" in out
+    sts_run(tmp_path / "entry" / "two", 0.5, TASKS, 1)
+    code, _, err = cli("compare", tmp_path / "entry", run, "--resamples", 40)
+    assert code == 1 and f"entry holds several runs: name one, such as {run}" in err

@@ -1,0 +1,374 @@
+"""`identify`: the setting that made the numbers is found, and nothing is ranked that cannot be checked."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
+from scipy.stats import pearsonr, spearmanr
+from synthetic_sts import B2, YEARS, observations, said, write_run
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.records import PLAIN
+from stsbench.leaderboard.identify import search as identify
+from stsbench.leaderboard.identify.numbers import ORDER, Number, Numbers, read_numbers, resolved
+from stsbench.leaderboard.identify.observed import empty, known_tasks, observed, run_folders
+from stsbench.leaderboard.identify.report import further, heading
+from stsbench.leaderboard.identify.search import merged, search
+from stsbench.leaderboard.identify.settings import Candidate, Cell, candidates
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Run folders whose observations score as table B.2's models did, by name."""
+    folder = tmp_path_factory.mktemp("b2")
+    return {name: write_run(folder / name, observations(row["all"], row["wmean"])) for name, row in B2.items()}
+
+
+@pytest.mark.parametrize("name", B2)
+def test_the_made_observations_score_as_table_b2_prints(runs, name):
+    """By scipy on the stored arrays, not by our own metrics."""
+    for path in sorted((runs[name] / "observations").glob("*.npz")):
+        task = path.name.split(".")[1].split("-test")[0].upper().replace("STSB", "STS-B")
+        at = ORDER.index(task)
+        with np.load(path) as seen:
+            similarity, gold, subset = seen["similarity"], seen["gold"], seen["subset"]
+        parts = [spearmanr(similarity[subset == i], gold[subset == i]).statistic for i in np.unique(subset)]
+        assert 100 * spearmanr(similarity, gold).statistic == pytest.approx(B2[name]["all"][at], abs=0.005)
+        weighted = 100 * np.average(parts, weights=np.bincount(subset))
+        assert weighted == pytest.approx(B2[name]["wmean"][at], abs=0.005)
+        assert abs(pearsonr(similarity, gold).statistic - spearmanr(similarity, gold).statistic) > 0.005
+        assert task not in YEARS or abs(100 * np.mean(parts) - weighted) > 0.3
+
+
+# Every setting finds itself ---------------------------------------------------------------------------------------
+
+
+@cache
+def vector(word):
+    return np.random.default_rng(list(word.encode())).normal(0, 1, 12)
+
+
+def words(texts):
+    """float32 (n, 12): sums of a vector a word."""
+    return np.array([sum(map(vector, text.split())) for text in texts], dtype=np.float32)
+
+
+PROTOCOLS = ["sts", "regression", "transfer:fast", "transfer:exact", "retrieval", "retrieval:keep", "geometry"]
+FEW_STEPS = {
+    "regression.max_epoch": 4, "regression.round_epochs": 4, "regression.entailment_max_epoch": 4,
+    "transfer.max_epoch": 2, "transfer.k": 3, "transfer.grid": [0.1], "transfer.grid_kfold": [0.1],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    """What one encoder observed on the sample under many protocols."""
+    folder = tmp_path_factory.mktemp("sample") / "run"
+    result = evaluate(
+        words, output=folder, sample=True, protocols=PROTOCOLS, settings=FEW_STEPS, resamples=0, no_cache=True
+    )
+    return observed([result.folder], lambda line: None)
+
+
+def find_themselves(seen, tasks):
+    """Every complete setting of `tasks` printed with two decimals: it must come first. How many settings there are."""
+    complete = [each for each in candidates(seen, tasks) if not each.missing]
+    for each in complete:
+        values = {task: each.points(task, False, 0.0) for task in tasks}
+        share = all(abs(value) <= 1 for value in values.values())
+        written = {task: f"{value:.2f}" for task, value in values.items()}
+        if share:  # read x 100, but for what is no percentage
+            plain = any(cell.metrics[0] in PLAIN for cell in each.cells.values())
+            written = {task: f"{value if plain else value / 100:.6f}" for task, value in values.items()}
+        printed = {task: Number.of(text, task) for task, text in written.items()}
+        found = search(Numbers(printed), seen)
+        first = [setting for line in found.lines if line.place == 1 for setting in line.settings]
+        own = [all(choice in choices for (_, choice), (_, choices) in zip(each.slots, setting, strict=True))
+               for setting in first if len(setting) == len(each.slots)]  # fmt: skip
+        assert any(own), (each.slots, first)
+        assert found.verdict == "reproduced"
+    return len(complete)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "settings"),
+    [
+        (ORDER, 6 * 2 * 3),  # STS-B by cosine or trained, SICK-R by cosine, cosine on all its pairs, or trained
+        ((*ORDER, "Avg"), 6 * 2 * 3), (ORDER[:5], 6), (("STS-B",), 6 * 2 + 2 + 2 * 4 + 5), (("SICK-R",), 6 * 3 + 2),
+        (("SICK-R-MTEB",), 6), (("SICK-E",), 2), (("MR", "CR", "TREC"), 2 * 2), (("MR", "MRPC"), 2 * 4),
+        (("MRPC",), 2 * 4), (("STS-B/0-1",), 1), (("STS13", "SICK-E"), 6 * 2),
+    ],
+)  # fmt: skip
+def test_every_setting_finds_itself(sample, tasks, settings):
+    assert find_themselves(sample, list(tasks)) == settings
+
+
+def test_every_setting_of_a_measured_run_finds_itself():
+    folders = run_folders(Path(__file__).resolve().parents[3] / "leaderboard" / "measured")
+    folders = [folder for folder in folders if any(folder.glob("sts.*")) and any(folder.glob("regression.*"))]
+    if not folders:
+        pytest.skip("no run with sts and regression in leaderboard/measured")
+    seen = observed(folders[:1], lambda line: None)
+    assert find_themselves(seen, list(ORDER)) >= 6 * 2 * 2
+
+
+# What is compared with what ---------------------------------------------------------------------------------------
+
+
+def chosen(candidate):
+    """Its choices, without encoder and text view."""
+    return [choice for _, choice in candidate.slots[2:]]
+
+
+def given(text, seen):
+    return search(resolved(read_numbers(text), known_tasks(seen)), seen)
+
+
+def test_a_setting_that_lacks_a_task_is_never_ranked(runs, tmp_path):
+    row = B2["sbert"]
+    made = {task: seen for task, seen in observations(row["all"], row["wmean"]).items() if task != "STS13"}
+    seen = observed([write_run(tmp_path / "run", made)], lambda line: None)
+    found = given(said(row["all"]), seen)
+    assert (found.lines, found.verdict) == ((), "nothing checked")
+    assert {missing for _, missing in found.unchecked if "STS-B of regression" not in missing} >= {("STS13",)}
+    assert all("STS13" in missing for _, missing in found.unchecked)
+    less = given("STS12=70.97,STS14=73.19,STS-B=76.98", seen)
+    assert less.lines[0].reproduced and all(len(line.differences) == 3 for line in less.lines)
+
+
+def test_settings_within_rounding_of_each_other_are_all_first(sample):
+    [value] = [each.points("STS-B", False, 0) for each in candidates(sample, ["STS-B"])
+               if chosen(each) == ["sts", "all", "Spearman", "cosine"]]  # fmt: skip
+    found = search(Numbers({"STS-B": Number(round(value / 10) * 10, -1)}), sample)  # known to the tens only
+    tied = [line for line in found.lines if line.place == 1]
+    assert len(tied) > 1 and all(line.reproduced for line in tied) and len(found.rivals) == len(tied) - 1
+    assert all(line.place > len(tied) for line in found.lines[len(tied) :])
+
+
+def test_half_a_unit_of_the_last_digit_is_the_threshold(runs):
+    seen = observed([runs["sbert"]], lambda line: None)
+    [value] = [each.points("STS12", False, 0) for each in candidates(seen, ["STS12"])
+               if chosen(each) == ["sts", "all", "Spearman"]]  # fmt: skip
+    for digits in (0, 1, 2, 4):
+        unit = 10.0**-digits
+        for away, reproduced in ((0.49, True), (0.51, False)):
+            found = search(Numbers({"STS12": Number(value + away * unit, digits)}), seen)
+            line = min(found.lines, key=lambda line: line.mean)
+            assert line.reproduced is reproduced and found.verdict == ("reproduced" if reproduced else "nearest")
+
+
+def test_what_reproduces_the_numbers_stands_before_what_is_nearer_on_average(monkeypatch):
+    form = empty("sts")
+
+    def made(name, *values):
+        cells = [Cell(value, form, "some/test", "all", ("spearman",)) for value in values]
+        return Candidate((("protocol", name),), dict(zip("ab", cells, strict=True)), (), ())
+
+    two = [made("nearer", 50.0, 60.006), made("rounded", 50.004, 60.004)]
+    monkeypatch.setattr(identify, "candidates", lambda seen, tasks: two)
+    found = search(Numbers({"a": Number(50.0, 2), "b": Number(60.0, 2)}), [])
+    assert [line.settings[0][0][1] for line in found.lines] == [("rounded",), ("nearer",)]
+    assert [(line.place, line.exact, line.reproduced) for line in found.lines] == [(1, 2, True), (2, 1, False)]
+    assert found.lines[1].mean < found.lines[0].mean
+
+
+def test_a_metric_that_a_task_does_not_have_is_no_setting(sample):
+    """Only MRPC has an F1: for MR and CR it is not even said to be unchecked."""
+    found = given("MR=50.00,CR=60.00", sample)
+    settings = [setting for line in found.lines for setting in line.settings] + [setting for setting, _ in found.unchecked]
+    metrics = {choice for setting in settings for name, choices in setting if name == "metric" for choice in choices}
+    assert metrics == {"accuracy", "dev accuracy"}
+
+
+PRESETS = {  # protocols/presets, by hand
+    ("all", "Spearman"): {"diffcse", "hill2016", "is-bert", "sbert", "simcse"}, ("all", "Pearson"): {"hill2016"},
+    ("wmean", "Spearman"): {"bert-flow", "whitening"}, ("mean", "Pearson"): {"wieting2020"},
+}  # fmt: skip
+TRAINED = {("mean", "Spearman"): {"declutr"}, ("mean", "Pearson"): {"infersent", "senteval"}}
+
+
+def test_presets_are_named_with_exactly_their_own_setting(sample):
+    """The sample's regression was trained with other settings than any paper's; that of no paper is on MTEB's SICK-R."""
+    seen = set()
+    for each in candidates(sample, ORDER):
+        _, how, metric, stsb, sick = chosen(each)
+        plain = stsb == "cosine" and sick.startswith("cosine on") and "MTEB" not in sick
+        assert set(each.papers()) == (PRESETS.get((how, metric), set()) if plain else set()), chosen(each)
+        seen.add(plain)
+        head = empty("regression")
+        ids = {"STS-B": "stsb/splits", "SICK-R": "sick-r/splits"}
+        own = {task: Cell(0, head, id, None, (metric.lower(),)) for task, id in ids.items()}
+        assert set(replace(each, cells={**each.cells, **own}).papers()) == TRAINED.get((how, metric), set())
+    assert seen == {True, False}
+
+
+def test_an_error_is_no_share(sample):
+    """A mean squared error of .7 is no 70 points."""
+    [mse] = [each.cells["SICK-R"].value for each in candidates(sample, ["SICK-R"]) if ("metric", "mse") in each.slots]
+    for number in (mse, mse / 10):
+        found = search(Numbers({"SICK-R": Number(round(number, 4), 4)}), sample)
+        line = next(line for line in found.lines if any(("metric", ("mse",)) in setting for setting in line.settings))
+        assert line.differences["SICK-R"] == pytest.approx((mse - number) * found.numbers.scale, abs=0.01)
+
+
+def test_an_average_may_be_of_full_or_of_two_decimals_scores(sample):
+    one = next(each for each in candidates(sample, ["Avg"]) if chosen(each)[:4] == ["sts", "all", "Spearman", "cosine"])
+    values = [one.cells[task].value for task in ORDER]
+    full, printed = sum(values) / 7, round(sum(round(value, 2) for value in values) / 7, 2)
+    assert full != printed
+    assert [one.points("Avg", False, near) for near in (full, printed)] == [full, printed]
+
+
+def test_a_transfer_average_is_of_all_seven(sample):
+    found = given("MR=50.00,Avg=60.00", sample)
+    assert {len(line.differences) for line in found.lines} == {2}
+    both = "Avg of which tasks"
+    with pytest.raises(StsbenchError, match=both):
+        given("MR=50.00,STS12=50.00,Avg=60.00", sample)
+
+
+def test_a_presets_own_run_is_searched_in_full(tmp_path):
+    """A run of the preset simcse holds `all` and Spearman only; its observations hold more."""
+    row = B2["sbert"]
+    made = observations(row["all"], row["wmean"])
+    settings = {"resamples": 0, "aggregations": ["all"], "metrics": ["spearman"]}
+    seen = observed([write_run(tmp_path / "run", made, settings)], lambda line: None)
+    assert given(said(row["wmean"]), seen).lines[0].reproduced
+
+
+def test_two_presets_of_one_encoder_are_one_setting(tmp_path):
+    made = observations(B2["sbert"]["all"], B2["sbert"]["wmean"])
+    one = write_run(tmp_path / "run", made)
+    seen = observed([one, one], lambda line: None)
+    assert len(seen) == 1 and len(given(said(B2["sbert"]["all"]), seen).lines) == 6
+
+
+def test_different_data_of_one_encoder_are_refused(tmp_path):
+    made = observations(B2["sbert"]["all"], B2["sbert"]["wmean"])
+    one = write_run(tmp_path / "a" / "run", {"STS-B": made["STS-B"]})
+    gold = {**made["STS-B"].arrays, "gold": made["STS-B"].arrays["gold"][::-1]}
+    two = write_run(tmp_path / "b" / "run", {"STS-B": replace(made["STS-B"], arrays=gold)})
+    with pytest.raises(StsbenchError, match="different data"):
+        observed([one, two], lambda line: None)
+
+
+def test_merging_settings_is_exact():
+    """What is merged expands to what was given, and nothing else; full products become one."""
+    generator = np.random.default_rng(5)
+    every = [(("a", x), ("b", y), ("c", z)) for x in "123" for y in "45" for z in "678"]
+    assert len(merged(every)) == 1
+    for _ in range(50):
+        chosen = [every[i] for i in generator.permutation(len(every))[: generator.integers(1, len(every))]]
+        back = [
+            (("a", x), ("b", y), ("c", z))
+            for setting in merged(chosen) for x in setting[0][1] for y in setting[1][1] for z in setting[2][1]
+        ]  # fmt: skip
+        assert len(back) == len(set(back)) and set(back) == set(chosen)
+
+
+# The numbers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("n.json", '{"STS12": 72.40, "STS-B": "82.03"}'), ("n.csv", "task,score\nSTS12,72.40\n\nSTS-B,82.03\n"),
+        ("n.csv", "STS12,72.40\r\nSTS-B, 82.03\r\n"), ("n.yaml", "STS12: 72.40\nSTS-B: 82.03\n"),
+    ],
+)  # fmt: skip
+def test_a_file_keeps_the_digits_it_prints(tmp_path, name, content):
+    name = str(tmp_path / name)
+    Path(name).write_bytes(content.encode())
+    assert read_numbers(name).items == {"STS12": Number(72.4, 2), "STS-B": Number(82.03, 2)}
+    assert read_numbers("STS12=72.40, STS-B=82.03").items == read_numbers(name).items
+
+
+def test_numbers_in_order():
+    eight = "1.5,2,3,4,5,6,7,8.25"
+    assert read_numbers(eight).items == {**{name: Number(float(at), 0) for at, name in enumerate(ORDER, 1)},
+                                         "STS12": Number(1.5, 1), "Avg": Number(8.25, 2)}  # fmt: skip
+    assert list(read_numbers("1,2,3,4,5").items) == list(ORDER[:5])
+
+
+SCORES = st.decimals(min_value=-100, max_value=100, places=2).map(str)
+ROWS = st.sampled_from([5, 7, 8]).flatmap(lambda n: st.lists(SCORES, min_size=n, max_size=n))
+ENDS = st.sampled_from(["", " \\\\", "\\\\ ", "\n"])
+
+
+@drawn(ROWS, st.sampled_from([",", ", ", " , ", " ", "  ", "\n", "\t", " & ", "&", " | ", ",\t"]), ENDS)
+def test_any_separator_gives_the_same_numbers(row, separator, end):
+    found = read_numbers(separator.join(row) + end)
+    assert found == Numbers(dict(zip((*ORDER, "Avg"), (Number(float(text), 2) for text in row), strict=False)))
+    if separator == " | ":
+        assert read_numbers(f"| {separator.join(row)} |") == found
+    if separator.strip():  # one at the end stands for nothing
+        rest = read_numbers(separator.join(row) + separator)
+        assert (rest.items, set(rest.absent) - {"Avg"}) == (found.items, set())
+
+
+@drawn(ROWS, st.data())
+def test_a_cell_that_is_not_printed_moves_no_other(row, data):
+    """Whatever stands for it, and wherever; with a separator that is not white space also nothing at all."""
+    separator = data.draw(st.sampled_from([",", " & ", " | ", "\t", " "]))
+    gone = data.draw(st.sets(st.integers(0, len(row) - 1), max_size=len(row) - 1))
+    dash = st.sampled_from(["-", "--", "\u2013", "\u2014"])
+    nothing = dash if separator == " " else st.one_of(dash, st.just(""))
+    cells = [data.draw(dash if at == 0 else nothing) if at in gone else text for at, text in enumerate(row)]
+    found, names = read_numbers(separator.join(cells)), (*ORDER, "Avg")
+    assert found.items == {names[at]: Number(float(text), 2) for at, text in enumerate(row) if at not in gone}
+    trailing = {len(row) - 1} if not cells[-1] and len(row) == 8 else set()  # a separator at the end of seven numbers
+    assert found.absent == tuple(names[at] for at in sorted(gone - trailing))
+
+
+def test_what_is_not_printed_is_said(runs):
+    seen = observed([runs["sbert"]], lambda line: None)
+    row = B2["sbert"]["all"]
+    found = given(said(row).replace(said(row[3:4]), "-"), seen)
+    assert found.lines[0].reproduced and set(found.lines[0].differences) == set(ORDER) - {"STS15"}
+    assert "Not printed, so left out of the comparison: STS15." in heading(found, seen)
+    named = read_numbers("sts12 = 70.97 STS12/part 9=3 STS-B=-")
+    assert named == Numbers({"sts12": Number(70.97, 2), "STS12/part 9": Number(3.0, 0)}, ("STS-B",))
+    assert not any("Not printed" in line for line in heading(given(said(row), seen), seen))
+    with pytest.raises(StsbenchError, match="unknown task 'STS-C'"):
+        given("STS12=1,STS-C=-", seen)
+    with pytest.raises(StsbenchError, match="STS12 is given twice"):
+        given("STS12=1,sts12=-", seen)
+
+
+@drawn(ROWS, st.sampled_from([",", ", ", " ", ";", "; ", " & ", "|", "\t"]))
+def test_decimal_commas_are_never_read_as_whole_numbers(row, separator):
+    with pytest.raises(StsbenchError, match=r"with decimal commas: write 72\.37"):
+        read_numbers(separator.join(text.replace(".", ",") for text in row))
+
+
+@pytest.mark.parametrize("text", ["72,37,-,80,60,85,39", "0,7237,0,8060,0,7559,0,8539", "72, 37, 80, 60, 75, 59, 85, 39"])
+def test_decimal_commas_among_other_things(text):
+    with pytest.raises(StsbenchError, match=r"with decimal commas: write 72\.37"):
+        read_numbers(text)
+
+
+@pytest.mark.parametrize("text", ["72.,37.,80.,60.,75.,59.,85.,39.", "72 37 80 60 75 59 85 39", "100,99,98,97,96,95,94,97"])
+def test_whole_numbers_are_possible(text):
+    assert [number.digits for number in read_numbers(text).items.values()] == [0] * 8
+
+
+def test_a_number_beyond_any_percentage(sample):
+    """Only an effective rank may be: it is compared with nothing else."""
+    [rank] = [each for each in candidates(sample, ["STS-B"]) if ("metric", "effective rank") in each.slots]
+    value = rank.points("STS-B", False, 0)
+    found = search(Numbers({"STS-B": Number(value + 100.5, 1)}), sample)
+    assert [line.differences["STS-B"] for line in found.lines] == [pytest.approx(-100.5)] and not found.unchecked
+    for text in ("STS-B=150,STS12=70", "STS12=100.01", "STS12=-101", "MR=8000", "STS12=70,Avg=101"):
+        with pytest.raises(StsbenchError, match="is impossible: no correlation, accuracy or recall lies beyond 100"):
+            given(text, sample)
+    assert given("STS12=100,STS13=-100.00", sample).lines
+
+
+def test_one_setting_is_no_settings():
+    assert further(1, 11) == "1 more setting is further off (--top 11 lists it)."
+    assert further(2, 12) == "2 more settings are further off (--top 12 lists them)."

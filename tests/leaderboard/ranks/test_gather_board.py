@@ -1,0 +1,264 @@
+"""The board made from records: what shares a tab, who is ranked, how seeds are joined."""
+
+import numpy as np
+import pytest
+from board_runs import REVISION, Letters, copied, runs  # noqa: F401  fixtures
+from scipy import stats
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.records import load_records
+from stsbench.evaluation.rescore import read_observations
+from stsbench.leaderboard.ranks.gather import gather
+from stsbench.leaderboard.records.add import add
+from stsbench.leaderboard.records.entries import Entry
+
+LETTERS = Entry(method="letters", backbone="none", setting="unsup", flags=("nli",))
+
+
+@pytest.fixture
+def board(runs, tmp_path):
+    """A board of its own with the entries named: name -> (runs, description)."""
+    root = tmp_path / "board"
+
+    def made(**entries):
+        for slug, (names, entry) in entries.items():
+            add(root, [runs.get(name, name) for name in names], slug, entry)
+        return gather(root)
+
+    return made
+
+
+def tab(board, name):
+    (found,) = [each for each in board.tabs if each.id == name]
+    return found
+
+
+def test_alike_is_one_tab_and_its_numbers_are_the_records(board, runs):
+    found = board(letters=(["letters"], LETTERS), words=(["words"], LETTERS.model_copy(update={"method": "words"})))
+    mine = tab(found, "sts-spearman-wmean-sample")
+    assert mine.sample and mine.title == "Spearman, wmean, sample" and mine.lead == "Avg"
+    assert mine.columns[-2:] == ("Avg", "SICK-R-MTEB")
+    (row,) = [row for row in mine.measured if row.id == "letters"]
+    stored = {}
+    for _, record in load_records(runs["letters"]):
+        for score in record.scores:
+            if (score.metric, score.aggregation) == ("spearman", "wmean"):
+                stored[record.data.task if record.data.id != "sick-r/mteb" else "SICK-R-MTEB"] = score
+    assert stored.keys() == row.cells.keys() - {"Avg"}
+    for task, score in stored.items():
+        assert (row.cells[task].value, row.cells[task].low, row.cells[task].high) == (score.value, score.low, score.high)
+    seven = [round(stored[task].value, 2) for task in mine.columns[:7]]
+    assert row.cells["Avg"].value == round(sum(seven) / 7, 2)
+    (row,) = [row for row in tab(found, "sts-spearman-all-sample").measured if row.id == "letters"]
+    assert row.cells["Avg"].low < row.cells["Avg"].value < row.cells["Avg"].high
+    assert ("STS12", "MSRpar") in row.subsets and row.flags == ("nli",)
+
+
+def test_ranks_are_bounded_by_what_can_be_told_apart(board, tmp_path, monkeypatch):
+    same = own(tmp_path, monkeypatch, "same", Letters(0, 0.1, "same vectors"), resamples=None)
+    found = board(
+        letters=(["letters"], LETTERS), noisy=(["noisy"], LETTERS), twin=(["noisy-2"], LETTERS), same=([same], LETTERS)
+    )
+    rows = {row.id: row for row in tab(found, "sts-spearman-all-sample").measured}
+    assert [rows["letters"].rank.place, rows["same"].rank.place] == [1, 1]
+    assert rows["letters"].rank.ties == rows["same"].rank.ties
+    for one in rows.values():
+        assert 1 <= one.rank.first <= one.rank.place <= one.rank.last <= 4
+    assert not set(rows["letters"].rank.ties) & set(rows["noisy"].rank.ties)
+    assert rows["noisy"].rank.first == rows["twin"].rank.first == 3
+
+
+def test_another_setting_or_other_data_is_another_tab(board, runs, tmp_path, monkeypatch):
+    monkeypatch.setattr("stsbench.evaluation.provenance.git_revision", lambda: REVISION)
+    common = {"tasks": ["STS12", "STS-B"], "sample": True, "resamples": 50}
+    dot = evaluate(Letters(3, 0.1), output=tmp_path / "dot", similarity="dot", **common).folder
+    less = evaluate(Letters(4, 0.1), output=tmp_path / "less", without_overlap=["stsb/dev"], **common).folder
+    paper = evaluate(Letters(5, 0.5), output=tmp_path / "paper", protocols=["simcse"], **common).folder
+    found = board(letters=(["letters"], LETTERS), dot=([dot], LETTERS), less=([less], LETTERS), paper=([paper], LETTERS))
+    where = {row.id: each.id for each in found.tabs for row in each.measured
+             if (each.metric, each.aggregation, each.group) == ("spearman", "all", "sts")}  # fmt: skip
+    assert where["letters"] == where["paper"] == "sts-spearman-all-sample"  # a paper's name for the same setting
+    assert where["dot"] == "sts-spearman-all-similarity-dot-sample"
+    assert where["less"].startswith("sts-spearman-all-without-overlap")
+    assert len(set(where.values())) == 3
+    (row,) = [row for row in tab(found, "sts-spearman-all-sample").measured if row.id == "paper"]
+    assert row.rank is None and "STS13" in row.unranked  # two tasks are no average
+
+
+def test_seeds_become_a_mean_with_its_spread(board, runs):
+    found = board(noisy=(["noisy", "noisy-2"], LETTERS), letters=(["letters"], LETTERS))
+    (row,) = [row for row in tab(found, "sts-spearman-all-sample").measured if row.id == "noisy"]
+    for task, prefix in {"STS12": "sts.sts12-test", "STS-B": "sts.stsb-test"}.items():
+        values, widths = [], []
+        for name in ("noisy", "noisy-2"):
+            (path,) = runs[name].glob(f"{prefix}.*.json")
+            record = dict(load_records(runs[name]))[path]
+            arrays = read_observations(path.parent / record.observations.file, record.observations.sha256).arrays
+            values.append(100 * stats.spearmanr(arrays["similarity"], arrays["gold"]).statistic)
+            (score,) = [s for s in record.scores if (s.metric, s.aggregation) == ("spearman", "all")]
+            widths.append(score.high - score.low)
+        cell = row.cells[task]
+        assert cell.value == pytest.approx(np.mean(values)) and cell.sd == pytest.approx(np.std(values, ddof=1))
+        assert cell.low < cell.value < cell.high
+        assert cell.high - cell.low > 0.6 * min(widths)
+    assert row.seeds == 2 and len(found.entries["noisy"].runs) == 2
+
+
+def test_the_best_of_several_seeds_never_ranks(board):
+    best = LETTERS.model_copy(update={"best_of": 10})
+    found = board(letters=(["letters"], best), words=(["words"], LETTERS))
+    rows = tab(found, "sts-spearman-all-sample").measured
+    assert [row.id for row in rows] == ["words", "letters"]  # behind the ranked, whatever it scored
+    assert rows[1].rank is None and "best of 10" in rows[1].unranked and "best-of-n" in rows[1].flags
+    assert (rows[0].rank.place, rows[0].rank.last) == (1, 1)
+
+
+def test_geometry_is_shown_and_not_ranked(board):
+    found = board(letters=(["letters"], LETTERS))
+    (row,) = tab(found, "geometry-sample").measured
+    assert {"alignment", "uniformity"} <= row.cells.keys() and row.rank is None and "geometry" not in row.unranked
+
+
+def test_published_rows_stand_beside_and_are_never_ranked(board):
+    found = board(letters=(["letters"], LETTERS))
+    published = tab(found, "sts-spearman-all")
+    assert not published.measured and len(published.published) > 100  # the sample has a tab of its own
+    assert all(row.rank is None and row.kind == "published" for each in found.tabs for row in each.published)
+    sbert = [row for row in published.published if row.average_printed == 74.89]
+    assert sbert and all(row.cells["Avg"].value == 74.86 and any("74.89" in mark for mark in row.marks) for row in sbert)
+    empty = [row for row in published.published if len(row.cells) < 8]
+    assert empty  # what could not be read is not there
+
+
+def test_gold_values_that_differ_are_an_error(board, copied):
+    """Observations made for the occasion: right digests, right scores, other gold."""
+    run = copied("letters")
+    path = min(run.glob("sts.stsb-test.*.json"))
+    record = dict(load_records(run))[path]
+    from stsbench.evaluation.records import ObservationFile
+    from stsbench.evaluation.rescore import protocol_of_record
+    from stsbench.files import sha256_file
+
+    file = run / record.observations.file
+    arrays = dict(np.load(file, allow_pickle=False))
+    arrays["gold"] = arrays["gold"][::-1].copy()
+    np.savez(file, **arrays)
+    observed = read_observations(file, sha256_file(file))
+    record.observations = ObservationFile(file=record.observations.file, sha256=sha256_file(file))
+    record.scores = protocol_of_record(path, record).score(observed, record.data.id, "STS-B")
+    path.write_text(record.model_dump_json(indent=2) + "\n")
+    with pytest.raises(StsbenchError, match=f"{path.name}: its gold values are not those of"):
+        board(letters=(["words"], LETTERS), zz_forged=([run], LETTERS))
+
+
+def own(tmp_path, monkeypatch, name, encoder=None, **options):
+    """A run on the sample with options of its own."""
+    monkeypatch.setattr("stsbench.evaluation.provenance.git_revision", lambda: REVISION)
+    encoder = encoder or Letters(0, 0.1)
+    return evaluate(encoder, output=tmp_path / name, sample=True, **{"resamples": 50, **options}).folder
+
+
+def test_forms_and_single_tasks_have_tabs_of_their_own(board, tmp_path, monkeypatch):
+    dev = own(tmp_path, monkeypatch, "dev", protocols=["geometry:dev"], tasks=["STS-B-dev"], resamples=None)
+    test = own(tmp_path, monkeypatch, "test", Letters(1, 1), protocols=["geometry"])
+    ks = own(tmp_path, monkeypatch, "ks", Letters(2, 1), protocols=["retrieval"], settings={"retrieval.ks": [10, 1]})
+    usual = own(tmp_path, monkeypatch, "usual", Letters(3, 1), protocols=["retrieval"])
+    one = own(tmp_path, monkeypatch, "one", Letters(4, 1), protocols=["mteb:STS12", "mteb:STS13"], resamples=None)
+    made = {"dev": dev, "test": test, "ks": ks, "usual": usual, "one": one}
+    found = board(**{name: ([run], LETTERS) for name, run in made.items()})
+    where = {}
+    for each in found.tabs:
+        for row in each.measured:
+            where.setdefault(row.id, []).append((each.id, each.title, each.columns))
+    assert [name for name, *_ in where["dev"]] == ["geometry-geometry-dev-sample"]
+    assert [name for name, *_ in where["test"]] == ["geometry-sample"]
+    assert where["ks"] == where["usual"] and where["ks"][0][0] == "retrieval-sample"  # ks chooses what is shown
+    ((name, _, columns),) = where["one"]
+    assert name == "mteb-cosine-spearman-sample" and set(columns) == {"STS12", "STS13"}
+
+
+def test_a_cut_text_is_told_where_it_was_cut(board, tmp_path, monkeypatch, runs):
+    class Short(Letters):
+        def run(self, texts, progress=None):
+            encoded = super().run(texts, progress)
+            return type(encoded)(encoded.vectors, np.array([len(text) > 60 for text in texts]))
+
+    run = own(tmp_path, monkeypatch, "short", Short(7, 0.1), protocols=["sts", "retrieval"], tasks=["STS12", "STS-B"])
+    counts = {record.data.id: record.counts["truncated"] for _, record in load_records(run) if record.protocol.name == "sts"}
+    assert counts["sts12/test"] and counts["sts12/test"] != counts["stsb/test"]
+    found = board(short=([run], LETTERS), letters=(["letters"], LETTERS))
+    (row,) = [row for row in tab(found, "sts-spearman-all-sample").measured if row.id == "short"]
+    said = " ".join(row.marks)
+    assert f"{counts['sts12/test']} texts of STS12" in said
+    assert ("STS-B" in said) == bool(counts["stsb/test"])
+    assert not any("cut" in mark for row in tab(found, "sts-spearman-all-sample").measured if row.id == "letters"
+                   for mark in row.marks)  # fmt: skip
+
+
+def test_a_seed_without_a_protocol_leaves_no_empty_tab(board, tmp_path, monkeypatch):
+    one = own(tmp_path, monkeypatch, "one", Letters(1, 1), protocols=["sts", "geometry"], tasks=["STS12", "STS-B"])
+    two = own(tmp_path, monkeypatch, "two", Letters(2, 1), protocols=["sts"], tasks=["STS12", "STS-B"])
+    found = board(both=([one, two], LETTERS))
+    assert "geometry-sample" not in {each.id for each in found.tabs}
+    (row,) = tab(found, "sts-spearman-all-sample").measured
+    assert row.cells.keys() == {"STS12", "STS-B"} and "STS13" in row.unranked
+
+
+def test_two_scores_of_one_setting_in_a_run_are_an_error(board, copied):
+    """A copy of a record under another digest's name: which of the two is it?"""
+    run = copied("letters")
+    path = min(run.glob("sts.stsb-test.*.json"))
+    record = dict(load_records(run))[path]
+    from stsbench.evaluation.records import record_stem
+
+    other = record.model_copy(deep=True)
+    other.data.digest = "0" * 64
+    stem = record_stem(other.encoder, other.protocol, other.data)
+    other.observations.file = f"observations/{stem}.npz"
+    (run / other.observations.file).write_bytes((run / record.observations.file).read_bytes())
+    (run / f"{stem}.json").write_text(other.model_dump_json(indent=2) + "\n")
+    with pytest.raises(StsbenchError, match=r"json"):
+        board(twice=([run], LETTERS))
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_intervals_over_few_seeds_hold_what_they_promise(seeds):
+    """Seed noise alone: the 95 % interval of the mean over seeds must be Student's, however few they are."""
+    from types import SimpleNamespace
+
+    from stsbench.evaluation.comparability import Setting
+    from stsbench.leaderboard.ranks.board import Cell
+    from stsbench.leaderboard.ranks.lines import RESAMPLES, Line, merged
+
+    rng, inside, rounds = np.random.default_rng(seeds), 0, 400
+    for number in range(rounds):
+        values = rng.normal(50, 1, seeds)
+        runs = []
+        for value in values:
+            line = Line(Setting("sts", 1, "{}", "senteval", "spearman", "all"), None, cells={"STS-B": Cell(value)})
+            line.draws["STS-B"] = np.full(RESAMPLES, value)
+            runs.append([line])
+        ((line, _),) = merged(SimpleNamespace(id=f"entry-{number}"), runs)
+        inside += line.cells["STS-B"].low < 50 < line.cells["STS-B"].high
+    assert 0.92 < inside / rounds < 0.98
+
+
+def test_records_that_do_not_tell_shared_pairs_are_marked(board, copied):
+    """As stored before pairs were told apart: the same scores, an interval of the average that is too narrow."""
+    import json
+
+    from stsbench.files import sha256_file
+
+    run = copied("letters")
+    for path in run.glob("sts.*.json"):
+        record = json.loads(path.read_text())
+        file = run / record["observations"]["file"]
+        arrays = dict(np.load(file, allow_pickle=False))
+        del arrays["pair"]
+        np.savez(file, **arrays)
+        record["observations"]["sha256"] = sha256_file(file)
+        path.write_text(json.dumps(record, indent=2) + "\n")
+    found = board(old=([run], LETTERS), words=(["words"], LETTERS))
+    marks = {row.id: " ".join(row.marks) for row in tab(found, "sts-spearman-all-sample").measured}
+    assert "too narrow" in marks["old"] and "too narrow" not in marks["words"]

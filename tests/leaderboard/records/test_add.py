@@ -1,0 +1,210 @@
+"""Adding records to a board: whole, checked, never overwritten, and by several processes at once."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+from board_runs import copied, runs  # noqa: F401  fixtures
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.records import load_records
+from stsbench.leaderboard.records.add import add, described
+from stsbench.leaderboard.records.entries import Entry, load_entries
+
+LETTERS = Entry(method="letters", backbone="none", setting="unsup")
+
+
+def records_of(folder):
+    return {path.name: path.read_bytes() for path in folder.rglob("*.json")}
+
+
+def edited(run, change):
+    """The first record of a run after `change` to its JSON."""
+    path = min(run.glob("sts.*.json"))
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content, indent=2) + "\n")
+    return path
+
+
+def test_a_run_arrives_whole_and_loads(runs, tmp_path):
+    added = add(tmp_path, [runs["letters"]], "letters", LETTERS)
+    assert records_of(tmp_path) == records_of(runs["letters"])
+    assert len(added.written) == len(load_records(runs["letters"]))
+    (entry,) = load_entries(tmp_path / "measured")
+    assert (entry.id, entry.entry) == ("letters", LETTERS) and len(entry.runs) == 1
+    assert "sample data" in " ".join(added.warnings)
+
+
+def test_single_records_may_be_added_and_are_added_once(runs, tmp_path):
+    paths = [path for path, _ in load_records(runs["letters"])]
+    first = add(tmp_path, paths[:2], "letters", LETTERS)
+    again = add(tmp_path, paths[:3], "letters", None)
+    assert [len(first.written), len(again.written), len(again.present)] == [2, 1, 2]
+
+
+def test_two_seeds_are_two_runs_of_one_entry_but_two_encoders_are_not(runs, tmp_path):
+    add(tmp_path, [runs["noisy"], runs["noisy-2"]], "noisy", LETTERS)
+    (entry,) = load_entries(tmp_path / "measured")
+    assert len(entry.runs) == 2
+    before = records_of(tmp_path)
+    with pytest.raises(StsbenchError, match="differ in more than their seed"):
+        add(tmp_path, [runs["words"]], "noisy", None)
+    with pytest.raises(StsbenchError, match="differ in more than their seed"):
+        add(tmp_path, [runs["words"], runs["letters"]], "new", LETTERS)
+    assert records_of(tmp_path) == before  # refused before anything was written
+
+
+def _trained(folder, target, **origin):
+    """A copy of a run whose records say how it was trained."""
+    shutil.copytree(folder, target)
+    for path, _ in load_records(target):
+        stored = json.loads(path.read_text())
+        stored["provenance"] |= origin
+        path.write_text(json.dumps(stored))
+    return target
+
+
+@pytest.mark.parametrize("key", ["recipe", "settings", "stage"])
+def test_runs_trained_in_different_ways_are_no_seeds_of_one_entry(runs, tmp_path, key):
+    first = _trained(runs["noisy"], tmp_path / "one", seed=1, **{key: "a"})
+    other = _trained(runs["noisy-2"], tmp_path / "two", seed=2, **{key: "b"})
+    with pytest.raises(StsbenchError, match=f'different {key}s of training .*"a", "b"'):
+        add(tmp_path / "board", [first, other], "noisy", LETTERS)
+
+
+def test_a_seed_counts_once_and_a_subset_of_the_rows_makes_it_another(runs, tmp_path):
+    for name, subset in (("one", 0), ("two", 0), ("three", 1)):
+        _trained(runs["noisy-2" if name != "one" else "noisy"], tmp_path / name, seed=1, subset=subset, settings="s")
+    with pytest.raises(StsbenchError, match="both of seed 1"):
+        add(tmp_path / "board", [tmp_path / "one", tmp_path / "two"], "noisy", LETTERS)
+    add(tmp_path / "board", [tmp_path / "one", tmp_path / "three"], "noisy", LETTERS)
+    (entry,) = load_entries(tmp_path / "board" / "measured")
+    assert len(entry.runs) == 2
+
+
+def test_seeds_that_share_an_earlier_stage_are_no_independent_seeds(runs, tmp_path):
+    for name, weights in (("one", "a"), ("two", "a"), ("three", "b")):
+        origin = {"stage": "prefix", "weights": weights}
+        seed = 1 + (name != "one")
+        _trained(runs["noisy-2" if name != "one" else "noisy"], tmp_path / name, seed=seed, settings="s", **{"from": origin})
+    with pytest.raises(StsbenchError, match="went on from one run of stage prefix"):
+        add(tmp_path / "board", [tmp_path / "one", tmp_path / "two"], "noisy", LETTERS)
+    add(tmp_path / "board", [tmp_path / "one", tmp_path / "three"], "noisy", LETTERS)
+    (entry,) = load_entries(tmp_path / "board" / "measured")
+    assert len(entry.runs) == 2
+
+
+def test_one_encoder_is_one_run_of_one_entry(runs, copied, tmp_path):
+    board = tmp_path / "board"
+    add(board, [runs["letters"]], "letters", LETTERS)
+    with pytest.raises(StsbenchError, match="holds this encoder already"):
+        add(board, [runs["letters"]], "twin", LETTERS)
+    renamed = copied("letters")  # the same weights under another display name are no second seed
+    for path in renamed.glob("*.json"):
+        path.write_text(path.read_text().replace('"name": "letters"', '"name": "other letters"'))
+    with pytest.raises(StsbenchError, match="never overwritten"):
+        add(board, [renamed], "letters", None)
+    folder = next(path for path in (board / "measured/letters").iterdir() if path.is_dir())
+    folder.rename(folder.with_name("0" * 12))
+    with pytest.raises(StsbenchError, match=f"would call {folder.name}"):
+        load_entries(board / "measured")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda r: r["scores"][-1].update(value=r["scores"][-1]["value"] + 0.01), "was edited: its scores"),
+        (lambda r: r["scores"][-1].update(high=r["scores"][-1]["high"] + 0.01), "was edited: its scores"),
+        (lambda r: r["scores"][-1].update(low=None), "was edited: its scores"),
+        (lambda r: r["scores"].pop(), "was edited: its scores"),
+        (lambda r: r["data"].update(digest="0" * 64), "renamed or edited"),
+        (lambda r: r["data"].update(known=True, view="senteval"), "digest is not the catalog's"),
+        (lambda r: r["encoder"]["spec"].update(pooler="mean"), "fingerprint is not that of its spec"),
+        (lambda r: r["encoder"].update(fingerprint="0" * 64), "fingerprint is not that of its spec"),
+        (lambda r: r["protocol"]["settings"].update(similarity="dot"), "renamed or edited"),
+        (lambda r: r["observations"].update(sha256="0" * 64), "sha256 differs"),
+        (lambda r: r["provenance"].update(git="0" * 40 + "+changes"), "uncommitted changes"),
+        (lambda r: r["provenance"].pop("versions"), "no versions"),
+        (lambda r: r.update(verified=True), "no valid record"),
+        (lambda r: r["scores"][-1].update(value="high"), "no valid record"),
+    ],
+)
+def test_an_edited_record_is_refused_and_nothing_is_written(copied, tmp_path, change, says):
+    run = copied("letters")
+    path = edited(run, change)
+    board = tmp_path / "board"
+    board.mkdir()
+    with pytest.raises(StsbenchError, match=says) as error:
+        add(board, [run], "letters", LETTERS)
+    assert path.stem in str(error.value)
+    assert not any(board.iterdir())
+
+
+def test_swapped_observations_are_refused(copied, runs, tmp_path):
+    run = copied("letters")
+    mine, other = (min((folder / "observations").glob("sts.*")) for folder in (run, runs["noisy"]))
+    mine.write_bytes(other.read_bytes())
+    with pytest.raises(StsbenchError, match="sha256 differs"):
+        add(tmp_path / "board", [run], "letters", LETTERS)
+
+
+def test_nothing_is_overwritten(copied, tmp_path):
+    board, run = tmp_path / "board", copied("letters")
+    add(board, [run], "letters", LETTERS)
+    before = records_of(board)
+    edited(run, lambda r: r["provenance"].update(seconds=1.5))
+    with pytest.raises(StsbenchError, match="never overwritten"):
+        add(board, [run], "letters", None)
+    assert records_of(board) == before
+
+
+def test_a_description_is_asked_for_once_and_must_not_change(runs, tmp_path):
+    with pytest.raises(StsbenchError, match="say what it is"):
+        add(tmp_path, [runs["letters"]], "letters", None)
+    add(tmp_path, [runs["letters"]], "letters", LETTERS)
+    add(tmp_path, [runs["letters"]], "letters", LETTERS)
+    with pytest.raises(StsbenchError, match="describes the entry otherwise"):
+        add(tmp_path, [runs["letters"]], "letters", LETTERS.model_copy(update={"setting": "sup"}))
+    for name in ("../up", "Upper", "", "a b", ".hidden"):
+        with pytest.raises(StsbenchError, match="cannot name an entry"):
+            add(tmp_path, [runs["letters"]], name, LETTERS)
+    with pytest.raises(StsbenchError, match="--backbone, --setting"):
+        described({"method": "x", "flags": ()})
+    with pytest.raises(StsbenchError, match="--paper"):
+        described({"method": "x", "backbone": "y", "setting": "sup", "paper": "javascript:alert(1)"})
+    with pytest.raises(StsbenchError, match="--card: an address or a path"):
+        described({"method": "x", "backbone": "y", "setting": "sup", "card": "javascript:alert(1)"})
+    assert described({"method": "x", "backbone": "y", "setting": "sup", "card": "methods/x/card.md"}).card
+
+
+@pytest.mark.parametrize("text", ["method: [", "method: x", "method: x\nbackbone: y\nsetting: sup\nscore: 99\n", "- 1"])
+def test_a_damaged_description_names_the_file(runs, tmp_path, text):
+    add(tmp_path, [runs["letters"]], "letters", LETTERS)
+    path = tmp_path / "measured" / "letters" / "entry.yaml"
+    path.write_text(text)
+    with pytest.raises(StsbenchError, match=r"entry\.yaml"):
+        load_entries(tmp_path / "measured")
+
+
+def test_processes_that_add_at_once_lose_nothing(runs, tmp_path):
+    """Six processes, each adding all runs to one new entry: every record is there once, and whole."""
+    names = ("noisy", "noisy-2", "letters")
+    folders = [str(runs[name]) for name in names]
+    code = (
+        "import sys; from pathlib import Path; from stsbench.leaderboard.records.add import add, described\n"
+        "entry = described({'method': 'letters', 'backbone': 'none', 'setting': 'unsup'})\n"
+        "add(Path(sys.argv[1]), [Path(p) for p in sys.argv[2:]], 'letters', entry)\n"
+    )
+    orders = [folders[i:] + folders[:i] for i in range(3)] * 2
+    started = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), *order]) for order in orders]
+    assert [process.wait(120) for process in started] == [0] * 6
+    want = {name: content for folder in folders for name, content in records_of(type(tmp_path)(folder)).items()}
+    assert records_of(tmp_path) == want
+    assert yaml.safe_load((tmp_path / "measured/letters/entry.yaml").read_text())["method"] == "letters"
+    assert not [path for path in tmp_path.rglob("*.tmp")]
+    (entry,) = load_entries(tmp_path / "measured")
+    assert len(entry.runs) == 3

@@ -1,0 +1,236 @@
+"""Building a board: the same bytes, whole files, and a check that names what is out of date or edited."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+from board_runs import REVISION, Letters, own_runs, runs  # noqa: F401  fixtures
+from clirun import cli, place  # noqa: F401  fixtures
+
+from stsbench.evaluation.api import evaluate
+from stsbench.leaderboard.build import BEGIN, END, build, outputs
+from stsbench.leaderboard.records.add import add
+from stsbench.leaderboard.records.entries import Entry
+
+SITE = "leaderboard/site/index.html"
+HOSTILE = "<script>alert(1)</script>"
+# What a machine that only checks a board need not have; an import of any of them fails.
+HEAVY = ("torch", "transformers", "mteb", "sklearn", "matplotlib", "sentence_transformers", "datasets", "huggingface_hub")
+BARRED = f"""
+import sys
+class Barred:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {HEAVY!r}:
+            raise ImportError(f"{{name}} is barred")
+sys.meta_path.insert(0, Barred())
+sys.argv = ["stsbench", *sys.argv[1:]]
+from stsbench.cli.main import main
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def made(own_runs, tmp_path_factory):
+    """A checkout of sorts: a board of three entries with a README and docs beside it, built."""
+    home = tmp_path_factory.mktemp("checkout")
+    board = home / "leaderboard"
+    entry = Entry(method="letters", backbone="none", setting="unsup")
+    add(board, [own_runs["letters"]], "letters", entry)
+    add(board, [own_runs["noisy"], own_runs["noisy-2"]], "noisy", entry.model_copy(update={"method": HOSTILE}))
+    add(board, [own_runs["words"]], "words", entry.model_copy(update={"method": "words | of `all` kinds"}))
+    (home / "docs").mkdir()
+    (home / "README.md").write_text(f"# Title\n\n{BEGIN}\nold\n{END}\n\nEnd.\n")
+    build(board)
+    return home
+
+
+@pytest.fixture
+def checkout(made, tmp_path, monkeypatch):
+    """A copy of it to damage, as the working folder."""
+    home = tmp_path / "mine"
+    shutil.copytree(made, home)
+    monkeypatch.chdir(home)
+    return home
+
+
+def barred(*arguments, **more):
+    """The command line in a process of its own, without the heavy packages, with another order of hashes each time."""
+    environment = {**os.environ, "PYTHONHASHSEED": str(random.Random(repr(more)).randrange(9999)), **more}
+    environment.pop("STSBENCH_DATA", None)
+    command = [sys.executable, "-c", BARRED, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+def files(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_everything_is_there(made):
+    found = files(made)
+    assert {SITE, "leaderboard/tables/leaderboard.md", "leaderboard/tables/leaderboard.csv",
+            "leaderboard/tables/leaderboard.tex", "docs/protocol-sensitivity.md",
+            "docs/protocol-sensitivity.svg"} <= found.keys()  # fmt: skip
+    assert len(found[SITE]) < 1_000_000
+    readme = found["README.md"].decode()
+    assert readme.startswith("# Title") and readme.endswith("End.\n") and "old" not in readme and "letters" in readme
+    for name in (SITE, "docs/protocol-sensitivity.svg", "README.md", "leaderboard/tables/leaderboard.md"):
+        assert HOSTILE not in found[name].decode()
+
+
+def test_a_check_passes_without_heavy_packages_and_a_second_build_changes_no_byte(checkout):
+    checked = barred("leaderboard", "build", "--check", seed="1")
+    assert (checked.returncode, checked.stdout) == (0, "up to date\n"), checked.stderr
+    before = files(checkout)
+    shutil.rmtree(checkout / "leaderboard/site")
+    (checkout / "docs/protocol-sensitivity.svg").unlink()
+    assert barred("leaderboard", "build", seed="2").returncode == 0
+    assert files(checkout) == before
+
+
+@pytest.mark.parametrize("field", ["value", "low", "high"])
+def test_an_edited_score_fails_the_check_and_names_the_record(checkout, cli, field):
+    path = min((checkout / "leaderboard/measured/letters").rglob("sts.stsb-test.*.json"))
+    record = json.loads(path.read_text())
+    record["scores"][0][field] += 0.01
+    path.write_text(json.dumps(record, indent=2))
+    code, out, err = cli("leaderboard", "build", "--check")
+    assert code == 1 and out == "" and path.name in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "name", [SITE, "leaderboard/tables/leaderboard.csv", "docs/protocol-sensitivity.md", "README.md"]
+)
+def test_an_output_that_is_out_of_date_is_named(checkout, cli, name):
+    path = checkout / name
+    path.write_text(path.read_text().replace("letters", "lettres"))
+    code, _, err = cli("leaderboard", "build", "--check")
+    assert code == 1 and name in err and "stsbench leaderboard build" in err
+    assert path.read_text().count("lettres")  # a check writes nothing
+    assert cli("leaderboard", "build")[:2] == (0, f"{name}\n")
+    assert cli("leaderboard", "build", "--check")[:2] == (0, "up to date\n")
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda board: (board / "measured/letters/entry.yaml").unlink(), "entry.yaml"),
+        (lambda board: (board / "measured/stray.txt").write_text("x"), "stray.txt is no entry"),
+        (lambda board: (board / "measured/empty").mkdir(), "entry.yaml"),
+        (lambda board: min((board / "measured/letters").rglob("*.npz")).unlink(), "is missing"),
+        (lambda board: min((board / "measured/letters").rglob("*.json")).write_text("{"), "is no valid record"),
+        (lambda board: shutil.rmtree(board / "measured"), "is no board"),
+    ],
+)
+def test_what_is_damaged_is_named(checkout, cli, damage, says):
+    damage(checkout / "leaderboard")
+    code, _, err = cli("leaderboard", "build", "--check")
+    assert code == 1 and says in err and err.count("\n") == 1
+
+
+def test_output_goes_elsewhere_and_leaves_the_board_alone(checkout, cli, tmp_path):
+    before = files(checkout)
+    code, out, _ = cli("leaderboard", "build", "--output", tmp_path / "else")
+    assert code == 0 and "index.html" in out and files(checkout) == before
+    assert (tmp_path / "else/index.html").read_bytes() == before[SITE]
+
+
+def test_a_second_board_leaves_the_readme_to_the_first(checkout, cli):
+    shutil.copytree(checkout / "leaderboard", checkout / "mine")
+    before = files(checkout)
+    (checkout / "mine/measured/letters/entry.yaml").write_text("method: mine\nbackbone: none\nsetting: sup\n")
+    assert cli("leaderboard", "build", "--board", "mine")[0] == 0
+    after = files(checkout)
+    assert all(name.startswith("mine/") for name in after if before.get(name) != after[name])
+    assert "mine/tables/protocol-sensitivity.md" in after
+
+
+def test_a_build_that_is_killed_leaves_every_file_old_or_new(checkout):
+    """SIGKILL at moments over the whole build: each output is the old one or the new one, byte for byte."""
+    board = checkout / "leaderboard"
+    old = files(checkout)
+    (board / "measured/letters/entry.yaml").write_text("method: characters\nbackbone: none\nsetting: unsup\n")
+    new = {str(path): text.encode() for path, text in outputs(board.relative_to(checkout)).items()}
+    # Renamed at once, the outputs would hardly be hit between two of them: write slowly.
+    code = (
+        "import time, contextlib; from pathlib import Path; import stsbench.leaderboard.build as b\n"
+        "real = b.atomic_write\n"
+        "@contextlib.contextmanager\n"
+        "def slow(path):\n"
+        "    with real(path) as stream:\n"
+        "        class Slow:\n"
+        "            def write(self, text):\n"
+        "                for i in range(0, len(text), 1 + len(text) // 5):\n"
+        "                    stream.write(text[i : i + 1 + len(text) // 5]); stream.flush(); time.sleep(0.01)\n"
+        "        yield Slow()\n"
+        "b.atomic_write = slow\n"
+        "print('ready', flush=True); b.build(Path('leaderboard'))\n"
+    )
+    seen = set()
+    for after in (0.0, 0.05, 0.1, 0.2, 0.3):
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=checkout)
+        assert process.stdout.readline() == b"ready\n"
+        deadline = time.monotonic() + 60
+        while not list(checkout.rglob(".*.tmp")) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.002)  # until it writes
+        time.sleep(after)
+        process.send_signal(signal.SIGKILL)
+        process.wait(60)
+        found = files(checkout)
+        for name, content in new.items():
+            assert found[name] in (old[name], content), name
+        seen.add(sum(found[name] == content != old[name] for name, content in new.items()))
+        for path in checkout.rglob(".*.tmp"):
+            path.unlink()
+        for name, content in old.items():
+            if name in new:
+                (checkout / name).write_bytes(content)
+    assert len(seen) > 1  # it was killed at different stages
+
+
+def test_serving_is_for_this_machine_only(checkout):
+    process = subprocess.Popen(
+        [sys.executable, "-c", BARRED, "leaderboard", "serve", "--port", "0"], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        address = process.stderr.readline().split()[0]
+        assert address.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            assert answer.read() == (checkout / SITE).read_bytes()
+        for path in ("../tables/leaderboard.csv", "%2e%2e/tables/leaderboard.csv", "nothing"):
+            with pytest.raises(urllib.error.HTTPError):
+                urllib.request.urlopen(address + path, timeout=10)
+    finally:
+        process.terminate()
+        process.wait(10)
+        process.stderr.close()
+
+
+def test_serving_what_is_not_built_says_so(checkout, cli):
+    shutil.rmtree(checkout / "leaderboard/site")
+    code, _, err = cli("leaderboard", "serve", "--port", "0")
+    assert code == 1 and "leaderboard build" in err
+
+
+def test_adding_from_the_command_line(runs, checkout, cli, monkeypatch, tmp_path):
+    monkeypatch.setattr("stsbench.evaluation.provenance.git_revision", lambda: REVISION)
+    run = evaluate(Letters(9, 1), output=tmp_path / "third", sample=True, tasks=["STS12", "STS-B"]).folder
+    code, out, err = cli("leaderboard", "add", run, "--entry", "third", "--method", "third", "--backbone", "none",
+                         "--setting", "semi", "--flag", "nli", "--best-of", "3", "--note", "a note")  # fmt: skip
+    assert code == 0 and out.count(".json\n") == 2 and "sample data" in err
+    assert cli("leaderboard", "build", "--check")[0] == 1
+    assert cli("leaderboard", "build")[0] == 0
+    assert "best of 3" in (checkout / "leaderboard/site/index.html").read_text()
+    code, _, err = cli("leaderboard", "add", runs["noisy"], "--entry", "twin", "--method", "twin", "--backbone", "none",
+                       "--setting", "unsup")  # fmt: skip
+    assert code == 1 and "holds this encoder already: add the records to the entry noisy" in err
+    for arguments, code in {(): 2, (str(runs["noisy"]),): 2, ("nowhere", "--entry", "x"): 2,
+                            (str(checkout), "--entry", "x"): 1}.items():  # fmt: skip
+        assert cli("leaderboard", "add", *arguments)[0] == code

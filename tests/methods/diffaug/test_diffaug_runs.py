@@ -1,0 +1,82 @@
+"""DiffAug in whole runs: killed inside either stage and resumed, stage by stage, and read back from its export."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import training_runs
+from diffaug_oracle import TEMPLATES, build
+from nli_files import triplets
+from training_runs import log_of, train, weights_of
+
+from stsbench.encoders.load import load_encoder
+from stsbench.training.engine.live import live_encoder
+from stsbench.training.runs.trained import load_trained
+
+MODULES = {"prefix": {"options.prefix_length": 2, "options.aux_weight": 0.1}, "lora": {"options.module": "lora"}}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    place = tmp_path_factory.mktemp("diffaug-runs")
+    build(place / "tiny", "bert")
+    training_runs.make_text(place)
+    triplets(place)
+    return place
+
+
+def values(place, module):
+    """6 steps a stage, a dev score every 4, a checkpoint every 2."""
+    return training_runs.settings(place / "tiny", place / "text.txt", **{
+        "backbone.pooler": "mask", "backbone.max_length": 10, "options.template": TEMPLATES["bert"], "options.diagnose": 8,
+        "labelled.file": str(place / "triplets-30.csv"), "labelled.batch_size": 6, "training.epochs": 1,
+        "stages.prefix.training.max_steps": 6, "stages.prefix.training.epochs": 9, "stages.joint.training.max_steps": 6,
+        "stages.joint.training.batch_size": 10, "stages.joint.training.learning_rate": 1e-3,
+        "stages.prefix.training.batch_size": 10, "stages.prefix.training.learning_rate": 1e-2, "checkpoint_every": 2,
+        **MODULES[module],
+    })  # fmt: skip
+
+
+def trained(place, name, module, **more):
+    return train(place / name, values(place, module), method="diffaug", cache=place / "cache", **more)
+
+
+@pytest.fixture(scope="module", params=MODULES)
+def whole(place, request):
+    """(folder, module) of a run that nothing stops."""
+    assert trained(place, f"whole-{request.param}", request.param) == (0, None)
+    return place / f"whole-{request.param}", request.param
+
+
+def test_killed_inside_both_stages_and_resumed_is_the_same_run(place, whole):
+    folder, module = whole
+    name = f"killed-{module}"
+    assert trained(place, name, module, kill=("step", 4))[0] == -9  # the fourth of stage prefix
+    assert trained(place, name, module, kill=("step", 8), resume=True)[0] == -9  # from step 2 on: the fourth of stage joint
+    reached = [path.name.split("-")[1] for path in (place / name / "checkpoints").glob("[0-9]*")]
+    assert "joint" in reached
+    assert trained(place, name, module, resume=True) == (0, None)
+    assert log_of(place / name) == log_of(folder) and weights_of(place / name) == weights_of(folder)
+
+
+def test_the_log_tells_of_either_stage(whole):
+    folder, module = whole
+    lines = log_of(folder)
+    terms = {line["stage"]: set(line["terms"]) for line in lines if line["kind"] == "train"}
+    assert terms == {"prefix": {"nli"}, "joint": {"contrastive", "nli"} if module == "prefix" else {"contrastive"}}
+    watched = [line for line in lines if line["kind"] == "dev" and "delta" in line]
+    assert watched and {line["stage"] for line in watched} == {"prefix"}
+    assert all(("kappa" in line) == (module == "prefix") and line["delta"] > 0 for line in watched if line["step"])
+
+
+def test_the_export_gives_the_vectors_of_the_best_weights(whole):
+    folder, module = whole
+    texts = ["the cat plays", "a woman eats food in the park", "", "dog"]
+    found = load_encoder(str(folder / "best"), device="cpu").run(texts).vectors
+    method = load_trained(folder, "cpu")
+    assert np.abs(found - live_encoder(method.inference(), "best").run(texts).vectors).max() < 1e-4
+    assert (folder / "best" / "prompt.safetensors").is_file() == (module == "prefix")
+    said = json.loads((folder / "train.json").read_text("utf-8"))
+    assert set(said["stages"]) == {"prefix", "joint"}

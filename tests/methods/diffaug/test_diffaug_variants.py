@@ -1,0 +1,214 @@
+"""DiffAug's adapters and LoRA, the vectors of its test before and after an export, and what stage 1 is watched by."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from diffaug_oracle import FIRST, TEMPLATES, encode, joined, oracle_of
+from diffaug_small import NLI, PLAIN, TEXTS, TRIPLETS, Texts, batch_for, check, diffaug, folders, with_mask
+from safetensors.torch import load_file
+from training_runs import one_thread
+
+from stsbench.encoders.load import load_encoder
+from stsbench.errors import StsbenchError
+from stsbench.training.engine.live import live_encoder
+from stsbench.training.export.export import export_model
+
+__all__ = ["folders", "one_thread"]
+VARIANTS = [
+    {"module": "adapter"}, {"module": "adapter", "rank": 2, "adapter_activation": "gelu"}, {"module": "lora"},
+    {"module": "lora", "rank": 2, "lora_scale": 2.5},
+]  # fmt: skip
+ALIKE = [{"module": "adapter", "views": "same"}, {"module": "lora", "views": "same", "joint_trains": "module"}]
+
+
+# --- adapters and LoRA in training ---
+
+
+@pytest.mark.parametrize("family", FIRST)
+@pytest.mark.parametrize("options", [VARIANTS[0], VARIANTS[3], ALIKE[1]], ids=str)
+def test_stage_prefix(folders, family, options):
+    _, trained = check(diffaug(folders[family], family, stage="prefix", **options), folders[family], family, NLI)
+    parts = {"lora" if ".lora_" in name else name.split(".")[0] for name in trained}
+    assert parts == {"classifier", "lora" if options["module"] == "lora" else "modules_of_views"}
+
+
+@pytest.mark.parametrize("family", FIRST)
+@pytest.mark.parametrize("options", [*VARIANTS, *ALIKE], ids=str)
+def test_stage_joint(folders, family, options):
+    """The template alone runs under the view's own module, too."""
+    check(diffaug(folders[family], family, **options), folders[family], family, PLAIN)
+
+
+@pytest.mark.parametrize("options", [VARIANTS[1], VARIANTS[2]], ids=str)
+def test_triplets_with_the_cross_entropy_beside(folders, options):
+    method = diffaug(folders["bert"], "bert", view="given", aux_weight=0.5, **options)
+    check(method, folders["bert"], "bert", TRIPLETS, NLI)
+
+
+# --- the vectors of the test ---
+
+
+def vectors_of(method):
+    return live_encoder(method.inference(), "live").run(with_mask(method, TEXTS)).vectors
+
+
+def expected(method, folder, family):
+    oracle, _ = oracle_of(method, folder, family)
+    changes = oracle.changes
+    both = [joined(changes)] if len(changes) == 2 else changes
+    seen = {"both": both, "first": changes[:1], "second": changes[1:], "average": changes}[method.options.at_test]
+    with torch.no_grad():
+        return oracle.at_test(with_mask(method, TEXTS), seen).numpy()
+
+
+def near(found, wanted):
+    return np.abs(found - wanted).max() < 2e-5 * np.abs(wanted).max()
+
+
+CASES = [
+    *({"at_test": at_test} for at_test in ("both", "first", "second", "average")), {"views": "same"},
+    *({**variant, "at_test": at_test} for variant in VARIANTS[1::2] for at_test in ("both", "first", "second")), *ALIKE,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", CASES, ids=str)
+def test_whole_texts_under_the_modules_of_the_test(folders, options):
+    family = "roberta" if options.get("at_test") in ("both", "average") else "bert"
+    method = diffaug(folders[family], family, dropout=0.1, **options)
+    assert near(vectors_of(method), expected(method, folders[family], family))
+    assert all(part.training for part in method.modules())
+
+
+def test_a_full_stop_where_asked_for(folders):
+    one, other = (diffaug(folders["bert"], "bert", full_stop=flag) for flag in (True, False))
+    texts = ["the cat", "the cat ."]
+    stopped, plain = (live_encoder(method.inference(), "live").run(texts).vectors for method in (one, other))
+    assert near(stopped[1], plain[1]) and not near(stopped[0], plain[0]) and not near(plain[0], plain[1])
+
+
+@pytest.mark.parametrize("options", [CASES[0], CASES[3], CASES[5], CASES[8]], ids=str)
+def test_an_export_holds_what_a_test_needs_and_gives_the_same_vectors(folders, options, tmp_path):
+    family = "roberta"
+    method = diffaug(folders[family], family, **options).float()
+    export_model(method.inference(), tmp_path / "out", card="", method="diffaug")
+    loaded = load_encoder(str(tmp_path / "out"), device="cpu")
+    found = loaded.run(with_mask(method, TEXTS)).vectors
+    assert near(found, expected(method, folders[family], family)) and near(found, vectors_of(method))
+    prompt = tmp_path / "out" / "prompt.safetensors"
+    held = {name: tuple(weight.shape) for name, weight in load_file(prompt).items()} if prompt.exists() else {}
+    module = options.get("module", "prefix")
+    if module == "prefix":  # plain keys and values, without the network that made them
+        slots = {"both": [4], "average": [2, 2]}[options["at_test"]]
+        assert held == {f"prefix.{i}.{kind}": (3, count, 32) for i, count in enumerate(slots) for kind in ("keys", "values")}
+    elif module == "adapter":
+        assert held == {"bottlenecks.down": (1, 3, 2, 32, 4), "bottlenecks.up": (1, 3, 2, 4, 32)}
+    else:
+        assert held == {}
+    names = load_file(tmp_path / "out" / "model.safetensors").keys()
+    assert not [name for name in names if "lora" in name or "base_layer" in name or "prefix" in name]
+    said = json.loads((tmp_path / "out" / "stsbench.json").read_text("utf-8"))
+    assert said["pooler"] == "mask" and loaded.spec.template == TEMPLATES[family]
+
+
+# --- what stage 1 is watched by ---
+
+
+def naive_delta(first, second):
+    unit = [vector / vector.norm() for vector in (*first, *second)]
+    n = len(first)
+    return (
+        sum((u - v).norm().item() for u, v in zip(first, second, strict=True)) / n,
+        sum((u - v).norm().item() for u, v in zip(unit[:n], unit[n:], strict=True)) / n,
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"views": "same"}, VARIANTS[0], VARIANTS[2]], ids=str)
+def test_divergence_and_convergence(folders, options):
+    """delta: the same text through both modules; kappa: mean key and value norms of all real tokens less the slots'."""
+    folder, data = folders["bert"], {"anchor": [*PLAIN["sentence"], *NLI["anchor"]]}
+    method = diffaug(folder, "bert", stage="prefix", diagnose=20, dropout=0.1, **options)
+    method.prepare(Texts(folder, data))
+    with torch.no_grad():
+        found = method.diagnose()
+    oracle, _ = oracle_of(method, folder, "bert")
+    changes = [oracle.changes[0], oracle.changes[-1]]
+    vectors = [[oracle.vector(text, change, 8)[0] for text in data["anchor"]] for change in changes]
+    delta, unit = naive_delta(*vectors)
+    assert found["delta"] == pytest.approx(delta, rel=1e-8, abs=1e-8)
+    assert found["delta_normalised"] == pytest.approx(unit, rel=1e-8, abs=1e-8)
+    assert (delta == 0) == (options.get("views") == "same") and found["delta_dropout"] > 0
+    assert ("kappa" in found) == ("module" not in options)
+    if "kappa" in found:
+        assert found["kappa"] == pytest.approx(naive_kappa(oracle, changes, data["anchor"]), rel=1e-8)
+
+
+def naive_kappa(oracle, changes, texts):
+    """The norms of the keys and values that every layer computes of its own tokens, read off linear maps by hand."""
+    before, after = oracle.parts()
+    own = {(layer, kind): [] for layer in range(3) for kind in ("key", "value")}
+    slots = {place: [] for place in own}
+    for change in changes:
+        for text in texts:
+            inner = [*before, *_pieces(oracle, text), *after]
+            positions = list(range(oracle.shift, oracle.shift + len(inner)))
+            for layer, states in enumerate(encode(oracle.weights, inner, positions, change, every=True)[:3]):
+                for kind, held in (("key", change.keys), ("value", change.values)):
+                    name = f"encoder.layer.{layer}.attention.self.{kind}"
+                    rows = states @ oracle.weights[f"{name}.weight"].T + oracle.weights[f"{name}.bias"]
+                    own[layer, kind] += [row.norm().item() for row in rows]
+                    slots[layer, kind] += [row.norm().item() for row in held[layer]]
+    means = [sum(own[place]) / len(own[place]) - sum(slots[place]) / len(slots[place]) for place in own]
+    return sum(means) / len(means)
+
+
+def _pieces(oracle, text):
+    return Texts(oracle.folder, {"anchor": [text]}).ids("anchor")[0][1:-1].tolist()
+
+
+def test_nothing_is_watched_in_stage_joint_or_without_texts(folders):
+    method = diffaug(folders["bert"], "bert", stage="prefix", diagnose=0)
+    method.prepare(Texts(folders["bert"], PLAIN))
+    assert method.diagnose() == {}
+    watched = diffaug(folders["bert"], "bert", diagnose=4)
+    watched.prepare(Texts(folders["bert"], PLAIN))
+    assert watched.diagnose() == {}
+    watched.start_stage("prefix")
+    with torch.no_grad():
+        assert set(watched.diagnose()) == {
+            "delta", "delta_normalised", "delta_dropout", "delta_dropout_normalised", "kappa",
+        }  # fmt: skip
+
+
+# --- refused in one line ---
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"module": "adapter", "at_test": "average"}, r"at_test average runs two prefixes"),
+    ({"module": "lora", "clip_frozen": True}, r"options\.clip_frozen acts with options\.module prefix, not with lora"),
+    ({"rank": 8}, r"options\.rank acts with options\.module adapter or lora, not with prefix"),
+    ({"module": "lora", "adapter_activation": "gelu"}, r"options\.adapter_activation acts with options\.module adapter"),
+    ({"module": "adapter", "lora_scale": 2.0}, r"options\.lora_scale acts with options\.module lora, not with adapter"),
+    ({"views": "same", "at_test": "second"}, r"at_test second tells two modules apart"),
+    ({"denoise": False, "denoise_offset": 8}, r"options\.denoise_offset acts with options\.denoise"),
+    ({"denoise_start": "zero"}, r"positions of bert begin with 0"),
+    ({"prefix_length": 30}, r"and bert has 64"),
+    ({"similarity": "dot", "temperature": 0.1}, r"options\.temperature acts with options\.similarity cosine"),
+], ids=str)  # fmt: skip
+def test_options_that_do_not_go_together(folders, options, said):
+    with pytest.raises(StsbenchError, match=said) as caught:
+        diffaug(folders["bert"], "bert", **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_live_lora_model_is_as_it_was_after_a_test(folders):
+    method = diffaug(folders["bert"], "bert", module="lora")
+    batch = batch_for(method, Texts(folders["bert"], PLAIN))
+    before, state = method(batch)["contrastive"].value.item(), {k: v.clone() for k, v in method.state_dict().items()}
+    made = replace(method.inference())
+    vectors_of(method)
+    assert method(batch)["contrastive"].value.item() == before
+    assert all(torch.equal(value, state[name]) for name, value in method.state_dict().items())
+    assert made.model is not method.backbone.model and not [name for name in made.model.state_dict() if "lora" in name]

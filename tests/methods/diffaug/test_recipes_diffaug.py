@@ -1,0 +1,210 @@
+"""DiffAug's recipes: the paper's scores, the settings of the main ones, a difference from the base that is the row's."""
+
+import pytest
+from recipe_runs import NLI, TRIPLES, session
+from shipped_recipes import BERT, ROBERTA, changed, held, printed, recipe, settings
+from training_runs import one_thread
+
+from stsbench.leaderboard.publications.publications import PUBLISHED, load_publications
+from stsbench.methods.diffaug.checks import check_options
+from stsbench.methods.diffaug.options import DiffAugOptions
+from stsbench.training.api.roles import pairs_or_sentence
+from stsbench.training.recipes.describe import card
+from stsbench.training.recipes.recipes import default_recipe, recipe_names
+
+__all__ = ["one_thread"]
+
+U, AUX, S = "bert-base-semi", "bert-base-semi-aux", "bert-base-sup"
+RU, RAUX, RS = "roberta-base-semi", "roberta-base-semi-aux", "roberta-base-sup"
+NAMES = recipe_names("diffaug")
+OF, THIS = 'This sentence of "{}" means [MASK].', "This sentence : ' {} ' means [MASK]."
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_options_of_a_recipe_go_together(name):
+    found = recipe(name, "diffaug")
+    options = DiffAugOptions(**found.options)
+    check_options(options)
+    assert found.backbone.pooler == "mask" and found.backbone.max_length == 34
+    given = tuple(found.data.columns) or ("sentence",)
+    assert pairs_or_sentence("diffaug", options.view, given) == given
+    assert found.labelled is not None and found.labelled.columns == TRIPLES and found.semi is None
+    if found.data.columns:  # the same rows in both stages
+        same = ("file", "columns", "share", "sample_seed")
+        assert [getattr(found.data, key) for key in same] == [getattr(found.labelled, key) for key in same]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stage_prefix_is_as_long_as_it_says_however_few_rows_there_are(name):
+    prefix = recipe(name, "diffaug").stage_training("prefix")
+    assert prefix.max_steps is not None and prefix.epochs >= prefix.max_steps
+
+
+# Published scores ------------------------------------------------------------------------------------------------
+
+HOLDERS = {
+    "diffaug:1:11": U, "diffaug:1:12": AUX, "diffaug:1:15": S,
+    "diffaug:2:3": {"1 %": f"{AUX}-labels-1", "10 %": f"{AUX}-labels-10"}, "diffaug:2:6": {"10 %": f"{S}-labels-10"},
+    "diffaug:3/sts:3": "prefix-same", "diffaug:3/sts:4": "prefix-fixed", "diffaug:3/sts:5": U,
+    "diffaug:3/sts:6": "prefix-tuning", "diffaug:3/sts:7": "adapter-4", "diffaug:3/sts:8": "adapter-64",
+    "diffaug:3/sts:9": "lora-4", "diffaug:3/sts:10": "lora-64",
+    "diffaug:7:3": {"10 %": f"{RS}-labels-10", "100 %": RS},
+    "diffaug:8:1": U, "diffaug:8:2": "alpha-0.0001", "diffaug:8:3": AUX, "diffaug:8:4": "alpha-0.01",
+    "diffaug:8:5": "alpha-0.1",
+    "diffaug-readme:README:1": f"{S}-released",
+}  # fmt: skip
+WITHOUT = {RU, RAUX, f"{S}-labels-1", f"{RS}-labels-1"}  # could not be read
+
+
+def own(row):
+    return row.method.startswith("DiffAug")
+
+
+def test_every_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_others():
+    found = printed(("diffaug", "diffaug-readme"), own, HOLDERS)
+    for name in (U, AUX, RS):  # presumably of the released code, so it has them, too
+        found |= {(f"{name}-released", *rest): score for (holder, *rest), score in list(found.items()) if holder == name}
+    assert held("diffaug") == found
+    assert {name for name in NAMES if not recipe(name, "diffaug").published} == WITHOUT
+
+
+def test_the_printed_rows_are_all_there():
+    rows = {row.id for each in load_publications(PUBLISHED) if each.paper.id in ("diffaug", "diffaug-readme")
+            for row in each.rows if own(row) and row.heading.protocol != "cost"}  # fmt: skip
+    assert rows == set(HOLDERS)
+
+
+def test_a_recipe_without_a_score_says_why():
+    for name in WITHOUT:
+        assert "could not be read" in recipe(name, "diffaug").source.note, name
+
+
+def test_the_card_names_every_recipe_and_every_score_published():
+    text = card("diffaug")
+    for name in NAMES:
+        assert f"`{name}`" in text or f"`-{name.split('-base-')[-1]}`" in text, name
+        for row in recipe(name, "diffaug").published:
+            score = row.scores.get("Avg", row.scores.get("STS-B"))
+            assert (f"{score:.2f}" if "Avg" in row.scores else f"{score:.1f}") in text, name
+
+
+def test_the_card_holds_the_cost_that_is_published():
+    rows = [row for each in load_publications(PUBLISHED) if each.paper.id == "diffaug" for row in each.rows
+            if row.heading.protocol == "cost" and row.heading.name.startswith("4")]  # fmt: skip
+    assert len(rows) == 6 and all(f"{row.scores[0]:.0f} {row.heading.unit}" in card("diffaug") for row in rows)
+
+
+# Settings --------------------------------------------------------------------------------------------------------
+
+LABELLED = {
+    "file": NLI, "format": "auto", "columns": TRIPLES, "where": {}, "drop_blank": False, "drop_duplicates": False,
+    "held_out": 0, "sample": None, "share": 1.0, "sample_seed": None, "contiguous": False, "batch_size": 128,
+}  # fmt: skip
+MAIN = {  # model, template, steps of stage prefix, alpha
+    U: (BERT, OF, 2000, 0), AUX: (BERT, OF, 1500, 1e-3), S: (BERT, OF, 1250, 0),
+    RU: (ROBERTA, THIS, 2000, 0), RAUX: (ROBERTA, THIS, 1500, 1e-3), RS: (ROBERTA, THIS, 1250, 0),
+}  # fmt: skip
+
+
+def stages(steps, supervised, **released):
+    """recipe.stages in full. released: further values of stage joint, if the recipe is the released code's."""
+    prefix = {"batch_size": 128, "learning_rate": 1e-3, "epochs": 2000, "max_steps": steps}
+    if supervised:
+        joint = {"batch_size": 128, "learning_rate": 5e-5, "epochs": 3}
+    else:
+        joint = {"batch_size": 256, "learning_rate": 1e-5, "epochs": 1, "gather": "simcse"}
+    return {"prefix": {"training": prefix}, "joint": {"training": {**joint, **released}}}
+
+
+def as_released(steps, supervised, **joint):
+    found = stages(steps, supervised, **joint)
+    found["prefix"]["training"]["schedule_of"] = "joint"
+    return {"options.denoise_offset": 8, "options.clip_frozen": True, "stages": found, "selection.over": "all"}
+
+
+def few(supervised):
+    """Recipe's ending -> what differs."""
+    found = {}
+    for percent, share in (("1", 0.01), ("10", 0.1)):
+        change = {"labelled": {**LABELLED, "share": share, "sample_seed": 0}}
+        more = {"data.share": share, "data.sample_seed": 0} if supervised else {}
+        found[f"-labels-{percent}"] = {**change, **more}
+    return found
+
+
+CHANGES = {  # recipe -> what differs from its base, and nothing else
+    U: {
+        "-released": as_released(2000, False), "prefix-same": {"options.views": "same"},
+        "prefix-fixed": {"options.joint_trains": "model"}, "prefix-tuning": {"options.joint_trains": "module"},
+        **{f"{module}-{rank}": {"options.module": module, **({"options.rank": rank} if rank != 4 else {})}
+           for module in ("adapter", "lora") for rank in (4, 64)},
+    },
+    AUX: {
+        "-released": as_released(1500, False),
+        **{f"alpha-{alpha}": {"options.aux_weight": float(alpha)} for alpha in ("0.0001", "0.01", "0.1")}, **few(False),
+    },
+    S: {"-released": as_released(1250, True, accumulate=4), **few(True)},
+    RS: {"-released": {**as_released(1250, True, accumulate=4), "options.denoise_start": "zero"}, **few(True)},
+}  # fmt: skip
+PAIRS = [(base, f"{base}{name}" if name.startswith("-") else name, name) for base in CHANGES for name in CHANGES[base]]
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_the_settings_of_the_main_recipes(name):
+    model, template, steps, alpha = MAIN[name]
+    supervised = name.endswith("-sup")
+    expected = {
+        "stages": stages(steps, supervised), "labelled": LABELLED, "semi": None,
+        "training.schedule": "linear", "training.schedule_of": None, "training.warmup": 0, "training.weight_decay": 0,
+        "training.betas": (0.9, 0.999), "training.epsilon": 1e-8, "training.clip": 1, "training.drop_last": False,
+        "training.accumulate": 1, "training.order": "random", "training.max_steps": None,
+        "backbone.model": model, "backbone.pooler": "mask", "backbone.dropout": 0.1, "backbone.max_length": 34,
+        "options.template": template, "options.module": "prefix", "options.views": "different", "options.prefix_length": 8,
+        "options.rank": 4, "options.adapter_activation": "relu", "options.lora_scale": 1, "options.joint_trains": "all",
+        "options.view": "given" if supervised else "dropout", "options.similarity": "cosine", "options.temperature": 0.05,
+        "options.aux_weight": alpha, "options.denoise": True, "options.denoise_offset": 0, "options.denoise_start": "own",
+        "options.clip_frozen": False, "options.at_test": "both", "options.text": "pieces", "options.full_stop": False,
+        "options.diagnose": 256,
+        "data.file": NLI if supervised else "wiki1m_for_simcse.txt", "data.columns": TRIPLES if supervised else {},
+        "data.drop_blank": False, "data.drop_duplicates": False, "data.held_out": 0, "data.share": 1,
+        "selection.by": "sts-b dev", "selection.every": 50, "selection.over": "last", "selection.at_end": False,
+        "precision": "fp16", "seed": 0,
+    }  # fmt: skip
+    got = settings(recipe(name, "diffaug"))
+    assert {key: got[key] for key in expected} == expected
+    assert {f"options.{key}" for key in DiffAugOptions.model_fields} <= set(expected)
+
+
+def test_the_default_is_the_papers_model():
+    assert default_recipe("diffaug") == U
+    assert DiffAugOptions(**recipe(U, "diffaug").options) == DiffAugOptions()
+
+
+@pytest.mark.parametrize(("base", "name", "key"), PAIRS)
+def test_a_recipe_changes_what_its_row_says_and_nothing_else(base, name, key):
+    assert changed(base, name, "diffaug") == CHANGES[base][key]
+
+
+def test_no_recipe_is_untested():
+    assert set(NAMES) == {*MAIN, *(name for _, name, _ in PAIRS)}
+
+
+# A few steps -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    yield from session(tmp_path_factory)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_few_steps(run, name):
+    found, alpha = run("diffaug", name), recipe(name, "diffaug").options["aux_weight"]
+    joint = {"contrastive", "nli"} if alpha else {"contrastive"}
+    assert {stage: set(line["terms"]) for stage, line in found.items()} == {"prefix": {"nli"}, "joint": joint}
+    assert found["prefix"]["loss"] == pytest.approx(found["prefix"]["terms"]["nli"], rel=1e-5)
+    terms = found["joint"]["terms"]
+    assert found["joint"]["loss"] == pytest.approx(terms["contrastive"] + alpha * terms.get("nli", 0), rel=1e-5)
+    if name not in MAIN:  # what the recipe changes reaches the loss
+        base = next(base for base, other, _ in PAIRS if other == name)
+        assert found["joint"]["loss"] != run("diffaug", base)["joint"]["loss"]

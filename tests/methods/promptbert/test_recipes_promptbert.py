@@ -1,0 +1,198 @@
+"""PromptBERT's recipes: its papers' scores, the settings of the main ones, a difference from the base that is the row's."""
+
+import pytest
+from recipe_runs import NLI, TRIPLES, session
+from shipped_recipes import BERT, ROBERTA, changed, held, printed, recipe, settings
+from training_runs import one_thread
+
+from stsbench.leaderboard.publications.publications import PUBLISHED, load_publications
+from stsbench.methods.promptbert.checks import check_options, roles_of
+from stsbench.methods.promptbert.options import PromptBERTOptions
+from stsbench.training.recipes.describe import card
+from stsbench.training.recipes.recipes import default_recipe, recipe_names
+
+__all__ = ["one_thread"]
+
+U, S, RU, RS = "unsup-promptbert-base", "sup-promptbert-base", "unsup-promptroberta-base", "sup-promptroberta-base"
+NAMES = recipe_names("promptbert")
+OF, COLON = 'This sentence of "{}" means [MASK].', 'This sentence : "{}" means [MASK].'
+THIS, THE = "This sentence : ' {} ' means [MASK].", "The sentence : ' {} ' means [MASK]."
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_options_of_a_recipe_go_together(name):
+    found = recipe(name, "promptbert")
+    options = PromptBERTOptions(**found.options)
+    check_options(options)
+    given = tuple(found.data.columns) or ("sentence",)
+    assert roles_of(options, given) == given
+    assert (found.labelled is None) == (found.semi is None)
+    assert found.backbone.pooler == "mask" and found.backbone.max_length == 34
+
+
+# Published scores ------------------------------------------------------------------------------------------------
+
+HOLDERS = {
+    "diffaug:1:6": U, "diffaug:1:14": S,
+    "diffaug:2:2": {"0 %": U, "1 %": f"{U}-joint-labels-1", "10 %": f"{U}-joint-labels-10", "100 %": None},
+    "diffaug:2:5": {"10 %": f"{S}-labels-10"},
+    "diffaug:6:7": None, "diffaug:6:8": None,  # columns and average contradict one another: in the notes
+    "diffaug:6:9": f"{U}-sup-joint",
+    "diffaug:7:2": {"10 %": f"{RS}-labels-10", "100 %": None},  # 100 %: trained again; PromptBERT's own score is held
+}  # fmt: skip
+TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R", "Avg")
+README = {  # of the authors' code: not among the rows of leaderboard/published
+    RU: (73.94, 84.74, 77.28, 84.99, 81.74, 81.88, 69.50, 79.15),
+    RS: (76.75, 85.93, 82.28, 86.69, 82.80, 86.14, 80.04, 82.95),
+}  # fmt: skip
+WITHOUT = {  # recipes whose score could not be read or checked
+    "optiprompt-bert-base", f"{U}-joint", f"{U}-sup-unsup", f"{S}-labels-1", f"{RS}-labels-1",
+    *(f"{base}-{name}" for base in (U, RU) for name in ("no-denoise", "same-template")),
+}  # fmt: skip
+
+
+def own(row):
+    return row.method.startswith("Prompt")
+
+
+def test_every_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_others():
+    found = printed(("diffaug",), own, HOLDERS)
+    for name, scores in README.items():
+        for held_by in (name, f"{name}-released"):
+            found |= {(held_by, "sts:all", "spearman", task): score for task, score in zip(TASKS, scores, strict=True)}
+    assert held("promptbert") == found
+    assert {name for name in NAMES if not recipe(name, "promptbert").published} == WITHOUT
+
+
+def test_the_printed_rows_are_all_there():
+    rows = {row.id for each in load_publications(PUBLISHED) if each.paper.id == "diffaug" for row in each.rows
+            if own(row) and row.heading.protocol != "cost"}  # fmt: skip
+    assert rows == set(HOLDERS)
+
+
+def test_a_recipe_without_a_score_says_why():
+    for name in WITHOUT:
+        note = recipe(name, "promptbert").source.note
+        assert any(words in note for words in ("could not be", "no score is held", "No score could")), name
+
+
+def test_figures_that_contradict_one_another_stand_in_the_notes():
+    rows = {row.id: row for each in load_publications(PUBLISHED) if each.paper.id == "diffaug" for row in each.rows}
+    for id, name in (("diffaug:6:7", f"{U}-joint"), ("diffaug:6:8", f"{U}-sup-unsup"), ("diffaug:1:6", U)):
+        note = recipe(name, "promptbert").source.note
+        assert rows[id].disagrees and f"{rows[id].recomputed:.2f}" in note
+        assert f"{rows[id].average:.2f}" in note or id == "diffaug:1:6"
+
+
+def test_the_card_names_every_recipe_and_the_averages_published():
+    text = card("promptbert")
+    for name in NAMES:
+        assert f"`{name}`" in text or f"`-{name.split('-base-')[-1]}`" in text, name
+        for row in recipe(name, "promptbert").published:
+            assert f"{row.scores['Avg']:.2f}" in text, name
+
+
+# Settings --------------------------------------------------------------------------------------------------------
+
+MAIN = {  # model, first and second template, head
+    U: (BERT, OF, COLON, "mlp_train_only"), RU: (ROBERTA, THIS, THE, "mlp_train_only"),
+    S: (BERT, OF, None, "transform"), RS: (ROBERTA, THIS, None, "mlp"),
+}  # fmt: skip
+LABELLED = {
+    "file": NLI, "format": "auto", "columns": TRIPLES, "where": {}, "drop_blank": False, "drop_duplicates": False,
+    "held_out": 0, "sample": None, "share": 1.0, "sample_seed": None, "contiguous": False, "batch_size": 128,
+}  # fmt: skip
+JOINT = {"labelled": LABELLED, "semi": {"procedure": "joint", "alpha": 1e-3}}
+STAGE = {"stages": {"sup": {"training": {"batch_size": 128, "learning_rate": 2e-5, "epochs": 1}}}}
+SHARES = {"1": 0.01, "10": 0.1}
+CHANGES = {  # recipe -> what differs from its base, and nothing else
+    U: {
+        "no-denoise": {"options.denoise": False},
+        "same-template": {"options.second_template": None, "options.denoise": False},
+        "joint": JOINT, "sup-unsup": {**JOINT, **STAGE, "semi": {"procedure": "sup-unsup", "alpha": 1e-3}},
+        "sup-joint": {**JOINT, **STAGE, "semi": {"procedure": "sup-joint", "alpha": 1e-3}},
+        **{f"joint-labels-{percent}": {**JOINT, "labelled": {**LABELLED, "share": share, "sample_seed": 0}}
+           for percent, share in SHARES.items()},
+    },
+    RU: {
+        "no-denoise": {"options.denoise": False},
+        "same-template": {"options.second_template": None, "options.denoise": False},
+        "released": {"options.denoise_start": "zero"},
+    },
+    **{base: {
+        f"labels-{percent}": {"data.share": share, "data.sample_seed": 0, "selection.every": 50}
+        for percent, share in SHARES.items()
+    } for base in (S, RS)},
+}  # fmt: skip
+CHANGES[RS]["released"] = {"options.denoise_start": "zero"}
+OPTIPROMPT = {
+    "options.template": COLON, "options.second_template": None, "options.head": "transform", "options.denoise": False,
+    "options.trained": "prompt", "training.learning_rate": 3e-5, "training.epochs": 5, "selection.every": 1000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_the_settings_of_the_main_recipes(name):
+    model, first, second, head = MAIN[name]
+    supervised = name.startswith("sup")
+    expected = {
+        "training.batch_size": 512 if supervised else 256, "training.learning_rate": 5e-5 if supervised else 1e-5,
+        "training.epochs": 3 if supervised else 1, "training.gather": "simcse" if supervised else "exact",
+        "training.schedule": "linear", "training.schedule_of": None, "training.warmup": 0, "training.weight_decay": 0,
+        "training.betas": (0.9, 0.999), "training.epsilon": 1e-8, "training.clip": 1, "training.drop_last": False,
+        "training.accumulate": 1, "training.order": "random", "training.max_steps": None,
+        "backbone.model": model, "backbone.pooler": "mask", "backbone.dropout": 0.1, "backbone.max_length": 34,
+        "options.template": first, "options.second_template": second, "options.head": head,
+        "options.view": "given" if supervised else "dropout", "options.similarity": "cosine", "options.temperature": 0.05,
+        "options.denoise": True, "options.denoise_positions": "matched", "options.denoise_start": "own",
+        "options.denoise_second_shift": "own", "options.denoise_gradient": True, "options.test_denoise": supervised,
+        "options.text": "pieces", "options.dev": "released", "options.full_stop": True, "options.trained": "all",
+        "data.file": NLI if supervised else "wiki1m_for_simcse.txt", "data.columns": TRIPLES if supervised else {},
+        "data.drop_blank": False, "data.drop_duplicates": False, "data.held_out": 0, "data.share": 1, "labelled": None,
+        "semi": None, "stages": {}, "selection.by": "sts-b dev", "selection.every": 125, "selection.over": "last",
+        "selection.at_end": False, "precision": "fp16", "seed": 42,
+    }  # fmt: skip
+    got = settings(recipe(name, "promptbert"))
+    assert {key: got[key] for key in expected} == expected
+    assert {f"options.{key}" for key in PromptBERTOptions.model_fields} <= set(expected)
+
+
+def test_the_default_is_the_papers_model():
+    assert default_recipe("promptbert") == U
+    assert PromptBERTOptions(**recipe(U, "promptbert").options) == PromptBERTOptions()
+
+
+@pytest.mark.parametrize(("base", "name"), [(base, name) for base in CHANGES for name in CHANGES[base]])
+def test_a_recipe_changes_what_its_row_says_and_nothing_else(base, name):
+    assert changed(base, f"{base}-{name}", "promptbert") == CHANGES[base][name]
+
+
+def test_optiprompt_trains_the_template_alone():
+    assert changed(U, "optiprompt-bert-base", "promptbert") == OPTIPROMPT
+
+
+def test_no_recipe_is_untested():
+    assert set(NAMES) == {*MAIN, "optiprompt-bert-base", *(f"{base}-{name}" for base in CHANGES for name in CHANGES[base])}
+
+
+# A few steps -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    yield from session(tmp_path_factory)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_few_steps(run, name):
+    found, made = run("promptbert", name), recipe(name, "promptbert")
+    procedure = made.semi.procedure if made.semi else None
+    terms = {"contrastive", "nli"} if procedure in ("joint", "sup-joint") else {"contrastive"}
+    expected = {"main": terms} | ({"sup": {"nli"}} if procedure in ("sup-unsup", "sup-joint") else {})
+    assert {stage: set(line["terms"]) for stage, line in found.items()} == expected
+    main = found["main"]
+    alpha = made.semi.alpha if made.semi else 0
+    assert main["loss"] == pytest.approx(main["terms"]["contrastive"] + alpha * main["terms"].get("nli", 0), rel=1e-5)
+    if name not in MAIN:  # the option reaches the loss
+        base = next((base for base in MAIN if name.startswith(f"{base}-")), U)
+        assert main["loss"] != run("promptbert", base)["main"]["loss"]

@@ -1,0 +1,216 @@
+"""The positives that SimCSE's ablations make of a sentence, and the loss on them, against loops."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from method_oracle import LIMIT, MemoryRows, batch_of, logits, masked_lm_folder, states, tokens
+from simcse_oracle import (
+    PLAIN,
+    TEXTS,
+    cls,
+    folder,
+    headless,
+    heads,
+    loss,
+    naive_info_nce,
+    same,
+    simcse,
+)
+from tiny_models import tokenizer
+from transformers import AutoTokenizer
+
+from stsbench.data.text import augment
+from stsbench.data.text.examples import Rows
+from stsbench.data.text.store import open_store
+from stsbench.data.text.tokens import tokenised
+from stsbench.errors import DataError, StsbenchError
+from stsbench.methods.simcse.method import SimCSE
+from stsbench.methods.simcse.options import SimCSEOptions
+from stsbench.methods.simcse.replacement import words_to_replace
+
+__all__ = ["folder", "headless"]
+
+
+# --- positives made of the sentence itself ---
+
+
+@pytest.fixture
+def thesaurus(tmp_path):
+    path = tmp_path / "words.tsv"
+    path.write_text("cat\tdog\nbig\tsmall\tred\n", encoding="utf-8")
+    return path
+
+
+def changed_views(thesaurus):
+    table = augment.read_thesaurus(thesaurus)
+    return {
+        "crop": ({"rate": 0.3}, lambda words, rng: augment.crop(words, 0.3, rng)),
+        "delete_words": ({"rate": 0.3}, lambda words, rng: augment.delete_words(words, 0.3, rng)),
+        "delete_one_word": ({}, augment.delete_one_word),
+        "synonym": ({"thesaurus": str(thesaurus)}, lambda words, rng: augment.synonym(words, table, rng)),
+    }
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("view", ["crop", "delete_words", "delete_one_word", "synonym"])
+def test_changed_words(folder, thesaurus, view, both):
+    options, change = changed_views(thesaurus)[view]
+    method = simcse(folder, view=view, augment_both=both, **options)
+    rows = MemoryRows(folder, {"sentence": [*TEXTS[:12], "", "the big cat plays a red guitar in the blue park with a dog"]})
+    rng, texts = np.random.default_rng(3), rows.texts("sentence")
+    first = [" ".join(change(text.split(), rng)) for text in texts] if both else texts
+    second = [" ".join(change(text.split(), rng)) for text in texts]
+    views = method.views(rows, np.random.default_rng(3))
+    assert [[list(row) for row in view] for view in views.tokens] == [tokens(folder, first), tokens(folder, second)]
+    assert second != texts and (first != texts) == both
+    queries, keys = cls(folder, first, method.head.dense), cls(folder, second, method.head.dense)
+    same(loss(method, rows, seed=3), naive_info_nce(queries, keys))
+    # what it tokenises itself leaves the tokenizer that training and testing share alone
+    assert len(method.backbone.tokenizer.backend_tokenizer.encode(" ".join(["cat"] * 30)).ids) == len(
+        AutoTokenizer.from_pretrained(folder).backend_tokenizer.encode(" ".join(["cat"] * 30)).ids
+    )
+
+
+DOCUMENTS = [0] * 6 + [1] * 2 + [2] * 5
+
+
+@pytest.mark.parametrize(("view", "reach"), [("next", 1), ("next3", 3)])
+def test_following_sentences(folder, view, reach):
+    method = simcse(folder, view=view)
+    every = MemoryRows(folder, {"sentence": TEXTS[:13]}, documents=DOCUMENTS)
+    usable = SimCSE.usable(method.options, every)
+    assert np.flatnonzero(~usable).tolist() == [5, 7, 12]
+    seen = {}
+    for seed in range(60):
+        rows = every.at(np.flatnonzero(usable)[::-1])
+        views = method.views(rows, np.random.default_rng(seed))
+        for row, first, second in zip(rows.rows, *views.tokens, strict=True):
+            assert first.tolist() == tokens(folder, [TEXTS[row]])[0]
+            seen.setdefault(row, set()).add(tuple(second.tolist()))
+    for row, found in seen.items():
+        ahead = [other for other in range(row + 1, min(row + reach, 12) + 1) if DOCUMENTS[other] == DOCUMENTS[row]]
+        assert found == {tuple(ids) for ids in tokens(folder, [TEXTS[other] for other in ahead])}
+    keys = [TEXTS[row + 1] for row in (0, 6, 8)]
+    if reach == 1:
+        queries = [TEXTS[row] for row in (0, 6, 8)]
+        vectors = [cls(folder, texts, method.head.dense) for texts in (queries, keys)]
+        same(loss(method, every.at([0, 6, 8])), naive_info_nce(*vectors))
+    with pytest.raises(StsbenchError, match="row 7 has no next sentence"):
+        method.views(every.at([0, 7]), np.random.default_rng(0))
+
+
+def test_following_sentences_of_a_file(folder, tmp_path):
+    path, documents = tmp_path / "documents.txt", [TEXTS[:3], TEXTS[3:4], TEXTS[4:6]]
+    path.write_text("\n\n".join("\n".join(texts) for texts in documents) + "\n", encoding="utf-8")
+    method = simcse(folder, view="next")
+    for contiguous in (True, False):
+        store = open_store(path, contiguous=contiguous, cache=tmp_path)
+        tokenised_store = tokenised(store, method.backbone.tokenizer, "tiny", LIMIT, ("sentence",), cache=tmp_path)
+        every = Rows(store, tokenised_store, range(len(store)))
+        if not contiguous:
+            with pytest.raises(DataError, match=r"data\.contiguous"):
+                SimCSE.usable(method.options, every)
+            continue
+        usable = np.flatnonzero(SimCSE.usable(method.options, every))
+        assert usable.tolist() == [0, 1, 4]
+        first, second = method.views(every.at(usable), np.random.default_rng(0)).tokens
+        assert [list(row) for row in first] == tokens(folder, [TEXTS[row] for row in (0, 1, 4)])
+        assert [list(row) for row in second] == tokens(folder, [TEXTS[row] for row in (1, 2, 5)])
+
+
+def test_every_row_is_usable_but_for_following_sentences(folder):
+    rows = MemoryRows(folder, PLAIN, documents=range(5))
+    assert SimCSE.usable(SimCSEOptions(), rows) is None
+    with pytest.raises(StsbenchError, match=r"set data\.contiguous"):
+        SimCSE.usable(SimCSEOptions(view="next"), rows)
+
+
+# --- words filled in by a masked LM ---
+
+
+def naive_replaced(folder, ids, labels):
+    special = AutoTokenizer.from_pretrained(folder).all_special_ids
+    mask = AutoTokenizer.from_pretrained(folder).mask_token_id
+    result = []
+    for row, wanted in zip(ids, labels, strict=True):
+        masked = [mask if label != -100 else int(token) for token, label in zip(row, wanted, strict=True)]
+        (scores,) = logits(folder, [masked])
+        best = [max((i for i in range(len(s)) if i not in special), key=s.tolist().__getitem__) for s in scores]
+        result.append([guess if label != -100 else int(t) for t, label, guess in zip(row, wanted, best, strict=True)])
+    return result
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_words_filled_in_by_a_masked_lm(folder, both):
+    method = simcse(folder, view="mlm", rate=0.4, augment_both=both)
+    rows = MemoryRows(folder, {"sentence": [*TEXTS[:4], "xyz catdog"]})
+    views = method.views(rows, np.random.default_rng(2))
+    replaced = [naive_replaced(folder, *pair) for pair in zip(views.tokens, views.extra["replaced_labels"], strict=True)]
+    plain = tokens(folder, rows.texts("sentence"))
+    assert [[list(row) for row in view] for view in views.tokens] == [plain, plain]
+    assert replaced[1] != plain and (replaced[0] != plain) == both
+    queries, keys = (heads([state[0] for state in states(folder, ids)], method.head.dense) for ids in replaced)
+    value = loss(method, rows, seed=2)
+    same(value, naive_info_nce(queries, keys))
+    value.backward()
+    assert not any(weight.requires_grad or weight.grad is not None for weight in method.replacer.parameters())
+    assert not method.replacer.backbone.training and method.backbone.training
+
+
+def test_the_replacer_is_frozen_while_the_backbone_learns(folder):
+    method, rows = simcse(folder, view="mlm", rate=0.4), MemoryRows(folder, PLAIN)
+    with torch.no_grad():
+        for weight in method.backbone.parameters():
+            weight.mul_(1.5)
+    batch = batch_of(method, rows)
+    replaced = method.replacer(batch.ids, batch.mask, batch.extra["replaced_labels"])
+    expected = naive_replaced(folder, *([*first, *second] for first, second in (
+        method.views(rows, np.random.default_rng(0)).tokens,
+        method.views(rows, np.random.default_rng(0)).extra["replaced_labels"],
+    )))  # fmt: skip
+    assert [row[: int(m.sum())].tolist() for row, m in zip(replaced, batch.mask, strict=True)] == expected
+
+
+def test_no_special_token_is_filled_in(folder):
+    method = simcse(folder, view="mlm", rate=0.5)
+    special = torch.tensor(method.backbone.tokenizer.all_special_ids)
+    with torch.no_grad():
+        method.replacer.head.decoder.bias[special] += 1000
+    batch = batch_of(method, MemoryRows(folder, PLAIN))
+    labels = batch.extra["replaced_labels"]
+    replaced = method.replacer(batch.ids, batch.mask, labels)
+    assert (labels != -100).any() and not torch.isin(replaced[labels != -100], special).any()
+    assert torch.equal(replaced[labels == -100], batch.ids[labels == -100])
+
+
+def test_whole_words_are_replaced_in_the_stated_share(folder):
+    tok, rng = AutoTokenizer.from_pretrained(folder), np.random.default_rng(0)
+    texts = ["catdog the manx plays", "a", "", "the cat eats red food in the big park ."]  # catdog, manx: in pieces
+    encoded = tok(texts, padding=False, truncation=False)
+    drawn = []
+    for _ in range(500):
+        ids, labels = words_to_replace(encoded, 0.25, rng)
+        assert [row.tolist() for row in ids] == encoded["input_ids"]
+        for number, (row, wanted) in enumerate(zip(ids, labels, strict=True)):
+            words = encoded.word_ids(number)
+            chosen = {word for word, label in zip(words, wanted, strict=True) if label != -100}
+            assert None not in chosen
+            assert all((word in chosen) == (label != -100) for word, label in zip(words, wanted, strict=True))
+            assert all(label in (-100, token) for token, label in zip(row, wanted, strict=True))
+            count = len({word for word in words if word is not None})
+            assert len(chosen) == math.floor(0.25 * count + 0.5)
+            drawn += [word for word in chosen if number == 3]
+    counts = np.bincount(drawn, minlength=10)
+    assert np.abs(counts - len(drawn) / 10).max() < 5 * math.sqrt(len(drawn) * 0.1 * 0.9)
+
+
+def test_a_replacer_needs_a_head_and_the_same_vocabulary(folder, headless, tmp_path):
+    with pytest.raises(StsbenchError, match="tiny-bert stores no masked-LM head"):
+        simcse(headless, view="mlm", rate=0.15)
+    assert simcse(headless, view="mlm", rate=0.15, replacer=str(folder)).replacer.head.found
+    other = masked_lm_folder(tmp_path / "other")
+    tokenizer("roberta").save_pretrained(other)
+    with pytest.raises(StsbenchError, match="must share the vocabulary of tiny-mlm"):
+        simcse(folder, view="mlm", rate=0.15, replacer=str(other))

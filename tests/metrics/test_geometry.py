@@ -1,0 +1,229 @@
+"""Geometry against naive loops, scipy and numpy's SVD; the protocol's rows, refusals and repeatability."""
+
+import io
+
+import numpy as np
+import pytest
+from geometry_runs import embed, pair_set, vectors
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from realdata import real_data
+from scipy.sparse import csr_matrix
+from scipy.spatial.distance import pdist
+
+from stsbench.data.sets.sets import PairSet
+from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.light.callable import CallableEncoder
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.records import PLAIN
+from stsbench.metrics import geometry
+from stsbench.protocols.geometry import GeometryProtocol
+
+matrices = st.tuples(st.integers(2, 12), st.integers(2, 6)).flatmap(
+    lambda shape: arrays(np.float64, shape, elements=st.floats(-5, 5, width=32).map(lambda x: x + 0.5))
+)
+
+
+def sentences(n=40, d=7, seed=0):
+    return np.random.default_rng(seed).normal(0.4, 1, (n, d))
+
+
+def loop_uniformity(x, t):
+    """As Wang & Isola define it: every pair by itself."""
+    unit = [row / np.sqrt(sum(v * v for v in row)) for row in x]
+    terms = [np.exp(-t * sum((a - b) ** 2 for a, b in zip(unit[i], unit[j], strict=True)))
+             for i in range(len(x)) for j in range(i)]  # fmt: skip
+    return np.log(sum(terms) / len(terms))
+
+
+@pytest.mark.parametrize("t", [0.5, 2.0, 5.0])
+@pytest.mark.parametrize("tile", [1, 7, 40, 1024])
+def test_uniformity_is_the_double_loop_whatever_the_tile(t, tile):
+    x = sentences()
+    assert geometry.uniformity(geometry.directions(x), t, tile) == pytest.approx(loop_uniformity(x, t), rel=1e-12)
+
+
+def test_uniformity_neither_under_nor_overflows():
+    x = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]])
+    # exp(-4000) is 0 in float64: the nearest pairs, 2 apart when squared, decide.
+    assert geometry.uniformity(x, 1000.0) == pytest.approx(-2000 + np.log(2 / 3))
+    assert geometry.uniformity(np.tile(x[:1], (4, 1))) == 0.0
+
+
+@settings(max_examples=30, deadline=None)
+@given(matrices, st.floats(0.01, 1e20), st.integers(0, 99))
+def test_only_directions_matter_and_a_rotation_changes_nothing(x, scale, seed):
+    unit = geometry.directions(x)
+    if len(unit) < 2:
+        return
+    turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(x.shape[1],) * 2))[0]
+    for other in (geometry.directions(x * scale), geometry.directions(x @ turn)):
+        if len(other) != len(unit):
+            continue  # the rotation rounded a tiny row away
+        assert geometry.uniformity(other) == pytest.approx(geometry.uniformity(unit), abs=1e-9)
+        assert geometry.anisotropy(other) == pytest.approx(geometry.anisotropy(unit), abs=1e-9)
+    assert -8 - 1e-9 <= geometry.uniformity(unit) <= 1e-9
+
+
+def test_alignment_is_the_loop():
+    first, second = sentences(seed=1), sentences(seed=2)
+    distance = geometry.distances(geometry.directions(first), geometry.directions(second))
+    cosine = 1 - np.array([pdist([a, b], "cosine")[0] for a, b in zip(first, second, strict=True)])
+    assert geometry.alignment(distance) == pytest.approx(np.mean(2 - 2 * cosine))
+    assert geometry.alignment(distance, 1.0) == pytest.approx(np.mean(np.sqrt(2 - 2 * cosine)))
+    assert geometry.alignment(geometry.distances(first, first)) == 0
+    with pytest.raises(ScoreError, match="positive pair"):
+        geometry.alignment(distance[:0])
+
+
+def test_anisotropy_is_the_mean_of_all_cosines():
+    x = sentences(60)
+    assert geometry.anisotropy(geometry.directions(x)) == pytest.approx(np.mean(1 - pdist(x, "cosine")), rel=1e-12)
+
+
+@pytest.mark.parametrize(("n", "d"), [(40, 7), (7, 40)])
+@pytest.mark.parametrize("centre", [False, True])
+def test_spectrum_is_numpys_svd(n, d, centre):
+    x = sentences(n, d)
+    expected = np.linalg.svd(x - x.mean(axis=0) if centre else x, compute_uv=False)
+    found = geometry.singular_values(x, centre)
+    np.testing.assert_allclose(found, expected, atol=1e-7 * expected[0])
+    assert geometry.relative(found)[0] == 1 and (np.diff(found) <= 0).all()
+
+
+def test_effective_rank_and_first_share_of_known_spectra():
+    flat, one, two = np.ones(5), np.array([3.0, 0, 0]), np.array([2.0, 1.0])
+    assert geometry.effective_rank(flat) == pytest.approx(5) and geometry.explained_by_first(flat) == pytest.approx(1 / 5)
+    assert geometry.effective_rank(one) == 1 and geometry.explained_by_first(one) == 1
+    assert geometry.explained_by_first(two) == pytest.approx(4 / 5)
+    assert geometry.effective_rank(two) == pytest.approx(3 / 2 ** (2 / 3))  # entropy ln 3 - (2/3) ln 2, by hand
+    with pytest.raises(ScoreError, match="same vector"):
+        geometry.effective_rank(np.zeros(3))
+
+
+def test_sparse_vectors_count_as_dense_ones_and_zero_rows_are_left_out():
+    x = np.maximum(sentences(), 0)
+    x[3] = 0
+    dense, sparse = geometry.directions(x), geometry.directions(csr_matrix(x))
+    np.testing.assert_array_equal(dense, sparse)
+    assert len(dense) == np.count_nonzero(x.any(axis=1)) < len(x)
+    np.testing.assert_allclose(np.linalg.norm(dense, axis=1), 1)
+    with pytest.raises(ScoreError, match="MiB when dense"):
+        geometry.directions(csr_matrix((np.ones(1000), np.zeros(1000, int), np.arange(1001)), shape=(1000, 100_000)))
+
+
+@settings(max_examples=50, deadline=None)
+@given(arrays(np.float64, st.integers(1, 30), elements=st.floats(0, 5)))
+def test_groups_share_out_every_pair(gold):
+    groups = geometry.by_rating(np.arange(len(gold), dtype=float), gold)
+    assert sorted(np.concatenate(list(groups.values()))) == list(range(len(gold)))
+    for name, members in groups.items():
+        low, high = map(int, name.split("-"))
+        assert all(low <= gold[int(i)] < high or gold[int(i)] == high == 5 for i in members)
+
+
+@pytest.mark.parametrize("bad", [-0.1, 5.1, np.nan])
+def test_a_rating_outside_the_scale_is_an_error(bad):
+    with pytest.raises(ScoreError, match="rating of pair 2"):
+        geometry.rating_groups(np.array([1.0, bad]))
+
+
+def rows_of(protocol, observations):
+    return {(row.metric, row.subset): row for row in protocol.score(observations, "stsb/test", "STS-B")}
+
+
+def test_rows_are_what_the_vectors_say():
+    data, protocol = pair_set(), GeometryProtocol({})
+    rows = rows_of(protocol, protocol.observe(embed(), data))
+    first, second, both = vectors(data.first), vectors(data.second), vectors([*data.first, *data.second])
+    cosine = np.array([1 - pdist([a, b], "cosine")[0] for a, b in zip(first, second, strict=True)])
+    positive = data.gold > 4
+    row = rows["alignment", None]
+    assert row.value == pytest.approx(np.mean(2 - 2 * cosine[positive]), abs=1e-6) and row.n == positive.sum()
+    assert row.low < row.value < row.high
+    assert rows["uniformity", None].value == pytest.approx(loop_uniformity(both.astype(float), 2.0))
+    assert rows["uniformity", None].n == 2 * len(data) > len(data.texts)
+    expected = np.mean(1 - pdist(vectors(data.texts), "cosine"))
+    assert rows["anisotropy", None].value == pytest.approx(expected) and rows["anisotropy", None].n == len(data.texts)
+    low, row = data.gold < 1, rows["mean cosine", "0-1"]
+    assert row.value == pytest.approx(cosine[low].mean()) and row.n == low.sum()
+    assert sum(row.n for (metric, _), row in rows.items() if metric == "mean cosine") == len(data)
+    # What is no share is not x 100, and the table says so.
+    assert {metric for metric, _ in rows} - PLAIN == {"explained by first"}
+
+
+def test_settings_change_what_they_name():
+    data = pair_set()
+    def values(**given):
+        protocol = GeometryProtocol({"resamples": 0, **given})
+        return {key: row.value for key, row in rows_of(protocol, protocol.observe(embed(shift=0.5), data)).items()}
+
+    plain, touched = values(), {
+        "texts": ("distinct", {"uniformity", "explained by first", "effective rank"}), "t": (3.0, {"uniformity"}),
+        "alpha": (1.0, {"alignment"}), "positive_above": (3.5, {"alignment"}),
+        "centre": (True, {"explained by first", "effective rank"}),
+    }  # fmt: skip
+    for key, (value, metrics) in touched.items():
+        other = values(**{key: value})
+        assert {metric for metric, subset in plain if other[metric, subset] != plain[metric, subset]} == metrics, key
+
+
+def test_stored_observations_give_the_same_rows():
+    protocol = GeometryProtocol({})
+    observations = protocol.observe(embed(), pair_set())
+    buffer = io.BytesIO()
+    np.savez(buffer, **observations.arrays)
+    buffer.seek(0)
+    with np.load(buffer) as stored:
+        again = Observations({key: stored[key] for key in stored.files})
+    assert protocol.score(again, "stsb/test", "STS-B") == protocol.score(observations, "stsb/test", "STS-B")
+
+
+def test_zero_vectors_are_left_out_and_said():
+    data = pair_set()
+    silent = next(first for first, rating in zip(data.first, data.gold, strict=True) if rating > 4)
+
+    def some(texts):
+        return np.where(np.array([text == silent for text in texts])[:, None], 0, vectors(texts))
+
+    protocol = GeometryProtocol({"resamples": 0})
+    observations = protocol.observe(Embed(CallableEncoder(some)), data)
+    rows, plain = rows_of(protocol, observations), rows_of(protocol, protocol.observe(embed(), data))
+    times = [*data.first, *data.second].count(silent)
+    assert observations.names["notes"] == [f"{times} sentences have a zero vector: left out of all measures but the cosines"]
+    assert rows["uniformity", None].n == 2 * len(data) - times
+    assert rows["alignment", None].n < plain["alignment", None].n
+    assert rows["mean cosine", "4-5"].n == plain["mean cosine", "4-5"].n
+
+
+def test_no_positive_pair_is_a_reason():
+    data = pair_set()
+    low = data.keep(data.gold <= 4)
+    protocol = GeometryProtocol({})
+    with pytest.raises(ScoreError, match="no pair is rated above 4"):
+        protocol.score(protocol.observe(embed(), low), "stsb/test", "STS-B")
+
+
+def test_one_sentence_is_too_few():
+    data = PairSet("stsb/test", "STS-B", "sample", ("a",), ("a",), np.array([5.0]), ("all",))
+    with pytest.raises(ScoreError, match="at least two sentences"):
+        GeometryProtocol({"texts": "distinct"}).observe(embed(), data)
+
+
+def test_variants_and_unknown_words():
+    assert GeometryProtocol({}).tasks() == {"STS-B": "stsb/test"}
+    assert GeometryProtocol(GeometryProtocol.variant("whole")).tasks() == {"STS-B-whole": "stsb/splits"}
+    with pytest.raises(StsbenchError, match="split must be test, dev or whole, not 'tset'; did you mean test"):
+        GeometryProtocol({"split": "tset"})
+    with pytest.raises(StsbenchError, match="t must be a number between 0 and 1000"):
+        GeometryProtocol({"t": 0})
+
+
+def test_real_counts():
+    from stsbench.data.fetch.sources import load
+
+    data = load("stsb/test", data_dir=real_data(), offline=True)
+    assert int((data.gold > 4).sum()) == 231 and len(data.texts) == 2551  # the figures of docs/protocol-geometry.md
+    assert [len(group) for group in geometry.by_rating(data.gold, data.gold).values()] == [243, 198, 265, 335, 338]

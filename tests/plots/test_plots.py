@@ -1,0 +1,218 @@
+"""Pictures: valid and repeatable files, the curves they show, labels that do not collide, one-line refusals."""
+
+import dataclasses
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from geometry_runs import embed, make_run, pair_set
+
+from stsbench.cli.plot import plot
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.measure import Result, measure
+from stsbench.plots import plane, similarity, spectrum
+from stsbench.plots.runs import drawn, sts_average
+from stsbench.plots.style import COLUMN, style
+from stsbench.protocols.sts import TASKS, StsProtocol
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    return [
+        make_run(folder / "even", 0.0, ("geometry", "all")),
+        make_run(folder / "narrow", 1.0, ("geometry", "all")),
+        make_run(folder / "bare", 0.3),
+    ]
+
+
+def call(*words):
+    result = CliRunner().invoke(plot, [str(word) for word in words])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.mark.parametrize("picture", ["similarity", "geometry", "spectrum"])
+def test_files_are_valid_and_the_same_every_time(picture, runs, tmp_path):
+    for name in ("one", "two"):
+        done = call(picture, *runs, "--output", tmp_path / name)
+        assert done.output.split() == [str(tmp_path / f"{name}.png"), str(tmp_path / f"{name}.svg")]
+    png, svg = ((tmp_path / f"one.{kind}").read_bytes() for kind in ("png", "svg"))
+    assert png == (tmp_path / "two.png").read_bytes() and svg == (tmp_path / "two.svg").read_bytes()
+    assert png.startswith(b"\x89PNG\r\n\x1a\n") and b"IEND" in png[-12:]
+    assert ET.fromstring(svg).tag.endswith("svg")
+    width = int.from_bytes(png[16:20], "big") / 300
+    assert width == pytest.approx(6.9 if picture == "similarity" else COLUMN, abs=0.01)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.png", "one.svg", "two.png", "two.svg"]
+
+
+def test_a_suffix_chooses_the_format(runs, tmp_path):
+    call("spectrum", runs[0], "--output", tmp_path / "new" / "only.svg")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["only.svg"]
+    with pytest.raises(StsbenchError, match=r"unknown suffix '.pdf'"):
+        call("spectrum", runs[0], "--output", tmp_path / "x.pdf")
+
+
+def test_the_spectrum_drawn_is_the_stored_one(runs):
+    with style():
+        lines = spectrum.figure(runs[:2]).axes[0].get_lines()
+    for line, run in zip(lines, drawn(runs[:2], ["geometry"]), strict=True):
+        stored = run.observations.arrays["spectrum"]
+        shown = stored / stored[0]
+        # Ten nouns and an article, pooled by sum: rank 10, so the last two of 12 values are rounding noise.
+        np.testing.assert_allclose(line.get_ydata(), shown[:10])
+        assert line.get_ydata()[0] == 1 and shown[9] > 1e-3 > 1e-6 > shown[10]
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 2
+
+
+def test_a_density_has_area_one_inside_the_cosines_range():
+    rng = np.random.default_rng(0)
+    grid = np.linspace(-1, 1, 4001)
+    for values in (rng.normal(0.2, 0.1, 200), 1 - np.abs(rng.normal(0, 0.02, 200)), rng.uniform(-1, 1, 50)):
+        assert np.trapezoid(similarity.density(values.clip(-1, 1), grid), grid) == pytest.approx(1, abs=0.01)
+    assert not similarity.density(np.ones(5), grid).any() and not similarity.density(np.array([0.3]), grid).any()
+
+
+def test_every_density_reaches_the_same_height_and_ends_inside(runs, tmp_path):
+    narrow = make_run(tmp_path / "narrow", 3.0)  # all cosines near 1
+    with style():
+        panels = similarity.figure([runs[0], narrow]).axes
+    for panel in panels:
+        outlines = [ridge.get_paths()[0].vertices for ridge in panel.collections if len(ridge.get_paths()[0].vertices) > 9]
+        assert len(outlines) == 5
+        for level, outline in enumerate(outlines):
+            assert outline[:, 1].max() == pytest.approx(level + 0.92)
+            left = outline[outline[:, 0] <= panel.get_xlim()[0] + 1e-9]
+            assert left[:, 1].max() < level + 0.92 * 0.01 + 1e-9 or panel.get_xlim()[0] == -1
+    assert panels[0].get_xlim() == panels[1].get_xlim()
+
+
+def test_the_axis_begins_where_the_densities_end():
+    from scipy.stats import gaussian_kde
+
+    rng = np.random.default_rng(1)
+    wide, narrow = rng.normal(0.3, 0.15, 8).clip(-1, 1), rng.normal(0.9, 0.01, 50).clip(-1, 1)
+    edge = similarity.left_edge([narrow, wide])
+    kernel = gaussian_kde(wide)
+    assert -1 < edge < wide.min() and kernel(edge)[0] < 0.01 * kernel(np.linspace(-1, 1, 4001)).max()
+    assert kernel(edge + 0.11)[0] > 0.01 * kernel(0.3)[0]  # the last multiple of 0.1 that does
+    assert similarity.left_edge([np.array([0.45])]) == 0.4 and similarity.left_edge([np.array([-0.99, -0.5, 0.9])]) == -1
+
+
+@pytest.mark.parametrize("picture", [similarity, plane, spectrum])
+def test_pictures_of_the_sample_say_so(picture, runs, tmp_path):
+    def notes(folders):
+        with style():
+            figure = picture.figure(folders)
+            figure.draw_without_rendering()
+            note = figure.get_suptitle()
+            inside = [axes.get_tightbbox() for axes in figure.axes]
+            clear = not note or not any(plane._overlap(figure._suptitle.get_window_extent(), box) for box in inside)
+        return note, clear
+
+    real = make_run(tmp_path / "real", data=dataclasses.replace(pair_set(), view="senteval"))
+    assert notes(runs) == ("sample data", True) and notes([real]) == ("", True)
+
+
+def test_an_average_by_dot_product_colours_no_point(tmp_path):
+    for name, settings in (("cosine", {}), ("dot", {"similarity": "dot"}), ("fewer", {"without_overlap": ["stsb/dev"]})):
+        result = Result(tmp_path / name)
+        sets = {task: pair_set(id, 20) for task, id in list(TASKS.items())[:7]}
+        measure(result, embed(), StsProtocol({"resamples": 0, **settings}), sets)
+        result.save()
+        assert (sts_average(tmp_path / name) is not None) == (name == "cosine")
+
+
+def test_cosines_come_from_an_sts_run_as_well(tmp_path):
+    both = [make_run(tmp_path / "a", 0.0, ("sts",)), make_run(tmp_path / "b", 0.0)]
+    cosines = [similarity._cosine(run) for run in drawn(both, similarity.PROTOCOLS)]
+    np.testing.assert_array_equal(*cosines)
+    with pytest.raises(StsbenchError, match="a has no geometry record of STS-B: run `stsbench eval --protocol geometry`"):
+        call("spectrum", both[0], "--output", tmp_path / "x.png")
+
+
+def test_the_plane_shows_the_rows_and_the_averages(runs):
+    assert [sts_average(run) is not None for run in runs] == [True, True, False]
+    with style():
+        axes, bar = (figure := plane.figure(runs)).axes
+        coloured, hollow = axes.collections
+    records = drawn(runs, ["geometry"])
+    expected = [(run.value("uniformity"), run.value("alignment")) for run in records]
+    np.testing.assert_allclose([*coloured.get_offsets(), *hollow.get_offsets()], expected)
+    np.testing.assert_allclose(coloured.get_array(), [sts_average(run) for run in runs[:2]])
+    assert "STS average" in bar.get_ylabel()
+    assert {text.get_text() for text in axes.texts} == {run.label for run in records} == {"even", "narrow", "bare"}
+    assert figure.get_size_inches()[0] == COLUMN
+    with style():
+        for few in (runs[1:], runs[2:]):  # one average is no scale, none is none: filled, not hollow
+            [axes] = plane.figure(few).axes
+            [points] = axes.collections
+            assert len(points.get_offsets()) == len(few) and points.get_facecolor()[0, :3].max() < 1
+
+
+def test_labels_of_a_crowd_do_not_overlap():
+    with style():
+        figure = plane.new_figure(COLUMN, 2.6)
+        axes = figure.subplots()
+        points = [(-2 + 0.02 * i, 0.2 + 0.01 * (i % 3)) for i in range(6)]
+        axes.scatter(*zip(*points, strict=True))
+        axes.set_xlim(-3, -1)
+        axes.set_ylim(0, 0.5)
+        plane._place_labels(figure, axes, points, [f"model {i}" for i in range(6)])
+        boxes = [text.get_window_extent() for text in axes.texts]
+        inside = axes.get_window_extent()
+    assert len(boxes) == 6
+    assert not any(plane._overlap(a, b) for i, a in enumerate(boxes) for b in boxes[:i])
+    assert all(plane._overlap(box, inside) == pytest.approx(box.width * box.height) for box in boxes)
+
+
+def test_runs_that_do_not_belong_together_are_refused(runs, tmp_path):
+    other = make_run(tmp_path / "other", data=pair_set(seed=9))
+    with pytest.raises(StsbenchError, match="measured on different data"):
+        call("similarity", runs[0], other, "--output", tmp_path / "x.png")
+    colder = make_run(tmp_path / "colder", t=3.0)
+    with pytest.raises(StsbenchError, match=r"different settings \(t: 2.0 and 3.0\)"):
+        call("geometry", runs[0], colder, "--output", tmp_path / "x.png")
+    assert not (tmp_path / "x.png").exists()
+
+
+def test_damaged_and_missing_runs_are_one_line(tmp_path):
+    run = make_run(tmp_path / "run")
+    stored = next((run / "observations").iterdir())
+    stored.write_bytes(stored.read_bytes()[:-1])
+    with pytest.raises(StsbenchError, match="sha256 differs"):
+        call("spectrum", run)
+    stored.unlink()
+    with pytest.raises(StsbenchError, match="is missing"):
+        call("spectrum", run)
+    with pytest.raises(StsbenchError, match="no such folder"):
+        call("spectrum", tmp_path / "nowhere")
+    assert call("histogram", run).exit_code == 2 and call("spectrum").exit_code == 2
+
+
+def test_the_look_leaves_a_users_settings_alone():
+    import matplotlib
+
+    before = matplotlib.rcParams["font.size"]
+    matplotlib.rcParams["lines.linewidth"] = 9
+    with style():
+        assert matplotlib.rcParams["lines.linewidth"] == 1.2
+    assert (matplotlib.rcParams["lines.linewidth"], matplotlib.rcParams["font.size"]) == (9, before)
+    matplotlib.rcParams["lines.linewidth"] = matplotlib.rcParamsDefault["lines.linewidth"]
+
+
+def test_drawing_imports_no_torch_and_help_no_matplotlib(runs, tmp_path):
+    code = (
+        "import sys; from stsbench.cli.plot import plot\n"
+        "assert not {'numpy', 'matplotlib'} & set(sys.modules)\n"
+        f"plot(['spectrum', {str(runs[0])!r}, '--output', {str(tmp_path / 'a.png')!r}], standalone_mode=False)\n"
+        "assert not {'torch', 'sklearn', 'transformers', 'matplotlib.pyplot'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).is_file()

@@ -1,0 +1,242 @@
+"""Exact classifiers against scikit-learn run to the end, an independent gradient, and awkward matrices."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from probe_data import clouds, some_fits
+from scipy import optimize, sparse
+from sklearn.linear_model import LogisticRegression
+
+from stsbench.errors import ScoreError
+from stsbench.probes import exact, newton
+from stsbench.probes.exact import Exact, exact_solver
+from stsbench.probes.schemes import Fit
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # the oracle's last line search
+
+
+def solved(x, y, classes, fits, tolerance=1e-8):
+    counts = {}
+    found = Exact(x, y, classes, tolerance, counts, "cpu").fitted(fits)
+    assert counts["fits"] == len(fits) and counts["unconverged"] == 0
+    return found
+
+
+def objective(flat, x, y, classes, reg):
+    """reg * sum of log losses + |w|^2 / 2, written from the formula; flat: outputs x (d + 1)."""
+    w = flat.reshape(-1, x.shape[1] + 1)
+    margin = x @ w[:, :-1].T + w[:, -1]
+    if len(w) == 1:
+        margin = np.hstack([np.zeros_like(margin), margin])
+    each = np.logaddexp.reduce(margin, axis=1) - margin[np.arange(len(y)), np.searchsorted(classes, y)]
+    return reg * each.sum() + (w[:, :-1] ** 2).sum() / 2
+
+
+def gradient(flat, x, y, classes, reg):
+    """Its derivative, by hand."""
+    w = flat.reshape(-1, x.shape[1] + 1)
+    margin = x @ w[:, :-1].T + w[:, -1]
+    binary = len(w) == 1
+    margin = np.hstack([np.zeros_like(margin), margin]) if binary else margin
+    share = np.exp(margin - np.logaddexp.reduce(margin, axis=1, keepdims=True)) - (y[:, None] == classes)
+    share = reg * (share[:, 1:] if binary else share)
+    return np.hstack([share.T @ x + w[:, :-1], share.sum(0)[:, None]]).ravel()
+
+
+def flat_of(found):
+    return np.hstack([found.coef, found.intercept[:, None]]).ravel()
+
+
+@pytest.mark.parametrize("classes", [2, 3, 6])
+@pytest.mark.parametrize("n, d", [(150, 8), (40, 60)])
+def test_equal_to_scikit_learn_run_to_the_end(classes, n, d):
+    x, y = clouds(n, d, classes, seed=classes)
+    fits = some_fits(n, regs=(0.25, 2.0, 32.0))
+    for fit, found in zip(fits, solved(x, y, classes, fits), strict=True):
+        wide = x.astype(np.float64)
+        want = LogisticRegression(C=fit.reg, solver="newton-cholesky", tol=1e-13, max_iter=1000)
+        want.fit(wide[fit.train], y[fit.train])
+        np.testing.assert_allclose(found.coef, want.coef_, rtol=1e-6, atol=1e-7)
+        centred = want.intercept_ - (want.intercept_.mean() if classes > 2 else 0)
+        np.testing.assert_allclose(found.intercept, centred, rtol=1e-6, atol=1e-6)
+        assert np.array_equal(found.predicted, want.predict(wide[fit.predict]))
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_equal_to_the_librarys_default_solver_with_small_tolerance(classes):
+    x, y = clouds(90, 5, classes, seed=9)
+    fits = some_fits(90)
+    for fit, found in zip(fits, solved(x, y, classes, fits), strict=True):
+        want = LogisticRegression(C=fit.reg, tol=1e-10, max_iter=10**5).fit(x[fit.train].astype(float), y[fit.train])
+        np.testing.assert_allclose(found.coef, want.coef_, rtol=1e-4, atol=1e-4)
+
+
+@given(st.integers(2, 4), st.integers(1, 9), st.floats(-2, 5), st.integers(0, 10**6))
+@settings(max_examples=8, deadline=None)
+def test_the_gradient_vanishes_for_any_problem(classes, d, power, seed):
+    x, y = clouds(40, d, classes, seed=seed)
+    y[:classes] = np.arange(classes)
+    fit = Fit(np.arange(40), None, np.arange(40), 2.0**power)
+    (found,) = solved(x, y, classes, [fit], 1e-6)
+    rest = gradient(flat_of(found), x.astype(np.float64), y, found.classes, fit.reg)
+    size = np.sqrt(((x - x.mean(0)) ** 2).sum(1).mean())
+    rest = rest.reshape(-1, d + 1)
+    rest[:, :-1] -= x.mean(0, dtype=np.float64) * rest[:, -1:]  # as features less their mean see it
+    assert np.hypot(size * np.linalg.norm(rest[:, :-1]), np.linalg.norm(rest[:, -1])) <= 1.001e-6
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_optimum_is_one_by_finite_differences(classes):
+    x, y = clouds(50, 4, classes, seed=5)
+    fit = Fit(np.arange(40), None, np.arange(40, 50), 4.0)
+    (found,) = solved(x, y, classes, [fit])
+    given = (x[:40].astype(np.float64), y[:40], found.classes, 4.0)
+    at = flat_of(found)
+    assert np.abs(optimize.approx_fprime(at, objective, 1e-6, *given)).max() < 1e-3
+    # The same differences do see a slope a little way off: the check can fail.
+    assert np.abs(optimize.approx_fprime(at + 0.01, objective, 1e-6, *given)).max() > 1e-2
+    assert optimize.check_grad(objective, gradient, at + 0.3, *given) < 1e-3
+
+
+def awkward():
+    x, y = clouds(60, 6, 2, seed=2)
+    far = np.where(y[:, None] == 1, 5, -5) + 0.1 * x
+    return {
+        "constant column": np.hstack([x, np.full((60, 1), 3.0)]), "all zero column": np.hstack([x, 0 * x[:, :1]]),
+        "repeated columns": np.hstack([x, x, x[:, :2] - x[:, 1:3]]), "separable": far, "large mean": x + 100,
+        "repeated rows": np.repeat(x[::3], 3, axis=0), "large": 30 * x, "small": 1e-4 * x, "constant": 0 * x + 2,
+        "uneven": x * np.float32([1e-3, 1, 1, 10, 100, 1000]), "one": x[:, :1],
+    }, y  # fmt: skip
+
+
+@pytest.mark.parametrize("name", awkward()[0])
+@pytest.mark.parametrize("reg", [0.5, 1000.0])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_awkward_matrices(name, reg, classes):
+    every, y = awkward()
+    x = every[name].astype(np.float64)
+    y = y if classes == 2 else y + (np.arange(60) % 5 == 0)
+    fits = some_fits(60, regs=(reg,))
+    for fit, found in zip(fits, solved(x, y, classes, fits, 1e-5), strict=True):
+        want = LogisticRegression(C=reg, solver="newton-cholesky", tol=1e-12, max_iter=1000).fit(x[fit.train], y[fit.train])
+        rows = x[fit.predict]
+        values, wanted = rows @ found.coef.T + found.intercept, want.decision_function(rows).reshape(len(rows), -1)
+        if classes > 2:  # a constant added to all is free
+            wanted = wanted - wanted.mean(axis=1, keepdims=True)
+        np.testing.assert_allclose(values, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_order_and_company_do_not_matter(classes):
+    x, y = clouds(70, 5, classes, seed=6)
+    fits = some_fits(70)
+    together = solved(x, y, classes, fits)
+    alone = [solved(x, y, classes, [fit])[0] for fit in fits]
+    turn = np.random.default_rng(0).permutation(70)
+    place = np.argsort(turn)
+    moved = solved(x[turn], y[turn], classes, [Fit(place[f.train], None, place[f.predict], f.reg) for f in fits][::-1])
+    for a, b, c in zip(together, alone, moved[::-1], strict=True):
+        np.testing.assert_allclose(a.coef, b.coef, atol=1e-7)
+        np.testing.assert_allclose(a.coef, c.coef, atol=1e-7)
+        assert np.array_equal(a.predicted, b.predicted) and np.array_equal(a.predicted, c.predicted)
+
+
+@pytest.mark.parametrize("name, value", [("BLOCK", 1), ("ENOUGH", 1), ("ENOUGH", 100), ("ALIKE", 100), ("LOOSE", 1e-8)])
+def test_how_the_fits_are_split_up_changes_nothing(monkeypatch, name, value):
+    x, y = clouds(70, 5, 3, seed=6)
+    fits = [*some_fits(70), *some_fits(70, regs=(3.0,), k=10), Fit(np.arange(60), None, np.arange(70), 100.0)]
+    want = solved(x, y, 3, fits)
+    monkeypatch.setattr(exact, name, value)
+    for a, b in zip(want, solved(x, y, 3, fits), strict=True):
+        np.testing.assert_allclose(a.coef, b.coef, atol=1e-7)
+        assert np.array_equal(a.predicted, b.predicted)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_a_later_call_finds_the_same_from_a_closer_start(classes):
+    x, y = clouds(70, 5, classes, seed=7)
+    every = Fit(np.arange(70), None, np.arange(70), 8.0)
+    (fresh,) = solved(x, y, classes, [every])
+    solver = Exact(x, y, classes, 1e-8, None, "cpu")
+    solver.fitted(some_fits(70))
+    (later,) = solver.fitted([every])
+    np.testing.assert_allclose(later.coef, fresh.coef, atol=1e-7)
+    np.testing.assert_allclose(later.intercept, fresh.intercept, atol=1e-7)
+    assert later.iterations < fresh.iterations and later.solved
+
+
+def test_starts_of_other_classes_are_not_mixed_up():
+    x, y = clouds(90, 5, 3, seed=8)
+    solver = Exact(x, y, 3, 1e-8, None, "cpu")
+    for pair in ((0, 1), (0, 2), (1, 2), (0, 1, 2)):
+        rows = np.flatnonzero(np.isin(y, pair))
+        fits = [Fit(rows[rows % 3 != f], None, np.arange(90), 2.0) for f in range(3)]
+        for fit, found in zip(fits, solver.fitted(fits), strict=True):
+            want = LogisticRegression(C=2.0, solver="newton-cholesky", tol=1e-12)
+            want.fit(x[fit.train].astype(float), y[fit.train])
+            np.testing.assert_allclose(found.coef, want.coef_, rtol=1e-5, atol=1e-6)
+            assert found.solved and np.array_equal(found.predicted, want.predict(x))
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_the_product_that_spares_a_class_is_the_whole_product(k):
+    import torch
+
+    rng = np.random.default_rng(0)
+    rows, matrix = torch.from_numpy(rng.normal(size=(4, k, 5))), torch.from_numpy(rng.normal(size=(5, 7)))
+    rows = newton._centred(rows)
+    want = np.einsum("fka,ab->fkb", rows.numpy(), matrix.numpy())
+    np.testing.assert_allclose(newton._times(rows, matrix).numpy(), want, atol=1e-13)
+
+
+def test_only_the_classes_in_the_training_rows_count():
+    x, y = clouds(90, 5, 4, seed=8)
+    few = [np.flatnonzero(y < 2), np.flatnonzero((y == 1) | (y == 3)), np.flatnonzero(y != 2), np.arange(90)]
+    fits = [Fit(rows, None, np.arange(90), 1.0) for rows in few]
+    for fit, found in zip(fits, solved(x, y, 4, fits), strict=True):
+        want = LogisticRegression(C=1.0, solver="newton-cholesky", tol=1e-12).fit(x[fit.train], y[fit.train])
+        assert np.array_equal(found.classes, want.classes_) and found.coef.shape == want.coef_.shape
+        assert np.array_equal(found.predicted, want.predict(x))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_callers_array_is_left_alone(dtype):
+    x, y = clouds(40, 4, 2)
+    x = x.astype(dtype)
+    before = x.copy()
+    exact_solver(x, y, 2)(some_fits(40))
+    assert np.array_equal(x, before)
+
+
+def test_a_repeated_training_row_counts_twice():
+    x, y = clouds(40, 4, 2, seed=1)
+    rows = np.r_[np.arange(40), np.arange(10)]
+    (found,) = solved(x, y, 2, [Fit(rows, None, np.arange(3), 2.0)])
+    want = LogisticRegression(C=2.0, solver="newton-cholesky", tol=1e-12).fit(x[rows].astype(float), y[rows])
+    np.testing.assert_allclose(found.coef, want.coef_, atol=1e-6)
+
+
+def test_a_fit_that_is_not_solved_is_counted(monkeypatch):
+    x, y = clouds(60, 5, 2)
+    monkeypatch.setattr(newton.minimise, "__defaults__", (1,))  # one Newton step
+    counts = {}
+    predicted = exact_solver(x, y, 2, counts=counts)(some_fits(60))
+    assert counts["unconverged"] == counts["fits"] == len(predicted) == 9
+
+
+def test_sparse_vectors_and_what_is_refused():
+    x, y = clouds(50, 4, 2)
+    x *= x > 0
+    fits = some_fits(50)
+    dense, packed = exact_solver(x, y, 2)(fits), exact_solver(sparse.csr_array(x), y, 2)(fits)
+    assert all(np.array_equal(a, b) for a, b in zip(dense, packed, strict=True))
+    with pytest.raises(ScoreError, match="at most 10000 features"):
+        exact_solver(sparse.csr_array((50, 20_000)), y, 2)
+    with pytest.raises(ScoreError, match="labels must be 0 to 1"):
+        exact_solver(x, y + 1, 2)
+    with pytest.raises(ScoreError, match="fewer than two classes"):
+        exact_solver(x, y, 2)([Fit(np.flatnonzero(y == 1), None, np.arange(3), 1.0)])
+    x[3, 2] = np.nan
+    with pytest.raises(ScoreError, match="not finite"):
+        exact_solver(x, y, 2)

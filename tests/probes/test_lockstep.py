@@ -1,0 +1,240 @@
+"""The lockstep probe gives the classes that one-at-a-time training gives; the oracle is tests/support/probe_oracle.py."""
+
+import sys
+
+import numpy as np
+import probe_oracle
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.probes import lockstep
+from stsbench.probes.batched import Model, Table, initial_weight
+from stsbench.probes.lockstep import lockstep_solver
+from stsbench.probes.schemes import Fit, cross_validated, given_splits, nested
+
+REGS = [1e-5, 1e-4, 1e-3, 1e-2]
+FULL = {"optimizer": "adam", "batch": 64, "tenacity": 5, "epoch_size": 4}
+FAST = {"optimizer": "rmsprop", "batch": 128, "tenacity": 3, "epoch_size": 2}
+
+
+def blobs(n, classes, d=7, seed=0, noise=1.5):
+    """float32 (n, d), int64 (n,): classes that overlap, so that accuracies stay below 1 and move between checks."""
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n) % classes)
+    centres = rng.normal(size=(classes, d))
+    return (centres[y] + noise * rng.normal(size=(n, d))).astype(np.float32), y.astype(np.int64)
+
+
+@pytest.mark.parametrize(("classes", "setting", "k"), [(2, FULL, 2), (6, FAST, 3)])
+def test_nested_is_the_one_at_a_time_protocol(classes, setting, k):
+    x, y = blobs(131, classes)  # 131: folds of unequal sizes, a last batch of a few rows
+    setting = {**setting, "batch": 30, "max_epoch": 16, "tenacity": 1}
+    got = nested(y, k, 1111, REGS, lockstep_solver(x, y, classes, device="cpu", **setting))
+    grids, chosen, rows, predicted, devacc, acc = probe_oracle.inner_kfold(x, y, classes, REGS, k, **setting)
+    assert got.grid.tolist() == grids
+    assert got.chosen.tolist() == chosen
+    assert got.rows.tolist() == rows
+    assert got.predicted.tolist() == predicted
+    assert round(float(np.mean(got.grid.max(axis=1))), 2) == devacc
+    tests = [round(100 * float(np.mean((got.predicted == y[got.rows])[got.fold == o])), 2) for o in range(k)]
+    assert round(float(np.mean(tests)), 2) == acc
+    assert len({tuple(row) for row in grids}) > 1  # the case can tell folds apart
+
+
+@pytest.mark.parametrize(("classes", "setting"), [(6, FULL), (2, FAST)])
+def test_cross_validated_is_the_one_at_a_time_protocol(classes, setting):
+    x, y = blobs(170, classes, seed=3)
+    setting = {**setting, "batch": 40, "max_epoch": 24}
+    train, test = np.arange(20, 170), np.arange(20)
+    got = cross_validated(y, train, test, 4, 1111, REGS, lockstep_solver(x, y, classes, device="cpu", **setting))
+    grid, best, predicted, _, acc = probe_oracle.kfold(x[20:], y[20:], x[:20], y[:20], classes, REGS, 4, **setting)
+    assert (got.grid.tolist(), got.chosen.tolist(), got.predicted.tolist()) == ([grid], [best], predicted)
+    assert round(100 * float(np.mean(got.predicted == y[got.rows])), 2) == acc
+
+
+@pytest.mark.parametrize("setting", [FULL, FAST])
+def test_given_splits_is_the_one_at_a_time_protocol(setting):
+    x, y = blobs(260, 3, seed=5)
+    parts = np.arange(150), np.arange(150, 200), np.arange(200, 260)
+    got = given_splits(y, *parts, REGS, lockstep_solver(x, y, 3, device="cpu", **setting))
+    grid, best, predicted, _, _ = probe_oracle.split(*((x[p], y[p]) for p in parts), 3, REGS, **setting)
+    assert (got.grid.tolist(), got.chosen.tolist(), got.predicted.tolist()) == ([grid], [best], predicted)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    sizes=st.lists(st.integers(2, 50), min_size=1, max_size=4),
+    classes=st.integers(2, 4),
+    batch=st.integers(1, 20),
+    epoch_size=st.integers(1, 3),
+    tenacity=st.integers(0, 3),
+    max_epoch=st.integers(0, 6),
+    optimizer=st.sampled_from(["adam", "rmsprop"]),
+    seed=st.integers(0, 2**31),
+)
+def test_any_mixture_of_fits(sizes, classes, batch, epoch_size, tenacity, max_epoch, optimizer, seed):
+    """Fits of any sizes, with and without rows to stop on, with and without common rows, are what each is alone."""
+    setting = {"batch": batch, "epoch_size": epoch_size, "tenacity": tenacity, "max_epoch": max_epoch,
+               "optimizer": optimizer, "seed": seed, "validation": 0.5}  # fmt: skip
+    rng = np.random.default_rng(seed)
+    x, y = blobs(60, classes, d=3, seed=seed)
+    fits = []
+    for size in sizes:
+        rows = rng.permutation(60).astype(np.int64)
+        stop = rows[size:] if rng.random() < 0.6 else None
+        fits += [Fit(rows[:size], stop, rows[-7:], reg) for reg in rng.choice(REGS, rng.integers(1, 4))]
+    rng.shuffle(fits)
+    got = lockstep_solver(x, y, classes, device="cpu", **setting)(fits)
+    for fit, classes_given in zip(fits, got, strict=True):
+        probe = probe_oracle.Probe(classes, fit.reg, **setting)
+        watch = None if fit.stop is None else (x[fit.stop], y[fit.stop])
+        probe.fit(x[fit.train], y[fit.train], watch)
+        assert classes_given.dtype == np.int64
+        assert classes_given.tolist() == probe.predict(x[fit.predict]).tolist()
+
+
+def test_chunks_do_not_matter(monkeypatch):
+    x, y = blobs(120, 2)
+    rng = np.random.default_rng(1)
+    fits = [Fit(r[:90], r[90:], r[90:], reg) for r in (rng.permutation(120) for _ in range(5)) for reg in REGS]
+    together = lockstep_solver(x, y, 2, device="cpu")(fits)
+    monkeypatch.setattr(lockstep, "_CACHE", 0)
+    apart = lockstep_solver(x, y, 2, device="cpu")(fits)
+    assert [a.tolist() for a in together] == [b.tolist() for b in apart]
+
+
+def solved(x, y, fit, **setting):
+    return lockstep_solver(x, y, 2, device="cpu", **setting)([fit])[0].tolist()
+
+
+def test_failures_are_counted_from_the_start():
+    """A fit that improves late, after `tenacity` failures in all: a counter that forgot would go on and change classes."""
+    setting, told_apart = {"epoch_size": 1, "tenacity": 2, "max_epoch": 60, "batch": 50}, 0
+    for seed in range(8):
+        x, y = blobs(110, 2, d=20, seed=seed)
+        x *= np.float32(0.3)  # learnt slowly, with pauses
+        rows = np.arange(110)
+        fit = Fit(rows[:50], rows[50:], rows, 1e-4)
+        watch = x[50:], y[50:]
+        kept = probe_oracle.Probe(2, 1e-4, **setting).fit(x[:50], y[:50], watch)
+        reset = probe_oracle.Probe(2, 1e-4, **setting, resets=True).fit(x[:50], y[:50], watch)
+        got = solved(x, y, fit, **setting)
+        assert got == kept.predict(x).tolist()
+        told_apart += got != reset.predict(x).tolist()
+    assert told_apart >= 3
+
+
+def test_both_ways_to_end_are_met():
+    """The oracle comparison above covers an early stop and a run to the last epoch only if both happen."""
+    x, y = blobs(80, 2, noise=2.5)
+    rows, watch = np.arange(80), (x[50:], y[50:])
+    for max_epoch, checks in ((200, None), (7, 2)):  # epochs 4 and 8: the limit is looked at before each round of 4
+        probe = probe_oracle.Probe(2, 1e-3, max_epoch=max_epoch).fit(x[:50], y[:50], watch)
+        assert len(probe.checks) == checks if checks else 6 < len(probe.checks) < 51
+        assert solved(x, y, Fit(rows[:50], rows[50:], rows, 1e-3), max_epoch=max_epoch) == probe.predict(x).tolist()
+
+
+def test_the_validation_split_is_the_streams_first_draw():
+    x, y = blobs(90, 2, noise=2.5)
+    rows = np.arange(90)
+    order = np.random.RandomState(1111).permutation(80)
+    probe = probe_oracle.Probe(2, 1e-4).fit(x[:80], y[:80])
+    assert probe.watched == order[:4].tolist()
+    assert solved(x, y, Fit(rows[:80], None, rows, 1e-4)) == probe.predict(x).tolist()
+
+
+def test_the_start_is_torchs_and_leaves_its_stream_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    start = initial_weight(6, 3, 1111)
+    assert torch.equal(torch.rand(3), expected)
+    torch.manual_seed(1111)
+    layer = torch.nn.Linear(6, 3)
+    assert torch.equal(start, torch.cat([layer.weight, layer.bias[:, None]], dim=1))
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+def test_a_step_is_autograds(classes, optimizer):
+    """Weights after four steps, batches of unequal sizes among them, against autograd and torch.optim."""
+    x, y = blobs(40, classes, d=6)
+    regs = [[1e-3, 0.5], [0.0, 2.0]]
+    table = Table(x, y, classes, torch.float64, torch.device("cpu"))
+    start = initial_weight(6, classes, 3)
+    model = Model(table, start, regs, optimizer)
+    rng = np.random.default_rng(0)
+    batches = [torch.from_numpy(rng.integers(0, 40, (2, 9))) for _ in range(4)]
+    scale = torch.zeros(2, 1, 1, 9, dtype=torch.float64)
+    scale[0], scale[1, ..., :5] = 1 / 9, 1 / 5
+    for rows in batches:
+        model.step(rows, scale)
+    for g, size in ((0, 9), (1, 5)):
+        for r in range(2):
+            layer = torch.nn.Linear(6, classes).double()
+            layer.load_state_dict({"weight": start[:, :-1].double(), "bias": start[:, -1].double()})
+            kind = {"adam": torch.optim.Adam, "rmsprop": torch.optim.RMSprop}[optimizer]
+            stepper = kind(layer.parameters(), lr=1e-3 if optimizer == "adam" else 1e-2, weight_decay=regs[g][r])
+            for rows in batches:
+                some = rows[g, :size]
+                stepper.zero_grad()
+                torch.nn.functional.cross_entropy(layer(table.features[some, :-1]), torch.from_numpy(y)[some]).backward()
+                stepper.step()
+            expected = torch.cat([layer.weight, layer.bias[:, None]], dim=1).detach()
+            torch.testing.assert_close(model.weight[g, r], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_float32_is_close_to_its_own_oracle():
+    x, y = blobs(200, 2, noise=2.5)
+    rows = np.arange(200)
+    probe = probe_oracle.Probe(2, 1e-4, dtype=torch.float32).fit(x[:120], y[:120], (x[120:], y[120:]))
+    got = solved(x, y, Fit(rows[:120], rows[120:], rows, 1e-4), dtype="float32")
+    assert np.mean(np.array(got) == probe.predict(x)) > 0.98
+
+
+def test_progress_counts_every_fit_once():
+    x, y = blobs(90, 2)
+    counts = []
+    nested(y, 3, 1111, REGS, lockstep_solver(x, y, 2, device="cpu", max_epoch=8, progress=counts.append))
+    assert sum(counts) == 4 * 9 + 3
+    assert 0 not in counts
+
+
+def test_features_that_are_no_numbers():
+    x, y = blobs(30, 2)
+    x[3, 1], x[7, 0], x[7, 2] = np.nan, np.inf, -np.inf
+    with pytest.raises(ScoreError, match="2 of 30 items have features that are NaN or infinite"):
+        lockstep_solver(x, y, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"optimizer": "sgd"}, "unknown optimizer 'sgd'"),
+        ({"dtype": "float16"}, "unknown dtype 'float16'"),
+        ({"device": "no such"}, "on device no such: use the cpu"),
+        ({"classes": 1}, "labels run from 0 to 1, not from 0 to 0"),
+        ({"y": np.zeros(5, dtype=np.int64)}, "30 vectors for 5 labels"),
+    ],
+)
+def test_wrong_arguments(change, message):
+    x, y = blobs(30, 2)
+    with pytest.raises(StsbenchError, match=message):
+        lockstep_solver(**{"x": x, "y": y, "classes": 2, **change})
+
+
+def test_too_few_items_to_stop_early_on():
+    x, y = blobs(19, 2)
+    rows = np.arange(19)
+    with pytest.raises(ScoreError, match="19 to train on, 0 to stop early on"):
+        lockstep_solver(x, y, 2, device="cpu")([Fit(rows, None, rows, 1e-4)])
+
+
+def test_importing_the_probe_does_not_import_torch():
+    import subprocess
+
+    code = "import stsbench.probes.lockstep, sys; sys.exit('torch' in sys.modules or 'sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,100 @@
+"""The scikit-learn mode against plain loops, and what it counts."""
+
+import warnings
+
+import numpy as np
+import pytest
+import sklearn_oracle
+from probe_data import clouds, some_fits
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression
+
+from stsbench.errors import ScoreError
+from stsbench.probes.schemes import Fit, cross_validated, nested
+from stsbench.probes.sklearn_solver import GRID_KFOLD, GRID_NESTED_SPLIT, sklearn_solver
+
+
+def test_grids():
+    assert GRID_NESTED_SPLIT == (0.25, 0.5, 1, 2, 4, 8)
+    assert GRID_KFOLD == (0.5, 1, 2, 4, 8, 16, 32)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array, sparse.csr_matrix])
+def test_fits_are_the_librarys_own(classes, form):
+    x, y = clouds(90, 7, classes)
+    x, fits = form(x), some_fits(90)
+    want = [
+        LogisticRegression(C=f.reg, random_state=1111).fit(x[f.train], y[f.train]).predict(x[f.predict]) for f in fits
+    ]
+    for jobs in (1, 3, None):
+        got = sklearn_solver(x, y, jobs=jobs)(fits)
+        assert all(np.array_equal(a, b) and a.dtype == np.int64 for a, b in zip(got, want, strict=True))
+
+
+def test_features_keep_their_dtype(monkeypatch):
+    seen = set()
+    fit = LogisticRegression.fit
+    monkeypatch.setattr(LogisticRegression, "fit", lambda self, x, y: (seen.add(x.dtype), fit(self, x, y))[1])
+    x, y = clouds(30, 3, 2)
+    sklearn_solver(x, y, jobs=1)(some_fits(30))
+    assert seen == {np.dtype(np.float32)}
+
+
+def test_nested_equals_the_plain_loops():
+    x, y = clouds(80, 5, 2, seed=3)
+    want = sklearn_oracle.nested(x, y, 4, GRID_NESTED_SPLIT)
+    got = nested(y, 4, 1111, GRID_NESTED_SPLIT, sklearn_solver(x, y, jobs=2))
+    hit = got.predicted == y[got.rows]
+    tested = [round(100 * float(hit[got.fold == f].mean()), 2) for f in range(4)]
+    assert np.mean(tested) == pytest.approx(want["acc"], abs=1e-9)
+    assert got.chosen.tolist() == want["chosen"]
+    assert got.grid.max(axis=1).mean() == pytest.approx(want["devacc"], abs=1e-9)
+    assert len(set(got.grid.ravel().tolist())) > 4  # the strengths differ: the choice means something
+
+
+def test_cross_validation_equals_the_plain_loops():
+    x, y = clouds(120, 6, 3, seed=4)
+    train, test = np.arange(90), np.arange(90, 120)
+    want = sklearn_oracle.kfold(x, y, train, test, 3, GRID_KFOLD)
+    got = cross_validated(y, train, test, 3, 1111, GRID_KFOLD, sklearn_solver(x, y, jobs=2))
+    assert 100 * np.mean(got.predicted == y[test]) == pytest.approx(want["acc"])
+    assert (got.chosen.tolist(), float(got.grid.max())) == (want["chosen"], want["devacc"])
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_unconverged_fits_are_counted_and_silent(jobs):
+    x, y = clouds(120, 30, 2, spread=3)
+    x *= np.geomspace(0.01, 1000, 30, dtype=np.float32)  # scales so different that 100 iterations do not do
+    fits, expected = some_fits(120, regs=(1e-9, 1.0, 1e3)), 0
+    for fit in fits:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            LogisticRegression(C=fit.reg, random_state=1111).fit(x[fit.train], y[fit.train])
+        expected += bool(caught)
+    assert 0 < expected < len(fits)
+    counts = {}
+    solve = sklearn_solver(x, y, jobs=jobs, counts=counts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a warning that got out would fail here
+        solve(fits)
+        assert counts == {"fits": len(fits), "unconverged": expected}
+        solve(fits)
+    assert counts == {"fits": 2 * len(fits), "unconverged": 2 * expected}
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_vectors_that_are_not_finite(bad):
+    x, y = clouds(30, 3, 2)
+    x[4, 1] = bad
+    for form in (x, sparse.csr_array(x)):
+        with pytest.raises(ScoreError, match="not finite"):
+            sklearn_solver(form, y)
+
+
+def test_what_cannot_be_learnt():
+    x, y = clouds(30, 3, 2)
+    with pytest.raises(ScoreError, match="fewer than two classes"):
+        sklearn_solver(x, y)([Fit(np.flatnonzero(y == 1), None, np.arange(3), 1.0)])
+    with pytest.raises(ScoreError, match="do not fit labels"):
+        sklearn_solver(x, y[:-1])

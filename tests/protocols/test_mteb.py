@@ -1,0 +1,362 @@
+"""The mteb protocol and adapter: equal to scipy on the sample, other tasks through mteb's mock tasks, and no traces left."""
+
+import json
+import logging
+import os
+import random
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from realdata import real_data
+from scipy import stats
+from scipy.spatial import distance
+
+from stsbench.data.fetch.sources import load
+from stsbench.encoders.base import EncoderSpec
+from stsbench.encoders.cache.cache import EmbeddingCache
+from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.light.callable import CallableEncoder
+from stsbench.encoders.load import load_encoder
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.files import cache_root
+from stsbench.protocols.mteb import TASKS, HubData, MtebProtocol
+from stsbench.protocols.sts import StsProtocol
+from stsbench.publish.mteb_adapter import MtebEncoder, model_name, undisturbed
+
+with undisturbed() as mteb:
+    from mteb.mocks import mock_tasks as mock
+
+MODEL = Path(__file__).resolve().parents[3] / "shared" / "models" / "minilm-l6-fp16"
+
+
+class Projected:
+    """Words to 24 random numbers each, summed with a weight for the place; `asked` keeps every text it was given."""
+
+    def __init__(self, fingerprint="p1"):
+        self.fingerprint, self.asked = fingerprint, []
+
+    def __call__(self, texts):
+        self.asked += texts
+        words = [enumerate(text.lower().split(), start=1) for text in texts]
+        return np.array([sum((_word(word) * (1 + 0.1 * i) for i, word in each), _word("")) for each in words])
+
+
+def _word(word, held={}):  # noqa: B006
+    if word not in held:
+        held[word] = np.random.default_rng(zlib.crc32(word.encode())).normal(size=24)
+    return held[word]
+
+
+def embed(function=None):
+    return Embed(CallableEncoder(function or Projected()))
+
+
+def sample(set_id):
+    return load(set_id, sample=True)
+
+
+def values(rows):
+    return {row.metric: row.value / 100 for row in rows}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_sample_scores_equal_scipy(task):
+    protocol, data, vectors = MtebProtocol({}), sample(TASKS[task]), embed()
+    seen = protocol.observe(vectors, data)
+    rows = protocol.score(seen, data.id, task)
+    pairs = [(np.float64(u), np.float64(v)) for u, v in zip(vectors(data.first), vectors(data.second), strict=True)]
+    oracles = {"cosine": distance.cosine, "euclidean": distance.euclidean, "manhattan": distance.cityblock}
+    got = values(rows)
+    for name, function in oracles.items():
+        predicted = [-function(u, v) for u, v in pairs]
+        # mteb's float32 may break a tie of two equal pairs of sentences
+        assert got[f"{name}_spearman"] == pytest.approx(stats.spearmanr(predicted, data.gold).statistic, abs=1e-4)
+        assert got[f"{name}_pearson"] == pytest.approx(stats.pearsonr(predicted, data.gold).statistic, abs=1e-6)
+    assert got["spearman"] == pytest.approx(got["cosine_spearman"], abs=1e-4)
+    assert rows[0].metric == "cosine_spearman" and len(rows) == 8
+    assert {(r.protocol, r.task, r.n, r.subset, r.low) for r in rows} == {("mteb", task, len(data), None, None)}
+    names = {"STS-B": "STSBenchmark", "SICK-R-MTEB": "SICK-R"}
+    assert seen.names["mteb_task"] == [names.get(task, task)]
+    result = json.loads(seen.names["task_result"][0])
+    assert result["scores"]["test"][0]["main_score"] == pytest.approx(got["cosine_spearman"], abs=1e-12)
+    assert data.digest in result["dataset_revision"]  # the sample is no revision of MTEB's data
+
+
+def test_stored_observations_score_the_same_without_torch_or_mteb(tmp_path):
+    protocol, data = MtebProtocol({}), sample("stsb/test")
+    seen = protocol.observe(embed(), data)
+    names = {f"names.{key}": np.array(value, dtype=np.str_) for key, value in seen.names.items()}
+    np.savez(tmp_path / "seen.npz", **seen.arrays, **names)
+    code = f"""
+import json, sys
+import numpy as np
+from stsbench.evaluation.protocol import Observations
+from stsbench.protocols.mteb import MtebProtocol
+with np.load({str(tmp_path / "seen.npz")!r}) as stored:
+    held = {{key: stored[key] for key in stored.files}}
+names = {{key[6:]: value.tolist() for key, value in held.items() if key.startswith("names.")}}
+seen = Observations({{key: value for key, value in held.items() if not key.startswith("names.")}}, names)
+protocol = MtebProtocol(MtebProtocol.variant("STSBenchmark"))
+assert protocol.tasks() == {{"STS-B": "stsb/test"}} and protocol.load("stsb/test") is None
+print(json.dumps([row.model_dump() for row in protocol.score(seen, "stsb/test", "STS-B")]))
+assert not {{"torch", "mteb", "datasets", "sklearn"}} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [row.model_dump() for row in protocol.score(seen, data.id, "STS-B")]
+
+
+def test_importing_mteb_leaves_the_home_alone(tmp_path):
+    code = """
+import random
+from stsbench.publish.mteb_adapter import undisturbed
+random.seed(3); first = random.random(); random.seed(3)
+with undisturbed() as mteb:
+    print("to standard error")
+assert random.random() == first
+print(mteb.evaluate.__kwdefaults__["cache"].cache_path)
+"""
+    env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{tmp_path}/.cache/mteb\n"  # where a user's own mteb.evaluate goes, as ever
+    assert not list(tmp_path.rglob("*"))
+
+
+def test_a_task_reseeds_nothing_and_prints_nothing(capsys):
+    import torch
+
+    def draws():
+        return random.random(), np.random.rand(), torch.rand(1).item()
+
+    def seed():
+        random.seed(5)
+        np.random.seed(5)
+        torch.manual_seed(5)
+
+    seed()
+    expected = draws()
+    seed()
+    MtebProtocol({}).observe(embed(), sample("stsb/test"))
+    assert draws() == expected
+    assert capsys.readouterr().out == "" and logging.getLogger("mteb").level == logging.NOTSET
+
+
+def test_each_distinct_text_is_encoded_once():
+    function, data = Projected(), sample("sts13/test")
+    MtebProtocol({}).observe(embed(function), data)
+    assert sorted(function.asked) == sorted(data.texts)
+
+
+def test_what_cannot_be_scored_is_refused():
+    data = sample("stsb/test")
+    gap = data.texts[3]
+
+    def collinear(texts):  # every cosine is 1, and in float32 almost
+        return np.array([[len(t) + 1.0, 2 * len(t) + 2.0, 0.3 * len(t) + 0.3] for t in texts])
+
+    def holed(texts):
+        vectors = Projected()(texts)
+        vectors[[t == gap for t in texts]] = np.nan
+        return vectors
+
+    with pytest.raises(ScoreError, match="predictions are equal"):
+        MtebProtocol({}).observe(embed(collinear), data)
+    with pytest.raises((ScoreError, StsbenchError), match="NaN"):
+        MtebProtocol({}).observe(embed(holed), data)
+
+
+def test_zero_vectors_are_said():
+    data = sample("stsb/test")
+
+    def some_zero(texts):
+        vectors = Projected()(texts)
+        vectors[[t in data.texts[:2] for t in texts]] = 0
+        return vectors
+
+    notes = MtebProtocol({}).observe(embed(some_zero), data).names["notes"]
+    assert len(notes) == 1 and notes[0].startswith("2 of ") and "zero vector" in notes[0]
+    assert MtebProtocol({}).observe(embed(), data).names["notes"] == []
+
+
+def hub(monkeypatch, task):
+    monkeypatch.setattr(MtebProtocol, "_task", lambda self, mteb, name: task)
+    protocol = MtebProtocol({"tasks": {"X": "mteb:X"}})
+    return protocol, protocol.load("mteb:X")
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "main"),
+    [
+        ("MockMultilingualSTSTask", 4, "cosine_spearman"), ("MockClassificationTask", 2, "accuracy"),
+        ("MockRetrievalTask", 4, "ndcg_at_10"), ("MockAggregatedTask", 4, "ndcg_at_10"),
+        ("MockMultilingualPairClassificationTask", 4, "similarity_ap"),
+    ],
+)  # fmt: skip
+def test_other_tasks_run_on_data_that_mteb_loads(monkeypatch, kind, n, main):
+    with undisturbed():
+        protocol, data = hub(monkeypatch, getattr(mock, kind)())
+    assert isinstance(data, HubData) and (data.texts, data.known, data.view) == ((), False, "own")
+    seen = protocol.observe(embed(), data)
+    rows = protocol.score(seen, data.id, "X")
+    with undisturbed():
+        result = mteb.TaskResult.model_validate_json(seen.names["task_result"][0])
+        assert rows[0].value == pytest.approx(100 * result.get_score())
+    assert (rows[0].metric, rows[0].n, rows[0].subset) == (main, n, None)
+    parts = [row for row in rows if row.metric == main and row.subset]
+    assert len(parts) == (0 if rows[0].aggregation is None else len({row.subset for row in rows[1:]}))
+    if parts:
+        assert rows[0].value == pytest.approx(np.mean([row.value for row in parts]))
+        assert rows[0].n == sum(row.n for row in parts)
+
+
+def test_data_that_cannot_be_loaded_and_a_task_that_breaks_are_one_line(monkeypatch):
+    with undisturbed():
+        task = mock.MockSTSTask()
+        broken = mock.MockSTSTask()
+
+    def unreachable(**more):
+        raise ConnectionError("no route\nto the Hub")
+
+    def fails(*arguments, **more):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(task, "load_data", unreachable, raising=False)
+    monkeypatch.setattr(broken, "_evaluate_subset", fails, raising=False)
+    for each, reason in ((task, "ConnectionError: no route to the Hub"), (broken, "ZeroDivisionError")):
+        protocol, data = hub(monkeypatch, each)
+        with pytest.raises(ScoreError, match=reason) as caught:
+            protocol.observe(embed(), data)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_main_score_that_does_not_exist_is_refused_and_another_metric_left_out():
+    data = sample("stsb/test")
+    seen = MtebProtocol({}).observe(embed(), data)
+    seen.arrays["value"][seen.names["metric"].index("manhattan_pearson")] = np.nan
+    assert "manhattan_pearson" not in values(MtebProtocol({}).score(seen, data.id, "STS-B"))
+    seen.arrays["value"][0] = np.nan
+    with pytest.raises(ScoreError, match="computes no cosine_spearman"):
+        MtebProtocol({}).score(seen, data.id, "STS-B")
+
+
+def test_names_after_the_colon():
+    def variant(word):
+        return MtebProtocol(MtebProtocol.variant(word))
+
+    assert variant("SICK-R").tasks() == {"SICK-R-MTEB": "sick-r/mteb"}  # mteb's SICK-R is the one of 9,927 pairs
+    assert variant("STS16").tasks() == {"STS16": "sts16/test"}
+    assert variant("BIOSSES").tasks() == {"BIOSSES": "mteb:BIOSSES"}
+    english = variant("MTEB(eng, v2)")
+    assert len(english.tasks()) == 41 and english.label == "mteb:MTEB(eng, v2)"
+    assert english.tasks()["STS-B"] == "mteb:STSBenchmark" and english.tasks()["SICK-R-MTEB"] == "mteb:SICK-R"
+    assert variant("MTEB(eng)").settings == english.settings  # an alias
+    again = MtebProtocol(json.loads(json.dumps(english.settings)), english.label)  # as a record gives it back
+    assert (again.label, again.tasks()) == (english.label, english.tasks())
+    # The benchmark runs one of its languages: other data than the task as a whole.
+    assert english.load("mteb:STS22.v2").digest != variant("STS22.v2").load("mteb:STS22.v2").digest
+    assert variant("STS12").load("mteb:STS12").digest == variant("BIOSSES").load("mteb:STS12").digest
+
+
+def test_unknown_names():
+    for word, part in (("STSBenchmrk", "did you mean STSBenchmark"), ("qqqqq", "mteb.get_tasks()")):
+        with pytest.raises(StsbenchError) as caught:
+            MtebProtocol.variant(word)
+        assert part in str(caught.value) and "\n" not in str(caught.value) and len(str(caught.value)) < 150
+
+
+def test_tasks_are_no_setting_to_write_by_hand():
+    for tasks in ("STS12", {"STS12": "elsewhere/test"}):
+        with pytest.raises(StsbenchError, match="mteb:NAME"):
+            MtebProtocol({"tasks": tasks})
+
+
+def test_the_adapter_is_what_mteb_takes_for_an_encoder():
+    encoder = MtebEncoder(embed())
+    with undisturbed() as package:
+        assert isinstance(encoder, package.EncoderProtocol)
+        assert not isinstance(encoder, package.SearchProtocol | package.CrossEncoderProtocol)
+        meta = encoder.mteb_model_meta
+    texts = ["a b", "c", "a b"]
+    vectors = encoder.encode([{"text": texts[:2]}, {"text": texts[2:]}], task_metadata=None, hf_split="", hf_subset="")
+    assert vectors.dtype == np.float32 and np.array_equal(vectors, np.float32(Projected()(texts)))
+    cosines = 1 - distance.cdist(vectors, vectors, "cosine")
+    np.testing.assert_allclose(encoder.similarity(vectors, vectors).numpy(), cosines, atol=1e-6)
+    np.testing.assert_allclose(encoder.similarity_pairwise(vectors, vectors).numpy(), np.ones(3), atol=1e-12)
+    assert meta.name.count("/") == 1 and encoder.embed.spec.fingerprint() in meta.revision
+    with pytest.raises(ScoreError, match="gives image"):
+        encoder.encode([{"image": [0]}], task_metadata=EncoderSpec("Photos", "", ""), hf_split="", hf_subset="")
+
+
+def test_mteb_s_own_cache_never_answers_for_another_encoder(tmp_path):
+    data = sample("stsb/test")
+
+    def main(function):
+        with undisturbed() as package:
+            from datasets import Dataset, DatasetDict
+
+            task = package.get_task("STSBenchmark")
+            columns = {"sentence1": data.first, "sentence2": data.second, "score": data.gold}
+            task.dataset, task.data_loaded = DatasetDict(test=Dataset.from_dict(columns)), True
+            encoder = MtebEncoder(embed(function))
+            store = package.ResultCache(tmp_path)
+            done = package.evaluate(encoder, task, cache=store, co2_tracker=False, show_progress_bar=False)
+            return done.task_results[0].main_score, bool(encoder.texts)
+
+    def changing(texts):
+        return Projected()(texts) * scale[0] ** np.arange(24)
+
+    first, _ = main(Projected("p1"))
+    assert main(Projected("p1")) == (pytest.approx(first, abs=1e-6), False)  # the same encoder: mteb's cache answers
+    assert main(Projected("p2"))[1]  # another fingerprint
+    scale = [1.0]
+    before, _ = main(changing)
+    scale[0] = 0.5  # the same source and so the same fingerprint, but other vectors
+    after, ran = main(changing)
+    assert ran and after != before
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "expected"),
+    [
+        ("org/model-1", "transformers", "org/model-1"), ("/a/b/run 7", "transformers", "stsbench/run-7"),
+        ("minilm", "transformers", "stsbench/minilm"), ("lexical:token-set", "lexical", "stsbench/lexical-token-set"),
+        ("vectors:out/v.npz", "vectors", "stsbench/v.npz"), ("python:m.n:f", "callable", "stsbench/python-m.n-f"),
+        ("a/b", "callable", "stsbench/b"),
+    ],
+)  # fmt: skip
+def test_model_names(name, kind, expected):
+    assert model_name(EncoderSpec(name, kind, "")) == expected
+
+
+@pytest.mark.parametrize("task", ["STS-B", "SICK-R"])
+def test_real_data_equal_scipy(task):
+    data, protocol = load(TASKS[task], data_dir=real_data()), MtebProtocol({})
+    vectors = embed()
+    got = values(protocol.score(protocol.observe(vectors, data), data.id, task))
+    pairs = zip(np.float64(vectors(data.first)), np.float64(vectors(data.second)), strict=True)
+    cosines = [u @ v / np.sqrt((u @ u) * (v @ v)) for u, v in pairs]
+    assert got["cosine_spearman"] == pytest.approx(stats.spearmanr(cosines, data.gold).statistic, abs=1e-4)
+    assert got["spearman"] == pytest.approx(stats.spearmanr(cosines, data.gold).statistic, abs=1e-8)
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    if not MODEL.is_dir() or "STSBENCH_CACHE" not in os.environ:
+        pytest.skip("needs ../shared/models/minilm-l6-fp16, and STSBENCH_CACHE to keep the vectors of 27,000 sentences")
+    return Embed(load_encoder(str(MODEL)), EmbeddingCache(cache_root() / "embeddings"))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_real_data_and_a_real_encoder_equal_sts_all(task, minilm):
+    data, protocol = load(TASKS[task], data_dir=real_data()), MtebProtocol({})
+    sts = StsProtocol({"aggregations": ["all"], "resamples": 0})
+    expected = {row.metric: row.value / 100 for row in sts.score(sts.observe(minilm, data), data.id, task) if not row.subset}
+    got = values(protocol.score(protocol.observe(minilm, data), data.id, task))
+    for metric in ("spearman", "pearson"):
+        assert got[f"cosine_{metric}"] == pytest.approx(expected[metric], abs=1e-4)
+        assert got[metric] == pytest.approx(expected[metric], abs=1e-10)

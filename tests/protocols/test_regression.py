@@ -1,0 +1,254 @@
+"""The regression protocol on invented pairs."""
+
+import io
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from regression_oracle import naive_regression
+from scipy import sparse, stats
+from sklearn.metrics import mean_squared_error
+
+from stsbench.data.sets.sets import LabelledSet, PairSet
+from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.light.callable import CallableEncoder
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.evaluation.plan import plan
+from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.records import PLAIN
+from stsbench.protocols.regression import DEFAULTS, TASKS, RegressionProtocol
+
+SIZES = (150, 40, 60)
+SHORT = {"round_epochs": 2, "max_epoch": 10}
+
+WORDS = ["red", "blue", "small", "large", "cat", "dog", "house", "tree", "runs", "sleeps", "old", "new", "quiet", "stone"]
+
+
+def sentences(count, seed=0):
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, rng.integers(2, 7))) for _ in range(count)]
+
+
+def shared_words(a, b):
+    a, b = set(a.split()), set(b.split())
+    return len(a & b) / len(a | b)
+
+
+def pair_set(id="stsb/splits", sizes=SIZES, seed=0, noise=0.4):
+    rng = np.random.default_rng(seed)
+    total = sum(sizes)
+    first, second = sentences(total, seed), sentences(total, seed + 1)
+    gold = [5 * shared_words(a, b) ** 0.5 for a, b in zip(first, second, strict=True)]
+    gold = np.clip(np.round(5 * (np.array(gold) + rng.normal(0, noise, total))) / 5, 0, 5)
+    names = np.repeat(["train", "dev", "test"], sizes)
+    mixed = rng.permutation(total)
+    return PairSet(
+        id=id, task="STS-B", view="sample", first=tuple(np.array(first)[mixed].tolist()),
+        second=tuple(np.array(second)[mixed].tolist()), gold=gold[mixed], subsets=tuple(names[mixed].tolist()),
+    )  # fmt: skip
+
+
+def labelled_set():
+    pairs = pair_set()
+    classes = np.digitize(pairs.gold, [1.0, 2.0]).astype(np.int64)
+    return LabelledSet(
+        id="sick-e/splits", task="SICK-E", view="sample", first=pairs.first, second=pairs.second, labels=classes,
+        splits=pairs.subsets,
+    )  # fmt: skip
+
+
+def bag(texts):
+    return np.array([[text.split().count(word) for word in WORDS] for text in texts], dtype=np.float32)
+
+
+def embed(function=bag):
+    return Embed(CallableEncoder(function))
+
+
+def test_observations_hold_the_test_pairs_and_scores_follow_from_them():
+    data, protocol = pair_set(), RegressionProtocol({**SHORT, "learning_rate": 0.05, "resamples": 200})
+    seen = protocol.observe(embed(), data)
+    rows = seen.arrays["row"]
+    assert sorted(rows) == [i for i, name in enumerate(data.subsets) if name == "test"]
+    assert seen.arrays["gold"].tolist() == data.gold[rows].tolist() and seen.arrays["sizes"].tolist() == list(SIZES)
+    scored = {row.metric: row for row in protocol.score(seen, data.id, "STS-B")}
+    assert list(scored) == ["pearson", "spearman", "mse", "dev spearman"]
+    predicted, gold = seen.arrays["predicted"], seen.arrays["gold"]
+    assert scored["pearson"].value == pytest.approx(100 * stats.pearsonr(predicted, gold).statistic)
+    assert scored["spearman"].value == pytest.approx(100 * stats.spearmanr(predicted, gold).statistic)
+    assert scored["mse"].value == pytest.approx(mean_squared_error(gold, predicted)) and "mse" in PLAIN
+    assert scored["dev spearman"].value == pytest.approx(100 * seen.arrays["dev_spearman"].max())
+    assert [scored[key].n for key in scored] == [60, 60, 60, 40]
+    assert all(scored[key].low < scored[key].value < scored[key].high for key in ("pearson", "spearman"))
+    assert scored["pearson"].value > 40  # it learnt something
+    again = protocol.score(stored(seen), data.id, "STS-B")
+    assert again == list(scored.values())
+    assert all(row.low is None for row in RegressionProtocol({"resamples": 0}).score(seen, data.id, "STS-B"))
+
+
+def stored(seen):
+    buffer = io.BytesIO()
+    np.savez(buffer, **seen.arrays)
+    buffer.seek(0)
+    with np.load(buffer, allow_pickle=False) as read:
+        return Observations({key: read[key] for key in read.files}, seen.names)
+
+
+def test_it_trains_on_pairs_sorted_by_words_and_score():
+    """The oracle on features sorted here, in another way, gives the protocol's predictions."""
+    data = pair_set(seed=7)
+    seen = RegressionProtocol({"round_epochs": 10, "max_epoch": 20}).observe(embed(), data)
+    parts = []
+    for split in ("train", "dev", "test"):
+        rows = [i for i, name in enumerate(data.subsets) if name == split]
+        for key in (lambda i: data.gold[i], lambda i: len(data.second[i].split()), lambda i: len(data.first[i].split())):
+            rows.sort(key=key)  # the least important first
+        u, v = bag([data.first[i] for i in rows]), bag([data.second[i] for i in rows])
+        parts.append((np.hstack([np.abs(u - v), u * v]), data.gold[rows]))
+    (train, train_gold), (dev, dev_gold), (test, test_gold) = parts
+    predicted, history, _ = naive_regression(train, train_gold, dev, dev_gold, test, epochs=10, rounds=3)
+    assert seen.arrays["gold"].tolist() == test_gold.tolist()
+    assert seen.arrays["predicted"] == pytest.approx(predicted, abs=1e-5)
+    assert seen.arrays["dev_spearman"] == pytest.approx(history, abs=1e-6)
+
+
+def test_entailment_is_learnt_and_scored():
+    data = labelled_set()
+    protocol = RegressionProtocol({"entailment_epoch_size": 25, "resamples": 200})
+    seen = protocol.observe(embed(), data)
+    accuracy, dev = protocol.score(stored(seen), data.id, "SICK-E")
+    share = float(np.mean(data.labels[seen.arrays["row"]] == seen.arrays["predicted"]))
+    assert (accuracy.metric, accuracy.n) == ("accuracy", 60) and accuracy.value == pytest.approx(100 * share)
+    assert accuracy.low < accuracy.value < accuracy.high
+    assert (dev.metric, dev.n, dev.low) == ("dev accuracy", 40, None) and dev.value == seen.arrays["dev_accuracy"].max()
+    assert seen.arrays["dev_accuracy"].shape == (4,)
+    most = np.bincount(data.labels[seen.arrays["row"]]).max() / 60
+    assert share > most + 0.05
+
+
+def test_sparse_encoders_work_in_every_task():
+    class Sparse(CallableEncoder):
+        def run(self, texts, progress=None):
+            return replace(super().run(texts, progress), vectors=sparse.csr_matrix(bag(texts)))
+
+    for data in (pair_set(), labelled_set()):
+        protocol = RegressionProtocol({**SHORT, "entailment_max_epoch": 8})
+        seen = protocol.observe(Embed(Sparse(bag)), data).arrays["predicted"]
+        assert seen == pytest.approx(protocol.observe(embed(), data).arrays["predicted"], abs=1e-4)
+
+
+def test_sparse_vectors_too_wide_for_entailment_are_refused():
+    def wide(texts):
+        return sparse.csr_matrix((len(texts), 10**6), dtype=np.float32)
+
+    with pytest.raises(ScoreError, match=r"sparse vectors of 1000000 columns would fill 1\.9 GiB, more than the 1 GiB"):
+        RegressionProtocol({}).observe(wide, labelled_set())  # a function of texts is all that is asked of it before
+
+
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+@pytest.mark.parametrize("make", [pair_set, labelled_set])
+def test_an_empty_split_is_a_failure_with_a_reason(split, make):
+    data = make()
+    names = tuple("other" if name == split else name for name in (data.splits if make is labelled_set else data.subsets))
+    data = replace(data, **{"splits" if make is labelled_set else "subsets": names})
+    with pytest.raises(ScoreError, match=f"{data.id}: the {split} split is empty"):
+        RegressionProtocol({}).observe(embed(), data)
+
+
+@pytest.mark.parametrize("make", [pair_set, labelled_set])
+def test_vectors_that_cannot_be_multiplied_are_counted(make):
+    data = make()
+    splits = data.splits if make is labelled_set else data.subsets
+    row = splits.index("train")
+    pairs = [(data.first[i], data.second[i]) for i, name in enumerate(splits) if name == "train"]
+    poor = {data.first[row], data.second[row]}
+
+    def huge(texts):
+        return np.array([vector + (1e30 if text in poor else 0) for text, vector in zip(texts, bag(texts), strict=True)])
+
+    count = sum(set(pair) <= poor for pair in pairs)  # 1e30 * 1e30 overflows float32, 1e30 * 3 does not
+    with pytest.raises(ScoreError, match=f"{count} of 150 pairs of the train split have vectors that are NaN, infinite"):
+        RegressionProtocol({}).observe(embed(huge), data)
+
+
+def test_constant_predictions_are_a_failure_not_a_zero():
+    data, protocol = pair_set(), RegressionProtocol({"round_epochs": 1})
+    seen = protocol.observe(embed(lambda texts: np.ones((len(texts), 3), dtype=np.float32)), data)
+    with pytest.raises(ScoreError, match="STS-B: all 60 predictions are equal"):
+        protocol.score(seen, data.id, "STS-B")
+
+
+def test_intervals_do_not_depend_on_the_encoder_but_on_the_data():
+    data, protocol = pair_set(), RegressionProtocol({**SHORT, "resamples": 100})
+    seen = protocol.observe(embed(), data)
+    first, other = protocol.score(seen, data.id, "STS-B"), protocol.score(seen, "sick-r/splits", "STS-B")
+    moved = RegressionProtocol({**SHORT, "resamples": 100, "bootstrap_seed": 1}).score(seen, data.id, "STS-B")
+    assert [row.value for row in first] == [row.value for row in other] == [row.value for row in moved]
+    assert len({rows[0].low for rows in (first, other, moved)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"bacth": 3}, "no setting 'bacth'; did you mean batch"), ({"batch": 0}, "batch must be a whole number from 1"),
+        ({"tenacity": -1}, "tenacity"), ({"seed": 2**32}, "seed"), ({"resamples": True}, "resamples"),
+        ({"learning_rate": 0}, "learning_rate must be a number between 0 and 1e"),
+        ({"entailment_regs": []}, "entailment_regs"),
+        ({"soft_labels": "exact"}, "soft_labels must be bit-compatible, not 'exact'"),
+    ],
+)  # fmt: skip
+def test_settings_are_checked(wrong, message):
+    with pytest.raises(StsbenchError, match=message.replace("(", r"\(")):
+        RegressionProtocol(wrong)
+
+
+def test_metrics_choose_rows_and_move_no_number():
+    data, protocol = pair_set(), RegressionProtocol({**SHORT, "resamples": 100})
+    seen = protocol.observe(embed(), data)
+    rows = {row.metric: row for row in protocol.score(seen, data.id, "STS-B")}
+    for metrics in (["spearman"], ["mse"], ["dev spearman", "pearson"], ["spearman", "mse", "pearson"]):
+        some = RegressionProtocol({**SHORT, "resamples": 100, "metrics": metrics})
+        assert some.score(stored(seen), data.id, "STS-B") == [rows[metric] for metric in metrics]
+    entailed = Observations({"predicted": np.array([0, 1, 2]), "gold": np.array([0, 1, 1]), "sizes": np.array([3, 3, 3]),
+                             "dev_accuracy": np.array([50.0])})  # fmt: skip
+    for own in ({}, {"metrics": ["mse"]}):
+        both = RegressionProtocol(own).score(entailed, "sick-e/splits", "SICK-E")
+        assert [row.metric for row in both] == ["accuracy", "dev accuracy"]
+    flat = Observations({**seen.arrays, "predicted": np.ones(60)})
+    with pytest.raises(ScoreError, match="all 60 predictions are equal"):
+        RegressionProtocol({"metrics": ["mse"]}).score(flat, data.id, "STS-B")
+
+
+@pytest.mark.parametrize(("name", "metric"), [("senteval", "pearson"), ("infersent", "pearson"), ("declutr", "spearman")])
+def test_papers_print_one_metric(name, metric):
+    [regression] = [each.protocol for each in plan([name], ["STS-B", "SICK-R"], {})[0]]
+    assert regression.settings == {**DEFAULTS, "metrics": [metric]} and regression.label == name
+
+
+def test_settings_are_all_in_the_record_and_all_used():
+    """Each setting of the head changes what is found, so that none is written into records without meaning."""
+    assert RegressionProtocol({}).settings == DEFAULTS and RegressionProtocol({}).tasks() == TASKS
+    data = pair_set()
+    base = {"round_epochs": 2, "max_epoch": 40, "learning_rate": 0.03}
+    plain = RegressionProtocol(base).observe(embed(), data).arrays
+    changes = {"seed": 1, "batch": 32, "learning_rate": 0.01, "round_epochs": 3, "tenacity": 0, "max_epoch": 2}
+    for key, value in changes.items():
+        other = RegressionProtocol({**base, key: value}).observe(embed(), data).arrays
+        assert other["dev_spearman"].tolist() != plain["dev_spearman"].tolist(), key
+
+
+def test_scoring_needs_no_torch():
+    code = (
+        "import sys, numpy as np\n"
+        "from stsbench.protocols.regression import RegressionProtocol\n"
+        "from stsbench.evaluation.protocol import Observations\n"
+        "seen = {'predicted': np.arange(9.0), 'gold': np.arange(9.0) ** 2, 'sizes': np.array([9, 9, 9]),\n"
+        "        'dev_spearman': np.array([0.5])}\n"
+        "assert len(RegressionProtocol({}).score(Observations(seen), 'stsb/splits', 'STS-B')) == 4\n"
+        "assert not {'torch', 'sklearn'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=os.environ)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,335 @@
+"""Retrieval: DiffCSE's task on pairs, a user's own folder in both layouts, and the neighbours command."""
+
+import io
+import json
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+from realdata import real_data
+
+from stsbench.cli.neighbours import neighbours
+from stsbench.data.fetch.sources import load
+from stsbench.data.sets.relevance import read_relevance
+from stsbench.data.sets.sets import PairSet
+from stsbench.errors import DataError, ScoreError, StsbenchError
+from stsbench.evaluation.protocol import Observations
+from stsbench.protocols.retrieval import RetrievalProtocol, from_pairs
+
+FIRST = ("a cat sleeps", "two dogs run", "it rains", "a cat sleeps", "he sings")
+SECOND = ("a cat is asleep", "a pair of dogs is running", "the sun shines", "a dog sleeps", "two dogs run")
+GOLD = (5.0, 5.0, 1.0, 3.0, 0.4)
+
+
+def pairs(first=FIRST, second=SECOND, gold=GOLD):
+    return PairSet("x/test", "X", "own", first, second, np.array(gold), ("X",) * len(first))
+
+
+def embedder(table, width=4):
+    """The same random vector for the same text, but for those in `table`."""
+
+    def embed(texts):
+        rows = [table.get(text, np.random.default_rng(list(text.encode())).standard_normal(width)) for text in texts]
+        return np.array(rows, dtype=np.float32)
+
+    return embed
+
+
+def measured(protocol, data, table=None):
+    seen = protocol.observe(embedder(table or {}), data)
+    return {row.metric: row for row in protocol.score(seen, data.id, "X")}, seen
+
+
+def test_each_sentence_of_a_pair_with_gold_5_looks_for_the_other():
+    found = from_pairs(pairs(), "merge")
+    assert found.queries == (FIRST[0], FIRST[1], SECOND[0], SECOND[1])
+    assert [found.corpus[i] for (i,) in found.relevant] == [SECOND[0], SECOND[1], FIRST[0], FIRST[1]]
+    assert [found.corpus[i] for i in found.own] == list(found.queries)
+    assert len(found.corpus) == 8 and len(set(found.corpus)) == 8
+    kept = from_pairs(pairs(), "keep")
+    assert kept.queries == found.queries and kept.corpus == FIRST + SECOND
+    assert kept.own == (0, 1, 5, 6) and kept.relevant == ((5,), (6,), (0,), (1,))
+
+
+def test_what_becomes_of_equal_sentences():
+    # Partners lie close to one another, everything else far away; both first sentences stand in the set twice.
+    table = {FIRST[0]: [1, 0, 0, 0], SECOND[0]: [1, 0.2, 0, 0], FIRST[1]: [0, 0, 1, 0], SECOND[1]: [0, 0, 1, 0.2]}
+    table |= {text: [-1, -1, -1, i] for i, text in enumerate(("it rains", "he sings", "the sun shines", "a dog sleeps"))}
+    want = {"merge": [1, 1, 1, 1], "keep": [2, 2, 2, 2], "drop": [1, 1, 2, 2]}
+    for duplicates, ranks in want.items():
+        rows, seen = measured(RetrievalProtocol({"duplicates": duplicates, "ks": [1, 2]}), pairs(), table)
+        assert seen.arrays["rank"].tolist() == ranks
+        assert rows["recall@1"].value == 100 * np.mean([rank == 1 for rank in ranks]) and rows["recall@2"].value == 100
+        assert rows["mrr"].value == pytest.approx(100 * np.mean([1 / rank for rank in ranks]))
+    rows, seen = measured(RetrievalProtocol({"duplicates": "keep", "ties": "mid"}), pairs(), table)
+    assert seen.arrays["rank"].tolist() == [2, 2, 1.5, 1.5]
+    assert set(rows) == {"recall@1", "recall@5", "recall@10", "mrr"} and {row.n for row in rows.values()} == {4}
+
+
+def test_a_set_without_work_is_a_failure_with_a_reason():
+    with pytest.raises(ScoreError, match="no pair with gold 5"):
+        measured(RetrievalProtocol({}), pairs(gold=(1, 2, 3, 4, 4.9)))
+    with pytest.raises(ScoreError, match="pair 1: the two sentences are the same"):
+        measured(RetrievalProtocol({}), pairs(second=FIRST[:1] + SECOND[1:]))
+
+
+def many(n=60):
+    return pairs(tuple(f"first {i}" for i in range(n)), tuple(f"second {i}" for i in range(n)), [5.0, 1.0] * (n // 2))
+
+
+def test_scores_survive_storage_and_intervals_depend_on_data_and_seed_alone():
+    protocol = RetrievalProtocol({"ks": [1, 20, 119]})
+    rows, seen = measured(protocol, many())
+    buffer = io.BytesIO()
+    np.savez(buffer, **seen.arrays)
+    buffer.seek(0)
+    again = Observations(dict(np.load(buffer)))
+    assert {row.metric: row for row in protocol.score(again, "x/test", "X")} == rows
+    assert rows["recall@119"].value == rows["recall@119"].low == rows["recall@119"].high == 100
+    assert rows["mrr"].low < rows["mrr"].value < rows["mrr"].high and rows["mrr"].n == 60
+    other = [protocol.score(seen, "y/test", "X")[-1],
+             RetrievalProtocol({"seed": 1, "ks": [1, 20, 119]}).score(seen, "x/test", "X")[-1]]  # fmt: skip
+    assert all(row.value == rows["mrr"].value and row.low != rows["mrr"].low for row in other)
+    assert measured(RetrievalProtocol({"resamples": 0}), many())[0]["mrr"].low is None
+
+
+def test_the_two_queries_of_a_pair_are_redrawn_together():
+    """30 pairs whose two queries agree: the interval is that of 30 draws, wider than that of 60 by the root of 2."""
+    rank = np.tile(np.r_[np.ones(15), np.full(15, 2.0)], 2)
+    group = np.tile(np.arange(30), 2)
+    seen = Observations({"rank": rank, "query": np.arange(60), "group": group, "corpus": np.array([120])})
+    [row, _] = RetrievalProtocol({"ks": [1], "resamples": 4000}).score(seen, "x", "X")
+    assert row.value == 50 and (row.high - row.low) / 100 == pytest.approx(2 * 1.96 * 0.5 / 30**0.5, rel=0.1)
+
+
+@pytest.mark.parametrize("settings", [{"duplicates": "remove"}, {"ties": "best"}, {"ks": []}, {"ks": [0]}, {"ks": [True]},
+                                      {"ks": ["1"]}, {"folder": ".", "duplicates": "merge"}])  # fmt: skip
+def test_wrong_settings_are_refused(settings):
+    with pytest.raises(StsbenchError):
+        RetrievalProtocol(settings)
+
+
+# A user's own folder.
+
+OWN = {
+    "queries.tsv": "q1\tWhere does the cat sleep?\nq2\tWhat do dogs like?\nd3\tThe weather.\n",
+    "corpus.tsv": "d1\tA cat sleeps on the sofa.\nd2\tDogs like bones.\nd3\tThe weather.\nd4\tDogs like long walks.\n",
+    "relevance.tsv": "q1\td1\nq2\td2\t2\nq2\td4\t1\nq2\td1\t0\nd3\td1\n",
+}
+
+
+def write(folder, files):
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
+    return folder
+
+
+def beir(files=OWN):
+    """The same data in BEIR's layout, with a title, a header line, and a query of another split."""
+    out = {}
+    for name in ("queries", "corpus"):
+        rows = [line.split("\t") for line in files[f"{name}.tsv"].splitlines()]
+        items = [{"_id": key, "text": text} for key, text in rows]
+        if name == "corpus":
+            title, _, rest = items[0]["text"].partition(" ")
+            items[0] |= {"title": title, "text": rest}
+        else:
+            items.append({"_id": "train7", "text": "A query of the training split."})
+        out[f"{name}.jsonl"] = "".join(json.dumps(item) + "\n" for item in items)
+    judged = ["query-id\tcorpus-id\tscore", *(line if line.count("\t") == 2 else line + "\t1"
+                                              for line in files["relevance.tsv"].splitlines())]  # fmt: skip
+    out["qrels/test.tsv"] = "\n".join(judged) + "\n"
+    return out
+
+
+def test_both_layouts_read_the_same(tmp_path):
+    own = write(tmp_path / "mine", OWN)
+    write(tmp_path / "b", {})
+    theirs = write(tmp_path / "b" / "mine", beir())
+    one, two = read_relevance(own), read_relevance(theirs)
+    assert one.queries == ("Where does the cat sleep?", "What do dogs like?", "The weather.")
+    assert one.relevant == ((0,), (1, 3), (0,)) and one.own == (-1, -1, 2)
+    assert (one.id, one.task, one.view) == ("own:mine", "mine", "own") and one.warnings == ()
+    assert one.digest == two.digest and two.warnings == ("1 of 4 queries have no relevant text in test.tsv: left out",)
+    write(own, {"corpus.tsv": OWN["corpus.tsv"].replace("bones", "balls")})
+    assert read_relevance(own).digest != one.digest
+
+
+def test_a_query_that_is_its_own_answer_may_be_found(tmp_path):
+    folder = write(tmp_path / "mine", OWN | {"relevance.tsv": OWN["relevance.tsv"].replace("d3\td1", "d3\td3")})
+    assert read_relevance(folder).own == (-1, -1, -1)
+    # The same id alone does not make a text the query.
+    folder = write(tmp_path / "mine", OWN | {"corpus.tsv": OWN["corpus.tsv"].replace("The weather.", "Rain.")})
+    assert read_relevance(folder).own == (-1, -1, -1)
+
+
+FAULTS = [
+    ({"corpus.tsv": "d1\ta\nd1\tb\n"}, "corpus.tsv:2: id 'd1' stands there twice"),
+    ({"queries.tsv": "q1\ta\nq2\t \n"}, "queries.tsv:2: the text is empty"),
+    ({"queries.tsv": "q1\ta\n\tb\n"}, "queries.tsv:2: the id is empty"),
+    ({"queries.tsv": "q1\ta\nq2\tb\tc\n"}, "queries.tsv:2: expected id, tab, text; found 3 columns"),
+    ({"corpus.tsv": "d1\n"}, "corpus.tsv:1: expected id, tab, text; found 1 column"),
+    ({"corpus.tsv": b"d1\ta\nd2\t\xff\n"}, "corpus.tsv:2: not UTF-8"),
+    ({"corpus.tsv": ""}, "corpus.tsv is empty"),
+    ({"relevance.tsv": "q1\td1\nq9\td1\n"}, "relevance.tsv:2: no query has the id 'q9'"),
+    ({"relevance.tsv": "q1\td1\nq2\td9\n"}, "relevance.tsv:2: no corpus text has the id 'd9'"),
+    ({"relevance.tsv": "q1\td1\nq1\td1\t2\n"}, "relevance.tsv:2: 'q1' and 'd1' are judged twice"),
+    ({"relevance.tsv": "q1\td1\tyes\n"}, "relevance.tsv:1: the score 'yes' is not a number"),
+    ({"relevance.tsv": "q1\td1\nq2\n"}, "relevance.tsv:2: expected query id"),
+    ({"relevance.tsv": "q1\td1\nq2\td2\t0\n"}, "relevance.tsv: no relevant text for query 'q2' (2 of 3 queries)"),
+    ({"relevance.tsv": None}, "relevance.tsv: No such file"),
+    ({"queries.tsv": None}, "it has neither"),
+    ({"queries.jsonl": "{}"}, "it has both"),
+]
+
+
+@pytest.mark.parametrize(("changed", "why"), FAULTS, ids=[why[:40] for _, why in FAULTS])
+def test_faults_name_file_and_row(tmp_path, changed, why):
+    folder = write(tmp_path / "mine", {key: text for key, text in (OWN | changed).items() if text is not None})
+    with pytest.raises(DataError) as error:
+        read_relevance(folder)
+    assert why in str(error.value) and str(folder) in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "why"),
+    [("queries.jsonl", "{", "queries.jsonl:1: no JSON"), ("corpus.jsonl", "[]", "corpus.jsonl:1: expected a JSON object"),
+     ("corpus.jsonl", '{"_id": "d1"}', "corpus.jsonl:1: expected the fields"),
+     ("corpus.jsonl", '{"_id": true, "text": "a"}', "corpus.jsonl:1: expected the fields"),
+     ("corpus.jsonl", '{"_id": "d1", "text": "", "title": " "}', "corpus.jsonl:1: the text is empty"),
+     ("qrels.tsv", "q1\td1\t1", "it has both"), ("qrels/test.tsv", "q1\td1\t0", "no relevant text")],
+)  # fmt: skip
+def test_faults_of_beirs_layout(tmp_path, name, line, why):
+    folder = write(tmp_path / "mine", beir() | {name: line + "\n"})
+    with pytest.raises(DataError, match="^[^\n]*" + why):
+        read_relevance(folder)
+
+
+def test_a_folder_is_a_variant_and_its_path_stays_out_of_the_record(tmp_path, monkeypatch):
+    folder = write(tmp_path / "mine", OWN)
+    protocol = RetrievalProtocol({**RetrievalProtocol.variant(str(folder)), "ks": [1, 3]}, f"retrieval:{folder}")
+    assert protocol.tasks() == {"mine": f"own:{folder}"} and protocol.load("stsb/test") is None
+    data = protocol.load(f"own:{folder}")
+    rows, seen = measured(protocol, data)
+    assert set(rows) == {"recall@1", "recall@3", "hit@1", "hit@3", "mrr"}
+    # The third query is itself in the corpus and not counted: three texts are left to it.
+    assert rows["recall@3"].n == 3 and seen.arrays["rank"].tolist()[3] <= 3 and seen.arrays["query"].tolist() == [0, 1, 1, 2]
+    assert str(tmp_path) not in json.dumps([protocol.settings, protocol.label, data.id, data.task])
+    monkeypatch.chdir(tmp_path / "mine")
+    assert RetrievalProtocol(RetrievalProtocol.variant(".")).settings == {**protocol.settings, "ks": [1, 5, 10]}
+    # Scoring again needs no folder, and a link of that name changes nothing: settings and label come from the record.
+    monkeypatch.chdir(tmp_path)
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    again = RetrievalProtocol(protocol.settings, protocol.label)
+    assert again.tasks() == {"mine": "own:mine"} and again.label == protocol.label == "retrieval:mine"
+    assert {row.metric: row for row in again.score(seen, data.id, "X")} == rows
+
+
+def test_an_unknown_word_is_suggested_for():
+    with pytest.raises(StsbenchError, match=r"did you mean retrieval:keep.*no folder kep"):
+        RetrievalProtocol.variant("kep")
+    assert RetrievalProtocol.variant("keep") == {"duplicates": "keep"}
+    assert RetrievalProtocol({}).tasks() == {"STS-B": "stsb/test"}
+
+
+def test_counts_of_the_real_task():
+    data = load("stsb/test", data_dir=real_data())
+    merged, kept = from_pairs(data, "merge"), from_pairs(data, "keep")
+    assert len(kept.corpus) == 2758 and len(merged.corpus) == 2551
+    assert len(merged) == len(kept) == 2 * 97  # what the printed figures are shares of, see docs/protocol-retrieval.md
+    copied = sum(kept.corpus.count(text) > 1 for text in kept.queries)
+    assert copied == 39
+
+
+# The command.
+
+LINES = "x.jpg#0\tA cat sleeps .\nx.jpg#1\tTwo dogs run .\n\ny.jpg#0\tA  cat sleeps .\ny.jpg#1\tA [big] dog runs .\n"
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "lines.tsv").write_text(LINES)
+
+    def run(*words, corpus="lines.tsv", column=("--column", "2"), model="lexical:token-set"):
+        code = neighbours.main(["--model", model, "--corpus", corpus, *column, *words], standalone_mode=False)
+        assert code == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.parametrize("model", ["lexical:token-set", "lexical:tfidf"])
+def test_neighbours_rank_distinct_texts_with_their_first_line(command, model):
+    rows = json.loads(command("--query", "a cat sleeps .", "--query", "dogs", "--top", "9", "--json", "-", model=model))
+    assert [row["rank"] for row in rows] == [1, 2, 3] * 2
+    best = {key: value for key, value in rows[0].items() if key != "cosine"}
+    assert best == {"query": "a cat sleeps .", "rank": 1, "line": 1, "copies": 2, "text": "A cat sleeps ."}
+    assert rows[0]["cosine"] == pytest.approx(1) and rows[0]["cosine"] > rows[1]["cosine"]
+    assert rows[3]["text"] == "Two dogs run ." and rows[3]["line"] == 2
+
+
+def test_the_table_shows_rank_cosine_line_and_text(command, tmp_path):
+    (tmp_path / "asked.txt").write_text("big [dog]\n")
+    out = command("--query-file", "asked.txt", "--top", "1", "--json", "rows.json")
+    assert "query: big [dog]" in out and "A [big] dog runs ." in out and "line" in out
+    [row] = json.loads((tmp_path / "rows.json").read_text())
+    assert row["line"] == 5 and f"{row['cosine']:.4f}" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "more", "why"),
+    [(("--query", "a"), {"column": ()}, "lines.tsv:1 holds a tab: .* --column 2"),
+     (("--query", "a"), {"column": ("--column", "3")}, "lines.tsv:1 has 2 columns: there is no --column 3"),
+     (("--query", "a"), {"corpus": "none.txt"}, "cannot read none.txt"), (("--query", " "), {}, "nothing to look for"),
+     ((), {}, "nothing to look for"), (("--query-file", "empty.txt"), {}, "empty.txt holds no text"),
+     (("--query", "a", "--backend", "faiss"), {}, "dense|not installed"),
+     (("--query", "a", "--cache", "c", "--no-cache"), {}, "exclude each other")],
+)  # fmt: skip
+def test_what_neighbours_refuses(command, tmp_path, words, more, why):
+    (tmp_path / "empty.txt").write_text("\n")
+    with pytest.raises((StsbenchError, click.UsageError), match=why):
+        command(*words, **more)
+
+
+def test_neighbours_in_a_data_set(command):
+    """As in a file that holds its sentences, but that the numbers are the pairs'."""
+    data = load("stsb/test", sample=True)
+    sentences = [*data.first, *data.second]
+    Path("sentences.txt").write_text("\n".join(sentences) + "\n")
+    words = ("--query", data.second[2], "--query", "a dog runs", "--top", "4", "--json", "-")
+    rows = json.loads(command(*words, "--sample", corpus="stsb/test", column=()))
+    plain = json.loads(command(*words, corpus="sentences.txt", column=()))
+    assert len(rows) == 8 and rows[0]["text"] == data.second[2] and rows[0]["item"] == 3
+    for row, other in zip(rows, plain, strict=True):
+        assert row["item"] == (other["line"] - 1) % len(data) + 1
+        assert row["text"] in (data.first[row["item"] - 1], data.second[row["item"] - 1])
+        assert row["copies"] == sentences.count(row["text"])
+        for key in ("query", "rank", "text", "copies", "cosine"):
+            assert row[key] == pytest.approx(other[key]) if key == "cosine" else row[key] == other[key]
+    table = command("--query", "a dog runs", "--sample", corpus="sst2", column=())
+    assert "item" in table and "line" not in table
+
+
+@pytest.mark.parametrize(
+    ("corpus", "words", "why"),
+    [("stsb/test", ("--column", "2", "--sample"), "--column belongs to a file"),
+     ("stsb/test", ("--sample", "--data-dir", "."), "exclude each other"),
+     ("stsb/test", ("--data-dir", "."), "sts-test.csv is missing"), ("stsb/tst", (), "cannot read stsb/tst"),
+     ("lines.tsv", ("--sample",), "belong to a data set as --corpus, and lines.tsv is none")],
+)  # fmt: skip
+def test_what_a_data_set_as_corpus_refuses(command, corpus, words, why):
+    with pytest.raises((StsbenchError, click.UsageError), match=why):
+        command("--query", "a", *words, corpus=corpus, column=())
+
+
+def test_a_file_comes_before_a_data_set_of_its_name(command):
+    Path("stsb").mkdir()
+    Path("stsb/test").write_text("a cat\na dog\n")
+    [row] = json.loads(command("--query", "a dog", "--top", "1", "--json", "-", corpus="stsb/test", column=()))
+    assert (row["text"], row["line"]) == ("a dog", 2)

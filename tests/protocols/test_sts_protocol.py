@@ -1,0 +1,294 @@
+"""The STS protocol: rows on hand-made subsets, the averages, the presets, and the published numbers on real data."""
+
+import os
+
+import numpy as np
+import pytest
+from realdata import real_data
+from scipy import stats
+
+from stsbench.data.fetch.sources import load
+from stsbench.data.sets.sets import PairSet
+from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.load import load_encoder
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.measure import Result, measure
+from stsbench.evaluation.plan import plan, presets
+from stsbench.evaluation.protocol import Observations
+from stsbench.protocols.sts import AVERAGED, TASKS, StsProtocol
+from stsbench.registry import names, resolve
+
+DATA = {"id": "x/test", "task": "X", "view": "senteval"}
+SCIPY = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
+
+
+def observed(sizes, seed=0, **settings):
+    rng = np.random.default_rng(seed)
+    n = sum(sizes)
+    gold = rng.integers(0, 11, n) / 2
+    arrays = {"similarity": (gold / 5 + rng.normal(0, 0.4, n)).round(2), "gold": gold,
+              "subset": np.repeat(np.arange(len(sizes)), sizes)}  # fmt: skip
+    names = {"subsets": [f"s{i}" for i in range(len(sizes))]}
+    return StsProtocol({"resamples": 0, **settings}), Observations(arrays, names)
+
+
+def test_rows_equal_a_naive_loop():
+    protocol, seen = observed([30, 7, 60])
+    rows = {(r.subset, r.aggregation, r.metric): r for r in protocol.score(seen, "x/test", "X")}
+    assert len(rows) == 2 * (3 + 3) and {r.task for r in rows.values()} == {"X"}
+    x, y, subset = (seen.arrays[name] for name in ("similarity", "gold", "subset"))
+    for metric, function in SCIPY.items():
+        total = weighted = 0.0
+        for i in range(3):
+            value = function(x[subset == i], y[subset == i]).statistic
+            row = rows[f"s{i}", None, metric]
+            assert row.value == pytest.approx(100 * value) and row.n == (subset == i).sum()
+            total, weighted = total + value, weighted + value * row.n
+        assert rows[None, "all", metric].value == pytest.approx(100 * function(x, y).statistic)
+        assert rows[None, "mean", metric].value == pytest.approx(100 * total / 3)
+        assert rows[None, "wmean", metric].value == pytest.approx(100 * weighted / 97)
+        assert all(rows[None, how, metric].n == 97 for how in ("all", "mean", "wmean"))
+
+
+def test_one_subset_has_no_subset_rows_and_three_equal_aggregations():
+    protocol, seen = observed([40], resamples=50)
+    rows = protocol.score(seen, "x/test", "X")
+    assert [(r.subset, r.aggregation) for r in rows] == [(None, how) for how in ("all", "mean", "wmean")] * 2
+    for metric in SCIPY:
+        assert len({(r.value, r.low, r.high) for r in rows if r.metric == metric}) == 1
+
+
+def test_subsets_interleaved_in_the_file_are_the_same():
+    protocol, seen = observed([30, 20], resamples=0)
+    order = np.random.default_rng(1).permutation(50)
+    mixed = Observations({key: value[order] for key, value in seen.arrays.items()}, seen.names)
+    for a, b in zip(protocol.score(seen, "x", "X"), protocol.score(mixed, "x", "X"), strict=True):
+        assert a.value == pytest.approx(b.value) and (a.subset, a.n) == (b.subset, b.n)
+
+
+def test_intervals_bracket_the_value_and_depend_on_data_and_seed_alone():
+    protocol, seen = observed([40, 30], resamples=200)
+    rows = protocol.score(seen, "x/test", "X")
+    assert all(r.low < r.value < r.high for r in rows)
+    assert rows == protocol.score(seen, "x/test", "X")
+    other_data = protocol.score(seen, "y/test", "X")
+    other_seed = StsProtocol({"resamples": 200, "seed": 1}).score(seen, "x/test", "X")
+    for changed in (other_data, other_seed):
+        assert [r.value for r in changed] == [r.value for r in rows]
+        assert [r.low for r in changed] != [r.low for r in rows]
+    assert all(r.low is None and r.high is None for r in StsProtocol({"resamples": 0}).score(seen, "x/test", "X"))
+
+
+def test_settings_choose_rows():
+    protocol, seen = observed([20, 30], metrics=["pearson"], aggregations=["wmean"])
+    rows = protocol.score(seen, "x", "X")
+    assert [(r.subset, r.aggregation, r.metric) for r in rows] == [
+        ("s0", None, "pearson"), ("s1", None, "pearson"), (None, "wmean", "pearson"),
+    ]  # fmt: skip
+
+
+def test_failures_name_task_and_subset():
+    protocol, seen = observed([20, 30])
+    seen.arrays["similarity"][20:] = 0.5
+    with pytest.raises(ScoreError, match=r"^X, subset s1: all 30 predictions are equal \(0.5\)"):
+        protocol.score(seen, "x", "X")
+    seen.arrays["similarity"][:] = 0.5
+    with pytest.raises(ScoreError, match=r"^X, subset s0"):
+        protocol.score(seen, "x", "X")
+
+
+def test_observe_pairs_each_text_with_its_own_row():
+    texts = {"first": ("a", "b", "a"), "second": ("b", "c", "c"), "subsets": ("p", "q", "p")}
+    data = PairSet(**DATA, **texts, gold=np.array([1.0, 2, 3]))
+    vectors = np.array([[0, 2], [1, 0], [1, 1]], np.float32)  # not in the order of the texts
+    row = {"c": 0, "a": 1, "b": 2}
+
+    def embed(texts):
+        return vectors[[row[text] for text in texts]]
+
+    seen = StsProtocol({}).observe(embed, data)
+    assert seen.arrays["similarity"] == pytest.approx([2**-0.5, 2**-0.5, 0])
+    assert seen.arrays["subset"].tolist() == [0, 1, 0] and seen.names == {"subsets": ["p", "q"]}
+    dot = StsProtocol({"similarity": "dot"}).observe(embed, data)
+    assert dot.arrays["similarity"].tolist() == [1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [({"metrics": ["spearmen"]}, "did you mean spearman"), ({"aggregations": ["men"]}, "did you mean mean"),
+     ({"similarity": "eucledian"}, "did you mean euclidean")],
+)  # fmt: skip
+def test_unknown_settings(settings, reason):
+    with pytest.raises(StsbenchError, match=reason):
+        StsProtocol(settings)
+
+
+# The sample, end to end --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sample")
+    return evaluate("lexical:token-set", output=folder / "run", sample=True, resamples=0, no_cache=True)
+
+
+def test_the_sample_end_to_end(sample):
+    assert list(dict.fromkeys(r.task for r in sample.rows)) == [*TASKS, "Avg", "Avg-full"]
+    assert not sample.failures and not sample.left_out and len(sample.records) == 8
+    assert all(r.data.view == "sample" for r in sample.records)
+    value = {(r.task, r.aggregation, r.metric): r.value for r in sample.rows if r.subset is None}
+    for metric in SCIPY:
+        for how in ("all", "mean", "wmean"):
+            seven = [value[task, how, metric] for task in AVERAGED]
+            assert value["Avg-full", how, metric] == pytest.approx(sum(seven) / 7)
+            assert value["Avg", how, metric] == round(sum(round(v, 2) for v in seven) / 7, 2)
+
+
+def test_a_text_s_company_does_not_change_a_score(sample, tmp_path):
+    alone = evaluate("lexical:token-set", output=tmp_path / "run", sample=True, resamples=0, tasks=["sts14"])
+    assert alone.rows == [r for r in sample.rows if r.task == "STS14"]
+
+
+@pytest.mark.parametrize("left_out", AVERAGED)
+def test_no_average_of_fewer_than_seven(sample, left_out):
+    protocol = StsProtocol({"resamples": 0})
+    some = [record for record in sample.records if record.scores[0].task != left_out]
+    assert len(some) == 7 and protocol.summarise(some) == []
+    assert len(protocol.summarise(sample.records)) == 12
+
+
+def test_mteb_s_sick_is_not_in_the_average(sample):
+    protocol = StsProtocol({"resamples": 0})
+    seven = [record for record in sample.records if record.scores[0].task != "SICK-R-MTEB"]
+    assert protocol.summarise(seven) == protocol.summarise(sample.records)
+
+
+# Presets -----------------------------------------------------------------------------------------------------------
+
+PRESETS = {  # SimCSE, table B.1: metric and aggregation, and whether the regressor tasks are left out
+    "hill2016": (["pearson", "spearman"], "all", False), "senteval": (["pearson"], "mean", True),
+    "infersent": (["pearson"], "mean", True), "sbert": (["spearman"], "all", False),
+    "bert-flow": (["spearman"], "wmean", False), "whitening": (["spearman"], "wmean", False),
+    "is-bert": (["spearman"], "all", False), "declutr": (["spearman"], "mean", True),
+    "wieting2020": (["pearson"], "mean", False), "simcse": (["spearman"], "all", False),
+    "diffcse": (["spearman"], "all", False),
+}  # fmt: skip
+
+
+def test_every_preset_is_known_to_this_test_and_well_formed():
+    assert set(presets()) == set(PRESETS)
+    for preset in presets().values():
+        assert set(preset) <= {"paper", "parts", "left_out"} and preset["paper"]
+        for part in preset["parts"]:
+            assert set(part) <= {"protocol", "settings", "tasks"} and part["protocol"] in names("stsbench.protocols")
+            protocol = resolve("stsbench.protocols", part["protocol"])({})
+            assert set(part.get("tasks", protocol.tasks())) <= set(protocol.tasks())
+            assert set(part["settings"]) <= set(protocol.settings)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_give_the_rows_they_say(name, tmp_path):
+    metrics, how, partly = PRESETS[name]
+    wanted = list(TASKS)[:5] if partly else None  # the trained head has tests of its own
+    result = evaluate(
+        "lexical:token-set", output=tmp_path / "run", sample=True, resamples=0, protocols=[name], tasks=wanted
+    )
+    rows = [r for r in result.rows if r.subset is None]
+    assert {r.protocol for r in rows} == {name} and {r.aggregation for r in rows} == {how}
+    assert list(dict.fromkeys(r.metric for r in rows)) == metrics
+    tasks = set(list(TASKS)[:5]) if partly else {*TASKS, "Avg", "Avg-full"}
+    assert {r.task for r in rows} == tasks and not result.left_out
+
+
+def test_presets_are_the_sts_protocol_s_numbers(sample, tmp_path):
+    result = evaluate("lexical:token-set", output=tmp_path / "run", sample=True, resamples=0, protocols=["bert-flow"])
+    ours = {(r.task, r.subset): r.value for r in result.rows}
+    chosen = [r for r in sample.rows if r.metric == "spearman" and r.aggregation in (None, "wmean")]
+    want = {(r.task, r.subset): r.value for r in chosen}
+    assert ours == want
+
+
+def test_plans():
+    planned, left_out = plan(["sts:wmean", "simcse"], ["sts12"], {"": {"resamples": 5}})
+    assert [(p.label, p.protocol.label, p.tasks) for p in planned] == [
+        ("sts:wmean", "sts", {"STS12": "sts12/test"}), ("simcse", "simcse", {"STS12": "sts12/test"}),
+    ]  # fmt: skip
+    assert all(p.protocol.settings["resamples"] == 5 for p in planned) and left_out == {}
+    assert planned[0].protocol.settings["aggregations"] == ["wmean"]
+    assert planned[1].protocol.settings["metrics"] == ["spearman"]
+
+
+# Real data ---------------------------------------------------------------------------------------------------------
+
+GOLDEN = {  # lexical:token-set, Spearman: all, mean, wmean
+    "STS12": (43.90, 52.29, 53.10), "STS13": (49.58, 42.96, 49.85), "STS14": (52.66, 58.90, 60.27),
+    "STS15": (67.68, 63.93, 66.28), "STS16": (57.36, 57.66, 58.79),
+}  # fmt: skip
+
+
+def headline(result, metric="spearman"):
+    return {(r.task, r.aggregation): r.value for r in result.rows if r.subset is None and r.metric == metric}
+
+
+def test_token_set_s_fifteen_golden_values(tmp_path):
+    options = {"data_dir": real_data(), "tasks": list(GOLDEN), "resamples": 0}
+    result = evaluate("lexical:token-set", output=tmp_path / "run", **options)
+    assert all(record.data.known for record in result.records)
+    got = headline(result)
+    for task, values in GOLDEN.items():
+        for how, value in zip(("all", "mean", "wmean"), values, strict=True):
+            assert got[task, how] == pytest.approx(value, abs=0.01), (task, how)
+
+
+def minilm():
+    folder = real_data().parent / "models" / "minilm-l6-fp16"
+    if not folder.is_dir():
+        pytest.skip("needs ../shared/models/minilm-l6-fp16")
+    return str(folder)
+
+
+def test_minilm_on_sts_b(tmp_path):
+    model = minilm()
+    result = evaluate(model, output=tmp_path / "run", data_dir=real_data(), tasks=["STS-B"], resamples=0, no_cache=True)
+    assert result.records[0].data.n == 1379
+    assert headline(result)["STS-B", "all"] == pytest.approx(82.03, abs=0.01)
+
+
+def test_each_pooler_gives_another_number(tmp_path):
+    data = load("stsb/test", data_dir=real_data())
+    few, model, scores = data.keep(np.arange(len(data)) % 20 == 0), minilm(), {}
+    for pooler in (None, "mean", "cls", "first_last:embeddings", "first_last:layer1"):
+        encoder = load_encoder(model, pooler=pooler, device="cpu")
+        result = Result(tmp_path / str(pooler))
+        measure(result, Embed(encoder), StsProtocol({"resamples": 0}), {"STS-B": few})
+        scores[pooler] = headline(result)["STS-B", "all"]
+    assert scores.pop("mean") == pytest.approx(scores[None], abs=1e-3)  # what the folder stores
+    values = sorted(scores.values())
+    assert len(values) == 4 and min(np.diff(values)) > 0.05, scores
+
+
+MINILM_ALL = {
+    "STS12": 72.37, "STS13": 80.60, "STS14": 75.59, "STS15": 85.39, "STS16": 78.99, "STS-B": 82.03,
+    "SICK-R-MTEB": 77.58,
+}  # fmt: skip
+
+
+@pytest.mark.skipif(os.environ.get("STSBENCH_SLOW") != "1", reason="slow: set STSBENCH_SLOW=1")
+def test_minilm_s_published_values(tmp_path):
+    model = minilm()
+    result = evaluate(model, output=tmp_path / "run", data_dir=real_data(), tasks=list(MINILM_ALL), resamples=0)
+    got = headline(result)
+    assert {task: got[task, "all"] for task in MINILM_ALL} == pytest.approx(MINILM_ALL, abs=0.01)
+
+
+def test_a_year_without_subset_names_claims_no_mean():
+    """The Hub's raw view does not name subsets: `mean` would silently be `all` there."""
+    from stsbench.evaluation.protocol import Observations
+
+    rng = np.random.default_rng(0)
+    arrays = {"similarity": rng.random(20), "gold": rng.random(20), "subset": np.zeros(20, dtype=np.int64)}
+    observations = Observations(arrays, {"subsets": ["STS12"]})
+    protocol = StsProtocol({"resamples": 0})
+    assert {row.aggregation for row in protocol.score(observations, "sts12/test", "STS12")} == {"all"}
+    assert {row.aggregation for row in protocol.score(observations, "stsb/test", "STS-B")} == {"all", "mean", "wmean"}

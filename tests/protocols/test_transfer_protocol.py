@@ -1,0 +1,354 @@
+"""The transfer protocol: order, features, schemes, scores and averages, with a stand-in solver and with the real ones."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
+from scipy.stats import binomtest
+from sklearn.metrics import accuracy_score, f1_score
+from sklearn.model_selection import StratifiedKFold
+from sklearn.neighbors import NearestCentroid
+
+from stsbench.data.fetch.sources import load
+from stsbench.data.sets.sets import LabelledSet
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.evaluation.protocol import Observations
+from stsbench.metrics.proportion import wilson
+from stsbench.probes.schemes import Probed
+from stsbench.protocols import transfer
+from stsbench.protocols.transfer import TASKS, TransferProtocol, f1
+
+# The stand-in classifier says so where a column is constant within a class.
+pytestmark = pytest.mark.filterwarnings("ignore:self.within_class_std_dev_:UserWarning")
+
+WORDS = {"good": 0, "fine": 1, "bad": 2, "poor": 3, "film": 4, "the": 5, "a": 6}
+SMALL = {"k": 3, "grid": [1.0, 2.0], "grid_kfold": [1.0, 2.0]}
+
+
+class Bag:
+    """Counts of a few words beside the length, dense or CSR: enough to tell the classes apart."""
+
+    def __init__(self, sparse: bool = False) -> None:
+        self.sparse, self.asked = sparse, []
+
+    def __call__(self, texts: list[str]) -> Any:
+        self.asked.append(list(texts))
+        vectors = np.array([[text.split().count(word) for word in WORDS] + [len(text) / 100] for text in texts], np.float32)
+        return csr_matrix(vectors) if self.sparse else vectors
+
+
+def centroids(x: Any, y: Any) -> Any:
+    """A stand-in solver that looks at nothing but the rows each fit names."""
+
+    def solve(fits):
+        return [NearestCentroid().fit(x[fit.train], y[fit.train]).predict(x[fit.predict]) for fit in fits]
+
+    return solve
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TransferProtocol, "_solver", lambda self, x, y, classes, counts: centroids(x, y))
+
+
+def reviews(n: int = 36, seed: int = 0, name: str = "mr") -> LabelledSet:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, n)
+    mood = (["bad", "poor"], ["good", "fine"])
+    texts = [" ".join(rng.choice([*mood[label], "film", "the", "a"], rng.integers(1, 6))) for label in labels]
+    texts[3] = ""
+    return LabelledSet(name, "MR", "own", first=tuple(texts), labels=labels.astype(np.int64), splits=("all",) * n)
+
+
+def split(data: LabelledSet, sizes: dict[str, int], name: str, pairs: bool = False) -> LabelledSet:
+    names = tuple(part for part, size in sizes.items() for _ in range(size))
+    second = tuple(reversed(data.first)) if pairs else ()
+    return LabelledSet(name, "X", "own", first=data.first, labels=data.labels, splits=names, second=second)
+
+
+def naive_order(data: LabelledSet, part: str) -> list[int]:
+    rows = [i for i in range(len(data)) if data.splits[i] == part]
+    for text in ((data.labels,), (data.second,), (data.first,)):  # least significant key first: each sort is stable
+        if len(text[0]):
+            rows = sorted(rows, key=lambda i: int(text[0][i]) if text[0] is data.labels else len(text[0][i].split()))
+    return rows
+
+
+def stored(observations: Observations) -> Observations:
+    """What comes back from a .npz file."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **observations.arrays)
+    buffer.seek(0)
+    with np.load(buffer, allow_pickle=False) as found:
+        return Observations({key: found[key] for key in found.files}, observations.names)
+
+
+def test_tested_rows_are_all_items_once_and_blank_is_a_full_stop(stand_in: None) -> None:
+    data, bag = reviews(), Bag()
+    seen = TransferProtocol(SMALL).observe(bag, data)
+    assert sorted(seen.arrays["rows"].tolist()) == list(range(len(data)))
+    assert np.array_equal(seen.arrays["gold"], data.labels[seen.arrays["rows"]])
+    assert bag.asked == [[data.first[i] or "." for i in naive_order(data, "all")]] and "." in bag.asked[0]
+    other = Bag()
+    TransferProtocol({**SMALL, "blank": "?"}).observe(other, data)
+    assert other.asked[0] == ["?" if text == "." else text for text in bag.asked[0]]
+
+
+def test_nested_is_what_a_plain_loop_over_sorted_items_gives(stand_in: None) -> None:
+    data = reviews(40, seed=5)
+    order = np.array(naive_order(data, "all"))
+    x, y = Bag()([data.first[i] or "." for i in order]), data.labels[order]
+    accuracies = []
+    for train, test in StratifiedKFold(3, shuffle=True, random_state=1111).split(x, y):
+        predicted = NearestCentroid().fit(x[train], y[train]).predict(x[test])
+        accuracies.append(round(100 * accuracy_score(y[test], predicted), 2))
+    protocol = TransferProtocol(SMALL)
+    row = protocol.score(protocol.observe(Bag(), data), "mr", "MR")[0]
+    assert row.value == float(np.round(np.mean(accuracies), 2)) and 50 < row.value < 100
+
+
+@pytest.mark.parametrize(("name", "parts", "pairs"), [
+    ("sst2", {"train": 20, "dev": 8, "test": 8}, False), ("mrpc", {"train": 24, "test": 12}, True),
+])
+def test_given_and_folded_sets_test_their_test_split(
+    stand_in: None, name: str, parts: dict[str, int], pairs: bool
+) -> None:
+    data = split(reviews(36, seed=2), parts, name, pairs)
+    seen = TransferProtocol(SMALL).observe(Bag(), data)
+    order = {part: naive_order(data, part) for part in parts}
+    assert seen.arrays["rows"].tolist() == order["test"] and not seen.arrays["fold"].any()
+
+    def features(rows: list[int]) -> Any:
+        u, v = (Bag()([text[i] or "." for i in rows]) for text in (data.first, data.second or data.first))
+        return np.hstack([abs(u - v), u * v]) if pairs else u
+
+    expected = NearestCentroid().fit(features(order["train"]), data.labels[order["train"]])
+    assert np.array_equal(seen.arrays["predicted"], expected.predict(features(order["test"])))
+    assert seen.arrays["counts"].tolist()[2] == parts.get("dev", parts["train"])
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_sparse_vectors_give_the_dense_features(stand_in: None, pairs: bool) -> None:
+    data = split(reviews(36, seed=2), {"train": 24, "test": 12}, "mrpc", pairs)
+    dense, sparse = (TransferProtocol(SMALL).observe(Bag(kind), data) for kind in (False, True))
+    assert np.array_equal(dense.arrays["predicted"], sparse.arrays["predicted"])
+    assert np.array_equal(dense.arrays["grid"], sparse.arrays["grid"])
+
+
+def test_too_wide_sparse_vectors_and_broken_ones_are_one_line(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "MAX_DENSE", 100)
+    with pytest.raises(ScoreError, match=r"^mr: 8 sparse columns of 36 items would fill .* use transfer:sklearn"):
+        TransferProtocol(SMALL).observe(Bag(True), reviews())
+    data = reviews()
+
+    def broken(value: float, kind: Any) -> Any:
+        def embed(texts: list[str]) -> Any:
+            vectors = Bag()(texts)
+            vectors[[0, 5], 2] = value
+            return kind(vectors)
+
+        return embed
+
+    with pytest.raises(ScoreError, match=r"^mr: the features of 2 of 36 items are NaN or infinite"):
+        TransferProtocol(SMALL).observe(broken(np.nan, np.asarray), data)
+    with pytest.raises(ScoreError, match=r"^mr: the features hold NaN or infinite"):
+        TransferProtocol(SMALL).observe(broken(np.inf, csr_matrix), data)
+    huge = split(data, {"train": 24, "test": 12}, "mrpc", pairs=True)
+    for kind in (np.asarray, csr_matrix):  # finite vectors, a product that is not
+        with pytest.raises(ScoreError, match="NaN or infinite"), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            TransferProtocol(SMALL).observe(broken(3e38, kind), huge)
+
+
+@pytest.mark.parametrize(("data", "message"), [
+    (split(reviews(), {"train": 36}, "mrpc", True), "the test split is empty"),
+    (split(reviews(), {"train": 30, "test": 6}, "sst2"), "the development split is empty"),
+    (split(reviews(), {"dev": 30, "test": 6}, "trec"), "0 items are fewer than the 3 folds"),
+    (LabelledSet("mr", "MR", "own", ("a", "b"), np.array([0, 2]), ("all",) * 2), r"labels \[0, 2\], expected 0 to 1"),
+    (LabelledSet("mr", "MR", "own", (), np.zeros(0, np.int64), ()), r"mr has the labels \[\]"),
+])
+def test_data_that_cannot_be_probed_are_one_line(stand_in: None, data: LabelledSet, message: str) -> None:
+    with pytest.raises(ScoreError, match=message):
+        TransferProtocol(SMALL).observe(Bag(), data)
+
+
+def observed(predicted: list[int], gold: list[int], fold: list[int], grid: Any, chosen: list[int]) -> Observations:
+    arrays = {
+        "predicted": np.array(predicted), "gold": np.array(gold), "fold": np.array(fold), "grid": np.array(grid),
+        "chosen": np.array(chosen), "counts": np.array([9, 2, 7]), "regs": np.array([1.0, 2.0]),
+        "rows": np.arange(len(gold)),
+    }
+    return Observations(arrays, {"counts": ["fits", "unconverged", "development items"], "notes": ["x"]})
+
+
+def test_scores_by_hand() -> None:
+    seen = observed([1, 0, 1, 1, 0], [1, 1, 1, 0, 0], [0, 0, 0, 1, 1], [[60.0, 70.11], [80.0, 80.0]], [1, 0])
+    rows = TransferProtocol({}, "transfer:exact").score(seen, "cr", "CR")
+    assert [(row.metric, row.value, row.n) for row in rows] == [
+        ("accuracy", float(np.round(np.mean([66.67, 50.0]), 2)), 5), ("dev accuracy", 75.06, 7)]
+    assert {row.protocol for row in rows} == {"transfer:exact"} and rows[1].low is None
+    assert [row.metric for row in TransferProtocol({}).score(seen, "mrpc", "MRPC")] == ["accuracy", "dev accuracy", "f1"]
+    assert TransferProtocol({}).score(stored(seen), "mrpc", "MRPC") == TransferProtocol({}).score(seen, "mrpc", "MRPC")
+
+
+def test_means_are_rounded_as_numpy_rounds_them() -> None:
+    best = [[83.18], [81.35]]  # a mean that numpy, with which SentEval takes it, rounds to 82.26
+    seen = observed([0], [0], [0], best, [0, 0])
+    assert TransferProtocol({}).score(seen, "cr", "CR")[1].value == 82.26 != round(float(np.mean(best)), 2)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40))
+def test_f1_is_scikit_learn_s(items: list[tuple[int, int]]) -> None:
+    predicted, gold = np.array(items).T
+    if not (predicted.any() or gold.any()):
+        with pytest.raises(ScoreError, match="F1 does not exist"):
+            f1(predicted, gold)
+    else:
+        assert f1(predicted, gold) == pytest.approx(f1_score(gold, predicted), abs=1e-12)
+
+
+@given(st.integers(1, 12000), st.floats(0, 1))
+def test_wilson_is_scipy_s(n: int, share: float) -> None:
+    hits = round(share * n)
+    expected = binomtest(hits, n).proportion_ci(0.95, method="wilson")
+    assert wilson(hits, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert 0 <= wilson(hits, n)[0] <= hits / n <= wilson(hits, n)[1] <= 1
+
+
+def test_average_needs_all_seven_and_is_the_mean_of_printed_scores() -> None:
+    protocol = TransferProtocol({})
+
+    class Stub:
+        def __init__(self, task: str, value: float, label: str = "transfer") -> None:
+            self.scores = [protocol._row(task, "accuracy", value, 10), protocol._row(task, "dev accuracy", 1.0, 10)]
+            self.scores = [row.model_copy(update={"protocol": label}) for row in self.scores]
+
+    values = [81.18, 86.46, 94.45, 88.88, 85.50, 89.80, 74.43]  # SimCSE table E.1, unsupervised BERT-base: Avg 85.81
+    records = [Stub(task, value) for task, value in zip(TASKS, values, strict=True)]
+    (row,) = protocol.summarise(records)
+    assert (row.task, row.metric, row.value, row.n, row.protocol) == ("Avg", "accuracy", 85.81, 70, "transfer")
+    assert protocol.summarise(records[1:]) == []
+    assert protocol.summarise([*records[1:], Stub("MR", 81.18, "transfer:exact")]) == []
+
+
+def test_variants_and_settings() -> None:
+    assert TransferProtocol.in_all == ("", "sklearn", "exact") and TransferProtocol.labels_variants
+    full, fast = TransferProtocol({}).settings, TransferProtocol(TransferProtocol.variant("fast")).settings
+    assert (full["classifier"], full["k"], full["optimizer"], full["batch"], full["tenacity"], full["epoch_size"]) == (
+        "torch", 10, "adam", 64, 5, 4)
+    assert (fast["k"], fast["optimizer"], fast["batch"], fast["tenacity"], fast["epoch_size"]) == (5, "rmsprop", 128, 3, 2)
+    assert full["grid"] == full["grid_kfold"] == [1e-5, 1e-4, 1e-3, 1e-2] and full["seed"] == 1111
+    sklearn = TransferProtocol(TransferProtocol.variant("sklearn")).settings
+    assert sklearn["grid"] == [0.25, 0.5, 1, 2, 4, 8] and sklearn["grid_kfold"] == [0.5, 1, 2, 4, 8, 16, 32]
+    assert set(sklearn) < set(full) and "optimizer" not in sklearn
+    assert list(TransferProtocol({}).tasks()) == ["MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC"]
+    assert TransferProtocol(full).settings == full  # a record's settings are the settings
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"classifier": "sklern"}, "classifier must be torch, sklearn or exact, not 'sklern'; did you mean sklearn"),
+    ({"tenacty": 3}, "setting 'tenacty' does not apply to protocol transfer, classifier torch.*tenacity"),
+    ({"classifier": "exact", "batch": 3}, "setting 'batch' does not apply to protocol transfer, classifier exact"),
+    ({"k": 1}, "k must be a whole number from 2 to 4294967295, not 1"), ({"k": True}, "k must be"),
+    ({"seed": -1}, "seed must be"),
+    ({"batch": 0}, "batch must be"), ({"grid": []}, "grid must be a list"), ({"grid_kfold": [0]}, "grid_kfold must be"),
+    ({"grid": "1"}, "grid must be"), ({"validation": 1.0}, "validation must be a number between 0 and 1"),
+    ({"blank": None}, "blank must be a text"), ({"optimizer": "sgd"}, "optimizer must be adam or rmsprop, not 'sgd'"),
+])
+def test_settings_that_cannot_be_used(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(StsbenchError, match=message):
+        TransferProtocol(settings)
+
+
+def test_scoring_imports_no_torch_and_no_scikit_learn() -> None:
+    code = (
+        "import sys, numpy as np\n"
+        "from stsbench.protocols.transfer import TransferProtocol\n"
+        "from stsbench.evaluation.protocol import Observations\n"
+        "one = np.array([1])\n"
+        "arrays = dict(predicted=one, gold=one, fold=one, grid=np.array([[50.0]]), chosen=np.array([0]), counts=one)\n"
+        "names = {'counts': ['development items']}\n"
+        "assert len(TransferProtocol({}).score(Observations(arrays, names), 'mrpc', 'MRPC')) == 3\n"
+        "assert not {'torch', 'sklearn', 'transformers'} & set(sys.modules), sys.modules.keys()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("word", ["", "fast", "sklearn", "exact"])
+@pytest.mark.parametrize("task", ["CR", "TREC", "MRPC", "SST2"])
+def test_the_real_classifiers_on_the_sample(task: str, word: str) -> None:
+    settings = {**(TransferProtocol.variant(word) if word else {}), "k": 2}
+    protocol, data = TransferProtocol(settings), load(TASKS[task], sample=True)
+    seen = protocol.observe(Bag(), data)
+    first = protocol.score(seen, data.id, task)
+    assert protocol.score(stored(seen), data.id, task) == first
+    assert first[0].low is not None and first[0].low <= first[0].value <= first[0].high
+    r = len(seen.arrays["regs"])
+    fits = {"CR": r * 4 + 2, "TREC": 2 * r + 1, "MRPC": 2 * r + 1, "SST2": r + 1}[task]
+    assert seen.arrays["counts"][0] == fits
+    if task != "MRPC":
+        return
+    again = protocol.observe(Bag(), data)
+    assert all(np.array_equal(seen.arrays[key], again.arrays[key]) for key in seen.arrays)
+
+
+def test_fits_that_stopped_early_are_noted() -> None:
+    data = reviews(60, seed=4)
+
+    def embed(texts: list[str]) -> Any:
+        rng = np.random.default_rng(0)
+        return np.hstack([Bag()(texts) * [[1e3] * 7 + [1e-3]], rng.normal(size=(len(texts), 30))]).astype(np.float32)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the note is the only word about it
+        seen = TransferProtocol({"classifier": "sklearn", "k": 3}).observe(embed, data)
+    fits, unconverged, _ = seen.arrays["counts"].tolist()
+    assert unconverged > 0 and seen.names["notes"] == [f"{unconverged} of {fits} fits stopped before convergence"]
+    assert TransferProtocol({"classifier": "exact", "k": 3}).observe(Bag(), data).names["notes"] == []
+
+
+def test_exact_fits_far_from_their_optimum_are_no_score() -> None:
+    data = reviews(60, seed=4)
+
+    def embed(texts: list[str]) -> Any:  # as many columns as make the classes separable, of vectors a million long
+        return (1e6 * np.random.default_rng(0).normal(size=(len(texts), 30))).astype(np.float32)
+
+    with pytest.raises(ScoreError, match=r"^57 of 57 fits did not reach their optimum: are the vectors extremely long\?$"):
+        TransferProtocol({"classifier": "exact", "k": 3}).observe(embed, data)
+    seen = TransferProtocol({"classifier": "sklearn", "k": 3}).observe(embed, data)  # what the library does is its score
+    assert seen.arrays["counts"][0] == 57
+
+
+@pytest.mark.parametrize(("unconverged", "refused"), [(5, False), (6, True)])
+def test_one_exact_fit_in_ten_may_miss(monkeypatch: pytest.MonkeyPatch, unconverged: int, refused: bool) -> None:
+    def solver(self: Any, x: Any, y: Any, classes: int, counts: dict[str, int]) -> Any:
+        counts.update(fits=57, unconverged=unconverged)
+        return centroids(x, y)
+
+    monkeypatch.setattr(TransferProtocol, "_solver", solver)
+    exact, sklearn = (TransferProtocol({"classifier": name, "k": 3}) for name in ("exact", "sklearn"))
+    note = [f"{unconverged} of 57 fits stopped before convergence"]
+    assert sklearn.observe(Bag(), reviews()).names["notes"] == note
+    if refused:
+        with pytest.raises(ScoreError, match="6 of 57 fits did not reach their optimum"):
+            exact.observe(Bag(), reviews())
+    else:
+        assert exact.observe(Bag(), reviews()).names["notes"] == note
+
+
+def test_probed_is_stored_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    probed = Probed(np.array([2, 0]), np.array([1, 1]), np.array([0, 1]), np.array([[9.0], [8.0]]), np.array([0, 0]))
+    monkeypatch.setattr(TransferProtocol, "_probe", lambda *args: probed)
+    data = LabelledSet("mr", "MR", "own", ("c c c", "a", "b b"), np.array([1, 0, 1]), ("all",) * 3)
+    arrays = TransferProtocol({"classifier": "exact"}).observe(Bag(), data).arrays
+    assert arrays["rows"].tolist() == [0, 1] and arrays["gold"].tolist() == [1, 0]  # sorted: a, b b, c c c

@@ -1,0 +1,363 @@
+"""Model cards: every score arrives on the Hub, none merged, none under another's name; names stay text."""
+
+import gzip
+import hashlib
+import html.parser
+import json
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from clirun import cli as cli
+from clirun import fails
+from huggingface_hub import ModelCardData, metadata_load
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from stsbench.data.sets.catalog import entry
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.records import PLAIN
+from stsbench.evaluation.rescore import score_again
+from stsbench.publish import model_card
+from stsbench.publish.model_card import card, export_card, plain
+from stsbench.publish.model_index import _of_mteb, card_data, without_paths
+from stsbench.publish.mteb_adapter import undisturbed
+
+HUB_TYPE = re.compile(r"(?:[\w-]+/)?[\w.-]+", re.ASCII)  # the Hub's own check, as mteb's issue 1111 quotes it
+RAW = "raw/stsbenchmark-sts/test.jsonl.gz"
+NOT_COMPARABLE = "sample data: not comparable with published numbers"
+
+
+def vectors(texts):
+    return np.array([[(zlib.crc32(t.encode()) >> s) % 97 for s in (0, 5, 11, 17)] for t in texts], dtype=float) + 1
+
+
+vectors.fingerprint = "card-1"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The sample under three protocols: subsets, averages, scores that are no percentages, one task alone."""
+    folder = tmp_path_factory.mktemp("card") / "run"
+    protocols = ["sts", "retrieval", "geometry"]
+    result = evaluate(vectors, output=folder, protocols=protocols, sample=True, resamples=20, no_cache=True)
+    assert not result.failures
+    return result.folder
+
+
+def merged(target, *runs):
+    for each in runs:
+        shutil.copytree(each, target, dirs_exist_ok=True)
+    return target
+
+
+def loaded(folder):
+    """The eval results of a card, by huggingface_hub's own reader."""
+    return ModelCardData(**metadata_load(folder / "README.md")).eval_results
+
+
+def stored(run):
+    """(file stem, score) of every score, read as plain JSON."""
+    return [(path.stem, score) for path in sorted(run.glob("*.json")) for score in json.loads(path.read_text())["scores"]]
+
+
+def printed(score):
+    return round(score["value"], 3 if score["metric"] in PLAIN else 2)
+
+
+def test_every_score_arrives_and_none_is_merged(run, tmp_path):
+    [file], failures = export_card(run, tmp_path / "out", "model-card")
+    assert file == tmp_path / "out" / "README.md" and failures == {} and [file] == list((tmp_path / "out").iterdir())
+    results = loaded(tmp_path / "out")
+    scores, averages = stored(run), score_again(run).summaries
+    assert len(scores) > 70 and len(averages) == 12 and len(results) == len(scores) + len(averages)
+    for stem, score in scores:
+        [one] = [each for each in results if each.dataset_args.get("record") == stem
+                 and re.match(rf"{score['metric']}\b", each.metric_name) and each.metric_config == score["aggregation"]
+                 and each.metric_name.partition(", subset ")[2] == (score["subset"] or "")]  # fmt: skip
+        assert one.metric_value == pytest.approx(printed(score), abs=1e-9)
+        assert one.dataset_name == f"{score['task']} ({NOT_COMPARABLE})" and one.dataset_config == score["protocol"]
+    for row in averages:
+        how = "two-decimal" if row.task == "Avg" else "unrounded"
+        [one] = [each for each in results if each.dataset_name.startswith("Average of STS12, ") and how in each.metric_name
+                 and each.metric_config == row.aggregation and each.metric_name.startswith(row.metric)]  # fmt: skip
+        assert one.metric_value == round(row.value, 2) and NOT_COMPARABLE in one.dataset_name
+    assert all(each.verified is None and HUB_TYPE.fullmatch(each.dataset_type) for each in results)
+    assert "verif" not in file.read_text() and not any("/" in each.dataset_type for each in results)
+    names = [(each.unique_identifier, each.metric_type, each.metric_name) for each in results]
+    assert len(set(names)) == len(names)
+
+
+def test_aggregations_never_look_alike(run, tmp_path):
+    export_card(run, tmp_path / "out", "model-card")
+    year = [each for each in loaded(tmp_path / "out") if each.dataset_type == "sample-sts12-test" and each.metric_config]
+    assert {(each.metric_type, each.metric_config) for each in year} == {
+        (f"cos_sim_{metric}{suffix}", how) for metric in ("spearman", "pearson")
+        for how, suffix in (("all", ""), ("mean", "_mean"), ("wmean", "_wmean"))
+    }  # fmt: skip
+    assert all(f"({each.metric_config})" in each.metric_name for each in year)
+    subsets = {each.metric_type for each in loaded(tmp_path / "out") if ", subset MSRvid" in each.metric_name}
+    assert subsets == {"cos_sim_spearman_subset", "cos_sim_pearson_subset"}
+
+
+def test_the_page_says_what_a_stranger_must_know(run):
+    page = card(score_again(run)).split("\n---\n", 1)[1]
+    titles = re.findall(r"^### (.*)$", page, re.M)
+    assert titles == [f"{name} ({NOT_COMPARABLE})" for name in ("sts", "retrieval", "geometry")]
+    assert "**Sample data: not comparable" in page and "Anything published" in page
+    [record, *_] = score_again(run).records
+    assert record.encoder.fingerprint in page and "callable" in page and "stsbench.evaluation.api.evaluate" in page
+    for stem, score in stored(run):
+        if score["subset"] is None:
+            assert f" {score['value']:.{3 if score['metric'] in PLAIN else 2}f} " in page, stem
+    for row in score_again(run).summaries:
+        assert row.task == "Avg-full" or f" {row.value:.2f} |" in page
+
+
+def test_what_gave_no_score_is_said(run):
+    result = score_again(run)
+    result.records = [each for each in result.records if each.protocol.name != "sts" or each.data.task != "STS12"]
+    result.failures["sts STS12"] = "all | equal"
+    page = card(result)
+    assert "\nNot scored: sts STS12: all &#124; equal\n" in page and "- An STS average: it is the mean of all seven" in page
+    assert "Average of" not in page and "An STS average" not in card(score_again(run))
+
+
+def test_two_measurements_of_one_set_stay_two(run, tmp_path):
+    """Cosine and dot product in one folder: the same protocol, data and metric names."""
+    options = {"sample": True, "resamples": 0, "no_cache": True}
+    dot = evaluate(vectors, output=tmp_path / "dot", protocols=["sts"], similarity="dot", **options)
+    both = merged(tmp_path / "both", run, dot.folder)
+    export_card(both, tmp_path / "out", "model-card")
+    results = loaded(tmp_path / "out")
+    assert len(results) == len(stored(both)) + 24
+    values = {(stem, printed(score)) for stem, score in stored(both)}
+    assert values == {(each.dataset_args["record"], each.metric_value) for each in results if "record" in each.dataset_args}
+    averages = [each for each in results if each.dataset_name.startswith("Average")]
+    assert {each.metric_type.rpartition("_spearman")[0] for each in averages} == {"cos_sim", "dot", ""}
+    dots = [each for each in results if each.metric_name.startswith("spearman of dot")]
+    assert dots and all(each.dataset_args["settings"] == {"similarity": "dot"} for each in dots)
+    page = (tmp_path / "out" / "README.md").read_text()
+    assert page.count("### sts (") == 2 and '"similarity": "dot"' in page
+
+
+def hub_file(root, pairs=1379, lock=True):
+    """A data folder with an invented file where the Hub's STS-B would be, and the lock that its fetch would leave."""
+    lines = [{"sentence1": f"word {i}", "sentence2": f"other {i * 7 % 31}", "score": i % 11 / 2} for i in range(pairs)]
+    path = root / RAW
+    path.parent.mkdir(parents=True)
+    path.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode()))
+    if lock:
+        (root / "lock.json").write_text(json.dumps({RAW: hashlib.sha256(path.read_bytes()).hexdigest()}))
+    return root
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_only_the_hub_s_own_file_is_called_the_hub_s(tmp_path, known):
+    data = hub_file(tmp_path / "data", lock=known)
+    done = evaluate(vectors, output=tmp_path / "run", view="raw", data_dir=data, tasks=["STS-B"], resamples=0, no_cache=True)
+    results = card_data(score_again(done.folder)).eval_results
+    hub = entry("stsb/test", "raw").hub
+    found = {(each.dataset_type, each.dataset_revision, each.dataset_split, each.dataset_name) for each in results}
+    if known:
+        assert found == {(hub.repo, hub.revision, "test", "STS-B (raw text, the Hub's file)")}
+    else:
+        assert found == {("unknown-raw-stsb-test", None, "test", "STS-B (raw text; files differ from the catalog)")}
+    page = card(score_again(done.folder))
+    assert ("not those that the catalog knows" in page) is not known and "An STS average" in page
+    assert str(tmp_path) not in page
+
+
+def test_a_user_s_own_folder_is_called_so(tmp_path):
+    folder = tmp_path / "my: set"
+    folder.mkdir()
+    (folder / "queries.tsv").write_text("q1\tone\nq2\ttwo\n")
+    (folder / "corpus.tsv").write_text("c1\tun\nc2\tdeux\nc3\ttrois\n")
+    (folder / "relevance.tsv").write_text("q1\tc1\nq2\tc2\n")
+    done = evaluate(vectors, output=tmp_path / "run", protocols=[f"retrieval:{folder}"], resamples=0, no_cache=True,
+                    command=["stsbench", "eval", "--protocol", f"retrieval:{folder}"])  # fmt: skip
+    results = card_data(score_again(done.folder)).eval_results
+    assert {each.dataset_type for each in results} == {"own-own-my-set"}
+    assert all("the user's own data" in each.dataset_name and each.dataset_revision is None for each in results)
+    page = card(score_again(done.folder))
+    assert "own:my: set is the user's own" in page and "'retrieval:my: set'" in page and str(tmp_path) not in page
+
+
+def test_an_encoder_fitted_on_the_test_texts_is_called_so(tmp_path):
+    options = {"sample": True, "resamples": 0, "no_cache": True}
+    done = evaluate("lexical:tfidf", output=tmp_path / "run", tasks=["STS12", "STS-B"], **options)
+    result = score_again(done.folder)
+    assert all("fitted on these very texts" in each.dataset_name for each in card_data(result).eval_results)
+    assert "(transductive)" in card(result) and "each test set's own texts" in card(result)
+
+
+@pytest.mark.parametrize(
+    ("n", "overlap", "type", "said"),
+    [
+        (1379, [], "senteval-stsb-test", "SentEval's text"),
+        (1300, ["stsb/train"], "senteval-stsb-test-part",
+         "SentEval's text; without the pairs that share a sentence with stsb/train"),
+    ],
+)  # fmt: skip
+def test_senteval_s_text_is_no_data_set_of_the_hub(run, n, overlap, type, said):
+    result = score_again(run)
+    result.records = [each for each in result.records if each.protocol.name == "sts" and each.data.task == "STS-B"]
+    [record] = result.records
+    record.data.view, record.data.n, record.protocol.settings["without_overlap"] = "senteval", n, overlap
+    for each in card_data(result).eval_results:
+        assert (each.dataset_type, each.dataset_revision, each.dataset_name) == (type, None, f"STS-B ({said})")
+    page = card(result)
+    assert ("were left out" in page) is bool(overlap) and "SentEval's text is tokenised" in page and "sample" not in page
+
+
+def test_mteb_s_own_data_are_named_by_the_revision_they_were_loaded_at():
+    def told(task, revision):
+        result = json.dumps({"task_name": task, "dataset_revision": revision})
+        return _of_mteb({"task_result": [result], "split": ["test", "test"]})
+
+    assert told("Banking77Classification", "0" * 40) == {"task_type": "text-classification", "task_name": "Classification"}
+    assert told("NoSuchTask", "0" * 40) == {}
+    with undisturbed() as mteb:
+        about = mteb.get_task("Banking77Classification").metadata.dataset
+    found = told("Banking77Classification", about["revision"])
+    assert found.pop("dataset_type") == about["path"] == "mteb/banking77"
+    assert (found["dataset_revision"], found["dataset_split"]) == (about["revision"], "test")
+
+
+NAMES = [
+    "a|b`c`<script>alert(1)</script>", "x\n---\ny: [1", "no", "null", "- {a: b}", "#tag #", "'q\" &amp; &lt;", "\u202etxt",
+    "*b* _i_ [l](http://x.y) ![i](z) $$m$$ ~~s~~ @me", "\\|\\", "`", "é 漢字 🙂", "%TAG !", "a: b # c", "\u2028\x85\ttail",
+]  # fmt: skip
+TAGS = {"h1", "h2", "h3", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "strong", "pre", "code"}
+
+
+
+class Reader(html.parser.HTMLParser):
+    """The tags of a page, and the text of its title and of each table's cell."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.found, self.inside = set(), [], False
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        if tag in ("h1", "td"):
+            self.found.append("")
+            self.inside = True
+
+    def handle_endtag(self, tag):
+        self.inside = self.inside and tag not in ("h1", "td")
+
+    def handle_data(self, text):
+        if self.inside:
+            self.found[-1] += text
+
+
+def rendered(page):
+    return Reader(MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(page))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_s_name_stays_text(run, name):
+    result = score_again(run)
+    for record in result.records:
+        record.encoder.spec |= {"name": name, "template": f"{name} [X]"}
+        record.provenance["command"] = ["stsbench", "eval", "--model", name]
+    text = card(result)
+    _, front, page = re.split(r"^---$", text, maxsplit=2, flags=re.M)
+    shown = yaml.safe_load(front)["model-index"][0]["name"]
+    assert shown == card_data(result).model_name and shown.isprintable()
+    if name.isprintable():
+        assert shown == name
+    seen = rendered(page)
+    assert seen.tags <= TAGS
+    assert seen.found[0] == shown and seen.found[seen.found.index("name") + 1] == shown
+    assert json.loads(seen.found[seen.found.index("template") + 1].replace("\\x85", "\\u0085")) == f"{name} [X]"
+    assert len(ModelCardData(**yaml.safe_load(front)).eval_results) == len(result.rows)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet=st.sampled_from("\\`*_[]<>#|~&$@!:/.(){}-+=1wax; "), max_size=12))
+def test_plain_shows_any_text_as_it_is(text):
+    seen = rendered(f"| a | b |\n| --- | --- |\n| x{plain(text)}x | y |\n")
+    assert seen.tags == {"table", "thead", "tbody", "tr", "th", "td"} and len(seen.found) == 2
+    assert seen.found[0] == f"x{text}x"
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("/home/me/models/mini", "mini"), ("words:/home/me/glove.txt", "words:glove.txt"), ("--to=/tmp/x/", "--to=x"),
+        ("../shared/data", "data"), ("~/runs/a", "a"), ("~me/a/b", "b"), ("C:\\Users\\me\\m", "m"), ("file:///home/m", "m"),
+        ("sts,retrieval:/home/me/q,mteb", "sts,retrieval:q,mteb"), ("words:/a/g.t?stop=/a/b/s.t", "words:g.t?stop=s.t"),
+        ("org/model", "org/model"), ("sts:all", "sts:all"), ("python:a.b:c", "python:a.b:c"), (".5", ".5"),
+        ("https://hf.co/a/b", "https://hf.co/a/b"), ("mteb:MTEB(eng, v2)", "mteb:MTEB(eng, v2)"),
+    ],
+)  # fmt: skip
+def test_paths_of_the_machine_are_left_out(given, kept):
+    assert without_paths(given) == kept
+
+
+def test_a_template_is_no_path(run):
+    result = score_again(run)
+    result.records[0].provenance["command"] = ["stsbench", "eval", "--template", "/[X]/ means", "--model", "/home/me/it"]
+    assert "--template '/[X]/ means' --model it\n" in card(result)
+
+
+def test_the_folder_appears_whole_or_not_at_all(run, tmp_path, monkeypatch):
+    output = tmp_path / "deep" / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        with pytest.raises(StsbenchError, match="No space left"):
+            export_card(run, output, "model-card")
+    assert not list(output.parent.iterdir())
+    output.mkdir()
+    export_card(run, output, "model-card")
+    before = (output / "README.md").read_bytes()
+    with pytest.raises(StsbenchError, match="already there"):
+        export_card(run, output, "model-index")
+    assert [path.name for path in output.iterdir()] == ["README.md"] and (output / "README.md").read_bytes() == before
+    assert [path.name for path in output.parent.iterdir()] == ["out"]
+
+
+def test_an_edited_record_is_refused(run, tmp_path):
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    path = next(copy.glob("retrieval*.json"))
+    record = json.loads(path.read_text())
+    record["scores"][0]["value"] += 1
+    path.write_text(json.dumps(record))
+    with pytest.raises(StsbenchError, match="edited"):
+        export_card(copy, tmp_path / "out", "model-card")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_writes_either_file_with_the_same_metadata(run, tmp_path, cli, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a checkout may hold runs of its own
+    copy = Path(shutil.copytree(run, tmp_path / "mine"))
+    for target, name in model_card.FILES.items():
+        code, out, err = cli("export", copy, "--to", target)
+        assert (code, out, err) == (0, f"{tmp_path / f'mine-{target}' / name}\n", "")
+    alone = yaml.safe_load((tmp_path / "mine-model-index" / "model-index.yml").read_text())
+    assert alone == metadata_load(tmp_path / "mine-model-card" / "README.md") and len(alone["model-index"][0]["results"]) > 8
+    assert "library_name" not in alone and alone["tags"][0] == "sentence-similarity"
+    fails(cli("export", copy, "--to", "model-card"), "already there", "mine-model-card")
+
+
+def test_neither_torch_nor_mteb_is_loaded(run, tmp_path):
+    code = (
+        "import sys; from stsbench.publish.model_card import export_card; from pathlib import Path\n"
+        "assert 'huggingface_hub' not in sys.modules\n"
+        f"export_card(Path({str(run)!r}), Path({str(tmp_path / 'out')!r}), 'model-card')\n"
+        "assert not {'torch', 'mteb', 'sklearn', 'matplotlib', 'transformers'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,216 @@
+"""mteb's result files: loadable by mteb where the data are MTEB's, refused with the reason everywhere else."""
+
+import gzip
+import hashlib
+import json
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clirun import cli as cli
+
+from stsbench.data.sets.catalog import entry
+from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.light.callable import CallableEncoder
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.measure import Result, measure
+from stsbench.evaluation.records import load_records
+from stsbench.protocols.mteb import MtebProtocol
+from stsbench.publish.mteb_adapter import undisturbed
+from stsbench.publish.mteb_results import export_mteb, hub_revision, why_not_mteb
+
+RAW = "raw/stsbenchmark-sts/test.jsonl.gz"
+SIZE = 1379  # what MTEB's STSBenchmark holds
+
+
+def vectors(texts):
+    return np.array([[(zlib.crc32(t.encode()) >> s) % 97 for s in (0, 5, 11, 17)] for t in texts], dtype=float) + 1
+
+
+vectors.fingerprint = "export-1"
+
+
+def hub_file(root, pairs=SIZE, lock=True):
+    """A data folder with an invented file where the Hub's STS-B would be, and the lock that its fetch would leave."""
+    lines = [{"sentence1": f"word {i}", "sentence2": f"other {i * 7 % 31}", "score": i % 11 / 2} for i in range(pairs)]
+    path = root / RAW
+    path.parent.mkdir(parents=True)
+    path.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode()))
+    if lock:
+        (root / "lock.json").write_text(json.dumps({RAW: hashlib.sha256(path.read_bytes()).hexdigest()}))
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of mteb's STSBenchmark on data that are known to be the Hub's."""
+    folder = tmp_path_factory.mktemp("export")
+    data = hub_file(folder / "data")
+    options = {"protocols": ["mteb:STSBenchmark"], "view": "raw", "data_dir": data, "no_cache": True}
+    result = evaluate(vectors, output=folder / "run", **options)
+    assert not result.failures and result.rows[0].n == SIZE
+    return result.folder
+
+
+def test_mteb_reads_what_is_written(run, tmp_path, monkeypatch):
+    files, left_out = export_mteb(run, tmp_path / "out")
+    [(_, record)] = load_records(run)
+    fingerprint = record.encoder.fingerprint
+    assert left_out == {} and [path.name for path in files] == ["STSBenchmark.json"]
+    assert files[0].parts[-4:-2] == ("results", "stsbench__" + record.encoder.spec["name"].replace(":", "-"))
+    assert files[0].parent.name == f"stsbench-{fingerprint}"
+    rows = {row.metric: row.value / 100 for row in record.scores}
+    with undisturbed() as mteb:
+        loaded = mteb.ResultCache(tmp_path / "out").load_results(validate_and_filter=True)
+        [model] = loaded.model_results
+        [result] = model.task_results
+        assert model.model_name.startswith("stsbench/") and model.model_revision == f"stsbench-{fingerprint}"
+        assert model.model_meta.embed_dim == 4
+        assert result.dataset_revision == mteb.get_task("STSBenchmark").metadata.revision
+        assert result.get_score() == pytest.approx(rows["cosine_spearman"], abs=1e-6)
+        assert result.scores["test"][0]["spearman"] == pytest.approx(rows["spearman"], abs=1e-6)
+        monkeypatch.setenv("MTEB_CACHE", str(tmp_path / "out"))
+        [older] = mteb.load_results(download_latest=False).model_results  # the function that is on its way out
+        assert older.model_revision == model.model_revision and len(older.task_results) == 1
+        # mteb takes the file for its own: an encoder of this name and revision is not run again
+        from stsbench.publish.mteb_adapter import MtebEncoder
+
+        encoder, task = MtebEncoder(Embed(CallableEncoder(vectors))), mteb.get_task("STSBenchmark")
+        store = mteb.ResultCache(tmp_path / "out")
+        done = mteb.evaluate(encoder, task, cache=store, co2_tracker=False, show_progress_bar=False)
+        assert done.task_results[0].get_score() == result.get_score() and not encoder.texts
+
+
+def test_the_folder_appears_whole_or_not_at_all(run, tmp_path, monkeypatch):
+    output = tmp_path / "deep" / "out"
+    with undisturbed() as mteb, monkeypatch.context() as patch:
+
+        def full(self, path):
+            path.write_text("{half")
+            raise OSError(28, "No space left on device")
+
+        patch.setattr(mteb.TaskResult, "to_disk", full)
+        with pytest.raises(StsbenchError, match="No space left"):
+            export_mteb(run, output)
+    assert not list(output.parent.iterdir())
+    export_mteb(run, output)
+    before = sorted(output.rglob("*"))
+    with pytest.raises(StsbenchError, match="already there"):
+        export_mteb(run, output)
+    assert sorted(output.rglob("*")) == before and [path.name for path in output.parent.iterdir()] == ["out"]
+
+
+def test_edited_observations_are_refused(run, tmp_path):
+    import shutil
+
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    [stored] = (copy / "observations").iterdir()
+    with np.load(stored) as held:
+        arrays = dict(held)
+    arrays["names.task_result"] = np.array([str(arrays["names.task_result"][0]).replace("STSBenchmark", "STS12")])
+    np.savez(stored, **arrays)
+    with pytest.raises(StsbenchError, match="sha256"):
+        export_mteb(copy, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"sample": True}, "sample data"),
+        ({"view": "raw", "lock": False}, "not known to be the Hub's file"),
+        ({"view": "raw", "pairs": 500}, r"500 pairs is not the set|not known"),
+        ({"sample": True, "protocols": ["sts"]}, "no record of the protocol mteb"),
+    ],
+)
+def test_what_is_not_mteb_s_is_refused(tmp_path, options, reason):
+    if options.get("view") == "raw":
+        data = hub_file(tmp_path / "data", options.pop("pairs", SIZE), options.pop("lock", True))
+        options = {**options, "data_dir": data}
+    options = {"protocols": ["mteb:STSBenchmark"], "tasks": ["STS-B"], "no_cache": True, **options}
+    result = evaluate(vectors, output=tmp_path / "run", **options)
+    with pytest.raises(StsbenchError, match=reason) as caught:
+        export_mteb(result.folder, tmp_path / "out")
+    assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
+
+
+def changed(record, **parts):
+    """The record with other fields in its data or its encoder's spec."""
+    copy = record.model_copy(deep=True)
+    for key, value in parts.items():
+        if key == "fitted_on":
+            copy.encoder.spec[key] = value
+        else:
+            setattr(copy.data, key, value)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("parts", "revision", "reason"),
+    [
+        ({}, None, None),
+        ({"view": "senteval"}, None, "text view 'senteval'"),
+        ({"view": "own"}, None, "text view 'own'"),
+        ({"view": "sample"}, None, "sample data"),
+        ({"known": False}, None, "not known"),
+        ({"n": SIZE - 1}, None, "not the set that MTEB measures on"),
+        ({"id": "sick-r/test", "n": 4927}, None, "sick-r/test with 4927 pairs is not the set"),
+        ({"fitted_on": "stsb/test@abc"}, None, "fitted on the very texts"),
+        ({"fitted_on": "nli@abc"}, None, None),
+        ({}, "another", "another revision"),
+        ({"id": "mteb:BIOSSES", "view": "own", "known": False, "n": 0}, "theirs", None),
+    ],
+)
+def test_each_reason(run, parts, revision, reason):
+    [(_, record)] = load_records(run)
+    result = {"dataset_revision": revision or entry("stsb/test", "raw").hub.revision}
+    why = why_not_mteb(changed(record, **parts), result)
+    assert (why is None) if reason is None else (reason in why and "\n" not in why)
+
+
+def test_every_raw_set_is_measured_at_the_revision_that_mteb_pins():
+    with undisturbed() as mteb:
+        pinned = {name: mteb.get_task(name).metadata.revision for name in ("STS12", "STS13", "STS14", "STS15", "STS16")}
+        pinned |= {"STS-B": mteb.get_task("STSBenchmark").metadata.revision}
+        pinned |= {"SICK-R-MTEB": mteb.get_task("SICK-R").metadata.revision}
+    for task, id in MtebProtocol({}).tasks().items():
+        if task != "SICK-R":
+            assert hub_revision(id, "raw", True, entry(id, "raw").total) == pinned[task]
+    assert hub_revision("sick-r/test", "raw", True, 4927) is None
+    assert hub_revision("stsb/test", "senteval", True, SIZE) is None
+
+
+def test_the_command_writes_what_it_can_and_says_what_it_left_out(run, tmp_path, cli, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = cli("export", run, "--to", "mteb", "--output", "out")
+    assert (code, err) == (0, "") and out.startswith("out/results/stsbench__") and out.count("\n") == 1
+    sample = evaluate(vectors, output=tmp_path / "sample", protocols=["mteb:STS12"], sample=True, no_cache=True)
+    mixed = tmp_path / "mixed"
+    for source in (run, sample.folder):
+        for file in source.rglob("*.*"):
+            target = mixed / file.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(file.read_bytes())
+    code, out, err = cli("export", mixed, "--to", "mteb")
+    assert code == 3 and "STS12 left out: it was measured on the sample data" in err
+    assert out == f"{tmp_path}/mixed-mteb/{next(Path('out').rglob('STSBenchmark.json')).relative_to('out')}\n"
+    code, out, err = cli("export", sample.folder, "--to", "mteb")
+    assert code == 1 and out == "" and err.count("\n") == 1 and "sample data" in err
+
+
+def test_a_task_of_the_hub_is_exported_as_mteb_named_it(tmp_path, monkeypatch):
+    with undisturbed():
+        from mteb.mocks import mock_tasks
+
+        task = mock_tasks.MockSTSTask()
+    monkeypatch.setattr(MtebProtocol, "_task", lambda self, mteb, name: task)
+    protocol = MtebProtocol({"tasks": {"MockSTSTask": "mteb:MockSTSTask"}})
+    sets = {"MockSTSTask": protocol.load("mteb:MockSTSTask")}
+    result = Result(tmp_path / "run")
+    measure(result, Embed(CallableEncoder(vectors)), protocol, sets)
+    assert not result.failures
+    result.save()
+    files, left_out = export_mteb(result.folder, tmp_path / "out")
+    assert left_out == {} and json.loads(files[0].read_text())["task_name"] == task.metadata.name

@@ -1,0 +1,165 @@
+"""An invented board with everything a page must be able to show: no number or name in it was measured or published."""
+
+from __future__ import annotations
+
+import random
+
+from stsbench.leaderboard.ranks.board import Board, Cell, Provenance, Rank, Row, Sensitivity, Tab
+
+TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
+HOSTILE = "<script>alert(1)</script>"
+QUOTES = "\"quotes' & amps"
+BACKBONES = ("BERT-base", "BERT-large", "RoBERTa-base", "MiniLM-L6", "GloVe 840B", "none")
+WORDS = ("token", "whitened", "contrastive", "prompted", "pooled", "hashed", "averaged", "flow", "mirror", "distilled")
+FLAG_SETS = (("nli",), ("nli", "dev-selected"), ("transductive",), (), ("sts",), ("dev-selected",), ())
+PARTS = {"STS12": ("headlines-a", "video-b", "news-c"), "STS13": ("forum-d", "glossary-e"), "STS14": ("images-f",)}
+
+
+def board(measured: int = 14, published: int = 60, entries: int = 6) -> Board:
+    """`measured` and `published`: rows of the largest tab. The same arguments give the same board."""
+    rng = random.Random(7)
+    behind = {f"entry-{i:02}": _provenance(i) for i in range(entries)}
+    tabs = [
+        _sts(rng, how, metric, measured if (how, metric) == ("all", "spearman") else 5,
+             published if (how, metric) == ("all", "spearman") else 8, entries)
+        for metric in ("spearman", "pearson") for how in ("all", "mean", "wmean")
+    ]  # fmt: skip
+    tabs += [_transfer(rng, entries), _sample(rng), _geometry(rng, entries), _cost()]
+    return Board(tuple(tabs), behind, sensitivity())
+
+
+def sensitivity() -> Sensitivity:
+    settings = ("all Spearman", "mean Spearman", "wmean Spearman")
+    rows = ("MiniLM, mean", "MiniLM, cls", HOSTILE, "tf-idf")
+    values = {
+        settings[0]: (78.87, 70.12, 61.5, 61.4), settings[1]: (77.9, 66.0, 66.4, 58.1),
+        settings[2]: (78.2, 67.3, 66.9, 60.2),
+    }  # fmt: skip
+    average = {(name, row): value for name in settings for row, value in zip(rows, values[name], strict=True)}
+    place = {(name, row): 1 + sum(other > average[name, row] for other in values[name]) for name in settings for row in rows}
+    return Sensitivity(
+        settings, rows, average, place,
+        {(settings[0], settings[1]): 2 / 3, (settings[0], settings[2]): 1.0, (settings[1], settings[2]): 2 / 3},
+        {(settings[0], settings[1]): ((rows[1], HOSTILE),), (settings[1], settings[2]): ((HOSTILE, rows[1]),)},
+        {(settings[0], rows[1], HOSTILE): True, (settings[1], rows[1], HOSTILE): False},
+        task_swaps={("STS13", settings[0], settings[1]): ((rows[0], rows[3]),)},
+    )  # fmt: skip
+
+
+def _provenance(i: int) -> Provenance:
+    run = {
+        "fingerprint": f"{i:064x}", "seed": i, "git": f"{i:040x}", "device": "cpu (x86_64, 2 cores)",
+        "spec": {"name": HOSTILE if i == 2 else f"models/example-{i}", "pooler": "mean", "dtype": "float32", "prefix": None},
+        "versions": {"stsbench": "0.1.0", "numpy": "2.4.6", "torch": "2.13.0"},
+        "command": ["stsbench", "eval", "--model", f"models/example {i}", "--pooler", "mean"],
+        "created": "2026-11-21T18:27:49Z", "records": 9,
+    }  # fmt: skip
+    note = QUOTES if i == 1 else "An invented encoder."
+    return Provenance(f"entry-{i:02}", f"example {i}", note, "", (run, {**run, "seed": i + 100}) if i == 0 else (run,))
+
+
+def _cells(rng: random.Random, bounded: bool) -> dict[str, Cell]:
+    found = {task: round(rng.uniform(40, 88), 12 if bounded else 2) for task in TASKS}
+    found["Avg"] = sum(found.values()) / 7 if bounded else round(sum(found.values()) / 7, 2)
+    if not bounded:
+        return {name: Cell(value) for name, value in found.items()}
+    return {name: Cell(value, value - 1.25, value + 1.3, n=1379) for name, value in found.items()}
+
+
+def _sts(rng: random.Random, how: str, metric: str, measured: int, published: int, entries: int) -> Tab:
+    rows = []
+    for i in range(measured):
+        cells = _cells(rng, bounded=True)
+        name = {0: HOSTILE, 1: QUOTES, 2: "a method whose name is so long that it has to break " * 2}.get(i, f"example {i}")
+        rows.append(Row(
+            f"{metric}-{how}-m{i}", "measured", name, BACKBONES[i % 6], ("unsup", "semi", "sup", None)[i % 4], cells,
+            FLAG_SETS[i % 7], seeds=5 if i % 3 == 0 else 1, entry=f"entry-{i % entries:02}", card="https://example.org/card",
+            link="javascript:alert(2)" if i == 0 else "https://example.org/paper?a=1&b=2", source=f"example {i}",
+            subsets={(task, part): Cell(cells[task].value + 1, 50.0, 60.5, n=750) for task in PARTS for part in PARTS[task]},
+            best_of=10 if i == 4 else None, unranked="not ranked: its text was changed" if i == 3 else "",
+        ))  # fmt: skip
+    rows.sort(key=lambda row: -row.cells["Avg"].value)
+    ranked, place = [], 0
+    for row in rows:
+        if row.best_of or row.unranked:
+            ranked.append(row)
+            continue
+        place += 1
+        rank = Rank(place, max(1, place - 1), place + 1, "abcdefghijklmnopqrstuvwxyz"[place % 26])
+        ranked.append(Row(**{**row.__dict__, "rank": rank}))
+    return Tab(
+        f"sts-{metric}-{how}", "sts", f"{metric.title()}, {how}", "Cosine of two vectors against the gold scores.", metric,
+        how, (*TASKS, "Avg"), "Avg", 2, False, tuple(ranked),
+        tuple(_published(rng, how, metric, i) for i in range(published)),
+        settings={"similarity": "cosine", "without_overlap": []}, data={task: f"{i:064x}" for i, task in enumerate(TASKS)},
+    )  # fmt: skip
+
+
+def _published(rng: random.Random, how: str, metric: str, i: int) -> Row:
+    cells = _cells(rng, bounded=False)
+    if i % 9 == 5:
+        del cells["STS13"], cells["Avg"]
+    if i % 11 == 3:
+        cells["STS-B"] = Cell(cells["STS-B"].value, sd=0.42)
+    odd = i % 13 == 1 and "Avg" in cells
+    name = {0: HOSTILE, 1: QUOTES}.get(i, f"{WORDS[i % 10].title()} {WORDS[(i // 10) % 10]} {i}")
+    return Row(
+        f"example-{metric}:README/{how}-part:{i}", "published", name, BACKBONES[i % 5],
+        ("unsup", "sup", "semi", None)[i % 4], cells,
+        ("best-of-n", "nli") if i == 8 else FLAG_SETS[i % 7], seeds=3 if i % 11 == 3 else None,
+        best_of=10 if i == 8 else None,
+        average_printed=cells["Avg"].value + 0.03 if odd else None,
+        marks=("The printed average is not that of the printed columns.",) if odd else (),
+        source=f"Example et al., table {1 + i % 7}", link="https://example.org/abs/1" if i % 2 else "",
+    )  # fmt: skip
+
+
+def _simple(tab: Tab, rng: random.Random, scores: dict[str, tuple[float, float]], count: int, entries: int) -> Tab:
+    """`tab` with `count` measured rows, best first by its lead."""
+    found = [{name: rng.uniform(*bounds) for name, bounds in scores.items()} for _ in range(count)]
+    found.sort(key=lambda values: values[tab.lead], reverse=not tab.lower_is_better)
+    rows = tuple(
+        Row(f"{tab.id}-m{i}", "measured", f"example {i}", BACKBONES[i % 6], "unsup",
+            {name: Cell(value, value - 0.1, value + 0.1) for name, value in values.items()},
+            rank=None if tab.sample else Rank(i + 1, 1, count, "a"), entry=f"entry-{i % entries:02}", source="own")
+        for i, values in enumerate(found)
+    )  # fmt: skip
+    return Tab(**{**tab.__dict__, "measured": rows})
+
+
+def _transfer(rng: random.Random, entries: int) -> Tab:
+    names = ("MR", "CR", "SUBJ", "MPQA", "SST-2", "TREC", "MRPC", "Avg")
+    published = tuple(
+        Row(f"transfer-p{i}", "published", f"Example {i}", "BERT-base", "sup",
+            {name: Cell(round(rng.uniform(70, 95), 2)) for name in names})
+        for i in range(12)
+    )  # fmt: skip
+    empty = Tab("transfer-sgd", "transfer", "Accuracy", "Logistic regression on fixed vectors.", "accuracy", None, names,
+                "Avg", 2, False, (), published)  # fmt: skip
+    return _simple(empty, rng, dict.fromkeys(names, (70.0, 95.0)), 4, entries)
+
+
+def _sample(rng: random.Random) -> Tab:
+    names = ("STS12", "STS13")
+    empty = Tab("regression-sample", "regression", "Pearson, sample", "A trained regressor.", "pearson", None, names,
+                "STS12", 2, False, (), (), sample=True)  # fmt: skip
+    return _simple(empty, rng, dict.fromkeys(names, (30.0, 50.0)), 3, 3)
+
+
+def _geometry(rng: random.Random, entries: int) -> Tab:
+    names = ("alignment", "uniformity")
+    empty = Tab("geometry-stsb", "geometry", "STS-B", "Alignment and uniformity of unit vectors.", "alignment", None, names,
+                "alignment", 3, True, (), ())  # fmt: skip
+    return _simple(empty, rng, {"alignment": (0.1, 0.4), "uniformity": (-3.9, -1.0)}, 4, entries)
+
+
+def _cost() -> Tab:
+    """Published rows alone, with the lead in the second column."""
+    rows = tuple(
+        Row(f"example:{i}:1", "published", f"Example {i}", BACKBONES[i], ("unsup", "sup")[i % 2],
+            {"added": Cell(float(i * 7 % 5)), "minutes": Cell(10.0 + i)}, ("nli",) if i == 1 else (),
+            link="https://example.org/abs/2")
+        for i in range(4)
+    )  # fmt: skip
+    return Tab("cost-minutes", "cost", "Minutes", "What training takes.", "minutes", None, ("added", "minutes"), "minutes",
+               2, True, (), rows)  # fmt: skip

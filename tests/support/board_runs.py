@@ -1,0 +1,68 @@
+"""Runs on the sample for boards, made once a session: as if by a checkout without changes, so that boards take them."""
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import stsbench
+from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
+from stsbench.evaluation.api import evaluate
+
+SAMPLE = Path(stsbench.__file__).parent / "data" / "sample"
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Letters(Encoder):
+    """Counts of letters with noise: the more noise, the worse. `seed` makes another encoder of the same kind."""
+
+    cacheable = False
+
+    def __init__(self, seed, noise, tag=""):
+        weights = hashlib.sha256(f"{seed} {noise} {tag}".encode()).hexdigest()  # a tag: the same vectors, another encoder
+        self.seed, self.noise, self.spec = seed, noise, EncoderSpec(name="letters", kind="callable", weights=weights)
+
+    def run(self, texts, progress=None):
+        out = np.zeros((len(texts), 27), dtype=np.float32)
+        for row, text in enumerate(texts):
+            for letter in text.lower():
+                out[row, ord(letter) % 27] += 1
+            out[row] += self.noise * np.random.default_rng([self.seed, *text.encode()]).normal(size=27)
+        return Encoded(out, np.zeros(len(texts), dtype=bool))
+
+
+def made(folder, **data):
+    """Name -> run folder: token-set, and letters at two levels of noise, of which `noisy` has two seeds."""
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stsbench.evaluation.provenance.git_revision", lambda: REVISION)
+        for name, model in {"words": "lexical:token-set", "letters": Letters(0, 0.1), "noisy": Letters(1, 6.0),
+                            "noisy-2": Letters(2, 6.0)}.items():  # fmt: skip
+            result = evaluate(model, protocols=["sts", "retrieval", "geometry"], output=folder / name, **data)
+            assert not result.failures
+            found[name] = result.folder
+    return found
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    """`made`, on the sample."""
+    return made(tmp_path_factory.mktemp("runs"), sample=True)
+
+
+@pytest.fixture(scope="session")
+def own_runs(tmp_path_factory):
+    """`made`, on data of one's own: the sample's files as if they were SentEval's, which the catalog does not know."""
+    return made(tmp_path_factory.mktemp("own-runs"), data_dir=SAMPLE)
+
+
+@pytest.fixture
+def copied(runs, tmp_path):
+    """`copied(name)`: a run of one's own to damage."""
+
+    def copy(name):
+        return Path(shutil.copytree(runs[name], tmp_path / f"copy-{name}"))
+
+    return copy

@@ -1,0 +1,24 @@
+"""InfoNCE as the papers print it."""
+
+from __future__ import annotations
+
+import torch
+
+
+def naive_info_nce(queries, keys, *, temperature=0.05, similarity="cosine", negatives=(), alpha=1.0, start=0):
+    """(n,) losses, one product and one exponential at a time: the equation as it is printed, and nothing clever."""
+
+    def score(a, b):
+        product = sum(a[k] * b[k] for k in range(len(a)))
+        if similarity == "dot":
+            return product
+        return product / (sum(x * x for x in a).sqrt() * sum(x * x for x in b).sqrt()) / temperature
+
+    losses = []
+    for i in range(len(queries)):
+        total = sum(torch.exp(score(queries[i], keys[j])) for j in range(len(keys)))
+        for block in negatives:
+            for j in range(len(block)):
+                total = total + (alpha if j == start + i else 1) * torch.exp(score(queries[i], block[j]))
+        losses.append(-torch.log(torch.exp(score(queries[i], keys[start + i])) / total))
+    return torch.stack(losses)

@@ -1,0 +1,114 @@
+"""What the tests of training methods share: rows in memory, a tiny masked LM, and vectors computed one text at a time."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import torch
+from tiny_models import SHAPE, tokenizer
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM
+
+from stsbench.training.api.batch import Shares
+from stsbench.training.modules.backbone import load_backbone
+from stsbench.training.rows.batches import to_batch
+
+LIMIT = 10  # tokens
+
+
+class MemoryRows:
+    """Rows as a method sees them, over lists in memory. documents: the document of each sentence."""
+
+    def __init__(self, folder, texts, rows=None, documents=None):
+        self.folder, self.all, self.documents = folder, texts, documents
+        self.roles = tuple(texts)
+        self.rows = list(range(len(texts[self.roles[0]]))) if rows is None else list(rows)
+
+    def texts(self, role):
+        return [self.all[role][row] for row in self.rows]
+
+    def ids(self, role):
+        return [np.array(row, np.int32) for row in tokens(self.folder, self.texts(role))]
+
+    def following(self, k):
+        last = len(self.documents) - 1
+        same = [row + k <= last and self.documents[row + k] == self.documents[row] for row in self.rows]
+        return np.array([row + k if is_same else -1 for row, is_same in zip(self.rows, same, strict=True)])
+
+    def at(self, rows):
+        return MemoryRows(self.folder, self.all, rows, self.documents)
+
+
+def tokens(folder, texts, limit=LIMIT):
+    """Token ids by transformers' own truncation."""
+    return _tokenizer(folder)(list(texts), truncation=True, max_length=limit, padding=False)["input_ids"]
+
+
+@cache
+def _tokenizer(folder):
+    return AutoTokenizer.from_pretrained(folder)
+
+
+@cache
+def _reference(kind, folder):
+    return kind.from_pretrained(folder, dtype=torch.float32).double().eval()
+
+
+def masked_lm_folder(folder):
+    """A random BERT with a masked-LM head that prefers some words clearly, and its tokenizer."""
+    torch.manual_seed(11)
+    tok = tokenizer("bert")
+    config = BertConfig(
+        **SHAPE, vocab_size=len(tok), pad_token_id=tok.pad_token_id, initializer_range=0.3, max_position_embeddings=64
+    )
+    model = BertForMaskedLM(config)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith("bias"):
+                weight.normal_(0, 0.5)
+    model.save_pretrained(folder)
+    tok.save_pretrained(folder)
+    return folder
+
+
+def make(kind, folder, options=None, *, dropout=0.0, pooler="cls", seed=1):
+    """A method in float64 and train mode, as a run makes it."""
+    torch.manual_seed(seed)
+    backbone = load_backbone(folder, folder.name, pooler, LIMIT, dropout)
+    backbone.folder, backbone.name = folder, folder.name
+    return kind(backbone, kind.Options(**(options or {}))).double().train()
+
+
+def batch_of(method, rows, seed=0, more_padding=0):
+    """The whole batch for one process. more_padding: columns of padding that no row needs."""
+    views = method.views(rows, np.random.default_rng(seed))
+    batch = to_batch(views, Shares((len(rows.rows),)), method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
+    if more_padding:
+        pad = method.backbone.tokenizer.pad_token_id
+        grow = torch.nn.functional.pad
+        batch.ids = grow(batch.ids, (0, more_padding), value=pad)
+        batch.mask = grow(batch.mask, (0, more_padding))
+        batch.extra = {
+            name: grow(values, (0, more_padding), value=-100 if name.endswith("labels") else pad)
+            for name, values in batch.extra.items()
+        }
+    return batch
+
+
+def states(folder, ids):
+    """float64 (length, d) last hidden states of one text, by transformers alone."""
+    model = _reference(AutoModel, folder)
+    with torch.no_grad():
+        return [model(input_ids=torch.tensor([list(map(int, row))])).last_hidden_state[0] for row in ids]
+
+
+def logits(folder, ids):
+    """float64 (length, V) masked-LM logits of each text, by transformers alone."""
+    model = _reference(AutoModelForMaskedLM, folder)
+    with torch.no_grad():
+        return [model(input_ids=torch.tensor([list(map(int, row))])).logits[0] for row in ids]
+
+
+def total(terms):
+    """The loss of one process: its terms by their weights."""
+    return sum(term.weight * term.value for term in terms.values())

@@ -1,0 +1,99 @@
+"""Tokenizers and small random models for templates: a byte-level BPE as RoBERTa's, a slow tokenizer, and their folders."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import torch
+from tiny_models import SHAPE, build
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
+
+from stsbench.encoders.forward.checkpoint import load_model, load_tokenizer
+from stsbench.training.modules.backbone import Backbone
+
+LINES = [
+    "This sentence : ' the cat eats ' means well .", 'This sentence of "a dog runs" means little.',
+    "The sentence : ' a big man sleeps in the red park ' means much .", "the small woman plays the guitar with the man .",
+    "a man eats food in the park, and the dog sleeps on the blue guitar!", "what means this sentence ? nothing means a lot",
+    'a sentence of ""the cat"" and of ""a dog"" means it',
+] * 3  # fmt: skip
+BERT = 'the man of "{}" means [MASK].'
+ROBERTA = "This sentence : ' {} ' means{mask}."
+
+
+@cache
+def _trained() -> str:
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=420, special_tokens=["<s>", "<pad>", "</s>", "<unk>"], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    backend.train_from_iterator(LINES, trainer)
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=False)
+    return str(backend.to_str())
+
+
+def bpe() -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer with RoBERTa's special tokens and its mask token, which swallows the blanks before it."""
+    return PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(_trained()), cls_token="<s>", bos_token="<s>", sep_token="</s>",
+        eos_token="</s>", pad_token="<pad>", unk_token="<unk>",
+        mask_token=AddedToken("<mask>", lstrip=True, special=True),
+    )  # fmt: skip
+
+
+class Slow(PreTrainedTokenizer):
+    """A tokenizer in Python, without offsets: words between blanks."""
+
+    def __init__(self) -> None:
+        self.words = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", "the", "cat", "means", "of", "dog", "."]
+        super().__init__(
+            pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]", unk_token="[UNK]",
+            special_tokens_pattern="cls_sep",
+        )  # fmt: skip
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.words)
+
+    def get_vocab(self) -> dict[str, int]:
+        return {word: i for i, word in enumerate(self.words)}
+
+    def _tokenize(self, text: str, **kwargs: object) -> list[str]:
+        return text.split()
+
+    def _convert_token_to_id(self, token: str) -> int:
+        return self.words.index(token) if token in self.words else 4
+
+    def _convert_id_to_token(self, index: int) -> str:
+        return self.words[index]
+
+
+def folder(path: Path, family: str) -> Path:
+    """A tiny random model: "bert" or "roberta" with WordPiece (tiny_models), or "bpe", RoBERTa with the byte-level BPE."""
+    if family != "bpe":
+        return build(path, family, pooler=False)
+    torch.manual_seed(7)
+    tok = bpe()
+    config = RobertaConfig(
+        **SHAPE, vocab_size=len(tok), pad_token_id=1, initializer_range=0.3, max_position_embeddings=66, type_vocab_size=1
+    )
+    model = RobertaModel(config, add_pooling_layer=False)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith("bias"):
+                weight.normal_(0, 0.2)
+    model.save_pretrained(path)
+    tok.save_pretrained(path)
+    return path
+
+
+def backbone(path: Path, family: str, engine: str = "auto", dtype: torch.dtype = torch.float64) -> Backbone:
+    """The same in training, its pooler mask."""
+    model, _ = load_model(folder(path, family), "tiny", "float32")
+    made = Backbone(model.requires_grad_(True), load_tokenizer(path, "tiny"), "mask", 32, engine=engine)
+    return made.to(dtype)

@@ -1,0 +1,173 @@
+"""Prompted encoders with random weights for tests: what a method would hand over, and what may be around a mask's vector."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from live_models import inference
+from safetensors.torch import load_file
+from torch import nn
+from transformers import AutoModel, AutoTokenizer, DynamicCache
+
+from stsbench.encoders.forward.soft import KeyValues
+from stsbench.encoders.prompt.bottlenecks import Bottlenecks
+from stsbench.encoders.prompt.lm_transform import LMTransform
+from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.encoders.prompt.prompt import Prompt
+from stsbench.encoders.prompt.template import TokenTemplate
+from stsbench.errors import EncoderError
+from stsbench.training.export.card import describe, model_card
+from stsbench.training.export.export import export_model
+from stsbench.training.recipes.recipe import Recipe
+
+TEMPLATES = {"bert": 'the cat of "{}" means [MASK] .', "roberta": "the cat : ' {} ' means {mask} ."}
+TEXTS = [*tiny_models.sentences(12, longest=12), "", "a", "the dog ?", "the cat " * 20]
+RECIPE = Recipe(name="tiny-run", method="promptbert", backbone={"model": "/home/me/tiny"})
+PLAIN = [  # what transformers alone can do, too
+    ("bert", {}), ("roberta", {"full_stop": True}), ("bert", {"head": "dense", "full_stop": True}),
+    ("roberta", {"head": "transform"}), ("bert", {"template": "{mask} is the cat {} ."}),
+]  # fmt: skip
+MORE = [
+    ("bert", {"prefixes": 1, "denoise": True, "head": "dense"}),
+    ("bert", {"prefixes": 2, "words": True, "denoise": True, "each": True, "head": "transform", "full_stop": True}),
+    ("bert", {"denoise": True, "positions": "empty", "text": "pieces", "pieces": 5}),
+    ("bert", {"prefixes": 1, "shift": 7}),
+    ("roberta", {"prefixes": 1, "denoise": True, "start": "zero", "full_stop": True}),
+    ("roberta", {"prefixes": 2, "text": "pieces"}),
+    ("roberta", {"words": True, "denoise": True}),
+]
+LAYERS, WIDTH, HEADS = 3, 32, 4  # of tiny_models
+
+
+def random_prompt(tokenizer, family="bert", *, prefixes=0, words=False, head=None, shift=None, rank=None, **more):
+    """A Prompt with random tensors for the tiny model of that tokenizer.
+
+    prefixes: how many, of 3 and then 2 slots; words: learned ones; head: "dense" or "transform"; rank: of adapters.
+    """
+    torch.manual_seed(21)
+    lengths = (3, 2)[:prefixes]
+    template = more.pop("template", TEMPLATES[family])
+    count = len(TokenTemplate(tokenizer, template, "template").word_ids)
+    tanh, transform = MLPHead(WIDTH), LMTransform(WIDTH, "gelu", 1e-12)
+    adapters = None
+    if rank is not None:
+        adapters = Bottlenecks(SimpleNamespace(num_hidden_layers=LAYERS, hidden_size=WIDTH), sets=1, rank=rank)
+    for part in (tanh, transform, *([adapters] if adapters else [])):
+        for weight in part.parameters():
+            nn.init.normal_(weight, std=0.3)
+    return Prompt(
+        template,
+        words=torch.randn(count, WIDTH) if words else None,
+        prefixes=tuple(KeyValues(*torch.randn(2, LAYERS, length, WIDTH)) for length in lengths),
+        shift=sum(lengths) if shift is None else shift,
+        head={"dense": tanh, "transform": transform}.get(head),
+        bottlenecks=adapters,
+        **more,
+    )
+
+
+def by_hand(folder, texts):
+    """float64 vectors (n, d) from what the folder's files say, by transformers and safetensors alone, one text at a time."""
+    said = json.loads((folder / "stsbench.json").read_text("utf-8"))["prompt"]
+    path = folder / "prompt.safetensors"
+    held = {key: value.double() for key, value in load_file(path).items()} if path.is_file() else {}
+    model = AutoModel.from_pretrained(folder, dtype=torch.float64, add_pooling_layer=False).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    before, after = said["template"].replace("[MASK]", "{mask}").format("\0", mask=tokenizer.mask_token).split("\0")
+    start, stop = tokenizer(before.rstrip())["input_ids"][:-1], tokenizer(after)["input_ids"][1:]
+    first = 0 if model.config.model_type == "bert" else model.config.pad_token_id + 1
+    mask = tokenizer.mask_token_id
+    mask_at = stop.index(mask) - len(stop) if mask in stop else start.index(mask)
+
+    def state(ids, positions, prefix):
+        """The last state at the template's mask."""
+        embeds = model.get_input_embeddings()(torch.tensor(ids))
+        if "words" in held:
+            places = [*range(1, len(start)), *range(len(ids) - len(stop), len(ids) - 1)]
+            places.remove(mask_at % len(ids))
+            embeds[places] = held["words"]
+        cache, slots = DynamicCache(), 0
+        if prefix is not None:
+            keys, values = held[f"prefix.{prefix}.keys"], held[f"prefix.{prefix}.values"]
+            slots = keys.shape[1]
+            for layer in range(len(keys)):
+                cache.update(*(part[layer].view(1, slots, HEADS, -1).transpose(1, 2) for part in (keys, values)), layer)
+        seen = torch.ones(1, 1, len(ids), slots + len(ids), dtype=torch.bool)
+        output = model(inputs_embeds=embeds[None], position_ids=torch.tensor([positions]), attention_mask=seen,
+                       past_key_values=cache if slots else None)  # fmt: skip
+        return output.last_hidden_state[0, mask_at]
+
+    def head(vector):
+        if said["head"] is None:
+            return vector
+        vector = held["head.dense.weight"] @ vector + held["head.dense.bias"]
+        if said["head"] == "dense":
+            return vector.tanh()
+        norm = held["head.norm.weight"], held["head.norm.bias"]
+        return nn.functional.layer_norm(nn.functional.gelu(vector), vector.shape, *norm, eps=1e-12)
+
+    rows = []
+    for text in texts:
+        if said["full_stop"] and text and text[-1] not in ".?\"'":
+            text += "."
+        if said["text"] == "pieces":
+            inner = tokenizer(text)["input_ids"][1:-1][: said["pieces"]]
+            ids = [*start, *inner, *stop]
+        else:
+            ids = tokenizer(before + text + after)["input_ids"]
+        found = []
+        for prefix in range(len(said["prefixes"])) or (None,):
+            vector = state(ids, [said["shift"] + first + i for i in range(len(ids))], prefix)
+            if said["denoise"]:
+                base = said["shift"] + (first if said["start"] == "own" else 0)
+                gap = len(ids) - len(start) - len(stop) if said["positions"] == "matched" else 0
+                places = [base + i + gap * (i >= len(start)) for i in range(len(start) + len(stop))]
+                alone = state([*start, *stop], places, prefix)
+                vector = head(vector) - head(alone) if said["each"] else head(vector - alone)
+            else:
+                vector = head(vector)
+            found.append(vector.detach())
+        rows.append(torch.stack(found).mean(0).numpy())
+    return np.stack(rows)
+
+
+def close(vectors, want, bound=1e-6):
+    """To 1e-6 of a vector's length, or of 1: an empty text, denoised, has the zero vector."""
+    gap = np.linalg.norm(np.asarray(vectors) - want, axis=1) / np.linalg.norm(want, axis=1).clip(min=1)
+    assert gap.max() < bound, gap.max()
+
+
+def library(folder, **options):
+    module = pytest.importorskip("sentence_transformers")
+    return module.SentenceTransformer(str(folder), device="cpu", local_files_only=True, trust_remote_code=True, **options)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    return {family: inference(tmp_path_factory.mktemp(family), family) for family in ("bert", "roberta")}
+
+
+@pytest.fixture(scope="module")
+def rich(models, tmp_path_factory):
+    """(what was exported, its folder) with everything but adapters; not to be changed."""
+    made = with_prompt(models, *MORE[1])
+    folder = tmp_path_factory.mktemp("rich") / "out"
+    export_model(made, folder, card=model_card(RECIPE, describe(made)), method="promptbert", recipe="tiny-run")
+    return made, folder
+
+
+def with_prompt(models, family, more):
+    made = models[family]
+    return replace(made, pooler="mask", prompt=random_prompt(made.tokenizer, family, **more))
+
+
+def one_line(call, message):
+    with pytest.raises(EncoderError, match=message) as error:
+        call()
+    assert "\n" not in str(error.value)

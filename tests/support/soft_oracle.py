@@ -1,0 +1,133 @@
+"""BERT and RoBERTa written out from their equations, one text at a time, in Python loops over tokens, heads and slots."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
+
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.soft_prompt import Prefix, SoftPrompt
+
+HEADS, WIDTH, LAYERS, VOCAB, POSITIONS = 3, 12, 2, 30, 24
+ENGINES = ["packed", "sdpa", "eager"]
+PAD = {"bert": 0, "roberta": 1}
+LENGTHS = (5, 9, 2, 9, 7, 1)
+
+
+def small_model(family: str, attention: str = "sdpa", dropout: float = 0.0):
+    """A random model in float64, whose padding token is 0 (BERT) or 1 (RoBERTa), with room for POSITIONS tokens."""
+    torch.manual_seed(5)
+    shape = {
+        "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "intermediate_size": 20,
+        "vocab_size": VOCAB, "initializer_range": 0.4, "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": dropout, "attn_implementation": attention,
+    }  # fmt: skip
+    if family == "bert":
+        model = BertModel(BertConfig(**shape, max_position_embeddings=POSITIONS, pad_token_id=0), add_pooling_layer=False)
+    else:
+        config = RobertaConfig(**shape, max_position_embeddings=POSITIONS + 2, pad_token_id=1, type_vocab_size=1)
+        model = RobertaModel(config, add_pooling_layer=False)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.add_(torch.randn_like(weight) * (0.2 if name.endswith("bias") or "LayerNorm" in name else 0))
+    return model.double()
+
+
+def weights_of(model) -> dict[str, np.ndarray]:
+    return {name: weight.detach().double().numpy().copy() for name, weight in model.state_dict().items()}
+
+
+def own_positions(family: str, tokens: list[int], shift: int = 0) -> list[int]:
+    """As the two papers' code counts: BERT from 0, RoBERTa from behind its padding token 1, which itself counts nothing."""
+    if family == "bert":
+        return [shift + place for place in range(len(tokens))]
+    found, count = [], 0
+    for token in tokens:
+        count += token != 1
+        found.append(1 if token == 1 else 1 + shift + count)
+    return found
+
+
+def naive_states(weights, tokens, positions, words=None, prefix=None, eps=1e-12) -> list[np.ndarray]:
+    """[0 embeddings, 1, ... layers] -> (tokens, d) states of one text.
+
+    words: place -> (d,) in the place of the word embedding; prefix: [layer] -> list of (key, value), each (d,), that every
+    token looks at, too.
+    """
+
+    def linear(x, name):
+        return weights[f"{name}.weight"] @ x + weights[f"{name}.bias"]
+
+    def norm(x, name):
+        centred = x - x.mean()
+        return centred / math.sqrt((centred**2).mean() + eps) * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    states = []
+    for place, (token, position) in enumerate(zip(tokens, positions, strict=True)):
+        word = weights["embeddings.word_embeddings.weight"][token]
+        if words and place in words:
+            word = words[place]
+        summed = word + weights["embeddings.token_type_embeddings.weight"][0]
+        states.append(norm(summed + weights["embeddings.position_embeddings.weight"][position], "embeddings.LayerNorm"))
+    kept, size = [np.array(states)], WIDTH // HEADS
+    for layer in range(LAYERS):
+        at = f"encoder.layer.{layer}"
+        looked = [(key, value) for key, value in (prefix[layer] if prefix else [])]
+        looked += [
+            (linear(x, f"{at}.attention.self.key"), linear(x, f"{at}.attention.self.value")) for x in states
+        ]
+        following = []
+        for x in states:
+            query, context = linear(x, f"{at}.attention.self.query"), np.zeros(WIDTH)
+            for head in range(HEADS):
+                part = slice(head * size, (head + 1) * size)
+                scores = [math.exp(float(query[part] @ key[part]) / math.sqrt(size)) for key, _ in looked]
+                for score, (_, value) in zip(scores, looked, strict=True):
+                    context[part] += score / sum(scores) * value[part]
+            x = norm(x + linear(context, f"{at}.attention.output.dense"), f"{at}.attention.output.LayerNorm")
+            inner = linear(x, f"{at}.intermediate.dense")
+            inner = np.array([v * 0.5 * (1 + math.erf(v / math.sqrt(2))) for v in inner])
+            following.append(norm(x + linear(inner, f"{at}.output.dense"), f"{at}.output.LayerNorm"))
+        states = following
+        kept.append(np.array(states))
+    return kept
+
+
+def small_backbone(family, engine, dropout=0.0) -> Backbone:
+    model = small_model(family, "eager" if engine == "eager" else "sdpa", dropout).train()
+    return Backbone(model, None, engine="packed" if engine == "packed" else "padded")
+
+
+def batch(family, lengths=LENGTHS, seed=1):
+    """Random tokens, the padding token among them inside a text."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, VOCAB, (len(lengths), max(lengths)), generator=generator)
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)).long()
+    ids[0, -1 if lengths[0] == max(lengths) else 1] = PAD[family]
+    return torch.where(mask == 1, ids, PAD[family]), mask
+
+
+def visible_slots(rows, slots, seen, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.rand(rows, slots, generator=generator).argsort(1)
+    return order < seen
+
+
+def random_prefix(rows, slots, visible, seed=2):
+    generator = torch.Generator().manual_seed(seed)
+    keys, values = (
+        torch.randn(LAYERS, rows, slots, WIDTH, generator=generator, dtype=torch.float64) for _ in range(2)
+    )
+    return Prefix(keys.requires_grad_(), values.requires_grad_(), visible)
+
+
+def random_soft(ids, parts, seen=3, slots=6, seed=3) -> SoftPrompt:
+    generator = torch.Generator().manual_seed(seed)
+    positions = torch.randint(2, POSITIONS, ids.shape, generator=generator) if "positions" in parts else None
+    rows = torch.randint(-1, 4, ids.shape, generator=generator) if "words" in parts else None
+    vectors = torch.randn(4, WIDTH, generator=generator, dtype=torch.float64).requires_grad_() if "words" in parts else None
+    prefix = random_prefix(len(ids), slots, visible_slots(len(ids), slots, seen)) if "prefix" in parts else None
+    return SoftPrompt(positions, rows, vectors, prefix)

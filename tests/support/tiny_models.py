@@ -1,0 +1,104 @@
+"""Small random transformers models written to a folder: no network, no download, a second to build."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import (
+    BertConfig,
+    BertModel,
+    DistilBertConfig,
+    DistilBertModel,
+    MPNetConfig,
+    MPNetModel,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaModel,
+)
+
+WORDS = [
+    "a", "the", "man", "woman", "cat", "dog", "plays", "eats", "runs", "sleeps", "guitar", "food", "park", "red",
+    "blue", "big", "small", "with", "in", "on", "means", ":", ".",
+]
+SHAPE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
+MINILM = Path(__file__).resolve().parents[3] / "shared" / "models" / "minilm-l6-fp16"
+
+
+def tokenizer(family: str) -> PreTrainedTokenizerFast:
+    """A WordPiece tokenizer whose file carries the truncation and fixed padding of all-MiniLM-L6-v2's."""
+    if family == "bert":
+        cls, sep, pad, mask = "[CLS]", "[SEP]", "[PAD]", "[MASK]"
+        special = [pad, cls, sep, mask, "[UNK]"]
+    else:
+        cls, sep, pad, mask = "<s>", "</s>", "<pad>", "<mask>"
+        special = [cls, pad, sep, mask, "[UNK]"]
+    letters = [chr(i) for i in range(97, 123)]
+    pieces = dict.fromkeys([*WORDS, *letters, *("##" + letter for letter in letters)])
+    vocab = {token: i for i, token in enumerate([*special, *pieces])}
+    backend = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    backend.normalizer = normalizers.BertNormalizer()
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{cls} $A {sep}", special_tokens=[(cls, vocab[cls]), (sep, vocab[sep])]
+    )
+    backend.enable_truncation(8)
+    backend.enable_padding(length=8, pad_id=vocab[pad], pad_token=pad)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, cls_token=cls, sep_token=sep, pad_token=pad, mask_token=mask, unk_token="[UNK]",
+        model_max_length=8,
+    )
+
+
+def build(folder: Path, family: str = "bert", pooler: bool = True, positions: int = 64) -> Path:
+    """Write a random model of `family` and its tokenizer to `folder`, with weights that tell texts apart."""
+    torch.manual_seed(7)
+    tok = tokenizer("bert" if family in ("bert", "distilbert") else "roberta")
+    vocab = {"vocab_size": len(tok), "pad_token_id": tok.pad_token_id, "initializer_range": 0.3}
+    if family == "bert":
+        model = BertModel(BertConfig(**SHAPE, **vocab, max_position_embeddings=positions), add_pooling_layer=pooler)
+    elif family == "roberta":
+        config = RobertaConfig(**SHAPE, **vocab, max_position_embeddings=positions + 2, type_vocab_size=1)
+        model = RobertaModel(config, add_pooling_layer=pooler)
+    elif family == "mpnet":
+        model = MPNetModel(MPNetConfig(**SHAPE, **vocab, max_position_embeddings=positions + 2))
+    else:
+        model = DistilBertModel(
+            DistilBertConfig(dim=32, n_layers=3, n_heads=4, hidden_dim=48, **vocab, max_position_embeddings=positions)
+        )
+    with torch.no_grad():  # biases are initialised to zero, which would hide a forgotten one
+        for name, weight in model.named_parameters():
+            if name.endswith("bias"):
+                weight.normal_(0, 0.2)
+    model.save_pretrained(folder)
+    tok.save_pretrained(folder)
+    return folder
+
+
+def add_modules(
+    folder: Path, pooling: dict[str, object], extra: tuple[str, ...] = ("Normalize",), **settings: object
+) -> Path:
+    """Make `folder` a sentence-transformers folder: modules.json, 1_Pooling and the top settings."""
+    kinds = ["Transformer", "Pooling", *extra]
+    modules = [
+        {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"sentence_transformers.models.{kind}"}
+        for i, kind in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, **pooling}))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 8, "do_lower_case": False}))
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    return folder
+
+
+def sentences(count: int, longest: int = 30, seed: int = 0) -> list[str]:
+    """`count` distinct random texts of 1 to `longest` words."""
+    generator = torch.Generator().manual_seed(seed)
+    found: dict[str, None] = {}
+    while len(found) < count:
+        length = int(torch.randint(1, longest + 1, (1,), generator=generator))
+        found[" ".join(WORDS[i] for i in torch.randint(0, len(WORDS), (length,), generator=generator))] = None
+    return list(found)

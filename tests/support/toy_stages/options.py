@@ -1,0 +1,12 @@
+"""The toy's choices."""
+
+from __future__ import annotations
+
+from stsbench.training.api.options import Options
+
+
+class ToyOptions(Options):
+    """What its weights mean."""
+
+    temperature: float = 0.05
+    hidden: int = 16  # of the layer that stage first trains

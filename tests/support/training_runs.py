@@ -1,0 +1,167 @@
+"""Trainings of tiny models in processes of their own, which may be killed at an exact moment."""
+
+from __future__ import annotations
+
+import gc
+import json
+import multiprocessing
+import os
+import signal
+import traceback
+from multiprocessing import connection
+from pathlib import Path
+
+import pytest
+import tiny_models
+import torch
+from safetensors.torch import load_file
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Tiny models on one thread: for them more are a hindrance."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload([  # imported once, not in every child
+    "stsbench.training.runs.seed_runs", "stsbench.methods.simcse.method", "transformers.models.bert.modeling_bert",
+    "transformers.models.bert.tokenization_bert", "transformers.core_model_loading", "transformers.conversion_mapping",
+])  # fmt: skip
+
+
+def make_text(folder: Path, count: int = 60) -> Path:
+    """A file of distinct invented sentences."""
+    path = folder / "text.txt"
+    path.write_text("\n".join(tiny_models.sentences(count, longest=9)) + "\n", "utf-8")
+    return path
+
+
+def settings(model: Path, text: Path, **more):
+    """Values of a small run: 12 steps, a checkpoint every 3, no development data."""
+    return {
+        "backbone.model": str(model), "backbone.dropout": 0.1, "data.file": str(text), "training.batch_size": 10,
+        "training.epochs": 2, "training.learning_rate": 1e-3, "selection.by": "sts-b dev", "selection.every": 4,
+        "checkpoint_every": 3, "precision": "float32", **more,
+    }  # fmt: skip
+
+
+def train(folder: Path, values, *, method="simcse", recipe=None, seeds=None, kill=None, cache=None, **options):
+    """Train in a child process; (exit code, error line or None). kill: (name of a moment, how often it comes first)."""
+    return _finished(_started(folder, values, method, recipe, seeds, kill, cache, options))
+
+
+def train_ranks(folder, values, *, method="simcse", recipe=None, seeds=None, cache=None, **options):
+    """The same in two processes that share the work; [(exit code, error line or None)].
+
+    They find what torchrun would tell them; the real one is in test_training_processes.
+    """
+    store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    shared = {
+        "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0",
+    }  # fmt: skip
+    children = [
+        _started(folder, values, method, recipe, seeds, None, cache, options, {**shared, "RANK": rank, "LOCAL_RANK": rank})
+        for rank in "01"
+    ]
+    processes = [child for child, _ in children]
+    while running := [child for child in processes if child.exitcode is None]:
+        late = not connection.wait([child.sentinel for child in running], 600)
+        if late or any(child.exitcode for child in processes):  # the other one would wait for it
+            for child in running:
+                child.kill()
+                child.join()
+    return [_finished(child) for child in children]
+
+
+def spawn(worker, *arguments):
+    """worker(rank, *arguments) in two processes, which need not import everything again."""
+    torch.multiprocessing.start_processes(worker, arguments, nprocs=2, start_method="forkserver")
+
+
+def _started(folder, values, method, recipe, seeds, kill, cache, options, environment=None):
+    rank = (environment or {}).get("RANK", "")
+    told = folder.with_name(f"{folder.name}.error{rank}")
+    environment = {"STSBENCH_CACHE": str(cache or folder.parent / "cache"), **(environment or {})}
+    child = _context.Process(
+        target=_child, args=(folder, values, method, recipe, seeds, kill, environment, told, options)
+    )
+    child.start()
+    return child, told
+
+
+def _finished(started):
+    child, told = started
+    child.join()
+    said = told.read_text("utf-8") if told.exists() else None
+    told.unlink(missing_ok=True)
+    return child.exitcode, said
+
+
+def _child(folder, values, method, recipe, seeds, kill, environment, told, options):
+    gc.freeze()  # a run looks for garbage, and would do so among all that has been imported
+    os.environ.update(environment)
+    import stsbench
+    from stsbench.errors import StsbenchError
+
+    torch.set_num_threads(1)
+    if kill:
+        _arm(*kill)
+    try:
+        stsbench.train(
+            method, output=folder, recipe=recipe, settings=values, seeds=seeds, device="cpu", **{"sample": True, **options}
+        )
+    except StsbenchError as error:
+        told.write_text(str(error), "utf-8")
+        os._exit(1)
+    except BaseException:
+        told.write_text(traceback.format_exc(), "utf-8")
+        os._exit(9)
+
+
+def _arm(moment: str, times: int) -> None:
+    """SIGKILL this process when `moment` comes for the `times`-th time: nothing of ours runs any more after it.
+
+    The moment "poison" only makes a weight NaN.
+    """
+    from stsbench.training.engine import checkpoint, loop
+
+    places = {
+        "step": (loop.Loop, "_step"),
+        "poison": (loop.Loop, "_step"),
+        "checkpoint": (checkpoint, "_settle"),  # everything is written, nothing has its name yet
+        "dev": (loop.Loop, "_dev"),
+        "tidy": (checkpoint.Checkpoints, "_tidy"),  # the checkpoint has its name, the older ones are still there
+    }
+    place, name = places[moment]
+    real, seen = getattr(place, name), []
+
+    def deadly(*args, **kwargs):
+        seen.append(1)
+        if len(seen) == times and moment == "poison":
+            with torch.no_grad():
+                next(args[0].method.parameters())[:] = torch.nan
+        elif len(seen) == times:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*args, **kwargs)
+
+    setattr(place, name, deadly)
+
+
+def log_of(folder: Path):
+    """The log without what a clock says."""
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").splitlines()]
+    return [{key: value for key, value in line.items() if key != "sentences_per_second"} for line in lines]
+
+
+def weights_of(folder: Path) -> dict[str, bytes]:
+    """Every weight of the newest checkpoint and of the export."""
+    newest = sorted((folder / "checkpoints").glob("[0-9]*"))[-1]
+    return {
+        f"{path.name} {name}": weight.numpy().tobytes()  # tensor by tensor: the file's header has no fixed order
+        for path in (newest, folder / "best") for name, weight in load_file(path / "model.safetensors").items()
+    }  # fmt: skip

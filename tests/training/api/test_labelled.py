@@ -1,0 +1,272 @@
+"""Labelled rows: their roles, the classifier against loops, their batches, and that they keep apart from held-out rows."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import nli_files
+import numpy as np
+import pytest
+import tiny_models
+import torch
+import training_runs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_model, save_model
+from training_runs import one_thread
+
+import stsbench
+from stsbench.errors import DataError, StsbenchError
+from stsbench.training.api.batch import Batch, Shares, Views
+from stsbench.training.api.labelled import PAIR, TRIPLET, NLIClassifier, nli_roles
+from stsbench.training.engine.semi import method_kind
+from stsbench.training.recipes.recipe import TrainingSettings
+from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.rows.batches import Batches, shares_of, to_batch
+from stsbench.training.rows.stage_rows import LABELLED, open_rows
+from stsbench.training.runs.run import make_backbone
+from stsbench.training.runs.setup import make_stage
+
+__all__ = ["one_thread"]
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("labelled")
+    tiny_models.build(folder / "tiny", pooler=False)
+    training_runs.make_text(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def opened(place, values, stages=None, processes=1):
+    """(kind, what `open_rows` gave, the stages made of it, what was said)."""
+    recipe = load_recipe("simcse", None, [], values)
+    kind, said = method_kind(recipe), []
+    options, backbone = kind.Options(**recipe.options), make_backbone(recipe)
+    data = open_rows(recipe, kind, options, backbone, backbone.folder, stages or kind.stages, said.append)
+    made = {
+        name: make_stage(number, name, recipe, data, kind, options, backbone, processes)
+        for number, name in enumerate(kind.stages) if name in (stages or kind.stages)
+    }  # fmt: skip
+    return kind, data, made, said
+
+
+def values_of(place, labelled=None, procedure="joint", **more):
+    labelled = labelled or nli_files.triplets(place)
+    return nli_files.settings(place / "tiny", place / "text.txt", labelled, procedure, **more)
+
+
+def test_roles():
+    assert nli_roles(("sentence", *TRIPLET, "negative2"), "x") == TRIPLET
+    assert nli_roles(PAIR, "x") == PAIR
+    for given_roles, message in [
+        (("sentence",), r"^x needs labelled rows of anchor, .* \(these give sentence\): name them in labelled.columns$"),
+        (PAIR[:2], r"these give premise, hypothesis\)"),
+        (TRIPLET[:2], r"these give anchor, positive\)"),
+        ((*TRIPLET, *PAIR), "give both anchor and premise"),
+    ]:
+        with pytest.raises(StsbenchError, match=message):
+            nli_roles(given_roles, "x")
+
+
+def naive(first, second, labels, weight, bias):
+    """The mean of -log softmax(W [u; v; |u - v|] + b)[label], number by number."""
+    losses = []
+    for u, v, label in zip(first, second, labels, strict=True):
+        features = [*u, *v, *(abs(a - b) for a, b in zip(u, v, strict=True))]
+        scores = [sum(w * x for w, x in zip(row, features, strict=True)) + b for row, b in zip(weight, bias, strict=True)]
+        top = max(scores)
+        losses.append(math.log(sum(math.exp(score - top) for score in scores)) + top - scores[label])
+    return sum(losses) / len(losses)
+
+
+def batch_of(n, views, labels=None):
+    ids = torch.ones(n * views, 3, dtype=torch.long)
+    return Batch(ids, ids, views, Shares((n,)), labels=None if labels is None else torch.tensor(labels, dtype=torch.long))
+
+
+def classifier(width, classes):
+    torch.manual_seed(5)
+    found = NLIClassifier(width, classes, std=0.5).double()
+    with torch.no_grad():
+        found.linear.bias.normal_()
+    return found
+
+
+def test_the_term_is_that_of_loops():
+    torch.manual_seed(0)
+    vectors = torch.randn(12, 5, dtype=torch.float64)
+    rows = vectors.tolist()
+    two = classifier(5, 2)
+    term = two.term(vectors, batch_of(4, 3))
+    expected = naive(rows[:4] * 2, rows[4:], [1] * 4 + [0] * 4, two.linear.weight.tolist(), two.linear.bias.tolist())
+    assert term.value.item() == pytest.approx(expected, abs=1e-12) and (term.count, term.weight) == (8, 1)
+    three, labels = classifier(5, 3), [2, 0, 1, 1, 0, 2]
+    term = three.term(vectors, batch_of(6, 2, labels))
+    expected = naive(rows[:6], rows[6:], labels, three.linear.weight.tolist(), three.linear.bias.tolist())
+    assert term.value.item() == pytest.approx(expected, abs=1e-12) and term.count == 6
+
+
+@settings(deadline=None, max_examples=30)
+@given(count=st.integers(1, 9), processes=st.integers(1, 4), labelled=st.booleans(), seed=st.integers(0, 99))
+def test_shares_have_the_loss_and_gradient_of_the_whole(count, processes, labelled, seed):
+    """By the loop's rule, value * count over the counts of all, also where a process holds no row."""
+    torch.manual_seed(seed)
+    views, nli = (2, classifier(3, 4)) if labelled else (3, classifier(3, 2))
+    vectors = torch.randn(views, count, 3, dtype=torch.float64)
+    labels = torch.randint(4, (count,)).tolist() if labelled else None
+    whole = nli.term(vectors.flatten(0, 1), batch_of(count, views, labels))
+    whole_gradient = torch.autograd.grad(whole.value, nli.linear.weight)[0]
+    value, gradient, total = 0.0, torch.zeros_like(whole_gradient), 0
+    for rank in range(processes):
+        shares = shares_of(count, processes, rank)
+        part = slice(shares.start, shares.start + shares.sizes[rank])
+        mine = batch_of(shares.sizes[rank], views, None if labels is None else labels[part])
+        term = nli.term(vectors[:, part].flatten(0, 1), mine)
+        value, total = value + term.value.item() * term.count, total + term.count
+        gradient = gradient + term.count * torch.autograd.grad(term.value, nli.linear.weight)[0]
+    assert value / total == pytest.approx(whole.value.item(), abs=1e-12) and total == whole.count
+    torch.testing.assert_close(gradient / total, whole_gradient)
+
+
+def test_the_classifier_starts_as_said_and_takes_its_shape_from_a_checkpoint(tmp_path):
+    torch.manual_seed(0)
+    found = NLIClassifier(400, 3, std=0.02)
+    assert found.linear.weight.shape == (3, 1200) and not found.linear.bias.any()
+    assert found.linear.weight.std().item() == pytest.approx(0.02, rel=0.05)
+    holder, empty = torch.nn.ModuleDict({"nli": found}), torch.nn.ModuleDict({"nli": NLIClassifier()})
+    save_model(holder, str(tmp_path / "model.safetensors"))
+    load_model(empty, str(tmp_path / "model.safetensors"))
+    assert torch.equal(empty["nli"].linear.weight, found.linear.weight)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        load_model(torch.nn.ModuleDict({"nli": NLIClassifier(400, 2)}), str(tmp_path / "model.safetensors"))
+    with pytest.raises(StsbenchError, match="have 1 label"):
+        NLIClassifier(4, 1)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    rows=st.integers(1, 30), size=st.integers(1, 12), own=st.integers(4, 40), own_size=st.integers(2, 9),
+    accumulate=st.integers(1, 3), seed=st.integers(0, 5),
+)  # fmt: skip
+def test_every_labelled_row_once_an_epoch_whatever_the_stage_does(rows, size, own, own_size, accumulate, seed):
+    chosen = TrainingSettings(batch_size=own_size, accumulate=accumulate, epochs=50)
+    main = Batches(np.arange(own), chosen, seed, least=2)
+
+    def fresh():
+        return Batches(100 + np.arange(rows), TrainingSettings(batch_size=size), seed, use="labelled order")
+
+    beside, numbers, drawn = fresh(), [], []
+    for step in range(main.steps):
+        for number in range(len(main.step(step))):
+            place = main.forward_pass(step, number)
+            numbers.append(place)
+            drawn.append(beside.step(place)[0].tolist())
+            if step % 7 == 3:  # as a resumed run, which has seen nothing before
+                assert fresh().step(place)[0].tolist() == drawn[-1]
+    assert numbers == list(range(len(numbers)))  # one batch for each forward pass, none left out
+    epoch = math.ceil(rows / size)
+    for start in range(0, len(drawn) - epoch + 1, epoch):
+        assert sorted(row for each in drawn[start : start + epoch] for row in each) == list(range(100, 100 + rows))
+    assert all(len(batch) == size for batch in drawn if len(batch) != (rows % size or size))
+
+
+def test_labelled_batches_are_other_draws_than_the_stage_s_own_and_change_by_epoch_and_seed():
+    def orders(seed, use):
+        batches = Batches(np.arange(40), TrainingSettings(batch_size=40), seed, use=use)
+        return [tuple(batches.step(epoch)[0]) for epoch in range(3)]
+
+    every = [*orders(1, "order"), *orders(1, "labelled order"), *orders(2, "labelled order")]
+    assert len(set(every)) == 9
+
+
+def test_what_a_batch_holds(place):
+    """Triplets: a view a text, no labels; pairs: two views and the labels as the file has them."""
+    path = nli_files.pairs(place)
+    _, data, made, said = opened(place, values_of(place, path))
+    stage = made["main"]
+    assert any("used as premise, hypothesis, label" in line for line in said) and not stage.instead
+    rows = stage.beside.rows(np.array([4, 2]))
+    assert rows.labels() == [data[LABELLED].store.label_names.index(nli_files.LABELS[i % 3]) for i in (4, 2)]
+    kind, _, made, _ = opened(place, values_of(place, procedure="sup-joint"))
+    assert kind.stages == ("sup", "main") and made["sup"].instead and made["sup"].beside is None
+    assert made["main"].beside.batches.size == 8 and made["sup"].batches.size == 10
+    batch = to_batch(Views([[[1, 2]], [[3]]], labels=[1]), Shares((1,)), 0, CPU)
+    assert not batch.instead and batch.labelled is None
+
+
+def test_only_the_stages_that_run_open_their_data(place, tmp_path):
+    values = values_of(place, procedure="sup-unsup", **{"data.file": str(tmp_path / "gone.txt")})
+    _, data, made, _ = opened(place, values, stages=("sup",))
+    assert list(data) == [LABELLED] and list(made) == ["sup"]
+    values = values_of(place, tmp_path / "gone.csv", procedure="sup-unsup")
+    _, data, _, _ = opened(place, values, stages=("main",))
+    assert list(data) == ["main"]
+
+
+def test_held_out_rows_are_in_neither(place, tmp_path):
+    texts = tiny_models.sentences(60, longest=9)
+    path = tmp_path / "labelled.csv"
+    rows = [f"{text},dog {i} a,cat {i} b" for i, text in enumerate(texts[::-1])]
+    path.write_text("\n".join(["sent0,sent1,hard_neg", *rows]) + "\n")
+    _, data, _, said = opened(place, values_of(place, path, **{"data.held_out": 7, "labelled.held_out": 5}))
+    own, labelled = data["main"], data[LABELLED]
+    held = {*own.store.texts("sentence", own.held_out)}, {*labelled.store.texts("anchor", labelled.held_out)}
+    assert (len(held[0]), len(held[1])) == (7, 5)
+    assert not (held[0] | held[1]) & {*own.store.texts("sentence", own.trained)}
+    assert not (held[0] | held[1]) & {*labelled.store.texts("anchor", labelled.trained)}
+    assert len(labelled.trained) == 60 - 5 - len(held[0] - held[1])
+    assert len(own.trained) == 60 - 7 - len(held[1] - held[0])
+    assert f"labelled.csv: {len(held[0] - held[1])} rows left out, with a text that is held out of text.txt" in said
+
+
+@pytest.mark.parametrize(("more", "message"), [
+    ({"labelled.file": None}, r"^no labelled data: give a file by --labelled FILE, or labelled.file$"),
+    ({"labelled.file": "nowhere.csv"}, r"^the labelled data nowhere.csv are not here: give your copy by --labelled FILE$"),
+    ({"semi": None}, r"^labelled acts in no way: simcse uses no labelled rows .* semi.procedure"),
+    ({"labelled.sample": 31}, r"labelled.sample 31 is more than the 30 rows"),
+    ({"labelled.held_out": 30}, r"labelled.held_out 30 leaves no row .*--set labelled.held_out=3"),
+    ({"data.file": None}, r"^no training data: give a file by --data FILE$"),
+])  # fmt: skip
+def test_what_is_refused(place, more, message):
+    with pytest.raises(StsbenchError, match=message):
+        opened(place, {**values_of(place), **more} if "semi" not in more else
+               {key: value for key, value in values_of(place).items() if not key.startswith("semi")})  # fmt: skip
+
+
+def test_a_process_has_a_labelled_row_at_least(place):
+    with pytest.raises(StsbenchError, match=r"labelled.batch_size 2 is less than the 3 processes"):
+        opened(place, values_of(place, **{"labelled.batch_size": 2}), processes=3)
+    path = nli_files.triplets(place, count=10)
+    _, _, made, _ = opened(place, values_of(place, path), processes=3)  # 8 and 2: the rest are too few for three
+    assert made["main"].beside.batches.dropped == 2
+    with pytest.raises(StsbenchError, match=r"no batch: 1 rows for labelled.batch_size 8"):
+        opened(place, values_of(place, nli_files.triplets(place, count=1)), processes=2)
+
+
+def test_the_run_says_what_it_was_trained_on(place, tmp_path):
+    values = values_of(place, **{"training.max_steps": 2})
+    summary = stsbench.train("simcse", output=tmp_path / "run", settings=values, device="cpu")
+    found = summary["data"]["labelled"]
+    assert (found["file"], found["rows"], found["held_out"]) == ("triplets-30.csv", 30, 0)
+    assert set(summary["truncated"]) == {"main", "labelled"}
+    card = (tmp_path / "run" / "best" / "README.md").read_text("utf-8")
+    assert "| data labelled | triplets-30.csv, 30 rows, sha256 " in card
+    start = json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[0])
+    assert (start["labelled_examples"], start["labelled_batch_size"]) == (30, 8)
+
+
+def test_the_same_file_may_be_both(place):
+    path = nli_files.triplets(place)
+    _, data, _, _ = opened(place, values_of(place, path, **{"data.file": str(path), "options.view": "given"}))
+    assert data["main"].store.digest == data[LABELLED].store.digest
+    with pytest.raises(DataError, match="every row has a text that is held out"):
+        opened(place, values_of(place, path, **{"data.file": str(path), "options.view": "given", "data.held_out": 29,
+                                                "labelled.sample": 1, "labelled.sample_seed": 1}))  # fmt: skip

@@ -1,0 +1,332 @@
+"""A trained model's folder: one vector for a text, whoever reads it; whole or absent; and found by the run's name."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import signal
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from live_models import by_hand, inference
+from safetensors.torch import load_file, save_file
+from tiny_models import sentences
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+
+from stsbench.cli.export import export as command
+from stsbench.encoders.forward.checkpoint import load_model
+from stsbench.encoders.load import load_encoder
+from stsbench.errors import EncoderError, StsbenchError
+from stsbench.training.engine.live import live_encoder
+from stsbench.training.export import export
+from stsbench.training.export.card import describe, model_card
+from stsbench.training.export.export import export_model
+from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.recipes.recipes import load_recipe
+
+TEXTS = [*sentences(30), "the cat " * 25]  # the last one is longer than the tokenizer's stored 8, and than 32
+PATHS = {"backbone": {"model": "/home/me/models/tiny"}, "data": {"file": "/data/x/text.txt"}}
+RECIPE = Recipe(name="tiny-run", method="simcse", **PATHS)
+CASES = [
+    *(("bert", pooler) for pooler in ("cls", "cls+dense", "mean", "max", "first_last:embeddings", "last2")),
+    *(("roberta", pooler) for pooler in ("cls", "cls+dense")),
+    *(("distilbert", pooler) for pooler in ("cls+dense", "mean", "first_last:layer1")),
+]
+
+
+def library(folder):
+    return pytest.importorskip("sentence_transformers").SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+
+
+def close(vectors, want):
+    """To 1e-6 of a vector's length."""
+    gap = np.linalg.norm(np.asarray(vectors) - want, axis=1) / np.linalg.norm(want, axis=1)
+    assert gap.max() < 1e-6, gap.max()
+
+
+def transformers_vectors(card, folder):
+    """What the card's third snippet gives."""
+    code = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)[2].replace("PATH", str(folder))
+    names = {"texts": TEXTS}
+    exec(code, names)
+    return names["vectors"].numpy()
+
+
+@pytest.mark.parametrize(("family", "pooler"), CASES)
+def test_four_readers_give_the_methods_vectors(tmp_path, family, pooler):
+    made = inference(tmp_path / "model", family, pooler)
+    want = by_hand(made, TEXTS)
+    card = model_card(RECIPE, describe(made))
+    export_model(made, tmp_path / "out", card=card, method="simcse", recipe="tiny-run")
+    close(live_encoder(made, "live").encode(TEXTS), want)
+    ours = load_encoder(str(tmp_path / "out"))
+    assert (ours.spec.kind, ours.spec.pooler, ours.spec.max_length) == ("transformers", pooler, 64)
+    close(ours.encode(TEXTS), want)
+    model = library(tmp_path / "out")
+    assert model.max_seq_length == 64
+    close(model.encode(TEXTS), want)
+    close(transformers_vectors(card, tmp_path / "out"), want)
+
+
+def test_a_kept_head_is_automodels_pooler_and_no_other_is_made_up_unseen(tmp_path):
+    made = inference(tmp_path / "a", "roberta", "cls+dense")
+    export_model(made, tmp_path / "head", card="")
+    model, info = AutoModel.from_pretrained(tmp_path / "head", output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
+    batch = AutoTokenizer.from_pretrained(tmp_path / "head")(TEXTS, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        close(model.eval()(**batch).pooler_output.numpy(), by_hand(made, TEXTS))
+    export_model(inference(tmp_path / "b", "roberta"), tmp_path / "bare", card="")
+    _, info = AutoModel.from_pretrained(tmp_path / "bare", output_loading_info=True, add_pooling_layer=False)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    with pytest.raises(EncoderError, match="stores no pooler weights"):
+        load_encoder(str(tmp_path / "bare"), pooler="cls+dense").encode(TEXTS)
+    weights = load_file(tmp_path / "head" / "model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.float32}
+
+
+def masked(made, tied=True):
+    """A masked LM around the model, its head random; untied: an output layer of its own."""
+    config = made.model.config
+    config.tie_word_embeddings = tied
+    torch.manual_seed(11)
+    language_model = AutoModelForMaskedLM.from_config(config)
+    setattr(language_model, language_model.base_model_prefix, made.model)
+    output = language_model.get_output_embeddings()
+    shape = output.weight.shape
+    output.weight = made.model.get_input_embeddings().weight if tied else torch.nn.Parameter(torch.randn(shape))
+    torch.nn.init.normal_(output.bias)
+    made.masked_lm = language_model
+    return made
+
+
+@pytest.mark.parametrize(("family", "pooler", "tied"), [
+    ("bert", "cls", True), ("bert", "cls", False), ("roberta", "cls+dense", True), ("distilbert", "cls+dense", False),
+])
+def test_a_masked_lm_comes_back_whole(tmp_path, family, pooler, tied):
+    made = masked(inference(tmp_path / "model", family, pooler), tied)
+    made.model.config.tie_word_embeddings = True  # what the config claims must not decide
+    export_model(made, tmp_path / "out", card="")
+    back, info = AutoModelForMaskedLM.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not info["missing_keys"]
+    batch = made.tokenizer(TEXTS, padding=True, return_tensors="pt")
+    batch = {key: batch[key] for key in ("input_ids", "attention_mask")}
+    with torch.no_grad():
+        want = made.masked_lm.eval()(**batch).logits
+        assert torch.equal(back.eval()(**batch).logits, want)
+        assert (back.get_output_embeddings().weight is back.get_input_embeddings().weight) is tied
+        encoder = AutoModel.from_pretrained(tmp_path / "out").eval()
+        assert torch.equal(encoder(**batch).last_hidden_state, made.model(**batch).last_hidden_state)
+    _, missing = load_model(tmp_path / "out", "out", "float32")
+    assert all(key.startswith("pooler.") for key in missing)
+    close(load_encoder(str(tmp_path / "out")).encode(TEXTS), by_hand(made, TEXTS))
+    if family != "bert":
+        close(library(tmp_path / "out").encode(TEXTS), by_hand(made, TEXTS))
+    made.model = inference(tmp_path / "other", family).model
+    with pytest.raises(ValueError, match="another encoder"):
+        export_model(made, tmp_path / "wrong", card="")
+    assert not (tmp_path / "wrong").exists()
+
+
+def test_a_given_length_cuts_in_every_reader(tmp_path):
+    made = inference(tmp_path / "model", "bert", "mean")
+    export_model(made, tmp_path / "out", card="", max_length=10)
+    want = by_hand(made, TEXTS, limit=10)
+    encoder = load_encoder(str(tmp_path / "out"))
+    assert encoder.spec.max_length == 10 and encoder.run(TEXTS).truncated[-1]
+    close(encoder.encode(TEXTS), want)
+    close(library(tmp_path / "out").encode(TEXTS), want)
+    close(load_encoder(str(tmp_path / "out"), max_length=64).encode(TEXTS), by_hand(made, TEXTS))
+    stored = json.loads((tmp_path / "out" / "tokenizer.json").read_text())
+    assert stored["truncation"] is None and stored["padding"] is None
+    assert made.tokenizer.model_max_length == 8  # the training's own is as it was
+
+
+def test_exporting_touches_nothing_of_the_training(tmp_path):
+    made = inference(tmp_path / "model", "bert", "cls+dense")
+    made.tokenizer(TEXTS, truncation=True, max_length=5)
+    torch.manual_seed(1)
+    before = (made.model.config.to_dict(), made.tokenizer.backend_tokenizer.to_str(), dict(made.tokenizer.init_kwargs))
+    weights = {key: value.clone() for key, value in made.model.state_dict().items()}
+    state, describes = torch.get_rng_state(), describe(made)
+    export_model(made, tmp_path / "out", card="")
+    assert torch.equal(torch.get_rng_state(), state) and describes["auto_pooler"] == "same"
+    assert (made.model.config.to_dict(), made.tokenizer.backend_tokenizer.to_str(), made.tokenizer.init_kwargs) == before
+    assert weights.keys() == made.model.state_dict().keys() and made.model.pooler is None
+    assert all(torch.equal(value, weights[key]) for key, value in made.model.state_dict().items())
+    assert all(part.training for part in made.model.modules()) and all(w.requires_grad for w in made.model.parameters())
+
+
+def test_what_the_folder_says_is_no_part_of_the_fingerprint_and_its_weights_are(tmp_path):
+    made = inference(tmp_path / "model", "distilbert", "cls+dense")
+    export_model(made, tmp_path / "a", card="one", method="x", recipe="y")
+    export_model(made, tmp_path / "b", card="two")
+    assert "/" not in (tmp_path / "a" / "config.json").read_text()  # no folder of this machine
+    first = load_encoder(str(tmp_path / "a"))
+    assert first.spec.fingerprint() == load_encoder(str(tmp_path / "b")).spec.fingerprint()
+    with torch.no_grad():
+        made.dense.bias.add_(0.1)  # a head that no layer of DistilBERT would load
+    export_model(made, tmp_path / "c", card="")
+    changed = load_encoder(str(tmp_path / "c"))
+    assert changed.spec.fingerprint() != first.spec.fingerprint()
+    assert np.abs(changed.encode(TEXTS) - first.encode(TEXTS)).max() > 1e-3
+
+
+def test_a_folder_that_another_program_wrote_over_is_read_as_that_program_reads_it(tmp_path):
+    export_model(inference(tmp_path / "model", "bert", "cls"), tmp_path / "out", card="")
+    model = library(tmp_path / "out")
+    model[1] = type(model[1])(32, pooling_mode="mean")
+    model.save(str(tmp_path / "out"), create_model_card=False)
+    assert (tmp_path / "out" / "stsbench.json").is_file()
+    encoder = load_encoder(str(tmp_path / "out"))
+    assert encoder.spec.pooler == "mean"
+    close(encoder.encode(TEXTS), library(tmp_path / "out").encode(TEXTS))
+    (tmp_path / "out" / "stsbench.json").write_text('{"format": 3}')
+    with pytest.raises(EncoderError, match="newer stsbench"):
+        load_encoder(str(tmp_path / "out"))
+    (tmp_path / "out" / "stsbench.json").write_text("[")
+    with pytest.raises(EncoderError, match=r"cannot read .*stsbench\.json"):
+        load_encoder(str(tmp_path / "out"))
+
+
+def test_a_head_that_is_gone_is_not_replaced(tmp_path):
+    export_model(inference(tmp_path / "model", "distilbert", "cls+dense"), tmp_path / "out", card="")
+    file = tmp_path / "out" / "model.safetensors"
+    weights = {key: value for key, value in load_file(file).items() if "pooler" not in key}
+    save_file(weights, file, metadata={"format": "pt"})
+    with pytest.raises(EncoderError, match="lacks the head"):
+        load_encoder(str(tmp_path / "out")).encode(TEXTS)
+
+
+def files(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("step", ["_write_tokenizer", "write_layout", "write_exported"])
+def test_a_full_disk_leaves_nothing_and_the_earlier_model_as_it_was(tmp_path, monkeypatch, step):
+    made, out = inference(tmp_path / "model"), tmp_path / "run" / "best"
+    with monkeypatch.context() as broken:
+        broken.setattr(export, step, lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+        with pytest.raises(StsbenchError, match=r"cannot write .*best: No space left on device$"):
+            export_model(made, out, card="")
+        assert not list(out.parent.iterdir())
+    export_model(made, out, card="first")
+    before = files(out)
+    with pytest.raises(StsbenchError, match="already there"):
+        export_model(made, out, card="second")
+    with monkeypatch.context() as broken:
+        broken.setattr(export, step, lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+        with pytest.raises(StsbenchError, match="cannot write"):
+            export_model(made, out, card="second", replace=True)
+    assert files(out) == before and list(out.parent.iterdir()) == [out]
+
+
+def test_a_killed_export_leaves_the_earlier_model_and_the_next_one_clears_up(tmp_path, monkeypatch):
+    made, out = inference(tmp_path / "model"), tmp_path / "run" / "best"
+    export_model(made, out, card="first")
+    before = files(out)
+    child = os.fork()
+    if not child:  # dies in the middle of writing, as by SIGKILL from outside
+        export.write_layout = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        export_model(made, out, card="second", replace=True)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert files(out) == before and len(list(out.parent.iterdir())) == 2
+    export_model(made, out, card="third", replace=True)
+    assert (out / "README.md").read_text() == "third" and list(out.parent.iterdir()) == [out]
+
+
+def test_a_training_run_is_a_model_and_exports_as_one(tmp_path):
+    run = tmp_path / "run"
+    made = inference(tmp_path / "model", "bert", "first_last:layer1")
+    run.mkdir()
+    (run / "recipe.yaml").write_text("name: tiny-run\n")
+    for call in (lambda: load_encoder(str(run)), lambda: main(str(run), "--to", "sentence-transformers")):
+        with pytest.raises(StsbenchError, match=r"the training has not finished \(go on with --resume\)$"):
+            call()
+    export_model(made, run / "best", card="")
+    whole, best = load_encoder(str(run)), load_encoder(str(run / "best"))
+    assert whole.spec.name == str(run) and whole.spec.fingerprint() == best.spec.fingerprint()
+    close(whole.encode(TEXTS), by_hand(made, TEXTS))
+    printed = main(str(run), "--to", "sentence-transformers")
+    copied = tmp_path / "run-sentence-transformers"
+    assert printed.split() == [str(path) for path in sorted(copied.rglob("*")) if path.is_file()]
+    assert files(copied) == files(run / "best")
+    close(library(copied).encode(TEXTS), by_hand(made, TEXTS))
+    with pytest.raises(StsbenchError, match="already there"):
+        main(str(run), "--to", "sentence-transformers")
+    with pytest.raises(StsbenchError, match="no run folder of `stsbench train`"):
+        main(str(tmp_path / "model"), "--to", "sentence-transformers")
+    seeds = tmp_path / "seeds"
+    (seeds / "seed-1").mkdir(parents=True)
+    (seeds / "seed-1" / "recipe.yaml").write_text("")
+    with pytest.raises(EncoderError, match=r"one training for each seed: choose one, e\.g\. .*seed-1"):
+        load_encoder(str(seeds))
+
+
+def main(*words):
+    result = CliRunner().invoke(command, list(words), standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return result.output
+
+
+def test_the_card_says_what_was_trained_and_keeps_folders_to_itself(tmp_path):
+    own = {"description": "a `tick` | and ``` fence", "options": {"note": "see ```` here"}}
+    recipe = Recipe(**{**RECIPE.model_dump(), **own})
+    data = [{"name": "/data/x/text.txt", "digest": "ab12", "rows": 12345}]
+    best = {"name": "sts-b dev (sample)", "score": 84.618, "stage": "main", "step": 1250}
+    card = model_card(recipe, {
+        **describe(inference(tmp_path)), "data": data, "seed": 7, "best": best, "steps": 2000,
+        "versions": {"stsbench": "0.1.0"},
+    })  # fmt: skip
+    for said in (
+        "| data | text.txt, 12,345 rows, sha256 ab12 |", "| seed | 7 |", "| backbone | tiny |", "stsbench 0.1.0",
+        "step 1,250, the best on sts-b dev: 84.62 (sample data: not comparable", "No measured results yet",
+        "stsbench eval --model PATH", "model: tiny", "file: text.txt", "\n# simcse on tiny\n\nRecipe tiny-run.\n",
+        "the dev score above chose these weights",
+    ):
+        assert said in card, said
+    assert "/home/me" not in card and "/data/x" not in card
+    from huggingface_hub import ModelCard
+
+    data = ModelCard(card).data  # the Hub's own reader
+    assert (data.library_name, data.pipeline_tag, data.base_model) == ("sentence-transformers", "sentence-similarity", None)
+    assert card.rstrip().endswith("`````") and "`````yaml" in card  # longer than any fence inside
+    last = model_card(recipe, describe(inference(tmp_path / "c")))
+    assert "| kept | the weights of the last step |" in last and "chose these weights" not in last
+    named = Recipe(**{**RECIPE.model_dump(), "backbone": {"model": "no-such-owner/no-such-model"}})
+    assert ModelCard(model_card(named, describe(inference(tmp_path / "b")))).data.base_model == "no-such-owner/no-such-model"
+
+
+SAID = {"pooler": "cls", "max_length": None, "auto_pooler": ""}
+
+
+@pytest.mark.parametrize(
+    ("name", "score", "words"),
+    [
+        ("held-out", 45.678, "on held-out: 45.68 |"), ("held-out", -2.345678, "on held-out: -2.35 |"),
+        ("held-out", -0.012345, "on held-out: -0.0123 |"), ("sts-b dev", 80.0, "on sts-b dev: 80.00 |"),
+        ("sts-b dev (sample)", 80.0, "on sts-b dev: 80.00 (sample data: not comparable with published numbers) |"),
+    ],
+)
+def test_the_score_that_chose_the_weights(name, score, words):
+    best = {"name": name, "score": score, "stage": "main", "step": 5}
+    card = model_card(RECIPE, {**SAID, "best": best, "sample": True})
+    assert f"the weights of step 5, the best {words}" in card and card.count("sample") == (3 if "(sample)" in name else 2)
+
+
+def test_the_card_of_a_changed_recipe_makes_no_claim():
+    shipped = load_recipe("simcse", "unsup-bert-base")
+    card = model_card(shipped, SAID)
+    assert "# simcse on bert-base-uncased\n\nRecipe unsup-bert-base.\n" in card
+    assert "by the method simcse as in Gao et al. 2021 (SimCSE).\n" in card and "Changed from" not in card.split("##")[0]
+    for more in ([], ["description=of my own", "name=mine"]):
+        card = model_card(load_recipe("simcse", None, ["training.clip=2", "data.file=x.txt", *more]), SAID)
+        assert "\nChanged from unsup-bert-base: data.file, training.clip.\n" in card and "as in" not in card.split("##")[0]
+        assert ("\nRecipe mine.\n\nof my own\n" if more else "\nRecipe unsup-bert-base-changed.\n\nChanged") in card
+        assert "published: []" in card

@@ -1,0 +1,336 @@
+"""A prompted encoder as a folder: one vector for a text, whoever reads it; nothing of the prompt lost, moved or made up."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from clirun import cli, place
+from prompted import (
+    MORE,
+    PLAIN,
+    RECIPE,
+    TEMPLATES,
+    TEXTS,
+    by_hand,
+    close,
+    library,
+    models,
+    one_line,
+    random_prompt,
+    rich,
+    with_prompt,
+)
+from safetensors.torch import load_file, save_file
+from training_runs import make_text, one_thread
+from transformers import AutoModel
+
+from stsbench.encoders.cache.cache import EmbeddingCache
+from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.prompt.prompt_file import checked_settings, read_prompt, write_prompt
+from stsbench.encoders.transformer.exported import Exported, encoder_digest, layout_digest, read_exported
+from stsbench.errors import EncoderError, StsbenchError
+from stsbench.publish.mteb_adapter import MtebEncoder
+from stsbench.training.engine.live import live_encoder
+from stsbench.training.export import export
+from stsbench.training.export.card import describe, model_card
+from stsbench.training.export.export import export_model
+
+__all__ = ["cli", "models", "one_thread", "place", "rich"]
+
+
+@pytest.mark.parametrize(("family", "more"), [*PLAIN, *MORE, ("bert", {"rank": 4, "denoise": True})])
+def test_every_reader_gives_the_methods_vectors(models, tmp_path, family, more):
+    made = with_prompt(models, family, more)
+    want = live_encoder(made, "live").encode(TEXTS)
+    export_model(made, tmp_path / "out", card="")
+    ours = load_encoder(str(tmp_path / "out"))
+    prompt = made.prompt
+    assert (ours.spec.pooler, ours.spec.template, ours.spec.max_length) == ("mask", prompt.template, 64 - prompt.shift)
+    close(ours.encode(TEXTS), want)
+    assert ours.spec == ours.built.spec
+    assert ours.spec.options["prompt"] == {key: value for key, value in prompt.settings().items() if key != "template"}
+    model = library(tmp_path / "out")
+    assert (model.max_seq_length, model.get_embedding_dimension()) == (64 - prompt.shift, 32)
+    close(model.encode(TEXTS), want, 1e-5)
+    close(model.encode(TEXTS, batch_size=1), want, 1e-5)
+    if prompt.bottlenecks is None:
+        assert np.abs(want - by_hand(tmp_path / "out", TEXTS)).max() < 1e-5
+    if more:
+        bare = load_encoder(str(tmp_path / "out"), template=prompt.template).encode(TEXTS)
+        assert set(more) == {"template"} or np.abs(bare - want).max() > 1e-2
+
+
+def test_every_combination_comes_back_as_it_was(models, tmp_path):
+    shutil.copy(Path(models["bert"].model.config.name_or_path) / "config.json", tmp_path)
+    switches = itertools.cycle(itertools.product((False, True), (False, True), ("inside", "pieces"), (None, 9)))
+    for prefixes, words, head, rank in itertools.product((0, 1, 2), (False, True), (None, "dense", "transform"), (None, 3)):
+        denoise, full_stop, text, pieces = next(switches)
+        prompt = random_prompt(
+            models["bert"].tokenizer, prefixes=prefixes, words=words, head=head, rank=rank, denoise=denoise, each=denoise,
+            full_stop=full_stop, text=text, pieces=pieces,
+        )  # fmt: skip
+        write_prompt(tmp_path, prompt)
+        settings = checked_settings(json.loads(json.dumps(prompt.settings())))
+        assert (tmp_path / "prompt.safetensors").is_file() is any((prefixes > 0, words, head, rank))
+        back = read_prompt(tmp_path, settings)
+        assert back.settings() == prompt.settings() and back.digest() == prompt.digest()
+        assert not any(part.training or any(w.requires_grad for w in part.parameters()) for part in back.modules())
+        (tmp_path / "prompt.safetensors").unlink(missing_ok=True)
+
+
+def test_the_folder(rich):
+    made, folder = rich
+    names = {"README.md", "config.json", "config_sentence_transformers.json", "model.safetensors", "modules.json",
+             "prompt.safetensors", "stsbench.json", "tokenizer.json", "tokenizer_config.json"}  # fmt: skip
+    assert {path.name for path in folder.iterdir()} == names
+    stored = json.loads((folder / "stsbench.json").read_text())
+    assert (stored["format"], stored["pooler"], stored["method"]) == (2, "mask", "promptbert")  # 2: refused before prompts
+    assert stored["prompt"] == made.prompt.settings()
+    tensors = load_file(folder / "prompt.safetensors")
+    assert [tensors[f"prefix.{i}.{kind}"].shape[1] for i in (0, 1) for kind in ("keys", "values")] == [3, 3, 2, 2]
+    assert {key.split(".")[0] for key in tensors} == {"prefix", "words", "head"}
+    _, info = AutoModel.from_pretrained(folder, output_loading_info=True, add_pooling_layer=False)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+
+
+def test_other_poolers_are_written_as_before_and_folders_without_a_prompt_load(models, tmp_path):
+    export_model(models["bert"], tmp_path / "cls", card="")
+    stored = json.loads((tmp_path / "cls" / "stsbench.json").read_text())
+    assert list(stored) == ["format", "pooler", "max_length", "method", "recipe", "layout"] and stored["format"] == 1
+    assert read_exported(tmp_path / "cls") == Exported("cls")
+    assert stored["layout"] == layout_digest(tmp_path / "cls")
+    assert layout_digest(tmp_path / "cls", {"template": "x"}) != stored["layout"]
+    for wrong in (replace(models["bert"], pooler="mask"), with_prompt(models, "bert", {})):
+        with pytest.raises(ValueError, match="cannot be exported with prompt="):
+            export_model(replace(wrong, pooler="mask" if wrong.prompt is None else "cls"), tmp_path / "out", card="")
+    assert not (tmp_path / "out").exists()
+
+
+def test_exporting_touches_nothing_of_the_training(models, tmp_path):
+    made = with_prompt(models, "bert", {"prefixes": 1, "head": "dense", "rank": 2})
+    made.prompt.head.train()
+    state, digest = torch.get_rng_state(), made.prompt.digest()
+    export_model(made, tmp_path / "out", card=model_card(RECIPE, describe(made)))
+    read_prompt(tmp_path / "out", made.prompt.settings())
+    assert torch.equal(torch.get_rng_state(), state) and made.prompt.digest() == digest
+    assert made.prompt.head.training and all(weight.requires_grad for weight in made.prompt.head.parameters())
+    assert all(part.training for part in made.model.modules())
+
+
+def test_a_model_with_adapters_inside_is_refused(models, tmp_path):
+    made = with_prompt(models, "bert", {})
+    made.model.lora_a = torch.nn.Linear(2, 2)
+    try:
+        with pytest.raises(ValueError, match=r"holds an adapter \(lora_a.weight\): merge it"):
+            export_model(made, tmp_path / "out", card="")
+    finally:
+        del made.model.lora_a
+    assert not (tmp_path / "out").exists()
+
+
+# --- what identifies it ---
+
+
+def changed_prompt(folder, target, key="prefix.0.values"):
+    """A copy of the folder with one number of prompt.safetensors changed."""
+    shutil.copytree(folder, target)
+    tensors = load_file(target / "prompt.safetensors")
+    tensors[key].view(-1)[3] += 1
+    with (target / "prompt.safetensors").open("rb") as stream:
+        size = int.from_bytes(stream.read(8), "little")
+        metadata = json.loads(stream.read(size))["__metadata__"]
+    save_file(tensors, target / "prompt.safetensors", metadata)
+    return target
+
+
+@pytest.mark.parametrize("key", ["prefix.0.values", "prefix.1.keys", "words", "head.dense.bias"])
+def test_a_changed_tensor_is_another_encoder_and_hits_no_cache(rich, tmp_path, key):
+    folder, other = rich[1], changed_prompt(rich[1], tmp_path / "other", key)
+    store = EmbeddingCache(tmp_path / "cache")
+    first, second = (load_encoder(str(path)) for path in (folder, other))
+    assert first.spec.weights != second.spec.weights and first.spec.options == second.spec.options
+    texts = [text for text in TEXTS if text]
+    one, two = (Embed(encoder, store)(texts) for encoder in (first, second))
+    assert np.abs(one - two).max() > 1e-3
+    assert np.abs(two - by_hand(other, texts)).max() < 1e-5  # sentence-transformers reads what is there, and so do we
+    close(library(other).encode(texts), two, 1e-5)
+    again = load_encoder(str(other))
+    np.testing.assert_array_equal(Embed(again, store)(texts), two)
+    assert again._built is None  # all from the cache: nothing was loaded
+    assert layout_digest(folder, rich[0].prompt.settings()) != layout_digest(other, rich[0].prompt.settings())
+
+
+def test_set_aside_a_prompt_is_no_part_of_the_encoder(models, rich, tmp_path):
+    made, folder = rich
+    other = changed_prompt(folder, tmp_path / "other")
+    export_model(models["bert"], tmp_path / "plain", card="")
+    for options in ({"pooler": "cls"}, {"pooler": "mean"}, {"template": TEMPLATES["bert"]},
+                    {"pooler": "mask", "template": TEMPLATES["bert"]}):  # fmt: skip
+        specs = [load_encoder(str(path), **options).spec for path in (folder, other)]
+        assert specs[0].weights == specs[1].weights == encoder_digest(folder, specs[0].pooler)
+        assert not specs[0].options and specs[0].fingerprint() == specs[1].fingerprint()
+        plain = load_encoder(str(tmp_path / "plain"), **{"pooler": "mask", **options})
+        close(load_encoder(str(folder), **options).encode(TEXTS), plain.encode(TEXTS))
+    settings = made.prompt.settings()
+    assert encoder_digest(folder, "mask", settings) != encoder_digest(folder, "mask")
+    with pytest.raises(EncoderError, match="stores a prompt: leave --pooler out to use it, or give a --template"):
+        load_encoder(str(folder), pooler="mask")
+
+
+def test_an_edited_setting_is_read_alike_and_is_another_encoder(rich, tmp_path):
+    shutil.copytree(rich[1], tmp_path / "out")
+    stored = json.loads((tmp_path / "out" / "stsbench.json").read_text())
+    stored["prompt"]["full_stop"] = False
+    (tmp_path / "out" / "stsbench.json").write_text(json.dumps(stored))
+    found = read_exported(tmp_path / "out")
+    assert found.prompt == stored["prompt"] and found.method is None  # no longer what was trained
+    first, second = load_encoder(str(rich[1])), load_encoder(str(tmp_path / "out"))
+    assert first.spec.fingerprint() != second.spec.fingerprint()
+    vectors = second.encode(TEXTS)
+    assert np.abs(vectors - first.encode(TEXTS)).max() > 1e-3
+    assert np.abs(vectors - by_hand(tmp_path / "out", TEXTS)).max() < 1e-5
+    close(library(tmp_path / "out").encode(TEXTS), vectors, 1e-5)
+
+
+# --- what is broken ---
+
+
+def test_a_damaged_prompt_is_one_line_and_never_replaced(rich, tmp_path):
+    settings = rich[0].prompt.settings()
+    tensors = load_file(rich[1] / "prompt.safetensors")
+    shutil.copytree(rich[1], tmp_path / "out")
+    path = tmp_path / "out" / "prompt.safetensors"
+    whole = path.read_bytes()
+    path.unlink()
+    one_line(lambda: load_encoder(str(tmp_path / "out")), r"lacks the prompt\.safetensors that its stsbench\.json promises$")
+    with pytest.raises(EncoderError, match=r"lacks the prompt\.safetensors"):
+        library(tmp_path / "out")
+    load_encoder(str(tmp_path / "out"), pooler="cls").encode(TEXTS[:1])  # which never reads it
+    for content in (b"", whole[:100], whole[:-8], b"x" * 400):
+        path.write_bytes(content)
+        one_line(lambda: load_encoder(str(tmp_path / "out")).encode(TEXTS), r"cannot use .*prompt\.safetensors")
+    metadata = {"head": json.dumps({"width": 32, "activation": "gelu", "eps": 1e-12})}
+    for changes, message in (
+        ({"words": None}, "it lacks 'words'"), ({"prefix.1.keys": None}, r"it lacks 'prefix\.1\.keys'"),
+        ({"extra": torch.zeros(2)}, "it also holds extra"), ({"words": torch.zeros(2, 32)}, r"words is \(2, 32\)"),
+        ({"prefix.0.keys": torch.zeros(2, 3, 32)}, r"prefix 0 is \(2, 3, 32\), and \(3, 3, 32\)"),
+        ({"head.dense.bias": None}, "dense.bias"), ({"head.dense.bias": torch.zeros(5)}, "size mismatch"),
+    ):
+        left = {key: value for key, value in {**tensors, **changes}.items() if value is not None}
+        save_file(left, path, metadata)
+        one_line(lambda: read_prompt(tmp_path / "out", settings), message)
+    save_file(tensors, path)  # the head's settings are gone
+    one_line(lambda: read_prompt(tmp_path / "out", settings), "cannot use")
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"format": 3}, "newer stsbench"), ({"prompt": None}, "prompt is not made of"), ({"prompt": {}}, "is not made of"),
+    ({"pooler": "cls"}, "a prompt for the pooler cls"), ({"prompt.text": "outside"}, "prompt.text 'outside'"),
+    ({"prompt.full_stop": "no"}, "prompt.full_stop 'no'"), ({"prompt.prefixes": [2.5]}, "prompt.prefixes"),
+    ({"prompt.head": ["dense"]}, "cannot read"), ({"prompt.later": 1}, "prompt is not made of"),
+])  # fmt: skip
+def test_broken_settings_are_one_line(rich, tmp_path, change, message):
+    shutil.copytree(rich[1], tmp_path / "out")
+    stored = json.loads((tmp_path / "out" / "stsbench.json").read_text())
+    for key, value in change.items():
+        (stored["prompt"] if "." in key else stored)[key.rpartition(".")[2]] = value
+    (tmp_path / "out" / "stsbench.json").write_text(json.dumps(stored))
+    one_line(lambda: load_encoder(str(tmp_path / "out")), message)
+
+
+@pytest.mark.parametrize("step", ["write_layout", "write_prompt", "write_exported"])
+def test_a_full_disk_leaves_nothing(models, tmp_path, monkeypatch, step):
+    made = with_prompt(models, "bert", {"prefixes": 1})
+    monkeypatch.setattr(export, step, lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+    with pytest.raises(StsbenchError, match=r"cannot write .*best: No space left on device$"):
+        export_model(made, tmp_path / "run" / "best", card="")
+    assert not list((tmp_path / "run").iterdir())
+
+
+# --- the card ---
+
+
+@pytest.mark.parametrize(("family", "more"), [*PLAIN, *MORE[:3]])
+def test_the_cards_snippets_give_the_same_vectors(models, tmp_path, family, more):
+    made = with_prompt(models, family, more)
+    card = model_card(RECIPE, describe(made))
+    export_model(made, tmp_path / "out", card=card)
+    pytest.importorskip("sentence_transformers")
+    snippets = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)
+    alone = (family, more) in PLAIN
+    assert len(snippets) == 2 + alone and ("With transformers alone there are no sentence vectors" in card) is not alone
+    want = live_encoder(made, "live").encode(TEXTS)
+    for code in snippets:
+        names = {"texts": TEXTS}
+        exec(code.replace("PATH", str(tmp_path / "out")), names)
+        close(np.asarray(names["vectors"]), want, 1e-5)
+
+
+def test_the_card_says_what_is_around_the_text(rich):
+    card = (rich[1] / "README.md").read_text()
+    for row in (
+        "| pooler | mask |", "| full stop | put behind a text that ends in none of . ? &#34; &#39; |",
+        "| prefix | 3 and 2 keys and values in every layer; the vectors of each are averaged |",
+        "| positions before the text | 5 |", "| learned words | 8 embeddings in the template |",
+        "| head | a masked LM&#39;s transform",
+    ):
+        assert row in card or row.replace("&#34;", '"').replace("&#39;", "'") in card, card
+    assert "the vector of the template alone is subtracted, at its positions around a text of as many tokens" in card
+    assert "it knows nothing of the prefix and the template's learned words and denoising." in card
+
+
+# --- the rest of stsbench with such a folder ---
+
+
+def test_a_run_is_exported_searched_and_measured(rich, cli, tmp_path):
+    made, folder = rich
+    run = Path("run")
+    run.mkdir()
+    (run / "recipe.yaml").write_text("name: tiny-run\n")
+    shutil.copytree(folder, run / "best")
+    assert cli("export", "run", "--to", "sentence-transformers")[0] == 0
+    close(load_encoder("run-sentence-transformers").encode(TEXTS), live_encoder(made, "live").encode(TEXTS))
+    Path("corpus.txt").write_text("\n".join(text for text in TEXTS if text) + "\n")
+    code, out, err = cli("neighbours", "--model", "run", "--corpus", "corpus.txt", "--query", "a", "--json", "-")
+    assert code == 0 and json.loads(out), err
+    code, out, err = cli("eval", "--model", "run", "--sample", "--tasks", "STS-B", "--device", "cpu", "--output", "measured")
+    assert code == 0 and "mask" in out + err and "full stop" in out + err, err
+    assert cli("export", "measured", "--to", "model-card")[0] == 0
+    page = Path("measured-model-card/README.md").read_text()
+    assert "| pooler | mask |" in page and "the cat of" in page and "prefix 3 and 2, averaged" in page
+    texts = [text for text in TEXTS if text]
+    adapter = MtebEncoder(Embed(load_encoder("run")))
+    vectors = adapter.encode([{"text": texts}], task_metadata=None, hf_split="", hf_subset="")
+    close(vectors, live_encoder(made, "live").encode(texts))
+
+
+def test_as_a_backbone_it_is_used_without_its_prompt_and_says_so(rich, cli):
+    shutil.copytree(rich[1], "first")
+    text = make_text(Path())
+    values = {"backbone.model": "first", "backbone.max_length": 12, "data.file": str(text), "training.batch_size": 8,
+              "training.max_steps": 1, "selection.by": "none", "precision": "float32"}  # fmt: skip
+    more = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+    code, _, err = cli("train", "simcse", *more, "--output", "second", "--device", "cpu", "--sample")
+    assert code == 0 and "first is tested with a prompt; as a backbone it is used without" in err, err
+    assert load_encoder("second").spec.pooler == "cls"
+
+
+def test_the_same_prompt_gives_the_same_bytes_each_time(models, tmp_path):
+    family, more = next((family, more) for family, more in [*PLAIN, *MORE] if more.get("head"))
+    prompt = with_prompt(models, family, more).prompt
+    found = set()
+    for number in range(8):  # the file's sha256 is part of the encoder's fingerprint
+        (tmp_path / str(number)).mkdir()
+        write_prompt(tmp_path / str(number), prompt)
+        found.add((tmp_path / str(number) / "prompt.safetensors").read_bytes())
+    assert len(found) == 1

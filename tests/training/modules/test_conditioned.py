@@ -1,0 +1,286 @@
+"""The transformer that reads a vector in slot 0: against layers computed one row at a time, packed against padded."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_models import build
+from torch.nn import functional
+from transformers import (
+    AlbertConfig,
+    AlbertModel,
+    DebertaV2Config,
+    DebertaV2Model,
+    ElectraConfig,
+    ElectraModel,
+    T5Config,
+    T5EncoderModel,
+)
+
+from stsbench.errors import EncoderError
+from stsbench.training.losses.replaced_tokens import replaced_token_loss
+from stsbench.training.modules.backbone import Backbone, load_backbone
+from stsbench.training.modules.conditioned import Conditioned
+from stsbench.training.modules.packed_training import packable
+
+LENGTHS = (5, 9, 2, 9, 1, 7)
+PACKABLE = ["bert", "roberta"]
+
+
+def make(folder, family="bert", dropout=0.0, dtype=torch.float64) -> Conditioned:
+    if not (folder / "config.json").is_file():
+        build(folder, family)
+    return Conditioned(load_backbone(folder, family, dropout=dropout)).to(dtype)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return make(tmp_path_factory.mktemp("tiny"))
+
+
+def batch(lengths=LENGTHS, pad=0, seed=1, width=32, dtype=torch.float64):
+    """Tokens, the mask, and vectors much larger than embeddings are."""
+    draw = torch.Generator().manual_seed(seed)
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)).long()
+    ids = torch.where(mask == 1, torch.randint(3, 60, mask.shape, generator=draw), pad)
+    first = torch.randn(len(lengths), width, generator=draw, dtype=dtype) * 3
+    return ids, mask, first.requires_grad_()
+
+
+def norm(x, module):
+    mean = x.mean(-1, keepdim=True)
+    return (x - mean) / ((x - mean) ** 2).mean(-1, keepdim=True).add(module.eps).sqrt() * module.weight + module.bias
+
+
+def linear(x, module):
+    return x @ module.weight.T + module.bias
+
+
+def naive(model, ids, mask, first):
+    """(n, L, d): every slot of every row, by the equations of BERT; attention reads real tokens only."""
+    rows = []
+    for tokens, real, vector in zip(ids, mask, first, strict=True):
+        table, hidden, seen = model.embeddings, [], 0
+        for place, token in enumerate(tokens.tolist()):
+            position = place
+            if model.config.model_type == "roberta":  # counted from the padding index, 1, on; a padding token stays at it
+                seen += token != 1
+                position = 1 + seen if token != 1 else 1
+            summed = table.word_embeddings.weight[token] + table.position_embeddings.weight[position]
+            hidden.append(norm(summed + table.token_type_embeddings.weight[0], table.LayerNorm))
+        x, keys = torch.stack([vector, *hidden[1:]]), real.bool()
+        for layer in model.encoder.layer:
+            own, heads = layer.attention.self, layer.attention.self.num_attention_heads
+            mixed = []
+            for q, k, v in zip(*(linear(x, part).chunk(heads, 1) for part in (own.query, own.key, own.value)), strict=True):
+                scores = (q @ k.T / math.sqrt(q.shape[1])).exp() * keys
+                mixed.append(scores / scores.sum(1, keepdim=True) @ v)
+            x = norm(x + linear(torch.cat(mixed, 1), layer.attention.output.dense), layer.attention.output.LayerNorm)
+            inner = linear(x, layer.intermediate.dense)
+            inner = inner * (1 + torch.erf(inner / math.sqrt(2))) / 2
+            x = norm(x + linear(inner, layer.output.dense), layer.output.LayerNorm)
+        rows.append(x)
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("family", PACKABLE)
+@pytest.mark.parametrize("padding", [True, False])
+@pytest.mark.parametrize("pad", [0, 1])  # the released code has 0 on padding, which is RoBERTa's first token
+def test_states_and_gradients_are_those_of_the_equations(tmp_path, family, padding, pad):
+    module = make(tmp_path, family).train()
+    ids, mask, first = batch(pad=pad)
+    slots = torch.ones_like(mask).bool() if padding else mask.bool()
+    weights = torch.randn(int(slots.sum()), 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = []
+    for states in (module(ids, mask, first, padding), naive(module.model, ids, mask, first)):
+        module.zero_grad()
+        first.grad = None
+        (states[slots] * weights).sum().backward()
+        gradients = {name: weight.grad.clone() for name, weight in module.named_parameters()}
+        found.append((states[slots], {**gradients, "first": first.grad.clone()}))
+    (ours, our_gradients), (theirs, their_gradients) = found
+    assert ours.shape == theirs.shape
+    assert (ours - theirs).abs().max().item() < 1e-9
+    # torch gives a padding row of the tables no gradient, the naive way does
+    tables = {"model.embeddings.word_embeddings.weight": 0 if family == "bert" else 1}
+    if family == "roberta":
+        tables["model.embeddings.position_embeddings.weight"] = 1
+    for name, want in their_gradients.items():
+        got = our_gradients[name]
+        if name in tables:
+            assert not got[tables[name]].any()
+            want[tables[name]] = 0
+        assert (got - want).abs().max().item() < 1e-8 * max(1, float(want.abs().max())), name
+        assert name.endswith("key.bias") or float(want.abs().max()) > 1e-3, name
+    # the token whose embedding the vector replaces has no part in anything
+    other = ids.clone()
+    other[:, 0] = 4
+    assert torch.equal(module(other, mask, first, padding), module(ids, mask, first, padding))
+    assert packable(module.model)  # nothing is left behind
+
+
+@settings(max_examples=15, deadline=None)
+@given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=7), extra=st.integers(0, 3), seed=st.integers(0, 99))
+def test_packed_is_padded_at_real_tokens_whatever_the_order_of_rows(tiny, lengths, extra, seed):
+    tiny.train()
+    ids, mask, first = batch(lengths, seed=seed)
+    ids, mask = functional.pad(ids, (0, extra)), functional.pad(mask, (0, extra))
+    real = mask.bool()
+    packed, padded = (tiny(ids, mask, first, padding) for padding in (False, True))
+    assert (packed[real] - padded[real]).abs().max().item() < 1e-10
+    one, two = (torch.autograd.grad(states[real].square().sum(), first)[0] for states in (packed, padded))
+    assert (one - two).abs().max().item() < 1e-8
+    assert not packed[~real].any() and (not extra or padded[~real].any())
+
+
+@pytest.mark.parametrize("padding", [True, False])
+def test_the_detection_loss_has_the_gradient_of_finite_differences(tiny, padding):
+    ids, mask, first = batch((3, 5, 1))
+    detector = torch.randn(32, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    labels = (ids % 2) * mask
+    counted = torch.ones_like(mask).bool() if padding else mask.bool()
+
+    def loss(vectors):
+        return replaced_token_loss(tiny(ids, mask, vectors, padding) @ detector, labels, counted)
+
+    gradient = torch.autograd.grad(loss(first), first)[0]
+    assert gradient.abs().amax(1).min().item() > 1e-5
+    step = 1e-5
+    with torch.no_grad():
+        for row, column in [(0, 0), (0, 17), (1, 31), (2, 8)]:
+            shift = torch.zeros_like(first)
+            shift[row, column] = step
+            difference = (loss(first + shift) - loss(first - shift)) / (2 * step)
+            assert gradient[row, column].item() == pytest.approx(difference.item(), rel=1e-5, abs=1e-9)
+
+
+def test_padding_changes_the_mean_over_all_slots_and_not_the_mean_over_real_ones(tiny):
+    ids, mask, first = batch()
+    longer, longer_mask = functional.pad(ids, (0, 3)), functional.pad(mask, (0, 3))
+    for padding in (True, False):
+        states, more = tiny(ids, mask, first, padding), tiny(longer, longer_mask, first, padding)
+        assert (states[mask.bool()] - more[longer_mask.bool()]).abs().max().item() < 1e-10
+
+
+def other_families():
+    shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 60}
+    yield "electra", lambda: ElectraModel(ElectraConfig(hidden_size=32, embedding_size=20, **shape)), "encoder.layer.0"
+    yield "electra-wide", lambda: ElectraModel(ElectraConfig(hidden_size=32, embedding_size=32, **shape)), "encoder.layer.0"
+    albert = AlbertConfig(hidden_size=32, embedding_size=20, pad_token_id=0, **shape)
+    yield "albert", lambda: AlbertModel(albert, add_pooling_layer=False), "encoder.albert_layer_groups.0"
+    yield "deberta", lambda: DebertaV2Model(DebertaV2Config(hidden_size=32, **shape)), "encoder.layer.0"
+
+
+OTHERS = {name: (model, layer) for name, model, layer in other_families()}
+
+
+@pytest.mark.parametrize("family", ["distilbert", "mpnet", *OTHERS])
+def test_the_first_layer_of_any_family_reads_the_vector_and_the_other_embeddings(tmp_path, family):
+    torch.manual_seed(3)
+    if family in OTHERS:
+        model, layer = OTHERS[family][0](), OTHERS[family][1]
+    else:
+        model = load_backbone(build(tmp_path, family), family, dropout=0.0).model
+        layer = "transformer.layer.0" if family == "distilbert" else "encoder.layer.0"
+    module = Conditioned(Backbone(model, None)).double().eval()
+    assert module.width == 32
+    read = []
+
+    def keep(_, args, kwargs):
+        read.append(args[0] if args else kwargs["hidden_states"])
+
+    hook = module.model.get_submodule(layer).register_forward_pre_hook(keep, with_kwargs=True)
+    ids, mask, first = batch(pad=1 if family == "mpnet" else 0)
+    direction = torch.randn(32, dtype=torch.float64)
+    with torch.no_grad():
+        plain = module.model(input_ids=ids, attention_mask=mask).last_hidden_state
+    before = read[0]
+    for padding in (True, False):
+        read.clear()
+        states = module(ids, mask, first, padding)
+        assert torch.equal(read[0][:, 0], first) and torch.equal(read[0][:, 1:], before[:, 1:])
+        assert states.shape == (*ids.shape, 32)
+        assert (states - plain)[mask.bool()].abs().max().item() > 0.1
+        gradient = torch.autograd.grad((states[:, 0] * direction).sum(), first)[0]
+        assert gradient.abs().amax(1).min().item() > 1e-6
+    hook.remove()
+    assert not [part for part in module.model.modules() if part._forward_hooks and part is not module.model
+                and any("conditioned" in h.__module__ for h in part._forward_hooks.values())]  # fmt: skip
+    with torch.no_grad():
+        assert torch.equal(module.model(input_ids=ids, attention_mask=mask).last_hidden_state, plain)
+
+
+@pytest.mark.parametrize("padding", [True, False])
+def test_no_dropout_touches_the_vector_on_its_way_in(tmp_path, padding):
+    module = make(tmp_path)
+    module.model.embeddings.dropout.p = 0.9
+    ids, mask, first = batch((1, 1, 1, 4))
+    states = {}
+    for training in (True, False):
+        states[training] = module.train(training)(ids, mask, first, padding)[:, 0]
+    gap = (states[True] - states[False]).abs().amax(1)
+    assert gap[:3].max().item() < 1e-12  # rows of slot 0 alone
+    assert gap[3].item() > 1e-2  # elsewhere the embeddings' dropout acts
+
+
+@pytest.mark.parametrize("padding", [True, False])
+def test_the_copy_shares_nothing_with_the_encoder(tmp_path, padding):
+    backbone = load_backbone(build(tmp_path), "bert")
+    backbone.model.requires_grad_(False)
+    module = Conditioned(backbone).train()
+    own, others = list(module.parameters()), list(backbone.parameters())
+    assert len(own) == len(list(backbone.model.parameters())) > 40
+    assert all(torch.equal(one, other) for one, other in zip(own, backbone.model.parameters(), strict=True))
+    assert not {one.data_ptr() for one in own} & {other.data_ptr() for other in others}
+    ids, mask, first = batch(dtype=torch.float32)
+    module(ids, mask, first, padding).square().sum().backward()
+    assert all(weight.grad is not None for weight in own)  # also where DDP asks for each of them
+    assert all(weight.grad is None for weight in others)
+
+
+def test_single_tokens_give_every_weight_a_gradient(tiny):
+    ids, mask, first = batch((1, 1))
+    for padding in (True, False):
+        tiny.zero_grad()
+        tiny(ids, mask, first, padding).square().sum().backward()
+        assert all(weight.grad is not None for weight in tiny.parameters())
+
+
+@pytest.mark.parametrize("padding", [True, False])
+def test_under_autocast_the_gradient_still_reaches_the_vector(tmp_path, padding):
+    module = make(tmp_path, dtype=torch.float32).train()
+    ids, mask, first = batch(dtype=torch.float32)
+    exact = module(ids, mask, first, padding)[mask.bool()]
+    with torch.autocast("cpu", torch.bfloat16):
+        states = module(ids, mask, first.to(torch.bfloat16), padding)[mask.bool()]
+    states.float().square().sum().backward()
+    assert first.grad.dtype == torch.float32 and first.grad.abs().amax(1).min().item() > 1e-6
+    assert 0 < (states - exact).abs().mean().item() < 0.05
+
+
+def test_the_hook_is_gone_after_an_error(tmp_path):
+    module = make(tmp_path)
+    ids, mask, first = batch()
+    with pytest.raises(IndexError):
+        module(ids + 1000, mask, first, True)
+    assert packable(module.model)
+    layer = module.model.encoder.layer[0]
+    layer.intermediate.dense.weight.data = torch.zeros(3, 3, dtype=torch.float64)
+    with pytest.raises(RuntimeError):
+        module(ids, mask, first, True)
+    assert packable(module.model)
+
+
+def test_vectors_of_another_shape_and_models_without_an_entrance_are_refused(tiny):
+    ids, mask, first = batch()
+    for wrong in (first[:, :31], first[:-1], first[0]):
+        for padding in (True, False):
+            with pytest.raises(ValueError, match="6 rows and width 32 need vectors of that shape"):
+                tiny(ids, mask, wrong, padding)
+    config = T5Config(vocab_size=60, d_model=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4)
+    with pytest.raises(EncoderError, match=r"^no vector can be put in the place of a token of T5EncoderModel"):
+        Conditioned(Backbone(T5EncoderModel(config), None))

@@ -1,0 +1,118 @@
+"""Tokens put in and taken out, read back from what is left of them."""
+
+from fractions import Fraction
+from itertools import pairwise
+from math import floor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from stsbench.training.modules.edits import delete_tokens, insert_masks
+
+CLS, SEP, MASK, UNK = 1, 2, 3, 4
+SPECIAL = (CLS, SEP, MASK, UNK)
+percents = st.integers(1, 99)
+seeds = st.integers(0, 2**32 - 1)
+
+
+@st.composite
+def rows(draw):
+    """Rows of distinct ordinary tokens, unknown ones among them, most between [CLS] and [SEP]."""
+    found = []
+    for _ in range(draw(st.integers(0, 5))):
+        length = draw(st.integers(0, 14))
+        unknown = draw(st.sets(st.integers(0, 13), max_size=3))
+        row = [UNK if place in unknown else 10 + place for place in range(length)]
+        found.append([CLS, *row, SEP] if draw(st.booleans()) or draw(st.booleans()) else row)
+    return found
+
+
+def share(row, percent):
+    """The stated share of a row's ordinary tokens: to the nearest whole number, halves up."""
+    return floor(Fraction(percent, 100) * sum(token not in SPECIAL for token in row) + Fraction(1, 2))
+
+
+def gaps(row):
+    return sum(left not in SPECIAL or right not in SPECIAL for left, right in pairwise(row))
+
+
+@given(rows(), percents, seeds)
+def test_inserted_masks_can_be_taken_out_again(given_rows, percent, seed):
+    copies, labels = insert_masks(given_rows, SPECIAL, MASK, np.random.default_rng(seed), percent / 100)
+    assert len(copies) == len(labels) == len(given_rows)
+    for row, copy, label in zip(given_rows, map(np.ndarray.tolist, copies), map(np.ndarray.tolist, labels), strict=True):
+        assert [token for token, new in zip(copy, label, strict=True) if not new] == row
+        places = [place for place, new in enumerate(label) if new]
+        assert len(places) == min(share(row, percent), gaps(row))
+        for place in places:
+            assert copy[place] == MASK and 0 < place < len(copy) - 1
+            around = copy[place - 1], copy[place + 1]
+            assert MASK not in around and any(token not in SPECIAL for token in around)
+
+
+@given(rows(), percents, seeds, st.integers(2, 12))
+def test_long_rows_are_cut_as_a_tokenizer_cuts(given_rows, percent, seed, limit):
+    arguments = given_rows, SPECIAL, MASK
+    whole = insert_masks(*arguments, np.random.default_rng(seed), percent / 100)
+    cut = insert_masks(*arguments, np.random.default_rng(seed), percent / 100, limit)
+    for copy, label, short, short_label in zip(*whole, *cut, strict=True):
+        last = copy.tolist()[-1:] if copy.tolist()[-1:] in ([SEP], [UNK]) else []
+        if len(copy) <= limit:
+            assert short.tolist() == copy.tolist() and short_label.tolist() == label.tolist()
+        else:
+            assert short.tolist() == copy.tolist()[: limit - len(last)] + last
+            assert short_label.tolist() == label.tolist()[: limit - len(last)] + [0] * len(last)
+
+
+@given(rows(), percents, seeds)
+def test_a_label_says_that_the_token_before_is_gone(given_rows, percent, seed):
+    copies, labels = delete_tokens(given_rows, SPECIAL, np.random.default_rng(seed), percent / 100)
+    assert len(copies) == len(labels) == len(given_rows)
+    for row, copy, label in zip(given_rows, map(np.ndarray.tolist, copies), map(np.ndarray.tolist, labels), strict=True):
+        kept = [token in SPECIAL or token in copy for token in row]
+        assert copy == [token for token, stays in zip(row, kept, strict=True) if stays]
+        assert label == [
+            int(place > 0 and not kept[place - 1]) for place, stays in enumerate(kept) if stays
+        ]  # fmt: skip
+        ordinary = sum(token not in SPECIAL for token in row)
+        assert kept.count(False) == max(min(share(row, percent), ordinary - 1), 0)
+
+
+def test_the_separator_is_labelled_like_any_other():
+    found = set()
+    for seed in range(30):
+        (copy,), (label,) = delete_tokens([[CLS, 10, 11, 12, SEP]], SPECIAL, np.random.default_rng(seed), 0.3)
+        found.add((tuple(copy.tolist()), tuple(label.tolist())))
+    assert found == {
+        ((CLS, 11, 12, SEP), (0, 1, 0, 0)),
+        ((CLS, 10, 12, SEP), (0, 0, 1, 0)),
+        ((CLS, 10, 11, SEP), (0, 0, 0, 1)),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("insert", [True, False])
+def test_every_set_of_places_is_as_likely_as_any_other(insert):
+    row, rng, seen = [CLS, 10, 11, 12, 13, SEP], np.random.default_rng(5), {}
+    many = [row] * 4000
+    copies, _ = insert_masks(many, SPECIAL, MASK, rng, 0.5) if insert else delete_tokens(many, SPECIAL, rng, 0.5)
+    for copy in copies:
+        seen[tuple(copy.tolist())] = seen.get(tuple(copy.tolist()), 0) + 1
+    assert len(seen) == (10 if insert else 6)  # 2 of 5 gaps, 2 of 4 tokens
+    assert chisquare(list(seen.values())).pvalue > 0.001
+
+
+def test_the_generator_decides_and_the_rows_stay():
+    row = np.array([CLS, *range(10, 30), SEP], np.int32)
+    row.flags.writeable = False
+    draws = [
+        [insert_masks([row, row], SPECIAL, MASK, rng, 0.15)[0], delete_tokens([row, row], SPECIAL, rng, 0.15)[0]]
+        for rng in map(np.random.default_rng, (1, 1, 2))
+    ]
+    as_lists = [[copy.tolist() for pair in draw for copy in pair] for draw in draws]
+    assert as_lists[0] == as_lists[1] != as_lists[2]
+    assert as_lists[0][0] != as_lists[0][1] and as_lists[0][2] != as_lists[0][3]
+    assert row.tolist() == [CLS, *range(10, 30), SEP]
+    assert all(copy.dtype == np.int64 for pair in draws[0] for copy in pair)

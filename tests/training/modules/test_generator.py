@@ -1,0 +1,271 @@
+"""The frozen masked LM against transformers' own logits, text by text; what it refuses, and that nothing trains it."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+from tiny_models import build, tokenizer
+from torch import nn
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
+
+from stsbench.errors import StsbenchError
+from stsbench.training.engine.optimiser import make_optimiser
+from stsbench.training.modules import generator as module
+from stsbench.training.modules.backbone import load_backbone
+from stsbench.training.modules.generator import Generator
+from stsbench.training.recipes.recipe import TrainingSettings
+
+FAMILIES = ["bert", "roberta", "distilbert", "mpnet"]
+LIMIT = 12
+
+
+def with_head(folder, seed=5, extra_rows=0):
+    """A copy of the folder's encoder with a masked-LM head of random numbers; extra_rows only pad its vocabulary."""
+    config = AutoConfig.from_pretrained(folder)
+    whole = AutoModelForMaskedLM.from_pretrained(folder, config=config)
+    if extra_rows:
+        whole.resize_token_embeddings(config.vocab_size + extra_rows)
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in whole.named_parameters():
+            if not name.startswith(whole.base_model_prefix):
+                weight.normal_(0, 0.3)
+        if extra_rows:
+            whole.get_output_embeddings().bias[-extra_rows:] += 100
+    target = folder.parent / f"{folder.name}-head-{seed}-{extra_rows}"
+    whole.save_pretrained(target)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(target)
+    return target
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("generators")
+    return {family: with_head(build(root / family, family)) for family in FAMILIES}
+
+
+@pytest.fixture(scope="module")
+def eval_generator(folders):
+    return make(folders["bert"]).eval()
+
+
+def encoder(folder, dropout=0.0):
+    backbone = load_backbone(folder, folder.name, max_length=LIMIT, dropout=dropout)
+    backbone.folder, backbone.name = folder, folder.name
+    return backbone
+
+
+def make(folder, model=None, mode="eval"):
+    return Generator(encoder(folder), model, mode)
+
+
+def batch(lengths=(5, 9, 2, 9, 1, 7), seed=1, pad=0):
+    draw = torch.Generator().manual_seed(seed)
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)).long()
+    ids = torch.randint(5, 60, mask.shape, generator=draw)  # no special token
+    chosen = (torch.rand(mask.shape, generator=draw) < 0.5) & mask.bool()
+    return torch.where(mask == 1, ids, pad), mask, chosen
+
+
+def naive_logits(folder, ids, mask):
+    """[row] -> (length, V) logits by transformers, each text alone and without padding."""
+    whole = AutoModelForMaskedLM.from_pretrained(folder).eval()
+    with torch.no_grad():
+        return [whole(input_ids=row[: int(m.sum())].unsqueeze(0)).logits[0] for row, m in zip(ids, mask, strict=True)]
+
+
+def naive_fill(folder, ids, mask, chosen, forbidden=()):
+    filled = ids.tolist()
+    for row, scores in enumerate(naive_logits(folder, ids, mask)):
+        for place, score in enumerate(scores.tolist()):
+            if chosen[row, place]:
+                filled[row][place] = max((i for i in range(len(score)) if i not in forbidden), key=score.__getitem__)
+    return filled
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("engine", ["auto", "padded"])
+def test_the_likeliest_token_of_the_full_logits_is_filled_in(folders, family, engine):
+    folder = folders[family]
+    generator = make(folder).train()
+    generator.backbone.engine = engine
+    ids, mask, chosen = batch(pad=generator.backbone.tokenizer.pad_token_id)
+    filled = generator.fill(ids, mask, chosen)
+    assert filled.tolist() == naive_fill(folder, ids, mask, chosen)
+    assert not torch.equal(filled, ids)
+    assert torch.equal(filled[~chosen], ids[~chosen])
+    forbidden = filled[chosen].unique().tolist()[:3]
+    filled = generator.fill(ids, mask, chosen, forbidden=forbidden)
+    assert filled.tolist() == naive_fill(folder, ids, mask, chosen, forbidden)
+
+
+@settings(max_examples=20, deadline=None)
+@given(lengths=st.lists(st.integers(1, LIMIT), min_size=1, max_size=6), seed=st.integers(0, 99), all_but_first=st.booleans())
+def test_packed_and_padded_fill_in_the_same(eval_generator, lengths, seed, all_but_first):
+    ids, mask, chosen = batch(lengths, seed)
+    if all_but_first:
+        chosen = mask.bool()
+        chosen[:, 0] = False
+    found = []
+    for eval_generator.backbone.engine in ("padded", "packed"):
+        found.append(eval_generator.fill(ids, mask, chosen))
+    assert torch.equal(*found)
+
+
+def test_only_chosen_places_get_logits_and_only_their_rows_are_run(folders, monkeypatch):
+    generator = make(folders["bert"])
+    ids, mask, chosen = batch()
+    chosen[1], chosen[3] = False, False
+    run, scored = [], []
+    generator.backbone.register_forward_pre_hook(lambda _, inputs: run.append(inputs[0]))
+    generator.head.register_forward_pre_hook(lambda _, inputs: scored.append(inputs[0].shape))
+    whole = generator.fill(ids, mask, chosen)
+    monkeypatch.setattr(module, "_PLACES", 3)
+    assert torch.equal(generator.fill(ids, mask, chosen), whole)
+    rows = chosen.any(1)
+    assert 0 < int(rows.sum()) < len(ids) and all(torch.equal(given, ids[rows]) for given in run)
+    count = int(chosen.sum())
+    assert scored == [(count, 32), *[(3, 32)] * (count // 3), *([(count % 3, 32)] if count % 3 else [])]
+    run.clear()
+    assert torch.equal(generator.fill(ids, mask, torch.zeros_like(chosen)), ids)
+    assert not run
+
+
+@pytest.mark.parametrize("forbidden", [(), (7, 20, 41)])
+def test_sampling_follows_the_softmax(folders, forbidden):
+    generator = make(folders["bert"])
+    ids, mask, _ = batch((6,))
+    chosen = torch.zeros_like(ids, dtype=torch.bool)
+    chosen[0, 2] = True
+    shares = naive_logits(folders["bert"], ids, mask)[0][2].double().softmax(0)
+    shares[list(forbidden)] = 0
+    shares /= shares.sum()
+    rows = 6000
+    torch.manual_seed(3)
+    many = [values.repeat(rows, 1) for values in (ids, mask, chosen)]
+    filled = generator.fill(*many, sampling=True, forbidden=forbidden)
+    assert torch.equal(filled[~many[2]], many[0][~many[2]])
+    counts = torch.bincount(filled[:, 2], minlength=len(shares)).double()
+    assert not counts[list(forbidden)].any()
+    drawn, expected = counts[shares > 0], shares[shares > 0] * rows
+    assert len(drawn) == len(shares) - len(forbidden) and expected.min() > 5
+    assert chisquare(drawn.numpy(), expected.numpy()).pvalue > 0.001
+    other = (expected.log() * 0.7).softmax(0) * rows  # and the test can tell another temperature
+    assert chisquare(drawn.numpy(), other.numpy()).pvalue < 0.001
+
+
+def test_sampling_is_repeated_by_the_state_of_torchs_generator(folders):
+    generator = make(folders["bert"])
+    inputs = batch()
+    drawn = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        drawn.append(generator.fill(*inputs, sampling=True))
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+
+
+@pytest.mark.parametrize("sampling", [False, True])
+def test_an_id_that_no_token_has_is_never_filled_in(folders, sampling):
+    folder = with_head(folders["bert"], extra_rows=9)
+    generator = make(folders["bert"], str(folder))
+    size = len(generator.backbone.tokenizer)
+    ids, mask, chosen = batch()
+    best = torch.cat([scores.argmax(1) for scores in naive_logits(folder, ids, mask)])
+    assert (best >= size).all()  # each of them would be
+    assert (generator.fill(ids, mask, chosen, sampling=sampling)[chosen] < size).all()
+    if not sampling:
+        expected = naive_fill(folder, ids, mask, chosen, range(size, size + 9))
+        assert generator.fill(ids, mask, chosen).tolist() == expected
+
+
+def test_nothing_trains_it(folders):
+    backbone = encoder(folders["bert"])
+    both = nn.ModuleDict({"backbone": backbone, "generator": Generator(backbone, None, "train")}).train()
+    weights = list(both["generator"].parameters())
+    assert len(weights) > 40 and not any(weight.requires_grad for weight in weights)
+    own, others = {id(weight) for weight in weights}, {id(weight) for weight in backbone.parameters()}
+    assert not own & others
+    optimiser = make_optimiser(both, TrainingSettings())
+    assert {id(weight) for group in optimiser.param_groups for weight in group["params"]} == others
+    before = [weight.clone() for weight in weights]
+    ids, mask, chosen = batch()
+    filled = both["generator"].fill(ids, mask, chosen)
+    assert not filled.requires_grad and torch.is_grad_enabled()
+    both["backbone"](filled, mask)[0].square().mean().backward()
+    optimiser.step()
+    assert all(weight.grad is None for weight in weights)
+    assert all(torch.equal(weight, old) for weight, old in zip(weights, before, strict=True))
+
+
+def test_it_stays_the_stored_model_while_the_encoder_changes(folders):
+    backbone = encoder(folders["bert"])
+    generator = Generator(backbone, None, "eval")
+    with torch.no_grad():
+        for weight in backbone.parameters():
+            weight.mul_(-2)
+    ids, mask, chosen = batch()
+    assert generator.fill(ids, mask, chosen).tolist() == naive_fill(folders["bert"], ids, mask, chosen)
+
+
+@pytest.mark.parametrize("engine", ["packed", "padded"])
+def test_its_dropout_is_on_in_train_mode_and_only_with_that_mode(folders, tmp_path, engine):
+    folder = shutil.copytree(folders["bert"], tmp_path / "dropping")
+    config = AutoConfig.from_pretrained(folder)
+    config.hidden_dropout_prob = 0.5
+    config.save_pretrained(folder)
+    inputs = batch()
+    expected = torch.tensor(naive_fill(folder, *inputs))
+    for mode in ("train", "eval"):
+        method = nn.ModuleDict({"generator": make(folders["bert"], str(folder), mode)})
+        generator = method["generator"]
+        generator.backbone.engine = engine
+        for training in (True, False):
+            method.train(training)
+            dropping = training and mode == "train"
+            assert method.training == training
+            assert all(part.training == dropping for part in generator.modules())
+            torch.manual_seed(0)
+            filled = [generator.fill(*inputs) for _ in range(3)]
+            assert all(torch.equal(one, expected) for one in filled) == (not dropping)
+            assert all(torch.equal(one, filled[0]) for one in filled) == (not dropping)
+
+
+def test_a_training_run_and_a_sentence_transformers_folder_are_generators(folders, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(folders["bert"], run / "best")
+    (run / "recipe.yaml").write_text("name: x\n")
+    library = shutil.copytree(folders["bert"], tmp_path / "library")
+    (library / "modules.json").write_text('[{"idx": 0, "name": "0", "path": "", "type": "models.Transformer"}]')
+    inputs, other = batch(), with_head(folders["bert"], seed=8)
+    known = make(folders["bert"]).fill(*inputs)
+    for folder in (run, library):
+        generator = make(other, str(folder))
+        assert torch.equal(generator.fill(*inputs), known)
+        assert generator.name == str(folder) and generator.digest == make(folders["bert"]).digest
+    assert not torch.equal(make(other).fill(*inputs), known)
+    assert make(other).digest != generator.digest and make(other).name == other.name
+
+
+def test_what_does_not_fit_is_one_line(folders, tmp_path):
+    bert = folders["bert"]
+    bare = build(tmp_path / "bare")
+    with pytest.raises(StsbenchError, match=r"^bare stores no masked-LM head.* in options.generator, or train a head first"):
+        make(bare)
+    assert make(bare, str(bert)).head.found
+    with pytest.raises(StsbenchError, match=r"^options.generator .*roberta\S* must share the vocabulary of bert\S*, and"):
+        make(bert, str(folders["roberta"]))
+    for mask, said in ((None, "needs a mask token, and the tokenizer of .*other has none"), ("[UNK]", "must have the mask")):
+        other = shutil.copytree(bert, tmp_path / f"{mask}" / "other")
+        changed = tokenizer("bert")
+        changed.mask_token = mask
+        changed.save_pretrained(other)
+        with pytest.raises(StsbenchError, match=said):
+            make(bert, str(other))
+    with pytest.raises(StsbenchError, match=r"^options.generator /nowhere: no such folder"):
+        make(bert, "/nowhere")

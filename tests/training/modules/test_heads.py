@@ -1,0 +1,235 @@
+"""Heads against transformers' own masked-LM classes: the same logits at chosen positions, before and after a round trip."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from tiny_models import build
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
+
+from stsbench.encoders.forward.checkpoint import load_model
+from stsbench.encoders.prompt.mlp_head import MLPHead
+from stsbench.errors import EncoderError
+from stsbench.training.modules.lm_head import LMHead, as_masked_lm
+
+FAMILIES = ["bert", "roberta", "distilbert", "mpnet"]
+IDS = torch.tensor([[2, 7, 9, 11, 3, 8], [2, 12, 6, 5, 4, 3]])
+CHOSEN = torch.tensor([[0, 1, 0, 0, 1, 0], [1, 0, 0, 0, 0, 1]]).bool()
+
+
+@pytest.fixture(params=FAMILIES)
+def bare(request, tmp_path):
+    """A folder with an encoder and no head."""
+    return build(tmp_path / "bare", request.param)
+
+
+def with_head(folder, tied=True):
+    """Give the folder's encoder a masked-LM head of random numbers, biases too."""
+    config = AutoConfig.from_pretrained(folder)
+    config.tie_word_embeddings = tied
+    whole = AutoModelForMaskedLM.from_pretrained(folder, config=config)
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for name, weight in whole.named_parameters():
+            if not name.startswith(whole.base_model_prefix):
+                weight.normal_(0, 0.5)
+    target = folder.parent / f"head-{tied}"
+    whole.save_pretrained(target)
+    return target
+
+
+def encoder(folder):
+    return load_model(folder, "it", "float32")[0].requires_grad_(True)
+
+
+def reference(folder):
+    """(m, V) logits at the chosen positions, by transformers."""
+    with torch.no_grad():
+        return AutoModelForMaskedLM.from_pretrained(folder).eval()(input_ids=IDS).logits[CHOSEN]
+
+
+def logits(model, head):
+    with torch.no_grad():
+        return head(model(input_ids=IDS).last_hidden_state[CHOSEN])
+
+
+def close(ours, theirs):
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def change(model, head):
+    """A step of training: every parameter moves, each by its own numbers."""
+    torch.manual_seed(11)
+    with torch.no_grad():
+        for weight in {*model.parameters(), *head.parameters()}:
+            weight.add_(torch.randn_like(weight), alpha=0.1)
+
+
+def round_trip(folder, model, head):
+    """Export, and load again in both ways: the logits and the vectors that come back are those that went."""
+    model.eval()
+    as_masked_lm(model, head).save_pretrained(folder)
+    close(reference(folder), logits(model, head))
+    plain = AutoModel.from_pretrained(folder).eval()
+    stored = plain.state_dict()
+    assert all(torch.equal(stored[name], weight) for name, weight in model.state_dict().items() if "pooler" not in name)
+    with torch.no_grad():
+        close(plain(input_ids=IDS).last_hidden_state, model(input_ids=IDS).last_hidden_state)
+    again = encoder(folder)
+    return again, LMHead.load(folder, again, "again", tied=True)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_stored_head_gives_transformers_logits(bare, tied):
+    folder = with_head(bare)
+    model = encoder(folder)
+    head = LMHead.load(folder, model, "it", tied)
+    assert head.found and (head.decoder.weight is model.get_input_embeddings().weight) == tied
+    close(logits(model, head), reference(folder))
+    change(model, head)
+    again, same = round_trip(folder.parent / "out", model, head)
+    assert same.found and (same.decoder.weight is again.get_input_embeddings().weight) == tied
+    close(logits(again, same), logits(model, head))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_made_head_starts_from_the_embeddings(bare, tied):
+    model = encoder(bare)
+    torch.manual_seed(0)
+    head = LMHead.load(bare, model, "it", tied)
+    words = model.get_input_embeddings().weight
+    assert not head.found and torch.equal(head.decoder.weight, words) and (head.decoder.weight is words) == tied
+    square = [weight for weight in head.parameters() if weight.shape == (32, 32)]
+    assert len(square) == 1 and square[0].std().item() == pytest.approx(0.3, rel=0.1)  # the models' initializer_range
+    vectors = [weight for weight in head.parameters() if weight.ndim == 1]
+    assert vectors and all(torch.equal(weight, torch.full_like(weight, weight[0].item())) for weight in vectors)
+    change(model, head)
+    again, same = round_trip(bare.parent / "out", model, head)
+    assert same.found
+    close(logits(again, same), logits(model, head))
+
+
+def test_an_output_layer_of_its_own_is_kept_even_where_ties_are_asked_for(bare):
+    folder = with_head(bare, tied=False)
+    model = encoder(folder)
+    head = LMHead.load(folder, model, "it", tied=True)
+    assert head.decoder.weight is not model.get_input_embeddings().weight
+    close(logits(model, head), reference(folder))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("stored", [True, False])
+def test_every_parameter_gets_a_gradient(bare, tied, stored):
+    folder = with_head(bare) if stored else bare
+    model = encoder(folder)
+    head = LMHead.load(folder, model, "it", tied).train()
+    head(model(input_ids=IDS).last_hidden_state[CHOSEN]).logsumexp(1).sum().backward()
+    assert [name for name, weight in head.named_parameters() if weight.grad is None] == []
+
+
+def test_loading_leaves_the_encoder_and_its_config_alone(bare):
+    model = encoder(bare)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    config = model.config.to_dict()
+    as_masked_lm(model, LMHead.load(bare, model, "it", tied=False))
+    assert model.config.to_dict() == config and not model.training
+    after = model.state_dict()
+    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_export_shares_the_weights_that_are_trained(bare):
+    model = encoder(bare)
+    head = LMHead.load(bare, model, "it", tied=True)
+    whole = as_masked_lm(model, head)
+    change(model, head)
+    with torch.no_grad():
+        close(whole(input_ids=IDS).logits[CHOSEN], logits(model, head))
+    assert all(weight.device.type == "cpu" for weight in whole.parameters())
+
+
+def test_an_old_checkpoint_with_one_bias_and_an_untied_output_keeps_its_bias(tmp_path):
+    folder = with_head(build(tmp_path / "bare", "bert"), tied=False)
+    weights = load_file(folder / "model.safetensors")
+    weights["cls.predictions.bias"] = weights.pop("cls.predictions.decoder.bias")
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    model = encoder(folder)
+    head = LMHead.load(folder, model, "it", tied=False)
+    assert head.found and torch.equal(head.decoder.bias, weights["cls.predictions.bias"])
+
+
+@pytest.mark.parametrize("model", ["Albert", "Electra", "ModernBert", "XLMRoberta"])
+def test_other_families(tmp_path, model):
+    shape = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
+             "embedding_size": 16, "pad_token_id": 0, "max_position_embeddings": 32}  # fmt: skip
+    torch.manual_seed(1)
+    config = getattr(transformers, f"{model}Config")(**shape)
+    getattr(transformers, f"{model}ForMaskedLM")(config).save_pretrained(tmp_path / "it")
+    loaded = encoder(tmp_path / "it")
+    head = LMHead.load(tmp_path / "it", loaded, "it", tied=True)
+    assert head.found
+    close(logits(loaded, head), reference(tmp_path / "it"))
+    change(loaded, head)
+    round_trip(tmp_path / "out", loaded, head)
+
+
+def test_what_cannot_be_taken_apart_is_refused(tmp_path):
+    shape = {"vocab_size": 40, "num_hidden_layers": 1, "num_attention_heads": 2}
+    torch.manual_seed(1)
+    gpt = transformers.GPT2Config(vocab_size=40, n_embd=16, n_layer=1, n_head=2)
+    transformers.GPT2Model(gpt).save_pretrained(tmp_path / "gpt")
+    with pytest.raises(EncoderError, match="it: transformers has no masked LM for gpt2"):
+        LMHead.load(tmp_path / "gpt", encoder(tmp_path / "gpt"), "it", True)
+    transformers.DebertaV2Model(
+        transformers.DebertaV2Config(**shape, hidden_size=16, intermediate_size=16, legacy=False)
+    ).save_pretrained(tmp_path / "deberta")
+    with pytest.raises(EncoderError, match="it: the masked-LM head of DebertaV2ForMaskedLM is not known here"):
+        LMHead.load(tmp_path / "deberta", encoder(tmp_path / "deberta"), "it", True)
+
+
+def test_a_step_between_encoder_and_head_is_noticed(tmp_path, monkeypatch):
+    folder = with_head(build(tmp_path / "bare", "bert"))
+    model = encoder(folder)
+    plain = transformers.BertForMaskedLM.forward
+
+    def doubled(self, **given):
+        output = plain(self, **given)
+        output.logits = output.logits * 2
+        return output
+
+    monkeypatch.setattr(transformers.BertForMaskedLM, "forward", doubled)
+    with pytest.raises(EncoderError, match="BertForMaskedLM does more than its head"):
+        LMHead.load(folder, model, "it", True)
+
+
+def test_half_a_head_is_refused(bare):
+    folder = with_head(bare)
+    weights = load_file(folder / "model.safetensors")
+    gone = next(name for name in weights if "norm" in name.lower() and name.startswith(("cls", "lm_head", "vocab")))
+    del weights[gone]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(EncoderError, match=f"it stores half a masked-LM head: it lacks {gone}"):
+        LMHead.load(folder, encoder(folder), "it", True)
+
+
+def test_the_config_of_an_export_says_whether_it_is_tied(bare):
+    model = encoder(bare)
+    for tied in (True, False):
+        as_masked_lm(model, LMHead.load(bare, model, "it", tied)).save_pretrained(bare.parent / "out")
+        config = json.loads((bare.parent / "out" / "config.json").read_text())
+        assert config.get("tie_word_embeddings", True) == tied
+        assert config["architectures"][0].endswith("ForMaskedLM")
+
+
+def test_mlp_head_is_tanh_of_a_line_drawn_small():
+    torch.manual_seed(2)
+    head = MLPHead(200)
+    assert head.dense.weight.std().item() == pytest.approx(0.02, rel=0.02) and not head.dense.bias.any()
+    assert MLPHead(200, std=0.1).dense.weight.std().item() == pytest.approx(0.1, rel=0.02)
+    torch.nn.init.normal_(head.dense.bias)
+    vectors = torch.randn(3, 200)
+    expected = [[sum(head.dense.weight[k] * row).add(head.dense.bias[k]).tanh().item() for k in range(5)] for row in vectors]
+    torch.testing.assert_close(head(vectors)[:, :5], torch.tensor(expected), rtol=1e-5, atol=1e-6)

@@ -1,0 +1,205 @@
+"""LoRA's sets against BERT's equations written out; which set acts, which weights train, and plain merged copies."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from diffaug_oracle import WIDTH, Change, encode, joined, leaves, lora_of
+from safetensors.torch import load_model, save_model
+from tiny_models import build
+from transformers import AutoModel, BertConfig, BertModel, DistilBertConfig, DistilBertModel
+
+from stsbench.errors import EncoderError
+from stsbench.training.modules.lora import add_lora, lora_weights, merged, trainable, using
+from stsbench.training.modules.packed_training import packable
+
+IDS = torch.tensor([[6, 9, 20, 11, 8], [7, 5, 5, 30, 12]])
+START = {"bert": 0, "roberta": 2}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    place = tmp_path_factory.mktemp("lora")
+    return {family: build(place / family, family) for family in START}
+
+
+def plain_model(folder):
+    return AutoModel.from_pretrained(folder, dtype=torch.float32, add_pooling_layer=False).double().eval()
+
+
+def model_of(folder, sets=2, rank=3, scale=1.5, learned=True):
+    model = plain_model(folder)
+    torch.manual_seed(3)
+    add_lora(model, sets, rank, scale)
+    if learned:  # B is zero in the beginning
+        for weight in lora_weights(model):
+            torch.nn.init.normal_(weight, std=0.3)
+    return model
+
+
+def states(model, ids=IDS):
+    return model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+
+
+def by_equations(family, weights, change):
+    positions = list(range(START[family], START[family] + IDS.shape[1]))
+    return torch.stack([encode(weights, row, positions, change) for row in IDS.tolist()])
+
+
+def far(one, two):
+    return (one - two).abs().max().item()
+
+
+@pytest.mark.parametrize("family", START)
+def test_states_and_gradients_are_those_of_the_equations(folders, family):
+    """Each set on half of what is summed, one after the other; the backward pass comes when neither acts."""
+    model = model_of(folders[family])
+    weights = leaves(model)
+    changes = lora_of(weights, 2, 1.5)
+    found = []
+    for index in (0, 1):
+        with using(model, index):
+            found.append(states(model))
+    expected = [by_equations(family, weights, change) for change in changes]
+    assert max(far(*pair) for pair in zip(found, expected, strict=True)) < 1e-9
+    factors = torch.randn(2, *found[0].shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for both in (found, expected):
+        (torch.stack(both) * factors).sum().backward()
+    named = [(name.replace(".base_layer", ""), weight.grad) for name, weight in model.named_parameters()]
+    assert max(far(grad, weights[name].grad) for name, grad in named) < 1e-9
+    assert all(weight.grad.any() for weight in lora_weights(model))
+
+
+def test_a_set_that_does_not_act_gets_no_gradient(folders):
+    model = model_of(folders["bert"])
+    with using(model, 1):
+        states(model).square().sum().backward()
+    for name, weight in model.named_parameters():
+        assert (weight.grad is None) == (".set0." in name), name
+
+
+def test_they_start_as_the_model_alone_and_without_a_set_it_is_alone(folders):
+    plain, model = plain_model(folders["bert"]), model_of(folders["bert"], learned=False)
+    for index in (0, 1):
+        with using(model, index):
+            assert torch.equal(states(model), states(plain))
+    for weight in lora_weights(model):
+        torch.nn.init.ones_(weight)
+    assert torch.equal(states(model), states(plain))
+    with using(model, 0):
+        assert far(states(model), states(plain)) > 0.01
+
+
+def test_what_acted_before_acts_again_after_errors_and_inside_one_another(folders):
+    model = model_of(folders["bert"])
+    before = states(model)
+    with using(model, 0):
+        first = states(model)
+        with using(model, 1):
+            assert far(states(model), first) > 0.01
+        assert torch.equal(states(model), first)
+    with pytest.raises(KeyError), using(model, 1):
+        raise KeyError
+    assert torch.equal(states(model), before)
+    for index in (2, -1):
+        with pytest.raises(ValueError, match=f"set {index} asked for, and there are 2"), using(model, index):
+            pass
+        with pytest.raises(ValueError, match="asked for"):
+            merged(model, index)
+
+
+@pytest.mark.parametrize("lora", [True, False])
+@pytest.mark.parametrize("base", [True, False])
+def test_which_weights_train_is_the_callers_choice_alone(folders, lora, base):
+    model = model_of(folders["bert"])
+    assert all(weight.requires_grad for weight in model.parameters())
+    trainable(model, lora=lora, base=base)
+    wanted = {name: lora if ".lora_" in name else base for name, _ in model.named_parameters()}
+    assert sum(".lora_" in name for name in wanted) == 3 * 2 * 2 * 2  # layers, linear layers, A and B, sets
+
+    def trained():
+        return {name: weight.requires_grad for name, weight in model.named_parameters()}
+
+    assert trained() == wanted
+    with using(model, 1):
+        assert trained() == wanted
+        with using(model, 0):
+            assert trained() == wanted
+    assert trained() == wanted
+
+
+def test_adding_leaves_frozen_weights_frozen(folders):
+    model = plain_model(folders["bert"]).requires_grad_(False)
+    model.embeddings.requires_grad_(True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        add_lora(model, 3, 2, 1.0)
+    for name, weight in model.named_parameters():
+        assert weight.requires_grad == (name.startswith("embeddings") or ".lora_" in name), name
+
+
+@pytest.mark.parametrize("family", START)
+@pytest.mark.parametrize("which", [0, 1, "sum", "mean"])
+def test_a_merged_copy_is_a_plain_model(folders, family, which, tmp_path):
+    model = model_of(folders[family])
+    before = copy.deepcopy(model.state_dict())
+    weights = leaves(model)
+    changes = lora_of(weights, 2, 1.5)
+    halves = [Change(lora=change.lora, scale=0.75) for change in changes]
+    change = {0: changes[0], 1: changes[1], "sum": joined(changes), "mean": joined(halves)}[which]
+    with using(model, 1):
+        states(model).sum().backward()
+        grads = [weight.grad for weight in model.parameters()]
+        found = merged(model, which)
+        assert all(one is two.grad for one, two in zip(grads, model.parameters(), strict=True))
+    assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
+    assert found.state_dict().keys() == plain_model(folders[family]).state_dict().keys()
+    assert packable(found) and not packable(model)
+    assert not any("peft" in type(part).__module__ for part in found.modules())
+    assert all(weight.grad is None and weight.requires_grad for weight in found.parameters())
+    assert far(states(found), by_equations(family, weights, change)) < 1e-9
+    found.save_pretrained(tmp_path)
+    again = AutoModel.from_pretrained(tmp_path, dtype=torch.float64, add_pooling_layer=False).eval()
+    assert far(states(again), states(found)) < 1e-12
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
+
+
+def test_they_survive_files_and_copies(folders, tmp_path):
+    model, other = model_of(folders["bert"]), model_of(folders["bert"], learned=False)
+    save_model(model, str(tmp_path / "model.safetensors"))
+    load_model(other, str(tmp_path / "model.safetensors"))
+    for same in (other, copy.deepcopy(model)):
+        for index in (0, 1):
+            with using(model, index), using(same, index):
+                assert torch.equal(states(same), states(model))
+
+
+def test_no_dropout_of_its_own(folders):
+    model = model_of(folders["bert"])
+    for part in model.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    for layer in model.encoder.layer:
+        layer.attention.self.dropout = torch.nn.Dropout(0.0)
+    with using(model, 0):
+        still, moving = states(model), states(model.train())
+    assert far(still, moving) < 1e-12 and still.shape[-1] == WIDTH
+
+
+@pytest.mark.parametrize(("rank", "share"), [(4, 0.27), (64, 4.31)])
+def test_added_weights_for_bert_base(rank, share):
+    """The paper says .3 % and 4.8 %: on W_q and W_v as many as adapters of the same rank, 16 times as many at 64."""
+    with torch.device("meta"):
+        model = BertModel(BertConfig())
+        plain = sum(weight.numel() for weight in model.parameters())
+        add_lora(model, 2, rank, 1.0)
+    added = sum(weight.numel() for weight in lora_weights(model))
+    assert added == 294_912 * rank // 4 == sum(weight.numel() for weight in model.parameters()) - plain
+    assert round(100 * added / plain, 2) == share
+
+
+def test_other_models_are_refused_in_one_line():
+    small = DistilBertModel(DistilBertConfig(dim=8, n_layers=1, n_heads=2, hidden_dim=8, vocab_size=9))
+    with pytest.raises(EncoderError, match=r"^LoRA needs a BERT or RoBERTa model with query and value layers, not a Distil"):
+        add_lora(small, 2, 4, 1.0)

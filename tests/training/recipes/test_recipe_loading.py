@@ -1,0 +1,293 @@
+"""From a name, a file and --set to a recipe: what changes it, what is wrong with it, plugins, `list` and `show`."""
+
+import json
+import re
+import sys
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import settings as settings_of
+from hypothesis import strategies as st
+from shipped_recipes import BERT_LARGE, EVERY, METHODS, ROBERTA_LARGE, S, U, one_line, recipe, settings
+
+from stsbench import registry
+from stsbench.cli.show import list_, show
+from stsbench.methods.simcse.options import SimCSEOptions
+from stsbench.training.recipes import describe
+from stsbench.training.recipes.recipes import (
+    GROUP,
+    changes,
+    load_recipe,
+    package_of,
+    recipe_names,
+    resolved_yaml,
+)
+
+# Loading ---------------------------------------------------------------------------------------------------------
+
+
+def test_sets_then_overrides():
+    got = load_recipe("simcse", None, ["training.learning_rate=1e-4", "seed=1"], {"seed": 2, "training.clip": None})
+    assert (got.training.learning_rate, got.seed, got.training.clip) == (1e-4, 2, None)
+    one_line(lambda: load_recipe("simcse", None, [], {"training.clipp": 1}), "options: unknown key", "did you mean clip?")
+
+
+def test_a_changed_recipe_makes_no_claim_to_published_scores():
+    shipped = recipe(U)
+    same = load_recipe("simcse", U, ["seed=7", "checkpoint_every=5"], {"data.file": f"/some/where/{shipped.data.file}"})
+    facts = ("name", "description", "source", "published")
+    assert [getattr(same, each) for each in facts] == [getattr(shipped, each) for each in facts] and changes(same) is None
+    changed = load_recipe("simcse", U, ["training.learning_rate=1e-4"], {"backbone.model": "some/model"})
+    keys = "backbone.model, training.learning_rate"
+    assert (changed.name, changed.description, changed.published) == (f"{U}-changed", f"{U} with other {keys}", [])
+    assert changed.source.note == f"{shipped.source.note or ''} Changed from {U}: {keys}.".strip()
+    assert changes(changed) == (U, keys.split(", "))
+    assert load_recipe("simcse", U, ["options.temperature=0.05"]) == shipped  # set to what it was
+
+
+@pytest.mark.parametrize(
+    "setting", ["precision=float32", "data.file=mine.txt", "data.format=text", "data.columns={sentence: x}", "data.sample=9"]
+)
+def test_other_text_and_another_precision_are_changes(setting):
+    got = load_recipe("simcse", U, [setting])
+    assert got.published == [] and changes(got) == (U, [setting.partition("=")[0]])
+
+
+def test_text_for_a_recipe_that_names_none_is_no_change():
+    assert load_recipe("mlm", "bert", [], {"data.file": "mine.txt"}).name == "bert"
+
+
+SETS = st.lists(st.sampled_from([
+    "training.learning_rate=1e-4", "training.max_steps=7", "data.file=mine.txt", "data.file=/x/wiki1m_for_simcse.txt",
+    "seed=3", "precision=bf16", "options.temperature=0.1", "options.temperature=0.05", "name=own", "description=of my own",
+    "data.columns={sentence: x}", "stages.main.training.epochs=2", f"name={U}",
+    "source={paper: a paper}", "source=null",
+]), max_size=4)  # fmt: skip
+
+
+@settings_of(deadline=None, max_examples=60)
+@given(name=st.sampled_from([U, f"{U}-mlm", "mine"]), sets=SETS, more=SETS)
+def test_a_changed_recipe_is_found_again(tmp_path_factory, name, sets, more):
+    folder = tmp_path_factory.mktemp("recipe")
+    if name == "mine":
+        (folder / "mine.yaml").write_text(f"extends: {U}\ntraining: {{batch_size: 32}}\n")
+        name = str(folder / "mine.yaml")
+    first = load_recipe("simcse", name, sets)
+    stored = folder / "recipe.yaml"
+    stored.write_text(resolved_yaml(first), "utf-8")
+    assert first == load_recipe("simcse", name, sets) == load_recipe("simcse", str(stored), sets)
+    assert load_recipe("simcse", str(stored)) == first
+    again = load_recipe("simcse", str(stored), more)
+    text = again.model_dump_json()
+    assert "changed-changed" not in text and text.count("Changed from") <= 1
+    if first.name.endswith("-changed") and changes(first):
+        assert again.published == [] and (again.name == first.name or any(word.startswith("name=") for word in more))
+
+
+def test_what_was_changed_twice_is_said_once(tmp_path):
+    stored = tmp_path / "recipe.yaml"
+    stored.write_text(resolved_yaml(load_recipe("simcse", U, ["training.clip=2"])), "utf-8")
+    both = load_recipe("simcse", str(stored), ["backbone.pooler=mean"])
+    assert both == load_recipe("simcse", U, ["training.clip=2", "backbone.pooler=mean"])
+    assert changes(both) == (U, ["backbone.pooler", "training.clip"])
+    assert load_recipe("simcse", str(stored), ["published=[{protocol: transfer, scores: {Avg: 99.0}}]"]).published == []
+
+
+def test_a_recipe_of_ones_own(tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("extends: unsup-bert-base\ntraining: {batch_size: 128}\n")
+    got = load_recipe("simcse", str(mine))
+    assert (got.name, got.training.batch_size, got.published, got.source) == ("mine", 128, [], None)
+    assert settings(got) == {**settings(recipe(U)), "training.batch_size": 128}
+    mine.write_text("method: mlm\nbackbone: {model: x}\n")
+    one_line(lambda: load_recipe("simcse", str(mine)), str(mine), "method 'mlm', not of 'simcse'")
+
+
+@pytest.mark.parametrize(
+    ("setting", "parts"),
+    [
+        ("sead=1", ["'sead'", "did you mean seed?"]),
+        ("backbone.poler=cls", ["'backbone.poler'", "did you mean pooler"]),
+        ("backbone.pooler=clss", ["backbone.pooler", "did you mean cls?"]),
+        ("data.fiel=x", ["'data.fiel'", "did you mean file"]),
+        ("data.format=txet", ["data.format", "did you mean text?"]),
+        ("training.learnig_rate=1", ["'training.learnig_rate'", "did you mean learning_rate?"]),
+        ("training.schedule=liner", ["training.schedule", "did you mean linear?"]),
+        ("training.batch_size=0", ["training.batch_size must be at least 1, not 0"]),
+        ("selection.evry=5", ["'selection.evry'", "did you mean every?"]),
+        ("selection.by=sts-b-dev", ["selection.by", "did you mean sts-b dev?"]),
+        ("options.temprature=1", ["'options.temprature'", "did you mean temperature?"]),
+        ("options.view=dropuot", ["options.view", "did you mean dropout?"]),
+        ("options.temperature=0", ["options.temperature must be above 0"]),
+        ("source.papr=x", ["'source.papr'", "did you mean paper?"]),
+        ("stages.main.trainig.epochs=1", ["'stages.main.trainig'", "did you mean training?"]),
+        ("stages.main.training.epocs=1", ["'stages.main.training.epocs'", "did you mean epochs?"]),
+        ("stages.main.training.epochs=0", ["stages.main.training.epochs must be above 0"]),
+        ("stages.main=1", ["stages.main must be a mapping"]),
+        ("stages.main.data=1", ["stages.main.data must be a mapping"]),
+        ("precision=float16", ["precision", "did you mean"]),
+        ("method=mlm", ["method must be 'simcse', not 'mlm'"]),
+        ("seed=4294967296", ["seed must be at most 4294967295"]),
+    ],
+)
+def test_misspelt_and_wrong_settings(setting, parts, tmp_path):
+    one_line(lambda: load_recipe("simcse", None, [setting]), "--set: ", *parts)
+    if not setting.startswith("method"):
+        key, _, value = setting.partition("=")
+        nested = f"{key.split('.')[-1]}: {value}"
+        for part in reversed(key.split(".")[:-1]):
+            nested = f"{part}: {{{nested}}}"
+        path = tmp_path / "mine.yaml"
+        path.write_text(f"extends: unsup-bert-base\n{nested}\n")
+        one_line(lambda: load_recipe("simcse", str(path)), f"{path}: ", *parts)
+
+
+def test_unknown_names(tmp_path):
+    one_line(lambda: load_recipe("simsce"), "unknown method 'simsce'; did you mean simcse?")
+    one_line(lambda: load_recipe("simcse", "unsup-bert-bsae"), "no recipe 'unsup-bert-bsae'", "did you mean unsup-bert-base")
+    one_line(lambda: load_recipe("simcse", "zzz"), "no recipe 'zzz'; see stsbench list recipes")
+    one_line(lambda: load_recipe("simcse", "_base"), "no recipe '_base'")
+    one_line(lambda: load_recipe("simcse", str(tmp_path / "none.yaml")), "none.yaml", "no such file")
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """A third party's method, installed beside us; its module cannot be imported, and need not be."""
+    package = tmp_path / "someones_plugin"
+    (package / "recipes").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "method.py").write_text("raise RuntimeError('must not be loaded')\n")
+    (package / "options.py").write_text(
+        "from stsbench.training.api.options import Options\n\n\n"
+        "class Theirs(Options):\n    margin: float = 0.5  # of the triplet loss\n"
+    )
+    (package / "recipes" / "small.yaml").write_text("backbone: {model: some/model}\noptions: {margin: 0.25}\n")
+    (package / "recipes" / "_default.yaml").write_text("extends: small\n")
+    facts = tmp_path / "someones_plugin-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: someones-plugin\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text(f"[{GROUP}]\ntriplet = someones_plugin.method:Triplet\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry._points.cache_clear()
+    yield package
+    registry._points.cache_clear()
+    package_of.cache_clear()
+    for name in [name for name in sys.modules if name.startswith("someones_plugin")]:
+        del sys.modules[name]
+
+
+def test_a_plugins_recipes_are_found_alike(plugin):
+    assert recipe_names("triplet") == ["small"]
+    got = load_recipe("triplet")
+    assert (got.name, got.method, got.options) == ("small", "triplet", {"margin": 0.25})
+    one_line(lambda: load_recipe("triplet", None, ["options.margn=1"]), "did you mean margin?")
+    [option] = describe.options("triplet")
+    assert (option.name, option.default, option.meaning) == ("margin", 0.5, "of the triplet loss")
+    listed = CliRunner().invoke(list_, ["recipes", "--method", "triplet"])
+    assert listed.exit_code == 0 and listed.output.split() == ["triplet/small", "some/model", "-"]
+    one_line(lambda: describe.card("triplet"), "'triplet' has no card")
+
+
+def test_a_plugin_without_recipes_or_with_a_wrong_default(plugin):
+    (plugin / "recipes" / "_default.yaml").write_text("extends: smal\n")
+    one_line(lambda: load_recipe("triplet"), "_default.yaml", "'smal'")
+    (plugin / "recipes" / "_default.yaml").unlink()
+    one_line(lambda: load_recipe("triplet"), "'triplet' has no default recipe")
+
+
+# Command line ----------------------------------------------------------------------------------------------------
+
+
+def run(command, *words):
+    return CliRunner().invoke(command, words, catch_exceptions=False)
+
+
+def test_list_recipes():
+    lines = run(list_, "recipes").output.splitlines()
+    assert len(lines) == len(EVERY)
+    [line] = [line for line in lines if line.startswith("simcse/sup-roberta-large ")]
+    assert line.split()[:4] == ["simcse/sup-roberta-large", ROBERTA_LARGE, "sts:all", "83.76"]
+    [line] = [line for line in lines if line.startswith("simcse/unsup-bert-base-crop-10 ")]
+    assert "sts-b dev 77.8 " in line
+    assert all(line.startswith("mlm/") for line in run(list_, "recipes", "--method", "mlm").output.splitlines())
+
+
+def test_list_recipes_as_json(tmp_path):
+    rows = json.loads(run(list_, "recipes", "--json", "-").output)
+    assert [(row["method"], row["name"]) for row in rows] == EVERY
+    [row] = [row for row in rows if row["name"] == "sup-bert-large"]
+    assert (row["backbone"], row["published"][0]["scores"]) == (BERT_LARGE, {"Avg": 82.21})
+    run(list_, "recipes", "--json", str(tmp_path / "rows.json"))
+    assert json.loads((tmp_path / "rows.json").read_text()) == rows
+
+
+def test_list_methods_and_options_that_do_not_apply():
+    assert [line.split()[0] for line in run(list_, "methods").output.splitlines()] == METHODS
+    for words in (["methods", "--json", "-"], ["data", "--method", "simcse"]):
+        assert run(list_, *words).exit_code == 2
+
+
+def test_show_recipe():
+    for name in (U, f"simcse/{U}"):
+        shown = yaml.safe_load(run(show, "recipe", name).output)
+        assert shown == json.loads(recipe(U).model_dump_json())
+    one_line(lambda: run(show, "recipe", "unsup-bert-bsae"), "did you mean unsup-bert-base")
+    one_line(lambda: run(show, "recipe", "simcs/unsup-bert-base"), "unknown method 'simcs'; did you mean simcse?")
+
+
+def test_show_recipe_of_several_methods(plugin, tmp_path):
+    (plugin / "recipes" / "bert.yaml").write_text("backbone: {model: some/model}\n")
+    one_line(lambda: run(show, "recipe", "bert"), "mlm/bert", "triplet/bert")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("extends: bert\n")
+    one_line(lambda: run(show, "recipe", str(mine)), f"{mine}: several methods have a recipe 'bert' (mlm, triplet)")
+    mine.write_text("extends: bert\nmethod: triplet\n")
+    assert yaml.safe_load(run(show, "recipe", str(mine)).output)["backbone"]["model"] == "some/model"
+
+
+@pytest.mark.parametrize(
+    ("text", "method"),
+    [
+        (f"extends: {U}\n", "simcse"), ("extends: bert\n", "mlm"), ("extends: between\nseed: 3\n", "mlm"),
+        ("method: mlm\nbackbone: {model: x}\n", "mlm"), ("extends: ./between.yaml\n", "mlm"),
+        ("extends: _sup\nbackbone: {model: x}\n", "simcse"),
+    ],
+)
+def test_show_a_recipe_of_ones_own(text, method, tmp_path):
+    (tmp_path / "between.yaml").write_text("extends: bert\n")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(text)
+    found = yaml.safe_load(run(show, "recipe", str(mine)).output)
+    assert found == json.loads(load_recipe(method, str(mine)).model_dump_json())
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (f"extends: {U}\ntraining: {{batch_sise: 1}}\n", "did you mean batch_size?"),
+        ("seed: 1\n", "neither 'method: NAME'"),
+        ("extends: unsup-bert-bsae\n", "did you mean unsup-bert-base"), ("extends: mine\n", "no such recipe"),
+        ("extends: ./mine.yaml\n", "in a circle: mine.yaml -> mine.yaml"), ("method: simsce\n", "did you mean simcse?"),
+        ("method: mlm\n", "backbone"), ("method: 1\nextends: bert\n", "a recipe of method 1"), ("a: [\n", "no valid YAML"),
+    ],
+)  # fmt: skip
+def test_show_says_the_first_fault_of_a_file(text, part, tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(text)
+    one_line(lambda: run(show, "recipe", str(mine)), part)
+    one_line(lambda: run(show, "recipe", str(tmp_path / "none.yaml")), "none.yaml: there is no such file")
+
+
+def test_show_method():
+    text = run(show, "method", "simcse").output
+    assert text.startswith("# SimCSE") and "Stages: main. Default recipe: unsup-bert-base." in text
+    assert '- similarity = "cosine" (\'cosine\', \'dot\'): dot: without temperature' in text
+    for name in SimCSEOptions.model_fields:
+        assert f"\n- {name} = " in text
+    words = set(re.findall(r"`([\w.-]+)`", text))  # the card names every recipe, ablations without the part before
+    endings = ("-134k", "-mlm", "-two-encoders")  # which it speaks of as a group
+    for name in recipe_names("simcse"):
+        short = {name, name.removeprefix(f"{U}-"), name.removeprefix(f"{S}-")}
+        assert short & words or name.endswith(endings), name

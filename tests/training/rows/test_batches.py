@@ -1,0 +1,135 @@
+"""Batches are a function of seed and step; shares of several processes put together are the whole batch."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import get_constant_schedule_with_warmup, get_linear_schedule_with_warmup
+
+from stsbench.errors import StsbenchError
+from stsbench.training.api.batch import IGNORED, Views
+from stsbench.training.engine.optimiser import learning_rate, make_optimiser
+from stsbench.training.recipes.recipe import TrainingSettings
+from stsbench.training.rows.batches import Batches, shares_of, to_batch
+
+CPU = torch.device("cpu")
+SMALL = st.integers(1, 7)
+
+
+def batches(n, least=1, processes=1, lengths=None, **values):
+    return Batches(np.arange(100, 100 + n), TrainingSettings(**values), 42, least=least, processes=processes,
+                   lengths=lengths)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=60)
+@given(n=st.integers(1, 60), size=SMALL, accumulate=SMALL, length_order=st.booleans())
+def test_an_epoch_holds_every_row_once(n, size, accumulate, length_order):
+    lengths = np.random.default_rng(n).integers(1, 30, 200)
+    one = batches(n, batch_size=size, accumulate=accumulate, order="length" if length_order else "random", lengths=lengths)
+    assert one.steps == one.steps_an_epoch == math.ceil(math.ceil(n / size) / accumulate)
+    parts = [part for step in range(one.steps) for part in one.step(step)]
+    assert sorted(np.concatenate(parts)) == list(range(100, 100 + n))
+    assert sorted(map(len, parts), reverse=True) == [size] * (n // size) + ([n % size] if n % size else [])
+    assert all(len(one.step(step)) <= accumulate for step in range(one.steps))
+
+
+@settings(deadline=None, max_examples=30)
+@given(n=st.integers(2, 40), size=SMALL, step=st.integers(0, 30))
+def test_a_step_does_not_depend_on_the_steps_before(n, size, step):
+    fresh, used = batches(n, batch_size=size, epochs=100), batches(n, batch_size=size, epochs=100)
+    for earlier in range(step):
+        used.step(earlier)
+    assert [part.tolist() for part in fresh.step(step)] == [part.tolist() for part in used.step(step)]
+
+
+def test_epochs_and_seeds_differ():
+    one = batches(50, batch_size=50, epochs=3)
+    other = Batches(np.arange(100, 150), TrainingSettings(batch_size=50), 43)
+    orders = [one.step(0)[0].tolist(), one.step(1)[0].tolist(), one.step(2)[0].tolist(), other.step(0)[0].tolist()]
+    assert len({tuple(order) for order in orders}) == 4
+
+
+def test_the_last_batch():
+    assert batches(65, batch_size=64).steps == 2
+    assert batches(65, batch_size=64).dropped == 0
+    assert batches(65, batch_size=64, drop_last=True).dropped == 1
+    alone = batches(65, batch_size=64, least=2)  # one example has nothing to contrast with
+    assert (alone.steps, alone.dropped) == (1, 1)
+    assert batches(66, batch_size=64, least=2, processes=2).dropped == 0
+    assert batches(66, batch_size=64, least=2, processes=3).dropped == 2
+    with pytest.raises(StsbenchError, match=r"no batch: 3 rows.*drop_last"):
+        batches(3, batch_size=64, drop_last=True)
+
+
+@pytest.mark.parametrize(("values", "steps"), [
+    ({"epochs": 3}, 21), ({"epochs": 0.5}, 4), ({"max_steps": 5}, 5), ({"epochs": 3, "max_steps": 100}, 21),
+    ({"accumulate": 2}, 4), ({"accumulate": 2, "epochs": 2}, 8),
+])  # fmt: skip
+def test_steps(values, steps):
+    assert batches(100, batch_size=15, **values).steps == steps
+
+
+def test_batches_by_length_save_padding_and_change_no_size():
+    lengths = np.random.default_rng(0).integers(3, 33, 2000)
+    plain = batches(1000, batch_size=64, lengths=lengths)
+    sorted_ = batches(1000, batch_size=64, order="length", lengths=lengths)
+
+    def padded(one):
+        return sum(lengths[part].max() * len(part) for step in range(one.steps) for part in one.step(step))
+
+    assert padded(sorted_) < 0.8 * padded(plain)
+
+
+@settings(deadline=None, max_examples=40)
+@given(count=st.integers(1, 20), processes=st.integers(1, 5), views=st.integers(1, 3), seed=st.integers(0, 99))
+def test_shares_together_are_the_batch(count, processes, views, seed):
+    if count < processes:
+        return
+    rng = np.random.default_rng(seed)
+    tokens = [[rng.integers(5, 50, rng.integers(1, 9)).tolist() for _ in range(count)] for _ in range(views)]
+    labels = [[[IGNORED] * (len(row) - 1) + [row[-1]] for row in view] for view in tokens]
+    made = Views(tokens, {"mlm_labels": labels, "mlm_ids": tokens}, labels=list(range(count)))
+    seen = {}
+    for rank in range(processes):
+        shares = shares_of(count, processes, rank)
+        batch = to_batch(made, shares, 0, CPU)
+        assert len(batch) == shares.sizes[rank] and batch.mask.sum(1).max() == batch.ids.shape[1]
+        for i in range(views * len(batch)):
+            view, example = i // len(batch), shares.start + i % len(batch)
+            length = int(batch.mask[i].sum())
+            assert batch.ids[i, :length].tolist() == tokens[view][example]
+            assert not batch.ids[i, length:].any() and not batch.mask[i, length:].any()
+            assert batch.extra["mlm_labels"][i].tolist() == labels[view][example] + [IGNORED] * (
+                batch.ids.shape[1] - length
+            )
+            assert batch.extra["mlm_ids"][i].tolist() == batch.ids[i].tolist()
+            seen[view, example] = int(batch.labels[i % len(batch)])
+    assert seen == {(view, example): example for view in range(views) for example in range(count)}
+
+
+@pytest.mark.parametrize(("schedule", "warmup"), [("linear", 0), ("linear", 7), ("constant", 7), ("linear", 0.25)])
+def test_learning_rate_is_transformers_own(schedule, warmup):
+    steps, weight = 40, torch.nn.Parameter(torch.zeros(1))
+    optimiser = torch.optim.SGD([weight], lr=3e-5)
+    theirs = (
+        get_linear_schedule_with_warmup(optimiser, int(warmup * steps) if warmup < 1 else warmup, steps)
+        if schedule == "linear" else get_constant_schedule_with_warmup(optimiser, warmup)
+    )  # fmt: skip
+    chosen = TrainingSettings(schedule=schedule, warmup=warmup, learning_rate=3e-5)
+    for step in range(steps):
+        assert learning_rate(step, steps, chosen) == pytest.approx(theirs.get_last_lr()[0], abs=1e-15)
+        optimiser.step()
+        theirs.step()
+
+
+def test_weight_decay_spares_biases_and_norms():
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.LayerNorm(3), torch.nn.Linear(3, 2))
+    module[2].weight.requires_grad_(False)
+    decayed, free = make_optimiser(module, TrainingSettings(weight_decay=0.1)).param_groups
+    assert [weight.shape for weight in decayed["params"]] == [(3, 3)] and decayed["weight_decay"] == 0.1
+    assert len(free["params"]) == 4 and free["weight_decay"] == 0

@@ -1,0 +1,231 @@
+"""Few labels: a share of the rows, the same in every role, and subsets times seeds with their spread."""
+
+from __future__ import annotations
+
+import json
+import math
+from statistics import fmean, stdev
+
+import nli_files
+import numpy as np
+import pytest
+import tiny_models
+import training_runs
+from clirun import cli
+from scipy.stats import binomtest, chisquare
+from training_runs import one_thread
+
+import stsbench
+from stsbench.errors import DataError, StsbenchError
+from stsbench.training.engine.semi import method_kind
+from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.rows.stage_rows import LABELLED, open_data
+from stsbench.training.runs.run import make_backbone
+from stsbench.training.runs.subsets import first_subset, with_subset
+
+__all__ = ["cli", "one_thread"]
+ROWS = 3000
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("few")
+    tiny_models.build(folder / "tiny", pooler=False)
+    training_runs.make_text(folder)
+    nli_files.triplets(folder, ROWS)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def cache(place, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(place / "cache"))
+
+
+def values_of(place, **more):
+    return nli_files.settings(place / "tiny", place / "text.txt", place / f"triplets-{ROWS}.csv", **more)
+
+
+@pytest.fixture(scope="module")
+def parts(place):
+    """(recipe, kind, options, backbone) of a semi-supervised SimCSE, made once."""
+    recipe = load_recipe("simcse", None, [], values_of(place))
+    kind = method_kind(recipe)
+    return recipe, kind, kind.Options(view="given"), make_backbone(recipe)
+
+
+def drawn(parts, what=LABELLED, seed=42, **settings):
+    """The rows of the triplets that these settings keep, and what was said."""
+    recipe, kind, options, backbone = parts
+    said: list[str] = []
+    chosen = recipe.labelled.model_copy(update=settings)
+    recipe = recipe.model_copy(update={"seed": seed})
+    found = open_data(chosen, recipe, kind, options, backbone, backbone.folder, said.append, what)
+    return found.trained.tolist(), said
+
+
+def test_each_row_is_kept_with_this_probability(parts):
+    counts, places, seeds = [], np.zeros(10), range(40)
+    for seed in seeds:
+        rows, _ = drawn(parts, share=0.1, sample_seed=seed)
+        assert rows == sorted(set(rows))
+        counts.append(len(rows))
+        places += np.histogram(rows, bins=10, range=(0, ROWS))[0]
+    assert binomtest(sum(counts), ROWS * len(seeds), 0.1).pvalue > 1e-3
+    assert chisquare(places).pvalue > 1e-3  # no part of the file is preferred
+    # a number of rows drawn row by row varies as a binomial one, where a fixed share would not vary at all
+    assert 0.6 < stdev(counts) / math.sqrt(ROWS * 0.1 * 0.9) < 1.5
+    first, second = (set(drawn(parts, share=0.1, sample_seed=seed)[0]) for seed in (0, 1))
+    assert binomtest(len(first & second), len(first), 0.1).pvalue > 1e-3  # subsets have nothing to do with each other
+
+
+def test_the_same_file_share_and_seed_give_the_same_rows_in_every_role(parts):
+    labelled, said = drawn(parts, share=0.05, sample_seed=3, seed=1)
+    data, _ = drawn(parts, "data", share=0.05, sample_seed=3, seed=2)
+    assert labelled == data == drawn(parts, share=0.05, sample_seed=3)[0]
+    name = f"triplets-{ROWS}.csv"
+    assert f"{name}: {len(data)} of 3,000 rows, drawn by labelled.share 0.05, seed 3" in said
+    assert drawn(parts, share=0.05, seed=3)[0] == data  # without a sample_seed it is the run's seed
+    assert drawn(parts, share=0.05, seed=4)[0] != data
+    assert drawn(parts)[0] == list(range(ROWS))
+
+
+def test_sample_acts_after_share(parts):
+    kept, _ = drawn(parts, share=0.1, sample_seed=3)
+    some, _ = drawn(parts, share=0.1, sample_seed=3, sample=50)
+    assert len(some) == 50 and set(some) < set(kept)
+    with pytest.raises(DataError, match=rf"labelled.sample {len(kept) + 1} is more than the {len(kept)} rows"):
+        drawn(parts, share=0.1, sample_seed=3, sample=len(kept) + 1)
+    with pytest.raises(DataError, match=r"labelled.share 1e-06 leaves no row of 3000: raise it"):
+        drawn(parts, share=1e-6)
+
+
+def test_a_subset_is_drawn_wherever_the_file_is_sampled(place):
+    def subset(number, **more):
+        return with_subset(load_recipe("simcse", None, [], values_of(place, **more)), number)
+
+    found = subset(7, **{"labelled.share": 0.1, "data.sample": 20})
+    assert (found.labelled.sample_seed, found.data.sample_seed) == (7, None)  # other text stays the same
+    same = {"data.file": str(place / f"triplets-{ROWS}.csv"), "labelled.share": 0.1, "data.share": 0.1}
+    found = subset(7, **same)
+    assert found.labelled.sample_seed == found.data.sample_seed == 7
+    found = subset(7, **same, **{"stages.main.data.sample_seed": 5, "labelled.sample_seed": 5})
+    assert found.stage_data("main").sample_seed == found.labelled.sample_seed == 7
+    with pytest.raises(StsbenchError) as error:
+        subset(7, **same, **{"stages.main.data.sample_seed": 2, "labelled.sample_seed": 5})
+    said = "--subsets: labelled.sample_seed is 5 and stages.main.data.sample_seed 2, both of "
+    assert str(error.value).startswith(said) and "\n" not in str(error.value)
+    found = subset(7, **{"data.sample": 20})
+    assert (found.labelled.sample_seed, found.data.sample_seed) == (None, 7)
+    recipe = load_recipe("simcse", None, [], values_of(place, **{"labelled.share": 0.1, "labelled.sample_seed": 5}))
+    assert first_subset(recipe) == 5 and with_subset(recipe, 6).name == recipe.name
+    assert first_subset(load_recipe("simcse", None, [], values_of(place, **{"data.share": 0.5}))) == 0
+    with pytest.raises(StsbenchError, match=r"^--subsets: nothing is sampled, .* labelled.share"):
+        first_subset(load_recipe("simcse", None, [], values_of(place)))
+
+
+@pytest.mark.parametrize("spelling", ["{name}", "./{name}", "{folder}/../{last}/{name}", "~/{name}", "{link}"])
+def test_one_file_in_two_spellings_is_one_file(place, tmp_path, monkeypatch, spelling):
+    name = f"triplets-{ROWS}.csv"
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("HOME", str(place))
+    (tmp_path / "link.csv").symlink_to(place / name)
+    file = spelling.format(name=name, folder=place, last=place.name, link=tmp_path / "link.csv")
+    more = {"data.file": file, "labelled.share": 0.1, "data.share": 0.1}
+    found = with_subset(load_recipe("simcse", None, [], values_of(place, **more)), 7)
+    assert found.labelled.sample_seed == found.data.sample_seed == 7
+    assert (found.data.file, found.labelled.file) == (file, str(place / name))  # as they were written
+    with pytest.raises(StsbenchError, match=r"labelled.sample_seed is 1 and data.sample_seed 2"):
+        with_subset(load_recipe("simcse", None, [], values_of(place, **more, **{
+            "labelled.sample_seed": 1, "data.sample_seed": 2})), 7)  # fmt: skip
+
+
+@pytest.mark.parametrize("what", [LABELLED, "data"])
+def test_an_error_names_the_settings_of_its_own_section(parts, tmp_path, what):
+    path = tmp_path / "data.columns.csv"
+    path.write_text("one,two\na,b\n")
+    for settings, wanted in [
+        ({}, "--set 'X.columns={sentence: ...}' or --set 'X.columns={anchor: ..."),
+        ({"columns": {"label": "one"}}, "X.columns names no text"),
+        ({"columns": {"anchor": "one"}, "where": {"one": "a", "three": "c"}}, "--set 'X.where={}'"),
+        ({"format": "text", "columns": {"anchor": "one"}}, "leave out X.columns and X.where"),
+    ]:
+        with pytest.raises(DataError) as error:
+            drawn(parts, what, **{"columns": {}, "file": str(path), **settings})
+        assert wanted.replace("X", what) in str(error.value) and str(error.value).startswith(str(path))
+        assert what == "data" or "data." not in str(error.value).replace(str(path), "")
+
+
+def lines_of(parts, path, share, **settings):
+    """The lines of the file on which the rows that are kept start."""
+    recipe, kind, options, backbone = parts
+    chosen = recipe.labelled.model_copy(update={"file": str(path), "share": share, "sample_seed": 3, **settings})
+    found = open_data(chosen, recipe, kind, options, backbone, backbone.folder, lambda line: None, LABELLED)
+    return {found.store.line(row) for row in found.trained.tolist()}
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl"])
+def test_rows_left_out_do_not_change_which_others_are_kept(parts, tmp_path, form):
+    """Every third row equals the first, every fifth is blank, empty lines and texts of two lines shift the others."""
+    names, path = ("sent0", "sent1", "hard_neg", "kind"), tmp_path / f"mixed.{form}"
+    texts = tiny_models.sentences(1800, longest=9, seed=8)
+    rows = [texts[3 * i : 3 * i + 3] for i in range(600)]
+    rows = [rows[0] if i % 3 == 0 else ["", *row[1:]] if i % 5 == 0 else row for i, row in enumerate(rows)]
+    rows = [[*row, "odd" if i % 2 else "even"] for i, row in enumerate(rows)]
+    if form == "jsonl":
+        found = [json.dumps(dict(zip(names, row, strict=True))) for row in rows]
+    else:
+        mark, quote = ("\t", "") if form == "tsv" else (",", '"')
+        for row in rows[::7] if form == "csv" else []:
+            row[1] += "\n"
+        found = [mark.join(names), *(mark.join(f"{quote}{text}{quote}" for text in row) for row in rows)]
+    path.write_text("".join(f"{line}\n\n" if i % 4 == 3 else f"{line}\n" for i, line in enumerate(found)))
+    every = lines_of(parts, path, 0.3)
+    assert 130 < len(every) < 230
+    for left in ({"drop_duplicates": True}, {"drop_blank": True}, {"where": {"kind": "odd"}},
+                 {"drop_duplicates": True, "drop_blank": True, "where": {"kind": "even"}}):  # fmt: skip
+        there = lines_of(parts, path, 1.0, **left)
+        assert len(there) < 600
+        assert lines_of(parts, path, 0.3, **left) == every & there
+    assert lines_of(parts, path, 0.1) < every  # of a smaller share they are a part
+
+
+def test_subsets_times_seeds(place, tmp_path, cli):
+    """The command, its folders and figures; interrupted, it goes on."""
+    more = {"labelled.share": 0.01, "training.max_steps": 1, "selection.by": "sts-b dev", "selection.every": 1}
+    sets = [word for key, value in values_of(place, **more).items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    command = ("train", "simcse", "--output", tmp_path / "few", "--sample", "--device", "cpu", *sets)
+    code, out, err = cli(*command, "--subsets", "2", "--seeds", "2")
+    assert code == 0, err
+    stored = json.loads((tmp_path / "few" / "subsets.json").read_text())
+    summaries = {
+        f"{subset}/{seed}": json.loads((tmp_path / "few" / f"subset-{subset}" / f"seed-{seed}" / "train.json").read_text())
+        for subset in (0, 1) for seed in (42, 43)
+    }  # fmt: skip
+    scores = {key: found["best"]["score"] for key, found in summaries.items()}
+    assert (stored["subsets"], stored["seeds"]) == ([0, 1], [42, 43])
+    dev = stored["dev"]
+    assert dev["values"] == scores and dev["n"] == 4
+    assert dev["mean"] == pytest.approx(fmean(scores.values())) and dev["sd"] == pytest.approx(stdev(scores.values()))
+    means = [fmean([scores[f"{subset}/42"], scores[f"{subset}/43"]]) for subset in (0, 1)]
+    assert list(dev["subsets"]["values"].values()) == pytest.approx(means)
+    assert dev["subsets"]["sd"] == pytest.approx(stdev(means))
+    rows = {key: found["data"]["labelled"]["rows"] for key, found in summaries.items()}
+    assert rows["0/42"] == rows["0/43"] == stored["rows"]["0"]["labelled"] and rows["1/42"] == rows["1/43"]
+    recipes = [(tmp_path / "few" / f"subset-{subset}" / "seed-43" / "recipe.yaml") for subset in (0, 1)]
+    assert [load_recipe("simcse", str(path)).labelled.sample_seed for path in recipes] == [0, 1]
+    assert f"subset 0: main 60 rows, labelled {rows['0/42']} rows" in out and "sd of subsets" in out
+    assert f"{dev['mean']:.2f}" in out and f"{dev['sd']:.2f}" in out and f"{dev['subsets']['sd']:.2f}" in out
+    (tmp_path / "few" / "subset-1" / "seed-43" / "train.json").unlink()
+    (tmp_path / "few" / "subsets.json").unlink()
+    code, _, err = cli("train", "simcse", "--output", tmp_path / "few", "--resume", "--subsets", "2", "--seeds", "2")
+    assert code == 0, err
+    assert err.count("is finished: nothing to resume") == 3
+    assert json.loads((tmp_path / "few" / "subsets.json").read_text())["dev"] == dev
+    code, _, err = cli(*command, "--subsets", "2")
+    assert code == 1 and "--resume continues it" in err
+
+
+def test_subsets_of_nothing_sampled(place, tmp_path):
+    with pytest.raises(StsbenchError, match=r"^--subsets: nothing is sampled"):
+        stsbench.train("simcse", output=tmp_path / "few", settings=values_of(place), subsets=2, device="cpu")
+    assert not (tmp_path / "few").exists()

@@ -1,0 +1,235 @@
+"""Two commands, a stage each, give what one command does, bit for bit; what cannot go on from a run is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+import training_runs
+from click.testing import CliRunner
+from safetensors.torch import load_file
+from stage_runs import one, place, recipe_of, refused, run, summary, two, whole
+from training_runs import log_of, one_thread, weights_of
+
+import stsbench
+from stsbench.errors import StsbenchError
+from stsbench.files import sha256_file
+from stsbench.training.engine.loop import Loop
+from stsbench.training.runs.trained import load_trained
+
+__all__ = ["one", "one_thread", "place", "two", "whole"]
+KEYS = ("best", "after", "stages", "exported", "data", "dev_data", "seed", "selected_by")
+
+
+def test_two_commands_are_one(whole, one, two):
+    assert log_of(one) + log_of(two) == log_of(whole)
+    assert weights_of(two) == weights_of(whole)
+    mine, theirs = summary(two), summary(whole)
+    assert {key: mine[key] for key in KEYS if key not in ("stages", "data")} == {
+        key: theirs[key] for key in KEYS if key not in ("stages", "data")}  # fmt: skip
+    assert {**summary(one)["stages"], **mine["stages"]} == theirs["stages"] == {"first": 12, "second": 6}
+    assert {**summary(one)["data"], **mine["data"]} == theirs["data"]
+    assert summary(one)["before"] == theirs["before"] and summary(one)["after"] == mine["before"]
+    learnt = load_trained(two, "cpu").learnt
+    assert float(learnt) == pytest.approx(0.6)  # by the rows of stage first, which the second command never saw
+
+
+def test_a_whole_run_is_gone_on_from_as_well(place, whole, two):
+    run(place, "from-whole", stage=2, start_from=whole)
+    assert weights_of(place / "from-whole") == weights_of(two) and log_of(place / "from-whole") == log_of(two)
+    assert {path.name for path in (whole / "checkpoints").glob("[0-9]*")} == {
+        "0-first-00000012", "1-second-00000003", "1-second-00000006"}  # fmt: skip
+
+
+def test_the_end_of_a_stage_and_not_its_best(one, two):
+    best = summary(one)["best"]
+    assert (best["stage"], best["step"] < 12) == ("first", True)  # else this shows nothing
+    origin = summary(two)["from"]
+    digest = sha256_file(one / "checkpoints" / "0-first-00000012" / "model.safetensors")
+    assert (origin["run"], origin["stage"], origin["step"], origin["seed"]) == ("one", "first", 12, 42)
+    assert origin["weights"] == digest and origin["stages"] == {"first": 12} and origin["from"] is None
+    assert origin["data"] == summary(one)["data"] and summary(two)["stage"] == "second"
+    begun = json.loads((two / "begun.json").read_text())
+    assert begun["origin"] == origin and begun["start_from"] == str(one)
+    card = (two / "best" / "README.md").read_text()
+    assert "| went on from | the end of stage first (step 12) of the run one, recipe toy, seed 42, weights sha256" in card
+    assert digest in card and "first.txt" in card and "second.txt" in card and "second alone" in card
+    assert "first alone" in (one / "best" / "README.md").read_text()
+
+
+def test_each_run_can_be_used(place, one, two):
+    for folder in (one, two):
+        vectors = stsbench.load_encoder(str(folder)).encode(["A cat sleeps."])
+        method = load_trained(folder, "cpu")
+        best = summary(folder)["best"]
+        stored = load_file(folder / "checkpoints" / f"best-{best['stage']}-{best['step']:08d}" / "model.safetensors")
+        assert all(torch.equal(method.state_dict()[key], weight) for key, weight in stored.items())
+        batch = method.backbone.tokenizer("A cat sleeps.", return_tensors="pt")
+        with torch.no_grad():
+            own = method.backbone.pooled(batch["input_ids"], batch["attention_mask"])
+        np.testing.assert_allclose(vectors, own.numpy(), atol=1e-5)
+    result, _ = run(place, "tested", stage=2, start_from=one, evaluate=["sts"])
+    records = [json.loads(path.read_text()) for path in (place / "tested" / "eval").glob("*.json")]
+    assert records and all(record["provenance"]["from"] == result["from"] for record in records)
+    assert all(record["provenance"]["stage"] == "second" for record in records)
+
+
+@pytest.mark.parametrize("steps", [0, 2, 4])
+def test_a_stopped_second_stage_resumes_without_from(place, one, two, monkeypatch, tmp_path, steps):
+    real, seen = Loop._step, []
+
+    def stop(self, step):
+        if len(seen) == steps:
+            raise KeyboardInterrupt
+        seen.append(step)
+        real(self, step)
+
+    monkeypatch.setattr(Loop, "_step", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "run", recipe_of(place), stage=2, start_from=one)
+    monkeypatch.setattr(Loop, "_step", real)
+    for wrong, why in (({"stage": 1}, "began with stage second alone: leave out --stage"),
+                       ({"start_from": two}, f"began from {one}: leave out --from")):  # fmt: skip
+        with pytest.raises(StsbenchError, match=why):
+            run(tmp_path, "run", recipe_of(place), resume=True, **wrong)
+    run(tmp_path, "run", recipe_of(place), resume=True)
+    assert weights_of(tmp_path / "run") == weights_of(two) and log_of(tmp_path / "run") == log_of(two)
+    assert summary(tmp_path / "run")["from"] == summary(two)["from"]
+
+
+def test_a_stopped_whole_run_resumes_in_either_stage(place, whole, monkeypatch, tmp_path):
+    real, seen = Loop._step, []
+
+    def stop(self, step):
+        seen.append(step)
+        if len(seen) in (8, 19):  # in stage first; then, resumed at step 6, in the fifth step of stage second
+            raise KeyboardInterrupt
+        real(self, step)
+
+    monkeypatch.setattr(Loop, "_step", stop)
+    for resume in (False, True):
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, "run", recipe_of(place), resume=resume)
+    run(tmp_path, "run", recipe_of(place), resume=True)
+    assert weights_of(tmp_path / "run") == weights_of(whole) and log_of(tmp_path / "run") == log_of(whole)
+
+
+def test_a_lost_origin_is_needed_only_until_there_is_a_checkpoint(place, one, two, monkeypatch, tmp_path):
+    shutil.copytree(one, tmp_path / "one")
+    real = Loop._step
+
+    def stop(self, step):
+        if step == 4:
+            raise KeyboardInterrupt
+        real(self, step)
+
+    monkeypatch.setattr(Loop, "_step", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "run", recipe_of(place), stage=2, start_from=tmp_path / "one")
+    monkeypatch.setattr(Loop, "_step", real)
+    shutil.rmtree(tmp_path / "one")
+    run(tmp_path, "run", recipe_of(place), resume=True)
+    assert weights_of(tmp_path / "run") == weights_of(two)
+
+
+def test_what_has_nothing_to_go_on_from(place, one, two):
+    assert "--stage 1 --output RUN, then this with --stage 2 --from RUN" in refused(place, stage=2)
+    assert "stage first is the first" in refused(place, stage=1, start_from=one)
+    assert "all stages begin anew" in refused(place, start_from=one)
+    assert "has 2 of them: first, second" in refused(place, stage=3)
+    assert "did you mean second?" in refused(place, stage="secnd")
+    assert "is no run folder of `stsbench train`" in refused(place, stage=2, start_from=place / "tiny")
+    said = refused(place, stage=2, start_from=two)
+    assert "it trained stage second alone (it began from one); name the run that trained stage first" in said
+
+
+def test_a_run_that_does_not_fit(place, one, tmp_path):
+    def against(**settings):
+        return refused(place, recipe=recipe_of(place, **settings), stage=2, start_from=one)
+
+    assert "options.hidden was 16 there and is 8 here" in against(options__hidden=8)
+    assert "options.temperature was 0.05 there and is 0.1 here" in against(options__temperature=0.1)
+    assert "backbone.pooler was 'cls' there and is 'mean' here" in against(backbone__pooler="mean")
+    assert "backbone.dropout was 0.1 there" in against(backbone__dropout=0.2)
+    other = tiny_models.build(tmp_path / "roberta", family="roberta", pooler=False)
+    assert f"another backbone: {place / 'tiny'} there, {other} here" in against(backbone__model=str(other))
+    nowhere = against(backbone__model=str(place / "nowhere"))
+    assert nowhere.endswith(f"; --from {one} began with {place / 'tiny'}: --backbone names it")
+    shutil.copytree(place / "tiny", tmp_path / "tiny")
+    vocabulary = tmp_path / "tiny" / "tokenizer.json"
+    vocabulary.write_text(vocabulary.read_text().replace('"guitar"', '"violin"'))
+    assert "began with another tokenizer" in against(backbone__model=str(tmp_path / "tiny"))
+    shutil.copytree(place / "tiny", tmp_path / "moved")
+    shutil.copytree(one, tmp_path / "simcse")
+    stored = (tmp_path / "simcse" / "recipe.yaml").read_text().replace("method: toy", "method: simcse")
+    (tmp_path / "simcse" / "recipe.yaml").write_text(stored)
+    assert "was trained by the method simcse, not by toy" in refused(place, stage=2, start_from=tmp_path / "simcse")
+    # the same backbone in another place is the same
+    moved, _ = run(tmp_path, "ok", recipe_of(place, backbone__model=str(tmp_path / "moved")), stage=2, start_from=one)
+    assert moved["best"] == summary(place / "two")["best"] and moved["from"]["differs"] == {}
+
+
+def test_a_stage_that_has_not_finished(place, one, monkeypatch, tmp_path):
+    real = Loop._step
+
+    def stop(self, step):
+        if step == 10:
+            raise KeyboardInterrupt
+        real(self, step)
+
+    monkeypatch.setattr(Loop, "_step", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "run", recipe_of(place), stage=1)
+    monkeypatch.setattr(Loop, "_step", real)
+    assert "it has not finished stage first" in refused(place, stage=2, start_from=tmp_path / "run")
+    shutil.copytree(one, tmp_path / "damaged")
+    weights = tmp_path / "damaged" / "checkpoints" / "0-first-00000012" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"abcd")
+    assert "checkpoint is damaged" in refused(place, stage=2, start_from=tmp_path / "damaged")
+
+
+def test_another_seed_has_its_own_randomness_and_says_so(place, one, two):
+    found, said = run(place, "seed", recipe_of(place, seed=7), stage=2, start_from=one)
+    assert any("random states are not taken over: seed 42, 1 process(es) there, seed 7, 1 process(es) here" in line
+               for line in said)  # fmt: skip
+    assert found["from"]["seed"] == 42 and weights_of(place / "seed") != weights_of(two)
+    again, _ = run(place, "again", recipe_of(place, seed=7), stage=2, start_from=one)
+    assert weights_of(place / "again") == weights_of(place / "seed") and again["best"] == found["best"]
+
+
+def test_settings_of_the_stage_that_is_over_are_said_to_differ(place, one):
+    recipe = recipe_of(place, stages={"first.training.epochs": 1.0, "second.training.learning_rate": 2e-3})
+    found, _ = run(place, "differs", recipe, stage=2, start_from=one)
+    assert found["from"]["differs"] == {"stages.first.training.epochs": 2.0}
+    assert "stages.first.training.epochs 2.0" in (place / "differs" / "best" / "README.md").read_text()
+
+
+def test_the_command_line(place, one, two, tmp_path):
+    from stsbench.cli.train import train as command
+
+    def call(*words):
+        return CliRunner().invoke(command, ["toy", "--device", "cpu", "--sample", *map(str, words)], catch_exceptions=False)
+
+    done = call("--from", one)
+    assert done.exit_code == 2 and f"--from {one} goes with --stage N" in done.output
+    # the recipe is that of the run gone on from
+    done = call("--stage", 2, "--from", one, "--set", f"stages.second.data.file={place / 'second.txt'}",
+                "--output", tmp_path / "run")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert f"goes on from {one}: stage first, step 12" in done.output and weights_of(tmp_path / "run") == weights_of(two)
+    done = call("--resume", "--output", tmp_path / "run")
+    assert done.exit_code == 0 and "is finished: nothing to resume" in done.output
+
+
+def test_a_plain_method_has_one_stage(place, tmp_path):
+    text = Path(training_runs.make_text(tmp_path))
+    settings = training_runs.settings(place / "tiny", text, **{"training.max_steps": 2, "selection.by": "none"})
+    found = stsbench.train("simcse", output=tmp_path / "run", settings=settings, stage=1, device="cpu")
+    assert found["stages"] == {"main": 2}
+    with pytest.raises(StsbenchError, match="simcse has 1 of them: main"):
+        stsbench.train("simcse", output=tmp_path / "other", settings=settings, stage=2, device="cpu")

@@ -1,0 +1,190 @@
+"""The whole method of a finished run: the weights that were kept, the dropped head too, and every refusal in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+import training_runs
+from safetensors.torch import load_file
+from training_runs import one_thread
+
+import stsbench
+from stsbench.errors import StsbenchError
+from stsbench.plots import token_loss
+from stsbench.plots.style import style
+from stsbench.training.runs.trained import load_trained
+
+__all__ = ["one_thread"]
+TEXTS = tiny_models.sentences(12, longest=9, seed=3)
+
+
+def trained(place, name="run", **values):
+    """A finished run of 12 steps with dev scores at 4, 8 and 12; its folder."""
+    text = training_runs.make_text(place)
+    chosen = training_runs.settings(tiny_models.build(place / "tiny", pooler=False), text, **values)
+    stsbench.train("simcse", output=place / name, settings=chosen, sample=True, device="cpu")
+    return place / name
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STSBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, cache):
+    return trained(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture
+def run(whole, tmp_path):
+    """A copy of the run, to be damaged."""
+    shutil.copytree(whole, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def stored(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def same_weights(method, expected):
+    found = method.state_dict()
+    assert expected and found.keys() == expected.keys()
+    return all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_the_best_weights_head_and_all(whole):
+    best = json.loads((whole / "train.json").read_text())["best"]["step"]
+    folders = {int(path.name[-8:]): path for path in whole.glob("checkpoints/best-main-*")}
+    method = load_trained(whole, "cpu")
+    assert same_weights(method, stored(folders[best]))
+    assert any(name.startswith("head.") for name in method.state_dict())  # which the export drops
+    assert not method.training and not method.backbone.model.training
+    batch = method.backbone.tokenizer(TEXTS, padding=True, truncation=True, max_length=16, return_tensors="pt")
+    with torch.no_grad():
+        vectors = method.backbone.pooled(batch["input_ids"], batch["attention_mask"]).numpy()
+    exported = stsbench.load_encoder(str(whole), max_length=16).encode(TEXTS)
+    np.testing.assert_allclose(vectors, exported, atol=1e-5)
+
+
+def test_the_best_is_not_just_the_last(run):
+    """The set of weights that train.json names, or none."""
+    last = sorted(run.glob("checkpoints/[0-9]*"))[-1]
+    summary = json.loads((run / "train.json").read_text())
+    assert summary["best"]["step"] < json.loads((last / "position.json").read_text())["step"] == 12
+    assert not same_weights(load_trained(run, "cpu"), stored(last))
+    summary["best"]["step"] += 4
+    (run / "train.json").write_text(json.dumps(summary))
+    with pytest.raises(StsbenchError, match=f"lacks a sound checkpoint .* main step {summary['best']['step']}"):
+        load_trained(run, "cpu")
+
+
+def test_the_last_weights_where_nothing_was_selected(tmp_path, cache):
+    run = trained(tmp_path, **{"selection.by": "none"})
+    assert same_weights(load_trained(run, "cpu"), stored(run / "checkpoints" / "0-main-00000012"))
+    # A damaged last checkpoint: the one before holds other weights, which are no substitute.
+    (run / "checkpoints" / "0-main-00000012" / "model.safetensors").write_bytes(b"x")
+    with pytest.warns(UserWarning, match="damaged"), pytest.raises(StsbenchError, match="main step 12"):
+        load_trained(run, "cpu")
+
+
+def test_the_training_text_is_not_needed(run):
+    text = run / "elsewhere.txt"
+    recipe = (run / "recipe.yaml").read_text()
+    [line] = [line for line in recipe.splitlines() if line.startswith("  file: ")]
+    (run / "recipe.yaml").write_text(recipe.replace(line, f"  file: {text}"))
+    assert not text.exists()
+    load_trained(run, "cpu")
+
+
+def test_several_processes_left_the_same_weights(run):
+    """How many processes trained matters to a resumed run only."""
+    for path in run.glob("checkpoints/[0-9]*/position.json"):
+        path.write_text(path.read_text().replace('"processes": 1', '"processes": 2'))
+    best = json.loads((run / "train.json").read_text())["best"]["step"]
+    assert same_weights(load_trained(run, "cpu"), stored(run / "checkpoints" / f"best-main-{best:08d}"))
+
+
+def damage_all(run):
+    for path in run.glob("checkpoints/[0-9]*/model.safetensors"):
+        path.write_bytes(path.read_bytes()[:-8])
+
+
+REFUSED = {
+    "no recipe": (lambda run: (run / "recipe.yaml").unlink(), "is no run folder of `stsbench train`"),
+    "not finished": (lambda run: shutil.rmtree(run / "best"), "has not finished"),
+    "no summary": (lambda run: (run / "train.json").unlink(), "has not finished training: go on with --resume"),
+    "a summary of nothing": (lambda run: (run / "train.json").write_text("[]"), "holds no summary of a run"),
+    "no checkpoints": (lambda run: shutil.rmtree(run / "checkpoints"), "holds no sound checkpoint"),
+    "damaged": (damage_all, "holds no sound checkpoint"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.filterwarnings("ignore:.*is damaged")
+def test_what_is_refused(run, case):
+    spoil, why = REFUSED[case]
+    spoil(run)
+    with pytest.raises(StsbenchError, match=why) as error:
+        load_trained(run, "cpu")
+    assert "\n" not in str(error.value)
+
+
+def test_a_method_that_has_changed_since(run):
+    """A recipe edited by hand: the stored weights belong to another method."""
+    recipe = (run / "recipe.yaml").read_text()
+    (run / "recipe.yaml").write_text(recipe.replace("head: mlp_train_only", "head: none"))
+    with pytest.raises(StsbenchError, match="does not fit the method simcse as it is installed") as error:
+        load_trained(run, "cpu")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("file", "name"), [("config.json", "backbone"), ("tokenizer_config.json", "tokenizer")])
+def test_another_backbone_is_noticed(run, tmp_path, file, name):
+    [line] = [line for line in (run / "recipe.yaml").read_text().splitlines() if line.startswith("  model: ")]
+    source = tmp_path / "tiny"
+    shutil.copytree(line.removeprefix("  model: "), source)
+    (run / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace(line, f"  model: {source}"))
+    load_trained(run, "cpu")  # the same files in another place
+    values = json.loads((source / file).read_text())
+    (source / file).write_text(json.dumps({**values, "something_else": 1}))
+    with pytest.raises(StsbenchError, match=f"the {name} is not what it was trained with"):
+        load_trained(run, "cpu")
+
+
+def test_several_seeds_are_not_one_method(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "runs" / "seed-1")
+    with pytest.raises(StsbenchError, match="one training for each seed: choose one"):
+        load_trained(tmp_path / "runs", "cpu")
+
+
+def test_what_was_learnt_from_the_training_text_comes_with_the_weights(tmp_path, cache):
+    """SARCSE's weights of tokens (Eq. 8), counted here from the text, are there when the text is gone; its picture, too."""
+    text = training_runs.make_text(tmp_path)
+    more = {
+        "backbone.pooler": "text_cnn", "backbone.text_cnn": {"channels": 6}, "backbone.max_length": 16,
+        "options.frequency_scale": 8.0, "options.theta": 0.2, "training.max_steps": 2, "selection.by": "none",
+    }  # fmt: skip
+    values = training_runs.settings(tiny_models.build(tmp_path / "tiny", pooler=False), text, **more)
+    stsbench.train("sarcse", output=tmp_path / "run", settings=values, device="cpu")
+    words = [word for line in text.read_text().splitlines() for word in line.split()]
+    text.unlink()
+    [first, second] = load_trained(tmp_path / "run", "cpu").token_losses(["the cat sleeps", "a dog : ."])
+    assert [token for token, _, _ in first] == ["the", "cat", "sleeps"]
+    found = {token: weight for token, _, weight in [*first, *second]}
+    expected = {token: max(0.2, 1 - 8 * words.count(token) / len(words)) for token in found}
+    assert found == pytest.approx(expected, rel=1e-6) and len(set(expected.values())) > 2
+    assert all(loss > 0 for _, loss, _ in [*first, *second])
+    with style():
+        panels = token_loss.figure(tmp_path / "run", ["the cat sleeps", "a dog : ."]).axes
+    for panel, tokens in zip(panels, (first, second), strict=True):
+        heights = [[bar.get_height() for bar in bars] for bars in panel.containers]
+        assert heights[0] == pytest.approx([loss for _, loss, _ in tokens])
+        assert heights[1] == pytest.approx([loss * weight for _, loss, weight in tokens])
