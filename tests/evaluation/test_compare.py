@@ -236,7 +236,7 @@ def head(folder, noise, draw=0):
     return folder
 
 
-def test_the_lower_error_is_the_better_one(tmp_path, cli):  # noqa: F811
+def test_the_lower_error_is_the_better_one(tmp_path, cli):
     a, b = head(tmp_path / "a", 0.1), head(tmp_path / "b", 0.6, 1)
     table, = compare(a, b, metric="mse", resamples=200).tables
     errors = []
@@ -254,7 +254,7 @@ def test_the_lower_error_is_the_better_one(tmp_path, cli):  # noqa: F811
     assert "regression: mse, not x 100" in out
 
 
-def test_no_test_without_items(tmp_path, cli):  # noqa: F811
+def test_no_test_without_items(tmp_path, cli):
     for name, value in (("a", 0.81), ("b", 0.79)):
         result = Result(tmp_path / name)
         add(result, RegressionProtocol({}), "STS-B", Observations({
@@ -268,7 +268,7 @@ def test_no_test_without_items(tmp_path, cli):  # noqa: F811
     assert "A is higher than B on STS-B by 2.00 points; there is no test: what regression stores for dev spearman" in out
 
 
-def test_geometry_is_higher_not_better(tmp_path, cli):  # noqa: F811
+def test_geometry_is_higher_not_better(tmp_path, cli):
     make_run(tmp_path / "a"), make_run(tmp_path / "b", shift=3.0)
     code, out, err = cli("compare", tmp_path / "a", tmp_path / "b", "--resamples", "200")
     assert (code, err) == (0, "")
@@ -282,7 +282,7 @@ def test_geometry_is_higher_not_better(tmp_path, cli):  # noqa: F811
     assert [row.subset for row in table.rows] == ["0-1", "1-2", "2-3", "3-4", "4-5"]
 
 
-def test_the_command(tmp_path, cli):  # noqa: F811
+def test_the_command(tmp_path, cli):
     a = sts_run(tmp_path / "a", 0.1, name="one")
     b = sts_run(tmp_path / "b", 0.5, TASKS, 1, known=False, name="[red]two[/red]")
     code, out, err = cli("compare", a, b, "--resamples", 200)
@@ -307,7 +307,7 @@ def test_the_command(tmp_path, cli):  # noqa: F811
     assert "A and B name the same encoder." in cli("compare", a, a, "--resamples", 100)[1]
 
 
-def test_exit_codes(tmp_path, cli):  # noqa: F811
+def test_exit_codes(tmp_path, cli):
     a, b = sts_run(tmp_path / "a", 0.1, ["STS12"]), sts_run(tmp_path / "b", 0.1, ["STS13"])
     code, out, err = cli("compare", a, b)
     assert (code, out) == (1, "")
@@ -323,7 +323,7 @@ def test_exit_codes(tmp_path, cli):  # noqa: F811
     assert f"default: {RESAMPLES};" in cli("compare", "--help")[1].replace("[", "").replace("\n", " ")
 
 
-def test_a_record_without_a_score_is_a_failure(tmp_path, cli, monkeypatch):  # noqa: F811
+def test_a_record_without_a_score_is_a_failure(tmp_path, cli, monkeypatch):
     a, b = sts_run(tmp_path / "a", 0.1, ["STS12", "STS13"]), sts_run(tmp_path / "b", 0.1, ["STS12", "STS13"])
     score = StsProtocol.score
 
@@ -381,7 +381,7 @@ def test_sentences(tmp_path, rows, average, text):
     assert sentence(table) == text
 
 
-def test_a_folder_that_holds_one_run_stands_for_it(tmp_path, cli):  # noqa: F811
+def test_a_folder_that_holds_one_run_stands_for_it(tmp_path, cli):
     run = sts_run(tmp_path / "entry" / "one", 0.1)
     code, out, _ = cli("compare", tmp_path / "entry", run, "--resamples", 40)
     assert code == 0 and out.startswith(f"A: {run} ") and "cannot be told apart" in out

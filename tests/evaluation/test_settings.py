@@ -158,11 +158,11 @@ def test_values_are_read_as_yaml_with_numbers_as_people_write_them(text, value):
      ["duplicates must be keep in retrieval:keep, not 'drop'"]),
     (["transfer.blank=1e-4", "--protocol", "transfer", "--tasks", "CR"], ["transfer: blank must be a text, not 0.0001"]),
 ])  # fmt: skip
-def test_the_command_line_refuses_in_one_line(evaluate, words, parts):  # noqa: F811
+def test_the_command_line_refuses_in_one_line(evaluate, words, parts):
     fails(evaluate("python:mine_cli:no_such_function", "--set", *words), *parts)  # before the encoder is looked at
 
 
-def test_a_value_that_is_no_yaml_is_one_line(evaluate):  # noqa: F811
+def test_a_value_that_is_no_yaml_is_one_line(evaluate):
     for value in ("[1", "2001-99-99", "{[a]: 1}"):
         code, out, err = evaluate("lexical:token-set", "--set", f"sts.seed={value}")
         assert (code, out) == (2, "") and "the value cannot be read" in err and "Traceback" not in err
@@ -175,14 +175,14 @@ def test_a_value_that_is_no_yaml_is_one_line(evaluate):  # noqa: F811
     (["regression.learning_rate=1e-4", "--set", "regression.max_epoch=1", "--set", "regression.metrics=pearson",
       "--protocol", "regression"], {"learning_rate": 1e-4, "metrics": ["pearson"]}),
 ])  # fmt: skip
-def test_settings_reach_the_record(evaluate, words, settings):  # noqa: F811
+def test_settings_reach_the_record(evaluate, words, settings):
     code, _, err = evaluate("lexical:token-set", "--set", *words)
     assert code == 0, err
     kept = record()["protocol"]["settings"]
     assert {key: kept[key] for key in settings} == settings
 
 
-def test_a_grid_of_exponents_reaches_the_fits(cli):  # noqa: F811
+def test_a_grid_of_exponents_reaches_the_fits(cli):
     code, _, err = cli(
         "eval", "--model", "python:mine_cli:hashed", "--protocol", "transfer:exact", "--tasks", "MRPC", "--sample",
         "--set", "transfer.grid_kfold=[1e-5,1e-4]", "--set", "transfer.k=2", "--output", "run",
