@@ -126,8 +126,9 @@ class MtebProtocol(Protocol):
                 for each in _leaves(task):
                     each.unload_data()
             main = task.metadata.main_score
-        if isinstance(data, PairSet) and hub_revision(data.id, data.view, data.known, len(data)) is None:
-            result.dataset_revision = f"stsbench {data.id} {data.view} {data.digest}"  # not the Hub's: mteb cannot know
+        if isinstance(data, PairSet) and hub_revision(data.id, data.text_version, data.known, len(data)) is None:
+            # Not the Hub's revision: mteb cannot know that these are other texts.
+            result.dataset_revision = f"stsbench {data.id} {data.text_version} {data.digest}"
         found = [
             (metric, split, each["hf_subset"], each["main_score" if metric == main else metric])
             for split, scores in result.scores.items() for each in scores

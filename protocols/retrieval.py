@@ -164,7 +164,7 @@ def from_pairs(data: PairSet, duplicates: str) -> RetrievalSet:
         one, other = chosen, [i + len(data) for i in chosen]
     own = (*one, *other)
     return RetrievalSet(
-        id=data.id, task=data.task, view=data.view, origin=data.origin, known=data.known,
+        id=data.id, task=data.task, text_version=data.text_version, origin=data.origin, known=data.known,
         queries=tuple(corpus[i] for i in own), corpus=corpus, relevant=tuple((i,) for i in (*other, *one)), own=own,
     )  # fmt: skip
 

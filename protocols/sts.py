@@ -90,7 +90,7 @@ class StsProtocol(Protocol):
             sizes = [len(members) for members in groups.values()]
             for how in self.settings["aggregations"]:
                 if how != "all" and len(groups) == 1 and data_id in YEARS:
-                    continue  # the Hub's raw view does not name a year's subsets: no mean over them is known
+                    continue  # the Hub's raw text does not name a year's subsets: no mean over them is known
                 # One set without subsets (STS-B, SICK-R) is the same under every aggregation.
                 value = pooled if how == "all" or len(groups) == 1 else float(combine(points, sizes, how))
                 rows.append(self._row(task, None, how, metric, value, draws.get((None, how, metric)), len(gold)))

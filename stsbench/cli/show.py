@@ -40,7 +40,7 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
         from stsbench.data.sets.catalog import entries
 
         for entry in entries():
-            click.echo(f"{entry.id:20} {entry.view:9} {entry.total:6} {entry.licence}")
+            click.echo(f"{entry.id:20} {entry.text_version:9} {entry.total:6} {entry.licence}")
     elif what == "methods":
         _list_methods()
     else:

@@ -46,7 +46,7 @@ def pair_set(id="stsb/splits", sizes=SIZES, seed=0, noise=0.4):
     names = np.repeat(["train", "dev", "test"], sizes)
     mixed = rng.permutation(total)
     return PairSet(
-        id=id, task="STS-B", view="sample", first=tuple(np.array(first)[mixed].tolist()),
+        id=id, task="STS-B", text_version="sample", first=tuple(np.array(first)[mixed].tolist()),
         second=tuple(np.array(second)[mixed].tolist()), gold=gold[mixed], subsets=tuple(names[mixed].tolist()),
     )  # fmt: skip
 
@@ -55,7 +55,7 @@ def labelled_set():
     pairs = pair_set()
     classes = np.digitize(pairs.gold, [1.0, 2.0]).astype(np.int64)
     return LabelledSet(
-        id="sick-e/splits", task="SICK-E", view="sample", first=pairs.first, second=pairs.second, labels=classes,
+        id="sick-e/splits", task="SICK-E", text_version="sample", first=pairs.first, second=pairs.second, labels=classes,
         splits=pairs.subsets,
     )  # fmt: skip
 
