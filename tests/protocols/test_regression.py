@@ -19,7 +19,7 @@ from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.plan import plan
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import PLAIN
-from stsbench.protocols.regression import DEFAULTS, TASKS, RegressionProtocol
+from stsbench.protocols.regression import TASKS, RegressionProtocol, RegressionSettings
 
 SIZES = (150, 40, 60)
 SHORT = {"round_epochs": 2, "max_epoch": 10}
@@ -225,12 +225,12 @@ def test_metrics_choose_rows_and_move_no_number():
 @pytest.mark.parametrize(("name", "metric"), [("senteval", "pearson"), ("infersent", "pearson"), ("declutr", "spearman")])
 def test_papers_print_one_metric(name, metric):
     [regression] = [each.protocol for each in plan([name], ["STS-B", "SICK-R"], {})[0]]
-    assert regression.settings == {**DEFAULTS, "metrics": [metric]} and regression.label == name
+    assert regression.settings == {**RegressionSettings().model_dump(), "metrics": [metric]} and regression.label == name
 
 
 def test_settings_are_all_in_the_record_and_all_used():
     """Each setting of the head changes what is found, so that none is written into records without meaning."""
-    assert RegressionProtocol({}).settings == DEFAULTS and RegressionProtocol({}).tasks() == TASKS
+    assert RegressionProtocol({}).settings == RegressionSettings().model_dump() and RegressionProtocol({}).tasks() == TASKS
     data = pair_set()
     base = {"round_epochs": 2, "max_epoch": 40, "learning_rate": 0.03}
     plain = RegressionProtocol(base).observe(embed(), data).arrays
