@@ -7,48 +7,55 @@ values (SimCSE figure F.1), cosines by human rating (figure G.1). Plain numbers 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from stsbench.data.sets.sets import PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol
 from stsbench.evaluation.records import ScoreRow
+from stsbench.evaluation.settings import Settings, SettingsModel, Whole, setting
 from stsbench.metrics import geometry
 from stsbench.metrics.bootstrap import interval, resample_counts
 from stsbench.metrics.similarity import paired_similarity, zero_rows
-from stsbench.settings import checked, real, truth, whole, word
 
 SPLITS = {"test": ("STS-B", "stsb/test"), "dev": ("STS-B-dev", "stsb/dev"), "whole": ("STS-B-whole", "stsb/splits")}
-TEXTS = ("all", "distinct")
-DEFAULTS = {
-    "split": "test", "alpha": 2.0, "t": 2.0, "positive_above": 4.0, "texts": "all", "centre": False, "resamples": 1000,
-    "seed": 0,
-}  # fmt: skip
-EXPONENT = real(above=0, below=1000)  # of distances up to 2: more would overflow
-KINDS = {
-    "split": word(tuple(SPLITS)), "alpha": EXPONENT, "t": EXPONENT, "positive_above": real(),
-    "texts": word(TEXTS), "centre": truth(), "resamples": whole(), "seed": whole(),
-}  # fmt: skip
+Exponent = Annotated[float, Field(gt=0, lt=1000)]  # of distances up to 2: more would overflow
+
+
+class GeometrySettings(Settings):
+    split: Literal["test", "dev", "whole"] = setting(
+        "test", "the split of STS-B; whole: train, dev and test together", "DiffCSE (Chuang et al. 2022), table 11: test"
+    )
+    alpha: Exponent = setting(2.0, "the exponent of the distances in alignment", "Wang & Isola 2020, section 4.1")
+    t: Exponent = setting(2.0, "the factor of the squared distances in uniformity", "Wang & Isola 2020, section 4.1")
+    positive_above: float = setting(
+        4.0, "pairs rated higher than this are the positive ones", "SimCSE (Gao et al. 2021), footnote 3"
+    )
+    texts: Literal["all", "distinct"] = setting(
+        "all", "whether a sentence counts as often as it stands in the pairs, or once", "our reading of SimCSE, section 5"
+    )
+    centre: bool = setting(
+        False, "whether the mean vector is subtracted before the singular values", "SimCSE, appendix F, mentions no centring"
+    )
+    resamples: Whole = setting(1000, "bootstrap resamples of each interval; 0: no intervals", "our choice")
+    seed: Whole = setting(0, "of the bootstrap", "our choice")
 
 
 class GeometryProtocol(Protocol):
-    """Settings: split of STS-B; alpha and t, the exponents of alignment and uniformity; positive_above, the rating that
-    positive pairs exceed; texts, all 2n sentences or distinct ones; centre, for the spectrum; resamples and seed.
-    """
+    """Measures of where an encoder puts STS-B's sentences and pairs on the unit sphere."""
 
+    Settings: ClassVar[SettingsModel] = GeometrySettings
     name: ClassVar[str] = "geometry"
     version: ClassVar[int] = 1
     position: ClassVar[int] = 4
     metrics_across: ClassVar[bool] = True
     cosmetic: ClassVar[frozenset[str]] = frozenset({"resamples", "seed"})
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"dev": {"split": "dev"}, "whole": {"split": "whole"}}
-
-    def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
-        super().__init__(checked(self.name, {**DEFAULTS, **settings}, KINDS), label)
 
     def tasks(self) -> dict[str, str]:
         return dict([SPLITS[self.settings["split"]]])

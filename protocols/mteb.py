@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import AfterValidator
 
 from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import DataError, ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.records import ScoreRow
+from stsbench.evaluation.settings import Settings, SettingsModel, Text, requirement, setting
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.similarity import paired_similarity, zero_rows
 from stsbench.publish.mteb_adapter import MtebEncoder, undisturbed
 from stsbench.publish.mteb_results import hub_revision
 from stsbench.registry import did_you_mean
-from stsbench.settings import Kind, checked, optional, string
 
 TASKS = {
     "STS12": "sts12/test", "STS13": "sts13/test", "STS14": "sts14/test", "STS15": "sts15/test", "STS16": "sts16/test",
@@ -58,10 +59,27 @@ class HubData(DataSet):
         return self.parts
 
 
-class MtebProtocol(Protocol):
-    """Settings: tasks (task -> set id, by default the STS tasks held here) and benchmark (mteb's name of the one they
-    belong to, which decides the languages a task is run in), both set by `mteb:NAME`."""
+def _known_sets(tasks: dict[str, str]) -> dict[str, str]:
+    if not tasks or not all(id in TASKS.values() or id.startswith(HUB) for id in tasks.values()):
+        raise requirement("must be tasks with their set ids, as mteb:NAME sets them")
+    return tasks
 
+
+class MtebSettings(Settings):
+    """Both are set by `mteb:NAME`."""
+
+    tasks: Annotated[dict[str, str], AfterValidator(_known_sets)] = setting(
+        TASKS, "task -> id of the set it is measured on", "the STS tasks of Muennighoff et al. 2023, on the data held here"
+    )
+    benchmark: Text | None = setting(
+        None, "mteb's name of the benchmark that the tasks belong to; it decides the languages of a task", "mteb, benchmarks"
+    )
+
+
+class MtebProtocol(Protocol):
+    """mteb's own evaluators, on the data held here or on those that mteb loads."""
+
+    Settings: ClassVar[SettingsModel] = MtebSettings
     name: ClassVar[str] = "mteb"
     version: ClassVar[int] = 1
     position: ClassVar[int] = 5
@@ -69,7 +87,7 @@ class MtebProtocol(Protocol):
     cosmetic: ClassVar[frozenset[str]] = frozenset({"tasks", "benchmark"})
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
-        super().__init__(checked(self.name, {"tasks": TASKS, "benchmark": None, **settings}, KINDS), label)
+        super().__init__(settings, label)
         benchmark = self.settings["benchmark"]
         if benchmark and self.label == self.name:  # a benchmark's STS12 is on other data than the one of `mteb`
             self.label = f"{self.name}:{benchmark}"
@@ -126,8 +144,9 @@ class MtebProtocol(Protocol):
                 for each in _leaves(task):
                     each.unload_data()
             main = task.metadata.main_score
-        if isinstance(data, PairSet) and hub_revision(data.id, data.view, data.known, len(data)) is None:
-            result.dataset_revision = f"stsbench {data.id} {data.view} {data.digest}"  # not the Hub's: mteb cannot know
+        if isinstance(data, PairSet) and hub_revision(data.id, data.text_version, data.known, len(data)) is None:
+            # Not the Hub's revision: mteb cannot know that these are other texts.
+            result.dataset_revision = f"stsbench {data.id} {data.text_version} {data.digest}"
         found = [
             (metric, split, each["hf_subset"], each["main_score" if metric == main else metric])
             for split, scores in result.scores.items() for each in scores
@@ -173,20 +192,6 @@ class MtebProtocol(Protocol):
             return mteb.get_task(name)
         except (KeyError, StopIteration) as error:
             raise DataError(f"this version of mteb has no task {name}: {error}") from error
-
-
-def _known_tasks(value: Any) -> dict[str, str]:
-    if not isinstance(value, Mapping) or not value or not all(isinstance(each, str) for each in value.values()):
-        raise ValueError
-    if not all(id in TASKS.values() or id.startswith(HUB) for id in value.values()):
-        raise ValueError
-    return dict(value)
-
-
-KINDS = {
-    "tasks": Kind("tasks with their set ids, as mteb:NAME sets them", _known_tasks),
-    "benchmark": optional(string("a benchmark's name, as mteb:NAME sets it")),
-}
 
 
 def _hub_tasks(tasks: Iterable[Any]) -> dict[str, str]:

@@ -5,8 +5,7 @@ Conneau & Kiela 2018, after Tai, Socher & Manning 2015. Both take the features [
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,53 +15,60 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol
 from stsbench.evaluation.records import ScoreRow
+from stsbench.evaluation.settings import Count, Factor, Settings, SettingsModel, SomeOf, Whole, setting
 from stsbench.metrics.bootstrap import bootstrap_correlation, interval, resample_counts
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.proportion import wilson
 from stsbench.probes.regressor import Recipe, check_features, fit_regressor, pair_features
 from stsbench.probes.schemes import given_splits
-from stsbench.settings import checked, real, several, whole, word
 
 TASKS = {"STS-B": "stsb/splits", "SICK-R": "sick-r/splits", "SICK-E": "sick-e/splits"}
 SPLITS = ("train", "dev", "test")
 METRICS = ("pearson", "spearman", "mse", "dev spearman")  # Pearson is the headline of SentEval's own tables
 ENTAILMENT_CLASSES = 3  # contradiction, neutral, entailment
-DEFAULTS: dict[str, Any] = {
-    "seed": 1111, "soft_labels": "bit-compatible", "learning_rate": 1e-3, "batch": 64, "round_epochs": 50, "tenacity": 3,
-    "max_epoch": 1000,
-    "entailment_regs": [1e-5, 1e-4, 1e-3, 1e-2], "entailment_optimizer": "adam", "entailment_batch": 64,
-    "entailment_epoch_size": 4, "entailment_tenacity": 5, "entailment_max_epoch": 200,
-    "resamples": 1000, "bootstrap_seed": 0,
-    "metrics": list(METRICS),
-}  # fmt: skip
-FACTOR = real(above=0, below=1e12)  # far more would overflow float32
-KINDS = {
-    "seed": whole(), "soft_labels": word(["bit-compatible"]), "learning_rate": FACTOR, "batch": whole(1),
-    "round_epochs": whole(1), "tenacity": whole(), "max_epoch": whole(1),
-    "entailment_regs": several(FACTOR), "entailment_optimizer": word(["adam", "rmsprop"]),
-    "entailment_batch": whole(1), "entailment_epoch_size": whole(1), "entailment_tenacity": whole(),
-    "entailment_max_epoch": whole(1),
-    "resamples": whole(), "bootstrap_seed": whole(),
-    "metrics": several(word(METRICS)),
-}  # fmt: skip
 MAX_DENSE = 1 << 30  # bytes of sparse features made dense for SICK-E
 Rows = dict[str, NDArray[np.int64]]
 
 
+SENTEVAL = "SentEval, senteval/"
+RELATEDNESS = SENTEVAL + "tools/relatedness.py"
+README = "SentEval, README.md, the settings of its paper"
+
+
+class RegressionSettings(Settings):
+    seed: Whole = setting(1111, "of both trainings", SENTEVAL + "engine.py")
+    soft_labels: Literal["bit-compatible"] = setting(
+        "bit-compatible", "a score as probabilities of the two whole scores beside it, with SentEval's loss of class 0",
+        "Tai, Socher & Manning 2015, section 4.2; " + RELATEDNESS,
+    )  # fmt: skip
+    learning_rate: Factor = setting(1e-3, "Adam's, of the relatedness head", RELATEDNESS)
+    batch: Count = setting(64, "pairs of a training step of the relatedness head", RELATEDNESS)
+    round_epochs: Count = setting(50, "epochs between two looks at the dev split", RELATEDNESS)
+    tenacity: Whole = setting(3, "rounds that may pass without improvement; the next one ends the training", RELATEDNESS)
+    max_epoch: Count = setting(1000, "no round begins after more epochs than this", RELATEDNESS)
+    entailment_regs: SomeOf[Factor] = setting(
+        [1e-5, 1e-4, 1e-3, 1e-2], "SICK-E: L2 strengths tried on dev", SENTEVAL + "tools/validation.py"
+    )
+    entailment_optimizer: Literal["adam", "rmsprop"] = setting("adam", "SICK-E: the classifier's optimizer", README)
+    entailment_batch: Count = setting(64, "SICK-E: pairs of a training step", README)
+    entailment_epoch_size: Count = setting(4, "SICK-E: epochs between two looks at the dev split", README)
+    entailment_tenacity: Whole = setting(5, "SICK-E: looks that may pass without improvement", README)
+    entailment_max_epoch: Count = setting(200, "SICK-E: the most epochs", SENTEVAL + "tools/classifier.py")
+    resamples: Whole = setting(1000, "bootstrap resamples of each interval; 0: no intervals", "our choice")
+    bootstrap_seed: Whole = setting(0, "of the bootstrap", "our choice")
+    metrics: SomeOf[Literal["pearson", "spearman", "mse", "dev spearman"]] = setting(
+        list(METRICS), "those of STS-B and SICK-R that are reported", SENTEVAL + "sick.py"
+    )
+
+
 class RegressionProtocol(Protocol):
-    """Settings: those of the relatedness head; entailment_*, those of SICK-E's classifier; resamples (0: no intervals);
-    metrics, those of STS-B and SICK-R that are reported.
+    """A trained head on the features of pairs: relatedness for STS-B and SICK-R, entailment for SICK-E."""
 
-    `seed` is both trainings' seed, `bootstrap_seed` the intervals'.
-    """
-
+    Settings: ClassVar[SettingsModel] = RegressionSettings
     name: ClassVar[str] = "regression"
     version: ClassVar[int] = 1
     position: ClassVar[int] = 1
     cosmetic: ClassVar[frozenset[str]] = frozenset({"metrics", "resamples", "bootstrap_seed"})
-
-    def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
-        super().__init__(checked(self.name, {**DEFAULTS, **settings}, KINDS), label)
 
     def tasks(self) -> dict[str, str]:
         return dict(TASKS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,26 +19,37 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol
 from stsbench.evaluation.records import ScoreRow
+from stsbench.evaluation.settings import Count, Settings, SettingsModel, SomeOf, Text, Whole, setting
 from stsbench.metrics.bootstrap import interval, resample_counts
-from stsbench.metrics.ranking import TIES, hit, ranks_of, recall, reciprocal_rank
-from stsbench.settings import checked, several, string, whole, word
+from stsbench.metrics.ranking import hit, ranks_of, recall, reciprocal_rank
 
 GOLD = 5.0  # the score of a pair that means the same
-DUPLICATES = ("merge", "keep", "drop")
-DEFAULTS = {"duplicates": "merge", "ties": "worst", "ks": [1, 5, 10], "resamples": 1000, "seed": 0}
-KINDS = {
-    "duplicates": word(DUPLICATES), "ties": word(TIES), "ks": several(whole(1)), "resamples": whole(), "seed": whole(),
-    "folder": string("the name of a folder"),
-}  # fmt: skip
+
+
+class RetrievalSettings(Settings):
+    duplicates: Literal["merge", "keep", "drop"] = setting(
+        "merge", "equal sentences: merge, they are one text; keep, copies are distractors; drop, copies of the query do "
+        "not count", "our choice: it fits the figures of DiffCSE (Chuang et al. 2022), table 10",
+    )  # fmt: skip
+    ties: Literal["worst", "mid"] = setting(
+        "worst", "the rank of a relevant text among texts of equal cosine: behind them, or in their middle", "our choice"
+    )
+    ks: SomeOf[Count] = setting([1, 5, 10], "the ranks that recall is reported at", "DiffCSE, table 10")
+    resamples: Whole = setting(1000, "bootstrap resamples of each interval; 0: no intervals", "our choice")
+    seed: Whole = setting(0, "of the bootstrap", "our choice")
+
+
+class FolderSettings(RetrievalSettings):
+    folder: Text = setting(..., "the name of the user's folder of queries, corpus and relevance judgements", "our choice")
 
 
 class RetrievalProtocol(Protocol):
-    """Settings: duplicates (merge: equal sentences are one text; keep: copies are distractors; drop: copies of the query
-    are taken out), ties (worst, mid), ks, resamples (0: no intervals), seed; folder: the name of a user's own folder.
+    """Ranks of the relevant texts by cosine. A query itself is never counted.
 
-    Similarity is the cosine. A query itself is never counted. The path of a folder is not part of the settings.
+    The path of a user's folder is not part of the settings, only its name is.
     """
 
+    Settings: ClassVar[SettingsModel] = RetrievalSettings
     name: ClassVar[str] = "retrieval"
     version: ClassVar[int] = 1
     position: ClassVar[int] = 3
@@ -48,7 +59,7 @@ class RetrievalProtocol(Protocol):
     labels_variants: ClassVar[bool] = True
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
-        super().__init__(checked(self.name, {**DEFAULTS, **settings}, KINDS), label)
+        super().__init__(settings, label)
         form = self.variants.get(self.label.partition(":")[2], {}) if "folder" not in self.settings else {}
         if (given := self.settings["duplicates"]) != form.get("duplicates", given):
             raise StsbenchError(f"retrieval: duplicates must be {form['duplicates']} in {self.label}, not {given!r}")
@@ -61,6 +72,10 @@ class RetrievalProtocol(Protocol):
             self._folder = Path(self.settings["folder"])
             self.settings["folder"] = folder_name(self._folder)
             self.label = f"{self.name}:{self.settings['folder']}"
+
+    @classmethod
+    def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:
+        return FolderSettings if "folder" in settings else RetrievalSettings
 
     @classmethod
     def variant(cls, word: str) -> dict[str, Any]:
@@ -164,7 +179,7 @@ def from_pairs(data: PairSet, duplicates: str) -> RetrievalSet:
         one, other = chosen, [i + len(data) for i in chosen]
     own = (*one, *other)
     return RetrievalSet(
-        id=data.id, task=data.task, view=data.view, origin=data.origin, known=data.known,
+        id=data.id, task=data.task, text_version=data.text_version, origin=data.origin, known=data.known,
         queries=tuple(corpus[i] for i in own), corpus=corpus, relevant=tuple((i,) for i in (*other, *one)), own=own,
     )  # fmt: skip
 

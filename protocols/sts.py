@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,11 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol
 from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.settings import AnyOf, Settings, SettingsModel, SomeOf, Text, Whole, setting
 from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed, combine
 from stsbench.metrics.bootstrap import bootstrap_correlation, interval, resample_counts
 from stsbench.metrics.correlation import METRICS, correlation
-from stsbench.metrics.similarity import SIMILARITIES, paired_similarity
-from stsbench.settings import checked, several, string, whole, word
+from stsbench.metrics.similarity import paired_similarity
 
 # The seven tasks of the literature's average, then MTEB's SICK-R: other data under the same everyday name.
 TASKS = {
@@ -32,29 +32,39 @@ TASKS = {
 }  # fmt: skip
 AVERAGED = tuple(TASKS)[:7]
 YEARS = tuple(TASKS.values())[:5]  # the sets made of subsets
-DEFAULTS = {
-    "aggregations": list(AGGREGATIONS), "metrics": list(METRICS), "similarity": "cosine", "resamples": 1000, "seed": 0,
-    "without_overlap": [],
-}  # fmt: skip
-KINDS = {
-    "aggregations": several(word(AGGREGATIONS)), "metrics": several(word(METRICS)), "similarity": word(SIMILARITIES),
-    "resamples": whole(), "seed": whole(), "without_overlap": several(string("the id of a set"), none=True),
-}  # fmt: skip
+
+
+class StsSettings(Settings):
+    aggregations: SomeOf[Literal["all", "mean", "wmean"]] = setting(
+        list(AGGREGATIONS),
+        "how a year's subsets become one score: one correlation over all pairs, the mean of the subsets' correlations, or "
+        "their mean weighted by pairs",
+        "all: SimCSE (Gao et al. 2021), appendix B; mean, wmean: SentEval",
+    )  # fmt: skip
+    metrics: SomeOf[Literal["spearman", "pearson"]] = setting(
+        list(METRICS), "the correlations reported", "Reimers & Gurevych 2019, section 4; SentEval prints both"
+    )
+    similarity: Literal["cosine", "dot", "euclidean", "manhattan"] = setting(
+        "cosine", "of the two vectors; distances are negated",
+        "SentEval, senteval/sts.py; the distances: Reimers & Gurevych 2019, section 4",
+    )  # fmt: skip
+    resamples: Whole = setting(1000, "bootstrap resamples of each interval; 0: no intervals", "our choice")
+    seed: Whole = setting(0, "of the bootstrap", "our choice")
+    without_overlap: AnyOf[Text] = setting(
+        [], "ids of the sets whose sentences were taken out before scoring (`stsbench eval --without-overlap`)", "our choice"
+    )
 
 
 class StsProtocol(Protocol):
-    """Settings: aggregations, metrics, similarity, resamples (0: no intervals), seed of the bootstrap; without_overlap
-    names the sets whose sentences were taken out before (`stsbench eval --without-overlap`)."""
+    """Similarities of sentence pairs against human scores; nothing is trained."""
 
+    Settings: ClassVar[SettingsModel] = StsSettings
     name: ClassVar[str] = "sts"
     version: ClassVar[int] = 1
     position: ClassVar[int] = 0
     cosmetic: ClassVar[frozenset[str]] = frozenset({"aggregations", "metrics", "resamples", "seed"})
     averaged: ClassVar[tuple[str, ...]] = AVERAGED
     variants: ClassVar[dict[str, dict[str, Any]]] = {how: {"aggregations": [how]} for how in AGGREGATIONS}
-
-    def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
-        super().__init__(checked(self.name, {**DEFAULTS, **settings}, KINDS), label)
 
     def tasks(self) -> dict[str, str]:
         return dict(TASKS)
@@ -90,7 +100,7 @@ class StsProtocol(Protocol):
             sizes = [len(members) for members in groups.values()]
             for how in self.settings["aggregations"]:
                 if how != "all" and len(groups) == 1 and data_id in YEARS:
-                    continue  # the Hub's raw view does not name a year's subsets: no mean over them is known
+                    continue  # the Hub's raw text does not name a year's subsets: no mean over them is known
                 # One set without subsets (STS-B, SICK-R) is the same under every aggregation.
                 value = pooled if how == "all" or len(groups) == 1 else float(combine(points, sizes, how))
                 rows.append(self._row(task, None, how, metric, value, draws.get((None, how, metric)), len(gold)))

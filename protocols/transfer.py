@@ -7,53 +7,84 @@ trained by Adam in "test" mode; 5 folds and RMSprop in its fast mode; or scikit-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from stsbench.data.sets.sets import BLANK, LabelledSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol
 from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.settings import LARGEST, Count, Factor, Fraction, Settings, SettingsModel, SomeOf, Whole, setting
 from stsbench.metrics.aggregation import average_of_printed
 from stsbench.metrics.bootstrap import resample_counts
 from stsbench.metrics.proportion import wilson
 from stsbench.probes.schemes import Fit, Probed, Rows, Solver, cross_validated, given_splits, nested
 from stsbench.probes.sklearn_solver import GRID_KFOLD, GRID_NESTED_SPLIT
-from stsbench.registry import did_you_mean
-from stsbench.settings import checked, real, several, string, whole, word
 
 TASKS = {"MR": "mr", "CR": "cr", "SUBJ": "subj", "MPQA": "mpqa", "SST2": "sst2", "TREC": "trec", "MRPC": "mrpc"}
 GIVEN, FOLDED = ("sst2",), ("trec", "mrpc")  # the sets with a dev split, those with a test split only; others are nested
 CLASSES = {"trec": 6}  # others have two
-COMMON = {"k": 10, "seed": 1111, "blank": BLANK}
-PACE = {"batch": 64, "tenacity": 5, "epoch_size": 4, "max_epoch": 200}
-TORCH = {"optimizer": "adam", **PACE, "validation": 0.05, "dtype": "float64"}
-L2 = [1e-5, 1e-4, 1e-3, 1e-2]  # the torch probe's strengths
-C = {"grid": list(GRID_NESTED_SPLIT), "grid_kfold": list(GRID_KFOLD)}  # scikit-learn's inverse strengths
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "torch": {**COMMON, "grid": L2, "grid_kfold": L2, **TORCH},
-    "sklearn": {**COMMON, **C},
-    "exact": {**COMMON, **C},
-}
-STRENGTHS = several(real(above=0, below=1e12))  # far more would overflow float32
-KINDS = {
-    "classifier": word(tuple(DEFAULTS)), "k": whole(2), "seed": whole(), "blank": string(blank=True),
-    "grid": STRENGTHS, "grid_kfold": STRENGTHS, "optimizer": word(["adam", "rmsprop"]),
-    "batch": whole(1), "tenacity": whole(), "epoch_size": whole(1), "max_epoch": whole(1),
-    "validation": real(above=0, below=1), "dtype": word(["float64", "float32"]),
-}  # fmt: skip
 MISSED = 0.1  # the share of exact fits that may stop before their optimum
 MAX_DENSE = 1 << 30  # bytes of float32 features that sparse vectors may become; scikit-learn takes them as they are
 AT_ONCE = 1 << 24  # counts of redrawn items at a time: 128 MB, a thousand resamples of the largest set
 
 
-class TransferProtocol(Protocol):
-    """Settings: classifier (torch, sklearn, exact), k, seed, grid (MR to SST2), grid_kfold (TREC, MRPC), blank (what is
-    encoded for a line without words); for torch also optimizer, batch, tenacity, epoch_size, max_epoch, validation and
-    the dtype it computes in."""
+SENTEVAL = "SentEval, senteval/tools/"
+README = "SentEval, README.md; SimCSE (Gao et al. 2021), evaluation.py, test mode"
+Folds = Annotated[int, Field(ge=2, le=LARGEST)]
 
+
+class ProbeSettings(Settings):
+    """Those of every classifier; the grids are scikit-learn's inverse strengths C."""
+
+    classifier: Literal["torch", "sklearn", "exact"] = setting(
+        "torch", "SentEval's probe in torch; scikit-learn's; or the same objective solved to its optimum",
+        "torch, sklearn: SentEval's usepytorch; exact: our choice",
+    )  # fmt: skip
+    k: Folds = setting(10, "folds", README)
+    seed: Whole = setting(1111, "of folds and training", "SentEval, senteval/engine.py")
+    blank: str = setting(BLANK, "what is encoded for a line without words", "SentEval, examples/bow.py")
+    grid: SomeOf[Factor] = setting(
+        list(GRID_NESTED_SPLIT), "inverse strengths C tried on MR, CR, SUBJ, MPQA and SST2", SENTEVAL + "validation.py"
+    )
+    grid_kfold: SomeOf[Factor] = setting(
+        list(GRID_KFOLD), "inverse strengths C tried on TREC and MRPC", SENTEVAL + "validation.py"
+    )
+
+
+class TorchSettings(ProbeSettings):
+    """Those of SentEval's torch probe, whose grids are L2 strengths."""
+
+    grid: SomeOf[Factor] = setting(
+        [1e-5, 1e-4, 1e-3, 1e-2], "L2 strengths tried on MR, CR, SUBJ, MPQA and SST2", SENTEVAL + "validation.py"
+    )
+    grid_kfold: SomeOf[Factor] = setting(
+        [1e-5, 1e-4, 1e-3, 1e-2], "L2 strengths tried on TREC and MRPC", SENTEVAL + "validation.py"
+    )
+    optimizer: Literal["adam", "rmsprop"] = setting("adam", "the probe's optimizer", README)
+    batch: Count = setting(64, "items of a training step", README)
+    tenacity: Whole = setting(
+        5, "looks without a new best that may pass; the next one ends the training", README
+    )
+    epoch_size: Count = setting(4, "epochs between two looks at held-out items", README)
+    max_epoch: Count = setting(200, "the most epochs", SENTEVAL + "classifier.py")
+    validation: Fraction = setting(
+        0.05, "the share of its training items that the final fit watches, where no dev split is there",
+        SENTEVAL + "validation.py",
+    )  # fmt: skip
+    dtype: Literal["float64", "float32"] = setting(
+        "float64", "what the probe computes in",
+        "our choice: predictions are then the same on every device; SentEval has float32",
+    )  # fmt: skip
+
+
+class TransferProtocol(Protocol):
+    """Accuracies of a linear classifier on frozen vectors, its regularisation chosen by cross-validation or on dev."""
+
+    Settings: ClassVar[SettingsModel] = TorchSettings
     name: ClassVar[str] = "transfer"
     version: ClassVar[int] = 1
     position: ClassVar[int] = 2
@@ -66,14 +97,14 @@ class TransferProtocol(Protocol):
     labels_variants: ClassVar[bool] = True
     in_all: ClassVar[tuple[str, ...]] = ("", "sklearn", "exact")
 
-    def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
-        classifier = checked(self.name, {"classifier": settings.get("classifier", "torch")}, KINDS)["classifier"]
-        defaults = {"classifier": classifier, **DEFAULTS[classifier]}
+    @classmethod
+    def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:
+        if (classifier := settings.get("classifier", "torch")) not in ("sklearn", "exact"):
+            return TorchSettings
         for key in settings:
-            if key not in defaults:
-                hint = did_you_mean(key, defaults)
-                raise StsbenchError(f"setting '{key}' does not apply to protocol transfer, classifier {classifier}{hint}")
-        super().__init__(checked(self.name, {**defaults, **settings}, KINDS), label)
+            if key in TorchSettings.model_fields and key not in ProbeSettings.model_fields:
+                raise StsbenchError(f"setting '{key}' does not apply to protocol transfer, classifier {classifier}")
+        return ProbeSettings
 
     def tasks(self) -> dict[str, str]:
         return dict(TASKS)
@@ -192,8 +223,8 @@ class TransferProtocol(Protocol):
             return exact_solver(x, y, classes, counts=counts)
         from stsbench.probes.lockstep import lockstep_solver
 
-        own = {key: self.settings[key] for key in TORCH}
-        return _counting(lockstep_solver(x, y, classes, seed=self.settings["seed"], **own), counts)
+        pace = {key: value for key, value in self.settings.items() if key not in ProbeSettings.model_fields}
+        return _counting(lockstep_solver(x, y, classes, seed=self.settings["seed"], **pace), counts)
 
 
 def f1(predicted: Rows, gold: Rows) -> float:

@@ -6,12 +6,14 @@ import copy
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from stsbench.errors import StsbenchError
 from stsbench.registry import did_you_mean
@@ -171,20 +173,33 @@ def validate(model: type[ModelT], data: Mapping[str, Any], where: str, prefix: s
     except (ValueError, TypeError, RecursionError) as error:
         raise StsbenchError(f"{where}: holds what no setting can be: {error}") from error
     try:
-        found = model.model_validate_json(text, strict=True)  # JSON: strict about numbers, and yet a list may be a tuple
+        made = model.model_validate_json(text, strict=True)  # JSON: strict about numbers, and yet a list may be a tuple
     except ValidationError as error:
         first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
         raise StsbenchError(f"{where}: {_in_words(model, first, prefix)}") from error
-    if key := _not_finite(found.model_dump(), prefix.rstrip(".")):
-        raise StsbenchError(f"{where}: {key} must be a finite number")
-    return found
+    for key, value in flatten(made.model_dump(), lists=True).items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise StsbenchError(f"{where}: {prefix}{key} must be a finite number, not {value}")
+    return made
 
 
-def _not_finite(data: Any, key: str) -> str | None:
-    if isinstance(data, float):
-        return key if not math.isfinite(data) else None
-    pairs = data.items() if isinstance(data, Mapping) else enumerate(data) if isinstance(data, list | tuple) else ()
-    return next((bad for name, value in pairs if (bad := _not_finite(value, f"{key}.{name}".lstrip(".")))), None)
+def flatten(
+    data: Mapping[str, Any], *, joint: str = ".", whole: Iterable[str] = (), lists: bool = False
+) -> dict[str, Any]:
+    """The leaves of nested mappings by joined keys, "a.b"; with `lists` those of lists too, "a.0".
+
+    whole: keys whose mappings are leaves themselves. An empty mapping has no leaves.
+    """
+    return dict(_leaves(data, "", joint, frozenset(whole), lists))
+
+
+def _leaves(data: Any, above: str, joint: str, whole: frozenset[str], lists: bool) -> Iterator[tuple[str, Any]]:
+    for name, value in data.items() if isinstance(data, Mapping) else enumerate(data):
+        key = f"{above}{name}"
+        if (isinstance(value, Mapping) and name not in whole) or (lists and isinstance(value, list | tuple)):
+            yield from _leaves(value, key + joint, joint, whole, lists)
+        else:
+            yield key, value
 
 
 _WORDS = {
@@ -214,6 +229,8 @@ def _in_words(model: type[BaseModel], error: Any, prefix: str) -> str:
         return f"{key} must be {words_} {context[name]}, not {shown(value)}"
     if kind in ("too_long", "too_short"):
         return f"{key} has {context['actual_length']} values, and should have another number of them"
+    if kind == "requirement":  # a validator's phrase, such as "must be a list of different values"
+        return f"{key} {error['msg']}, not {shown(value)}"
     if kind == "value_error":
         return f"{key}: {' '.join(error['msg'].removeprefix('Value error, ').split())}".removeprefix(": ")
     what = _WORDS.get(kind.partition("_")[0])
@@ -226,6 +243,36 @@ def _fields(model: Any, loc: Iterable[Any]) -> list[str]:
         if isinstance(part, str) and part in getattr(model, "model_fields", {}):
             model = _model_in(model.model_fields[part].annotation)
     return list(getattr(model, "model_fields", {}))
+
+
+def values_of(field: Any) -> str:
+    """A pydantic field's type or words, and its bounds: "float, > 0", "list of 'all', 'mean', 'wmean'"."""
+    return ", ".join([_type_in_words(field.annotation), *_bounds(field.metadata)])
+
+
+def _type_in_words(annotation: Any) -> str:
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return ", ".join([_type_in_words(inner[0]), *_bounds(_constraints(inner[1:]))])
+    if origin is Literal:
+        return ", ".join(map(repr, inner))
+    if origin in (Union, UnionType):
+        return " | ".join(_type_in_words(each) for each in inner)
+    if origin in (list, tuple):
+        return f"list of {', '.join(dict.fromkeys(_type_in_words(each) for each in inner if each is not ...))}"
+    if origin is dict:
+        return f"mapping of {_type_in_words(inner[0])} to {_type_in_words(inner[1])}"
+    return "None" if annotation is type(None) else getattr(annotation, "__name__", str(annotation))
+
+
+def _constraints(metadata: Iterable[Any]) -> list[Any]:
+    return [each for one in metadata for each in (one.metadata if isinstance(one, FieldInfo) else [one])]
+
+
+def _bounds(metadata: Iterable[Any]) -> list[str]:
+    bounds = [(sign, getattr(each, name)) for each in metadata
+              for name, sign in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<=")) if hasattr(each, name)]  # fmt: skip
+    return [f"{sign} {bound:g}" if isinstance(bound, float) else f"{sign} {bound}" for sign, bound in bounds]
 
 
 def _model_in(annotation: Any) -> Any:

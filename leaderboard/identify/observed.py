@@ -43,10 +43,10 @@ class Form:
 
 @dataclass
 class Observed:
-    """One encoder's observations in one text view. Forms by (protocol, settings)."""
+    """One encoder's observations in one text version. Forms by (protocol, settings)."""
 
     encoder: str
-    view: str
+    text_version: str
     forms: dict[tuple[str, str], Form] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)  # sets that differ from the catalog
 
@@ -64,7 +64,7 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def observed(folders: Iterable[Path], say: Callable[[str], None]) -> list[Observed]:
-    """Every encoder and text view in run folders; `say` gets a line for each record that gives no score.
+    """Every encoder and text version in run folders; `say` gets a line for each record that gives no score.
 
     Raises StsbenchError, naming the file, for a record that was edited or is of another version of its protocol, and
     where two runs of one encoder measured different data under one name.
@@ -80,8 +80,8 @@ def observed(folders: Iterable[Path], say: Callable[[str], None]) -> list[Observ
             except ScoreError as error:
                 say(f"left out: {path.name}: {error}")
                 continue
-            key = (encoder_key(record), record.data.view)
-            mine = found.setdefault(key, Observed(_encoder_name(record), record.data.view))
+            key = (encoder_key(record), record.data.text_version)
+            mine = found.setdefault(key, Observed(_encoder_name(record), record.data.text_version))
             _add(mine, one, rows)
     return _told_apart(list(found.values()))
 
@@ -166,7 +166,7 @@ def _encoder_name(record: Record) -> str:
 def _told_apart(found: list[Observed]) -> list[Observed]:
     """Encoders of one name get a number each."""
     for each in found:
-        same = [other for other in found if (other.encoder, other.view) == (each.encoder, each.view)]
+        same = [other for other in found if (other.encoder, other.text_version) == (each.encoder, each.text_version)]
         if len(same) > 1:
             for number, other in enumerate(same, 1):
                 other.encoder += f" (number {number})"

@@ -8,7 +8,7 @@ from typing import Any
 from stsbench.leaderboard.identify.observed import Observed
 from stsbench.leaderboard.identify.search import Line, Merged, Search
 
-ABOUT = ("encoder", "text view")  # slots that a row needs only where there are several
+ABOUT = ("encoder", "text version")  # slots that a row needs only where there are several
 OPENING, FOLLOWING = ("protocol",), ("aggregation", "metric")  # slots whose choice says itself what it is
 FEW = 2  # numbers that any of many settings may meet by chance
 UNTOLD = "cannot be told apart by these tasks"
@@ -21,7 +21,7 @@ def either(words: Sequence[str]) -> str:
 
 
 def described(setting: Merged, about: bool) -> str:
-    """'sts: all, mean or wmean, Spearman; STS-B by cosine'; with `about`, then the encoder and the text view."""
+    """'sts: all, mean or wmean, Spearman; STS-B by cosine'; with `about`, then the encoder and the text version."""
     text, before = "", ""
     for name, choices in setting:
         if name in ABOUT:
@@ -44,7 +44,7 @@ def named(line: Line, about: bool, link: str = ", which") -> str:
 
 
 def sentence(found: Search, about: bool) -> str:
-    """The outcome in plain words; with `about`, each setting with its encoder and text view, else the first one only."""
+    """The outcome in plain words; with `about`, each setting with its encoder and text version, else the first one only."""
     if not found.lines:
         return NOTHING
     first, rivals, count = found.lines[0], found.rivals, len(found.numbers.items)
@@ -87,11 +87,11 @@ def heading(found: Search, seen: Sequence[Observed]) -> list[str]:
         lines.append("All lie between -1 and 1: read as shares and compared x 100.")
     if remark := numbers.average_remark():
         lines.append(f"Note: {remark}.")
-    lines += [f"observations: {each.encoder}; text view {each.view}" for each in seen]
-    unknown = sorted({id for each in seen for id in each.unknown if each.view != "own"})
+    lines += [f"observations: {each.encoder}; text version {each.text_version}" for each in seen]
+    unknown = sorted({id for each in seen for id in each.unknown if each.text_version != "own"})
     if unknown:
         lines.append(f"Data differ from the catalog: {', '.join(unknown)}. Not comparable with other results.")
-    if any(each.view == "sample" for each in seen):
+    if any(each.text_version == "sample" for each in seen):
         lines.append("sample data: not comparable with published numbers")
     return lines
 

@@ -70,7 +70,7 @@ def candidates(seen: Sequence[Observed], tasks: Sequence[str]) -> list[Candidate
         groups.setdefault(means[0] if means else AVERAGE, []).append(AVERAGE)
     found = []
     for each in seen:
-        about = (("encoder", each.encoder), ("text view", each.view))
+        about = (("encoder", each.encoder), ("text version", each.text_version))
         for parts in product(*([*_mixes(each, group), *_plain(each, group)] for group in groups.values())):
             found.append(Candidate(
                 (*about, *(slot for part in parts for slot in part.slots)),

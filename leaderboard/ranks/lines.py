@@ -52,7 +52,7 @@ def lines_of(run: Run) -> list[Line]:
                 continue  # mteb gives eight scores a task: its main one comes first
             for setting in _settings(each, row):
                 line = lines.setdefault((setting, known), Line(setting, each.protocol, known=known))
-                line.sample |= each.record.data.view == "sample"
+                line.sample |= each.record.data.text_version == "sample"
                 key = (None, row.aggregation, row.metric)
                 if row.subset is not None:
                     line.subsets.setdefault((each.task, row.subset), _cell(row))

@@ -31,7 +31,9 @@ AGGREGATIONS = {
     "wmean": "The mean of the subsets' correlations, weighted by their pairs.",
     "unknown": "The source does not say how a year's subsets were pooled.",
 }
-VIEWS = {"senteval": "SentEval's tokenised text", "raw": "the Hub's raw text", "sample": "sample data", "own": "own files"}
+TEXT_VERSIONS = {
+    "senteval": "SentEval's tokenised text", "raw": "the Hub's raw text", "sample": "sample data", "own": "own files",
+}  # fmt: skip
 
 
 def named(metric: str) -> str:
@@ -54,7 +56,7 @@ def form(line: Line) -> str:
     """What is unusual about how a line was measured; "" for a protocol's defaults on SentEval's text of the catalog.
 
     By the settings, whatever name the record gives them: `transfer:sklearn`, `geometry:dev`, changed settings, pairs left
-    out, another text view, other data.
+    out, another text version, other data.
     """
     protocol = line.protocol
     kind = type(protocol)
@@ -62,8 +64,8 @@ def form(line: Line) -> str:
     said = min((_changes(protocol, kind, word) for word in (*kind.variants, "")), key=len)
     if protocol.settings.get("without_overlap"):
         said.append(f"without overlap with {', '.join(protocol.settings['without_overlap'])}")
-    if line.setting.view != "senteval":
-        said.append({"raw": "raw text", "own": "own files"}.get(line.setting.view, line.setting.view))
+    if line.setting.text_version != "senteval":
+        said.append({"raw": "raw text", "own": "own files"}.get(line.setting.text_version, line.setting.text_version))
     if not line.known:
         said.append("data not the catalog's")
     return ", ".join(said)
@@ -102,5 +104,5 @@ def about(line: Line) -> str:
     """One or two sentences on what the numbers are."""
     setting = line.setting
     said = [ABOUT.get(setting.protocol, ""), AGGREGATIONS.get(setting.aggregation or "", "")]
-    said.append(f"Text: {VIEWS.get(setting.view, setting.view)}.")
+    said.append(f"Text: {TEXT_VERSIONS.get(setting.text_version, setting.text_version)}.")
     return " ".join(filter(None, said))

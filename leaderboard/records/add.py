@@ -117,10 +117,10 @@ def _create(path: Path, content: bytes) -> bool:
 def _doubts(found: Sequence[tuple[Path, Record]]) -> list[str]:
     """What the submitter should think about before publishing: data off the catalog, the sample, paths of this machine."""
     doubts = []
-    unknown = sorted({record.data.id for _, record in found if not record.data.known and record.data.view != "own"})
+    unknown = sorted({record.data.id for _, record in found if not record.data.known and record.data.text_version != "own"})
     if unknown:
         doubts.append(f"{', '.join(unknown)}: not the catalog's data; ranked apart from it")
-    if any(record.data.view == "sample" for _, record in found):
+    if any(record.data.text_version == "sample" for _, record in found):
         doubts.append("sample data: a tab of its own, labelled as not comparable with published numbers")
     texts = {json.dumps(record.provenance) + record.data.origin + json.dumps(record.encoder.spec) for _, record in found}
     if any(re.search(r'(?<![\w.])/(home|root|Users|tmp)/', text) for text in texts):

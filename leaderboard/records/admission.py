@@ -77,9 +77,9 @@ def proven(record: Record) -> bool:
     False also where the catalog has no digest, and for a part of a set (without_overlap), which nobody here can recompute.
     """
     data = record.data
-    if data.view in ("sample", "own"):
+    if data.text_version in ("sample", "own"):
         return True
-    item = catalog().entries.get((data.id, data.view))
+    item = catalog().entries.get((data.id, data.text_version))
     if item is None or not item.digest or record.protocol.settings.get("without_overlap"):
         return False
     return data.known and item.digest == data.digest
@@ -110,14 +110,18 @@ def _check_encoder(path: Path, record: Record) -> None:
 def _check_data(path: Path, record: Record) -> None:
     """A record that calls its data known must carry the digest that the catalog has for them."""
     data = record.data
-    if not data.known or data.view in ("sample", "own"):
+    if not data.known or data.text_version in ("sample", "own"):
         return
-    item = catalog().entries.get((data.id, data.view))
+    item = catalog().entries.get((data.id, data.text_version))
     if item is None:
-        raise StsbenchError(f"{path} calls its data known, but the catalog has no {data.id} in the view {data.view}")
+        raise StsbenchError(
+            f"{path} calls its data known, but the catalog has no {data.id} in the text version {data.text_version}"
+        )
     whole = not record.protocol.settings.get("without_overlap")  # else it is a part of the set
     if whole and item.digest and item.digest != data.digest:
-        raise StsbenchError(f"{path} calls its data known, but its digest is not the catalog's for {data.id} ({data.view})")
+        raise StsbenchError(
+            f"{path} calls its data known, but its digest is not the catalog's for {data.id} ({data.text_version})"
+        )
     if whole and item.digest and (data.n != item.total or data.subsets not in (item.counts, {"all": item.total})):
         raise StsbenchError(f"{path} was edited: data: {data.id} has {item.total} items, {_told(item.counts)}")
 
@@ -206,7 +210,7 @@ def _check_items(path: Path, record: Record, observations: Observations) -> None
             raise StsbenchError(f"{path}: {key} of the observations names an item twice, or one that the data do not have")
     if (parts := arrays.get("sizes")) is not None and (int(parts.sum()), int(parts[2])) != (data.n, len(arrays["gold"])):
         raise StsbenchError(f"{path}: sizes of the observations are not those of its data")
-    if record.protocol.name == "mteb" and data.view != "own" and (arrays["items"] != data.n).any():
+    if record.protocol.name == "mteb" and data.text_version != "own" and (arrays["items"] != data.n).any():
         raise StsbenchError(f"{path}: its observations are not of {data.n} items, as its data are")
 
 

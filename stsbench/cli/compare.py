@@ -114,6 +114,7 @@ def _table_json(table: Table) -> dict[str, Any]:
         }  # fmt: skip
 
     setting = {**asdict(table.setting), "settings": json.loads(table.setting.settings)}
+    setting = {"view" if key == "text_version" else key: value for key, value in setting.items()}  # the format's key
     return {
         **setting, "rows": [row(item) for item in table.rows], "average": row(table.average) if table.average else None,
         "no_test": table.no_test or None, "unknown_data": list(table.unknown), "sentence": sentence(table),

@@ -80,8 +80,8 @@ def verify(sets: tuple[str, ...], data_dir: Path | None, json_to: str | None) ->
     if json_to:
         _write_json(json_to, {"root": str(root), "sets": [vars(state) for state in states]})
     if json_to != "-":
-        _table(f"Data in {root}", ["set", "view", "state", "items", "digest"], [
-            [s.id, s.view, s.state, "" if s.pairs is None else f"{s.pairs:,}", s.digest[:12]] for s in states
+        _table(f"Data in {root}", ["set", "text", "state", "items", "digest"], [
+            [s.id, s.text_version, s.state, "" if s.pairs is None else f"{s.pairs:,}", s.digest[:12]] for s in states
         ])
     bad = [state for state in states if state.state in ("changed", "unreadable")]
     if bad:
@@ -127,7 +127,7 @@ def overlap(
     report = measure(sets[0], sets[1:])
     if json_to:
         _write_json(json_to, {
-            **vars(report), "percent": report.percent, "view": sets[0].view,
+            **vars(report), "percent": report.percent, "view": sets[0].text_version,
             "digests": {item.id: item.digest for item in sets},
             "warnings": [line for item in sets for line in item.warnings],
         })

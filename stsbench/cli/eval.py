@@ -31,8 +31,8 @@ def _split(text: str | None) -> list[str] | None:
 @click.option("--set", "settings", multiple=True, metavar="PROTOCOL.KEY=VALUE",
               help="One of a protocol's settings (`stsbench show protocol NAME` lists them); repeatable.")  # fmt: skip
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder in SentEval's layout.")
-@click.option("--view", type=click.Choice(["senteval", "raw"]), default="senteval", show_default=True,
-              help="Text view: SentEval's tokenised files or the Hub's raw text.")  # fmt: skip
+@click.option("--text", "text_version", type=click.Choice(["senteval", "raw"]), default="senteval", show_default=True,
+              help="SentEval's tokenised files or the Hub's raw text.")  # fmt: skip
 @click.option("--sample", is_flag=True, help="The small data set inside the package.")
 @click.option("--without-overlap", metavar="ID,ID", help="Score without pairs that share a sentence with these sets, "
               "e.g. stsb/dev.")  # fmt: skip
@@ -59,8 +59,8 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
         os.environ["HF_HUB_OFFLINE"] = "1"  # for the libraries that load from the Hub by themselves, such as mteb
     if options["sample"] and options["data_dir"]:
         raise click.UsageError("--sample and --data-dir exclude each other")
-    if options["sample"] and options["view"] == "raw":
-        raise click.UsageError("--sample has a text view of its own: leave --view out")
+    if options["sample"] and options["text_version"] == "raw":
+        raise click.UsageError("--sample has a text version of its own: leave --text out")
     if options["cache_dir"] and options["no_cache"]:
         raise click.UsageError("--cache and --no-cache exclude each other")
     names: dict[str, Any] = {key: _split(options.pop(key)) for key in ("protocols", "tasks", "without_overlap")}

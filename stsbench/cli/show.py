@@ -40,7 +40,7 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
         from stsbench.data.sets.catalog import entries
 
         for entry in entries():
-            click.echo(f"{entry.id:20} {entry.view:9} {entry.total:6} {entry.licence}")
+            click.echo(f"{entry.id:20} {entry.text_version:9} {entry.total:6} {entry.licence}")
     elif what == "methods":
         _list_methods()
     else:
@@ -119,17 +119,26 @@ def show(kind: str, name: str) -> None:
 
         click.echo(resolved_yaml(_named(name)), nl=False)
         return
+    _show_protocol(name)
+
+
+def _show_protocol(name: str) -> None:
     from stsbench.evaluation.plan import presets, protocol_of
+    from stsbench.evaluation.settings import described
 
     papers = presets()
     if name in papers:
         click.echo(yaml.safe_dump({"name": name, **papers[name]}, sort_keys=False), nl=False)
         return
     protocol = protocol_of(name, {})
-    facts = {"name": name, "version": protocol.version, "tasks": protocol.tasks(), "settings": protocol.settings}
+    facts: dict[str, Any] = {"name": name, "version": protocol.version, "tasks": protocol.tasks()}
     if forms := [f"{protocol.name}:{word}" for word in protocol.variants]:
         facts["forms"] = forms
-    click.echo(yaml.safe_dump(json.loads(json.dumps(facts)), sort_keys=False), nl=False)  # by JSON: no YAML anchors
+    click.echo(yaml.safe_dump(facts, sort_keys=False), nl=False)
+    settings = described(protocol.settings_model(protocol.settings), protocol.settings)
+    click.echo(f"\nSettings (`--set {protocol.name}.NAME=VALUE`):\n" if settings else "\nNo settings.")
+    for each in settings:
+        click.echo(f"- {each.name} = {each.default} ({each.values}): {each.meaning}. Source: {each.source}.")
 
 
 def _show_method(name: str) -> None:

@@ -46,7 +46,7 @@ class Options:
     resamples: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)  # "retrieval.ties" -> value
     data_dir: Path | None = None
-    view: str = "senteval"
+    text_version: str = "senteval"
     sample: bool = False
     without_overlap: Sequence[str] = ()
     strict_data: bool = False
@@ -72,7 +72,7 @@ def run(options: Options, say: Callable[[str], None] = print, progress: StartPro
     _check(options)
     planned, left_out = plan(options.protocols, options.tasks, _settings(options))
     if not options.sample:
-        planned = [_with_view(each, options.view, left_out) for each in planned]
+        planned = [_with_text_version(each, options.text_version, left_out) for each in planned]
     sets, missing = _load_sets(planned, options)
     result = Result(options.output, left_out=left_out)
     for each in planned:
@@ -173,8 +173,8 @@ def _check(options: Options) -> None:
     """Options that would be ignored without a word are refused."""
     if options.sample and options.data_dir:
         raise StsbenchError("--sample (sample=True) and --data-dir (data_dir) exclude each other")
-    if options.sample and options.view == "raw":
-        raise StsbenchError("the sample has a text view of its own: leave view='raw' out")
+    if options.sample and options.text_version == "raw":
+        raise StsbenchError("the sample has a text version of its own: leave text_version='raw' out")
     if not isinstance(options.model, str):
         for name, unset in (
             ("pooler", None), ("template", None), ("full_stop", None), ("max_length", None), ("dtype", "float32"),
@@ -183,15 +183,15 @@ def _check(options: Options) -> None:
                 raise EncoderError(f"{name} does not apply to an encoder that is already loaded: give it to load_encoder")
 
 
-def _with_view(planned: Planned, view: str, left_out: dict[str, str]) -> Planned:
-    """The plan without tasks whose set has no such text view (SICK-R's 4,927 pairs have no raw one), each one said."""
+def _with_text_version(planned: Planned, text_version: str, left_out: dict[str, str]) -> Planned:
+    """The plan without tasks whose set has no such text version (SICK-R's 4,927 pairs have no raw one), each one said."""
     from stsbench.data.sets.catalog import entries
 
     catalogued = {item.id for item in entries()}
-    lacking = catalogued - {item.id for item in entries(view)}
+    lacking = catalogued - {item.id for item in entries(text_version)}
     for task, id in planned.tasks.items():
         if id in lacking:
-            left_out[f"{planned.label} {task}"] = f"{id} has no view '{view}'"
+            left_out[f"{planned.label} {task}"] = f"{id} has no text version '{text_version}'"
     return replace(planned, tasks={task: id for task, id in planned.tasks.items() if id not in lacking})
 
 
@@ -217,7 +217,7 @@ def _load(id: str, options: Options) -> DataSet:
     from stsbench.data.fetch.sources import load
 
     return load(
-        id, data_dir=options.data_dir, view=options.view, sample=options.sample, offline=options.offline,
+        id, data_dir=options.data_dir, text_version=options.text_version, sample=options.sample, offline=options.offline,
         strict=options.strict_data,
     )  # fmt: skip
 
@@ -286,10 +286,10 @@ def _announce(encoder: Encoder, options: Options, chosen: list[DataSet], say: Ca
     for line in encoder.notes:
         say(line)
     sets = list({data.id: data for data in chosen}.values())
-    views = ", ".join(dict.fromkeys(data.view for data in sets))
+    text_versions = ", ".join(dict.fromkeys(data.text_version for data in sets))
     items = ", ".join(f"{data.id} {len(data)}" for data in sets)
     origins = ", ".join(dict.fromkeys(data.origin for data in sets if data.origin))
-    say(f"text view {views}; items: {items}; from {origins}")
+    say(f"text version {text_versions}; items: {items}; from {origins}")
 
 
 def evaluate(model: str | Encoder | Callable[..., Any], *, output: str | Path, **options: Any) -> Result:

@@ -1,4 +1,4 @@
-"""When two scores may be compared: the same protocol, version, settings, text view, data, aggregation and metric."""
+"""When two scores may be compared: the same protocol, version, settings, text version, data, aggregation and metric."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Setting:
     protocol: str
     version: int
     settings: str
-    view: str
+    text_version: str
     metric: str
     aggregation: str | None = None
 
@@ -57,8 +57,9 @@ class Measured:
         how = self.record.protocol
         kept = {key: value for key, value in how.settings.items() if key not in self.protocol.cosmetic}
         return Setting(
-            how.name, how.version, json.dumps(kept, sort_keys=True), self.record.data.view, row.metric, row.aggregation
-        )
+            how.name, how.version, json.dumps(kept, sort_keys=True), self.record.data.text_version, row.metric,
+            row.aggregation,
+        )  # fmt: skip
 
     def whole(self) -> list[ScoreRow]:
         """The rows over the whole set, not over a subset of it."""

@@ -160,7 +160,7 @@ def _verified(
             continue
         scored.append((path, item.protocol, record))
         how = record.protocol
-        key = (how.name, how.version, _kept(item.protocol), record.data.view, item.set_id, item.digest)
+        key = (how.name, how.version, _kept(item.protocol), record.data.text_version, item.set_id, item.digest)
         items.setdefault(key, item)  # a paper's preset may have measured the same as the protocol
     refuse_doubles(scored)
     return items
@@ -186,8 +186,8 @@ def _why(a: Measured, b: Measured) -> str:
     """What two records of one protocol on data of one name differ in."""
     reasons = []
     ours, others = a.record.data, b.record.data
-    if ours.view != others.view:
-        reasons.append(f"the text view is {ours.view} in A and {others.view} in B")
+    if ours.text_version != others.text_version:
+        reasons.append(f"the text version is {ours.text_version} in A and {others.text_version} in B")
     elif ours.digest != others.digest:
         reasons.append(f"the data differ (digest {ours.digest[:12]} in A, {others.digest[:12]} in B)")
     one, other = (json.loads(_kept(item.protocol)) for item in (a, b))

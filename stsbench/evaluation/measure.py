@@ -158,10 +158,10 @@ def _doubtful(embed: Embed, task: str, data: DataSet, strict: bool, say: Callabl
 
 
 def _identity(data: DataSet) -> DataIdentity:
-    view = cast(Literal["senteval", "raw", "sample", "own"], data.view)  # pydantic checks it
+    text_version = cast(Literal["senteval", "raw", "sample", "own"], data.text_version)  # pydantic checks it
     return DataIdentity(
-        id=data.id, task=data.task, view=view, digest=data.digest, n=len(data), known=data.known, origin=data.origin,
-        subsets=data.counts, warnings=list(data.warnings),
+        id=data.id, task=data.task, text_version=text_version, digest=data.digest, n=len(data), known=data.known,
+        origin=data.origin, subsets=data.counts, warnings=list(data.warnings),
     )  # fmt: skip
 
 

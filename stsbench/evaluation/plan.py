@@ -11,6 +11,7 @@ import yaml
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import Protocol
+from stsbench.evaluation.settings import no_such_setting
 from stsbench.registry import did_you_mean, names, resolve, resolve_all
 
 GROUP = "stsbench.protocols"
@@ -140,7 +141,7 @@ def _all_used(settings: Settings, protocols: Sequence[Protocol]) -> None:
             if key in known:
                 continue
             if owner and takers:
-                raise StsbenchError(f"protocol {owner} has no setting '{key}'{did_you_mean(key, sorted(known))}")
+                raise no_such_setting(owner, key, known)
             run = ", ".join(dict.fromkeys(each.name for each in protocols))
             option = f"{owner}.{key}" if owner else "--" + key.replace("_", "-")
             raise StsbenchError(f"{option} does not apply to protocol {run}")

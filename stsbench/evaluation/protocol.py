@@ -14,6 +14,7 @@ from stsbench.data.sets.sets import DataSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.settings import Settings, SettingsModel, checked
 from stsbench.registry import did_you_mean
 
 
@@ -31,8 +32,12 @@ Drawn = dict[tuple[str | None, str | None, str], NDArray[np.float64]]
 
 
 class Protocol(ABC):
-    """One way of measuring. Stateless but for `settings`; `score` and `summarise` run without torch."""
+    """One way of measuring. Stateless but for `settings`; `score` and `summarise` run without torch.
 
+    settings: every setting as a record holds it. StsbenchError, one line, for one that cannot be used.
+    """
+
+    Settings: ClassVar[SettingsModel] = Settings
     name: ClassVar[str]
     version: ClassVar[int]
     position: ClassVar[int] = 100  # where lists and `--protocol all` put it: the lowest first
@@ -44,8 +49,13 @@ class Protocol(ABC):
     in_all: ClassVar[tuple[str, ...]] = ("",)  # the variants that `--protocol all` runs, "" the plain protocol
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
-        self.settings: dict[str, Any] = dict(settings)
+        self.settings = checked(self.settings_model(settings), settings, self.name)
         self.label = label or self.name  # what stands in every row: the protocol's name, or a paper's
+
+    @classmethod
+    def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:
+        """The model of these settings: one, unless a setting decides which others there are."""
+        return cls.Settings
 
     @classmethod
     def variant(cls, word: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ Sha256 = Field(pattern=r"^[0-9a-f]{64}$")
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, validate_by_name=True, serialize_by_alias=True)
 
 
 class ScoreRow(_Part):
@@ -43,7 +43,10 @@ class DataIdentity(_Part):
 
     id: str
     task: str
-    view: Literal["senteval", "raw", "sample", "own"]  # own: in no catalog (a user's files, what mteb loads)
+    # "view" in the files; own: in no catalog (a user's files, what mteb loads)
+    text_version: Literal["senteval", "raw", "sample", "own"] = Field(
+        validation_alias="view", serialization_alias="view"
+    )
     digest: str = Sha256
     n: int = Field(ge=0)  # 0 only of what mteb loads by itself
     subsets: dict[str, int]
@@ -53,7 +56,7 @@ class DataIdentity(_Part):
 
     @model_validator(mode="after")
     def _has_items(self) -> DataIdentity:
-        if self.n < 1 and self.view != "own":
+        if self.n < 1 and self.text_version != "own":
             raise ValueError("n: data without items cannot be measured")
         return self
 

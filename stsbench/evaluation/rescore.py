@@ -76,8 +76,8 @@ def refuse_doubles(found: Iterable[tuple[Path, Protocol, Record]]) -> None:
     for path, protocol, record in found:
         how, data = record.protocol, record.data
         kept = {key: value for key, value in how.settings.items() if key not in protocol.cosmetic}
-        own = data.digest if data.view == "own" else ""  # folders of one's own may share a name
-        key = json.dumps([how.name, how.version, kept, data.view, data.id, own], sort_keys=True)
+        own = data.digest if data.text_version == "own" else ""  # folders of one's own may share a name
+        key = json.dumps([how.name, how.version, kept, data.text_version, data.id, own], sort_keys=True)
         rows = {(row.task, row.subset, row.aggregation, row.metric): (row.value, row.n) for row in record.scores}
         other_path, other, theirs = held.setdefault(key, (path, record, rows))
         reason = ""

@@ -48,7 +48,7 @@ def drawn(folders: Sequence[Path], protocols: Sequence[str]) -> list[Drawn]:
 
 def mark_sample(drawing: Any, runs: Sequence[Drawn]) -> None:
     """A small note in the picture when it shows the sample inside the package: never to be taken for a result."""
-    if any(run.record.data.view == "sample" for run in runs):
+    if any(run.record.data.text_version == "sample" for run in runs):
         # A title above all panels: the layout keeps its place free.
         drawing.suptitle("sample data", x=0.99, ha="right", fontsize=6, color=GREY)
 
@@ -88,8 +88,8 @@ def _comparable(found: Sequence[tuple[Path, Record]]) -> None:
     for other, record in others:
         if record.data.digest != first.data.digest:
             raise StsbenchError(
-                f"{folder} and {other} were measured on different data ({first.data.id}, {first.data.view} and "
-                f"{record.data.id}, {record.data.view}): they do not belong into one picture"
+                f"{folder} and {other} were measured on different data ({first.data.id}, {first.data.text_version} and "
+                f"{record.data.id}, {record.data.text_version}): they do not belong into one picture"
             )
         if record.protocol.name != first.protocol.name:
             continue  # the cosines of both protocols are the same

@@ -75,7 +75,7 @@ def body(result: Result) -> str:
     groups = groups_of(result)
     versions = {str(record.provenance.get("versions", {}).get("stsbench", "")) for record in result.records}
     day = max(record.created for record in result.records).date()
-    sample = {group.view == "sample" for group in groups}
+    sample = {group.text_version == "sample" for group in groups}
     warning = f"**{'Some of this is s' if False in sample else 'S'}{SAMPLE[1:]}.**\n\n" if True in sample else ""
     return "\n".join([
         f"# {plain(encoder_name(result))}\n\n{warning}"
@@ -135,7 +135,7 @@ def _section(group: Group) -> str:
     rows = [row for record in group.records for row in record.scores] + group.summaries
     if bare := list(dict.fromkeys(row.metric for row in rows if row.metric in PLAIN)):
         lines.append(f"Not x 100: {plain(', '.join(bare))}.")
-    sample = f" ({SAMPLE})" if group.view == "sample" else ""
+    sample = f" ({SAMPLE})" if group.text_version == "sample" else ""
     return f"### {plain(group.identity.label)}{sample}\n\n{' '.join(filter(None, lines))}\n\n{_scores(rows)}"
 
 
@@ -174,20 +174,21 @@ def _interval(row: ScoreRow) -> str:
 def _limits(result: Result, groups: Sequence[Group]) -> Iterable[str]:
     """A line for each way in which these numbers could be taken for others."""
     records = result.records
-    views = {record.data.view for record in records}
+    text_versions = {record.data.text_version for record in records}
     names = {group.identity.name for group in groups}
     tasks = {row.task for record in records for row in record.scores}
-    if "sample" in views:
+    if "sample" in text_versions:
         yield "Anything published: the sample is a small set of sentences inside stsbench, there to try the program out."
-    if "senteval" in views:
+    if "senteval" in text_versions:
         yield "Scores on the raw text of the same sets, MTEB's among them: SentEval's text is tokenised."
-    if "raw" in views:
+    if "raw" in text_versions:
         yield "Scores on SentEval's tokenised text, which is what most papers' tables of these tasks are on."
-    if "mteb" in names and views - {"raw"} and any(not record.data.id.startswith("mteb:") for record in records):
+    if "mteb" in names and text_versions - {"raw"} and any(not record.data.id.startswith("mteb:") for record in records):
         yield "MTEB's own scores: the protocol mteb computes as MTEB does, but here not on MTEB's text."
-    if strange := _ids(record for record in records if not record.data.known and record.data.view != "own"):
+    if strange := _ids(record for record in records if not record.data.known and record.data.text_version != "own"):
         yield f"Any other result: the files of {strange} are not those that the catalog knows."
-    if own := _ids(record for record in records if record.data.view == "own" and not record.data.id.startswith("mteb:")):
+    unlisted = (record for record in records if record.data.text_version == "own")
+    if own := _ids(record for record in unlisted if not record.data.id.startswith("mteb:")):
         yield f"Anything not measured on the same data: {own} is the user's own."
     if others := {str(other) for record in records for other in record.protocol.settings.get("without_overlap") or ()}:
         yield f"The published STS tasks: pairs that share a sentence with {plain(', '.join(sorted(others)))} were left out."

@@ -35,11 +35,11 @@ LOCAL = r"(?:file://)?(?:(?:~[^/\\?,]*|\.{1,2}|[A-Za-z]:)[/\\]|/|\\\\)[^?,]*"
 
 @dataclass
 class Group:
-    """The records of one table: one protocol with one choice of settings, on one text view, each set once."""
+    """The records of one table: one protocol with one choice of settings, on one text version, each set once."""
 
     protocol: Protocol
     identity: ProtocolIdentity
-    view: str
+    text_version: str
     records: list[Record] = field(default_factory=list)
 
     @property
@@ -58,14 +58,14 @@ class Group:
 
 
 def groups_of(result: Result) -> list[Group]:
-    """The records of a result by protocol, settings and text view, so that no table or average mixes two measurements."""
+    """The records of a result by protocol, settings and text version, so that no table or average mixes two measurements."""
     found: dict[tuple[str, str, int], Group] = {}
     for record in result.records:
         number = 0
         while True:  # the same set twice, of other content: a table of its own
-            key = (record.protocol.model_dump_json(), record.data.view, number)
+            key = (record.protocol.model_dump_json(), record.data.text_version, number)
             if key not in found:
-                found[key] = Group(protocol_of_record(result.folder, record), record.protocol, record.data.view)
+                found[key] = Group(protocol_of_record(result.folder, record), record.protocol, record.data.text_version)
             if record.data.id not in {each.data.id for each in found[key].records}:
                 break
             number += 1
@@ -111,16 +111,17 @@ def _measured(result: Result, record: Record) -> tuple[list[ScoreRow], str, dict
     """A record's rows, a digest of all that identifies it, and what its EvalResults say of task and data."""
     data, stem = record.data, record_stem(record.encoder, record.protocol, record.data)
     fitted = record.encoder.spec.get("fitted_on")
-    args = {"text_view": data.view, "items": data.n, "known": data.known, "digest": data.digest, "record": stem,
+    args = {"text_view": data.text_version, "items": data.n, "known": data.known, "digest": data.digest, "record": stem,
             "encoder": record.encoder.fingerprint}
     where: dict[str, Any] = {
-        "task_type": _task_type(record), "dataset_type": _slug(f"{data.view}-{data.id}"), "dataset_split": _split(record),
+        "task_type": _task_type(record), "dataset_type": _slug(f"{data.text_version}-{data.id}"),
+        "dataset_split": _split(record),
         "dataset_name": f"{visible(record.scores[0].task)} ({visible('; '.join(parts_of(record)))})",
         "dataset_args": {**args, **({"encoder_fitted_on": fitted} if fitted else {})},
     }  # fmt: skip
     if data.id.startswith("mteb:"):
         where |= _of_mteb(read_observations(result.folder / record.observations.file, record.observations.sha256).names)
-    elif revision := hub_revision(data.id, data.view, data.known, data.n):
+    elif revision := hub_revision(data.id, data.text_version, data.known, data.n):
         hub = entry(data.id, "raw").hub
         assert hub is not None  # it has that revision
         where |= {"dataset_type": hub.repo, "dataset_revision": revision, "dataset_split": "test"}
@@ -137,9 +138,9 @@ def _averaged(group: Group) -> tuple[list[ScoreRow], str, dict[str, Any]]:
     names = ", ".join(group.protocol.averaged or group.protocol.tasks())
     on = "; ".join(dict.fromkeys(part for record in group.records for part in parts_of(record)))
     where = {
-        "task_type": _task_type(first), "dataset_type": _slug(f"{group.view}-{group.identity.name}-average"),
+        "task_type": _task_type(first), "dataset_type": _slug(f"{group.text_version}-{group.identity.name}-average"),
         "dataset_name": f"Average of {visible(names)} ({visible(on)})",
-        "dataset_args": {"text_view": group.view},
+        "dataset_args": {"text_view": group.text_version},
     }  # fmt: skip
     return group.summaries, digest[:12], where
 
@@ -193,17 +194,17 @@ def _split(record: Record) -> str | None:
 
 def _is_part(record: Record) -> bool:
     """Whether pairs of the set were left out."""
-    totals = {(item.id, item.view): item.total for item in entries()}
-    return totals.get((record.data.id, record.data.view), record.data.n) != record.data.n
+    totals = {(item.id, item.text_version): item.total for item in entries()}
+    return totals.get((record.data.id, record.data.text_version), record.data.n) != record.data.n
 
 
 def parts_of(record: Record) -> list[str]:
     """What a record was measured on, with all that makes its scores incomparable."""
     data, fitted = record.data, str(record.encoder.spec.get("fitted_on"))
-    parts = [TEXT[data.view]]
+    parts = [TEXT[data.text_version]]
     if data.id.startswith("mteb:"):
         return ["loaded by mteb from the Hub"]
-    if hub_revision(data.id, data.view, data.known, data.n):
+    if hub_revision(data.id, data.text_version, data.known, data.n):
         parts = ["raw text, the Hub's file"]
     if not data.known:
         parts.append("files differ from the catalog")

@@ -17,9 +17,9 @@ from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import score_again
 
 
-def hub_revision(set_id: str, view: str, known: bool, n: int) -> str | None:
-    """The Hub commit whose data this set is, all n pairs of it and nothing else; None for any other set or text view."""
-    if view != "raw" or not known or set_id not in {item.id for item in entries("raw")}:
+def hub_revision(set_id: str, text_version: str, known: bool, n: int) -> str | None:
+    """The Hub commit whose data this set is, all n pairs of it and nothing else; None for any other set or text version."""
+    if text_version != "raw" or not known or set_id not in {item.id for item in entries("raw")}:
         return None
     item = entry(set_id, "raw")
     return item.hub.revision if item.hub and n == item.total else None
@@ -36,13 +36,13 @@ def why_not_mteb(record: Record, result: dict[str, Any]) -> str | None:
         return "the encoder was fitted on the very texts it is tested on"
     if data.id.startswith("mteb:"):
         return None  # loaded by mteb itself, at the revision it names
-    if data.view == "sample":
+    if data.text_version == "sample":
         return "it was measured on the sample data"
-    if data.view != "raw":
-        return f"it was measured on the text view '{data.view}', not on MTEB's text (eval --view raw reads it)"
+    if data.text_version != "raw":
+        return f"it was measured on the text version '{data.text_version}', not on MTEB's text (eval --text raw reads it)"
     if not data.known:
         return "its data are not known to be the Hub's file: fetch it again (stsbench data fetch)"
-    revision = hub_revision(data.id, data.view, data.known, data.n)
+    revision = hub_revision(data.id, data.text_version, data.known, data.n)
     if revision is None:
         return f"{data.id} with {data.n} pairs is not the set that MTEB measures on"
     if result["dataset_revision"] != revision:

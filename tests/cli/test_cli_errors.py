@@ -62,7 +62,7 @@ def test_unknown_names(evaluate, words, parts):
         ["eval", "--model", "lexical:token-set", "--sample", "--data-dir", "x"],
         ["eval", "--model", "lexical:token-set", "--sample", "--cache", "x", "--no-cache"],
         ["eval", "--model", "lexical:token-set", "--sample", "--resamples", "many"],
-        ["eval", "--model", "lexical:token-set", "--view", "cooked"],
+        ["eval", "--model", "lexical:token-set", "--text", "cooked"],
         ["eval", "--model", "lexical:token-set", "--sample", "--tasks", " "],
         ["eval", "--model", "lexical:token-set", "--sample", "--protocol", ","],
         ["evla"], ["score"], ["list", "colours"],

@@ -84,7 +84,7 @@ def test_score_gives_the_same_json(cli, evaluate):
 def test_the_sample_is_labelled_wherever_it_shows(cli, evaluate):
     code, out, err = evaluate("lexical:token-set")
     assert code == 0 and "(sample data: not comparable with published numbers)" in out
-    assert "text view sample; items: stsb/test 42; from sample" in err and "fingerprint" in err
+    assert "text version sample; items: stsb/test 42; from sample" in err and "fingerprint" in err
     assert "sample data: not comparable" in cli("score", "run")[1]
     assert record()["data"]["view"] == "sample"
 
@@ -129,6 +129,6 @@ def test_a_preset_scores_no_task_otherwise_than_its_paper(evaluate):
     assert code == 0 and "infersent" in out
 
 
-def test_the_sample_has_no_raw_view(evaluate):
-    code, _, err = evaluate("lexical:token-set", "--view", "raw")
-    assert code == 2 and "--view" in err
+def test_the_sample_has_no_raw_text(evaluate):
+    code, _, err = evaluate("lexical:token-set", "--text", "raw")
+    assert code == 2 and "--text" in err

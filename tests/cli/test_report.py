@@ -235,14 +235,14 @@ def test_a_missing_average_is_said_only_where_there_could_be_one(result):
 
 def test_a_title_names_the_text_view_that_could_be_mistaken(result):
     """mteb's evaluators on SentEval's text do not give MTEB's scores, and its SICK-R is other data than ours."""
-    def titled(name, view):
+    def titled(name, text_version):
         record = result.records[0].model_copy(deep=True)
         record.protocol.name = record.protocol.label = name
-        record.data.view = view
+        record.data.text_version = text_version
         for row in record.scores:
             row.protocol = name
         return title_of(replace(result, records=[record], summaries=[]), name)
 
     assert "not MTEB's own scores; MTEB's SICK-R is SICK-R-MTEB" in titled("mteb", "senteval")
-    assert "MTEB's own" not in titled("mteb", "raw") and "(text view raw)" in titled("sts", "raw")
-    assert "text view" not in titled("sts", "senteval")
+    assert "MTEB's own" not in titled("mteb", "raw") and "(text version raw)" in titled("sts", "raw")
+    assert "text version" not in titled("sts", "senteval")

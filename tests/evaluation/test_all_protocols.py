@@ -1,6 +1,7 @@
 """Several protocols in one run: every text encoded once, failures of one task leave the others."""
 
 import hashlib
+import json
 import shutil
 from pathlib import Path
 
@@ -200,7 +201,15 @@ def test_every_form_can_be_shown(name):
     from stsbench.cli.show import show
 
     done = CliRunner().invoke(show, ["protocol", name])
-    assert done.exit_code == 0 and yaml.safe_load(done.output)["name"] == name and "&id" not in done.output
+    facts, _, settings = done.output.partition("\nSettings")
+    assert done.exit_code == 0 and yaml.safe_load(facts)["name"] == name and "&id" not in facts
+    if name != "simcse":
+        kind, form = kinds()[name.partition(":")[0]], name.partition(":")[2]
+        values = kind(kind.variant(form) if form else {}).settings
+        lines = [line for line in settings.splitlines() if line.startswith("- ")]
+        assert len(lines) == len(values)
+        for line, (key, value) in zip(lines, values.items(), strict=True):
+            assert line.startswith(f"- {key} = {json.dumps(value)} (") and "): " in line and ". Source: " in line
 
 
 def test_tasks_pick_from_every_protocol():

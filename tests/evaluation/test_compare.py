@@ -40,11 +40,12 @@ def sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def add(result, protocol, task, observations, *, view="senteval", digest="", known=True, name="invented"):
+def add(result, protocol, task, observations, *, text_version="senteval", digest="", known=True, name="invented"):
     """A record of made-up observations, as `measure` would have written it."""
     set_id = protocol.tasks()[task]
     data = DataIdentity(
-        id=set_id, task=task, view=view, digest=sha(digest or set_id), n=N, subsets={"all": N}, known=known, origin="here"
+        id=set_id, task=task, text_version=text_version, digest=sha(digest or set_id), n=N, subsets={"all": N},
+        known=known, origin="here",
     )
     who = EncoderIdentity(spec={"name": name, "pooler": "mean"}, fingerprint=sha(name), dimension=3)
     how = ProtocolIdentity(
@@ -167,7 +168,7 @@ def test_forms_of_sts(tmp_path):
 def test_what_differs_is_never_compared(tmp_path):
     a = sts_run(tmp_path / "a", 0.2)
     for name, options, reason in [
-        ("view", {"view": "raw"}, "the text view is senteval in A and raw in B"),
+        ("text version", {"text_version": "raw"}, "the text version is senteval in A and raw in B"),
         ("digest", {"digest": "other"}, f"the data differ (digest {sha('sts12/test')[:12]} in A, {sha('other')[:12]} in B)"),
         ("settings", {"settings": {"similarity": "dot"}}, 'similarity is "cosine" in A and "dot" in B'),
     ]:

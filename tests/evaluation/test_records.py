@@ -46,7 +46,7 @@ def make(**changes):
         "encoder": EncoderIdentity(spec={"name": "m", "options": {}}, fingerprint=SHA, dimension=3),
         "protocol": ProtocolIdentity(name="sts", label="sts", version=1, settings={"metrics": ["spearman"]}),
         "data": DataIdentity(
-            id="stsb/test", task="STS-B", view="senteval", digest=SHA, n=2, subsets={"STS-B": 2}, known=True,
+            id="stsb/test", task="STS-B", text_version="senteval", digest=SHA, n=2, subsets={"STS-B": 2}, known=True,
             origin="user cache",
         ),
         "observations": ObservationFile(file="observations/x.npz", sha256=SHA),  # `own` names the file after the record
@@ -143,7 +143,7 @@ def test_what_is_wrong_is_named(tmp_path, damage, field):
 
 
 def test_data_that_mteb_loads_by_itself_have_no_items():
-    data = make().data.model_copy(update={"view": "own", "n": 0})
+    data = make().data.model_copy(update={"text_version": "own", "n": 0})
     assert make(data=DataIdentity(**data.model_dump())).data.n == 0
 
 

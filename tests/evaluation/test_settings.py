@@ -2,18 +2,39 @@
 
 import json
 import math
+import re
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 from clirun import cli, evaluate, fails, place, record  # noqa: F401
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import create_model
 
 from stsbench.cli.eval import _setting
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import kinds, plan, presets
-from stsbench.settings import MOST, checked, optional, real, several, string, truth, whole, word
+from stsbench.evaluation.settings import (
+    LARGEST,
+    AnyOf,
+    Count,
+    Factor,
+    Fraction,
+    Settings,
+    SomeOf,
+    Text,
+    Whole,
+    checked,
+    described,
+    setting,
+)  # fmt: skip
+from stsbench.metrics.aggregation import AGGREGATIONS
+from stsbench.metrics.ranking import TIES
+from stsbench.metrics.similarity import SIMILARITIES
+from stsbench.protocols.geometry import SPLITS
+from stsbench.protocols.regression import METRICS
 
 NOT_WHOLE = ("x", -1, 1.5, True, None, 2**32, [1])
 NOT_POSITIVE = ("x", 0, -0.5, math.nan, math.inf, True, None, 10**400)
@@ -57,15 +78,16 @@ def test_wrong_values_are_one_line(name, key):
         with pytest.raises(StsbenchError) as caught:
             kinds()[name]({key: value})
         line = str(caught.value)
-        assert line.startswith(f"{name}: {key} must be ") and ", not " in line and "\n" not in line and len(line) < 250, line
+        assert re.match(rf"{name}: {key}(\.\w+)? must be ", line) and ", not " in line, line
+        assert "\n" not in line and len(line) < 250, line
 
 
 @pytest.mark.parametrize("name", kinds())
 def test_every_setting_is_checked(name):
     kind = kinds()[name]
-    own = {key for form in kind.variants for key in kind.variant(form)}
-    assert {key for known, key in WRONG if known == name} >= {*kind({}).settings, *own}
-    with pytest.raises(StsbenchError, match=f"setting 'sede' .*{name}|protocol {name} has no setting 'sede'"):
+    of_variants = {key for form in kind.variants for key in kind.variant(form)}
+    assert {key for known, key in WRONG if known == name} >= {*kind({}).settings, *of_variants}
+    with pytest.raises(StsbenchError, match=f"protocol {name} has no setting 'sede'"):
         kind({"sede": 1})
 
 
@@ -96,37 +118,66 @@ def test_one_value_is_a_list_of_one_and_whole_numbers_are_floats_where_floats_ar
 
 
 anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["a", "b", MOST]),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["a", "b", LARGEST]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=2), max_leaves=5,
 )  # fmt: skip
 
 
-@given(anything, st.sampled_from([
-    whole(), whole(3), real(), real(above=0), real(above=0, below=1), word(["a", "b"]), string(), truth(),
-    several(word(["a", "b"])), several(whole(1)), several(real(above=0)), several(string(), none=True), optional(truth()),
-]))  # fmt: skip
-def test_a_value_is_taken_for_good_or_refused_in_one_line(value, kind):
+def of(annotation):
+    """A model with one setting, `key`, of that type."""
+    return create_model("Made", __base__=Settings, key=(annotation, setting(..., "a setting of the test", "nowhere")))
+
+
+@given(anything, st.sampled_from([of(each) for each in (
+    Whole, Count, float, Factor, Fraction, Literal["a", "b"], Text, str, bool, bool | None, Text | None,
+    SomeOf[Literal["a", "b"]], SomeOf[Count], SomeOf[Factor], AnyOf[Text], dict[str, str],
+)]))  # fmt: skip
+def test_a_value_is_taken_for_good_or_refused_in_one_line(value, model):
     try:
-        found = checked("p", {"key": value}, {"key": kind})
+        found = checked(model, {"key": value}, "p")
     except StsbenchError as error:
-        assert str(error).startswith(f"p: key must be {kind.what}, not ") and "\n" not in str(error)
+        assert re.match(r"p: key(\..*)? must be .*, not ", str(error)) and "\n" not in str(error)
         return
-    assert checked("p", found, {"key": kind}) == found  # a record's settings pass again, unchanged
+    assert checked(model, found, "p") == found  # a record's settings pass again, unchanged
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
 def test_hints():
+    similarity = of(Literal["cosine", "dot", "l2"])
     for wrong, line in (
-        ("cosin", "sts: similarity must be cosine, dot or l2, not 'cosin'; did you mean cosine?"),
-        ("qqq", "sts: similarity must be cosine, dot or l2, not 'qqq'"),
+        ("cosin", "sts: key must be 'cosine', 'dot' or 'l2', not 'cosin'; did you mean cosine?"),
+        ("qqq", "sts: key must be 'cosine', 'dot' or 'l2', not 'qqq'"),
     ):
         with pytest.raises(StsbenchError) as caught:
-            checked("sts", {"similarity": wrong}, {"similarity": word(["cosine", "dot", "l2"])})
+            checked(similarity, {"key": wrong}, "sts")
         assert str(caught.value) == line
-    with pytest.raises(StsbenchError, match=r"not \['a', 'bettr'\]; did you mean better\?$"):
-        checked("p", {"ws": ["a", "bettr"]}, {"ws": several(word(["a", "better"]))})
-    with pytest.raises(StsbenchError, match="protocol p has no setting 'sed'; did you mean seed"):
-        checked("p", {"sed": 1}, {"seed": whole()})
+    with pytest.raises(StsbenchError, match=r"^p: key\.1 must be 'a' or 'better', not 'bettr'; did you mean better\?$"):
+        checked(of(SomeOf[Literal["a", "better"]]), {"key": ["a", "bettr"]}, "p")
+    with pytest.raises(StsbenchError, match="protocol p has no setting 'kye'; did you mean key"):
+        checked(of(Whole), {"kye": 1}, "p")
+    with pytest.raises(StsbenchError, match="p: needs a value for key"):
+        checked(of(Whole), {}, "p")
+
+
+@pytest.mark.parametrize("name", kinds())
+def test_every_setting_is_described(name):
+    """Type, default, meaning and source; the models hold the words that the code knows."""
+    kind = kinds()[name]
+    for form in ("", *kind.variants):
+        settings = kind(kind.variant(form) if form else {}).settings
+        lines = described(kind({}).settings_model(settings), settings)
+        assert [each.name for each in lines] == list(settings)
+        assert all(each.values and each.meaning and each.source for each in lines)
+        assert [json.loads(each.default) for each in lines] == list(settings.values())
+
+
+def test_the_words_of_the_models_are_those_of_the_code():
+    words = {each.name: each.values for name in ("sts", "geometry", "retrieval", "regression")
+             for each in described(kinds()[name].Settings, kinds()[name]({}).settings)}  # fmt: skip
+    assert words["similarity"] == ", ".join(map(repr, SIMILARITIES)) and words["ties"] == ", ".join(map(repr, TIES))
+    assert words["aggregations"] == "list of " + ", ".join(map(repr, AGGREGATIONS))
+    assert words["split"] == ", ".join(map(repr, SPLITS))
+    assert words["metrics"] == "list of " + ", ".join(map(repr, METRICS))
 
 
 # --set, from the command line -------------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ def test_pictures_of_the_sample_say_so(picture, runs, tmp_path):
             clear = not note or not any(plane._overlap(figure._suptitle.get_window_extent(), box) for box in inside)
         return note, clear
 
-    real = make_run(tmp_path / "real", data=dataclasses.replace(pair_set(), view="senteval"))
+    real = make_run(tmp_path / "real", data=dataclasses.replace(pair_set(), text_version="senteval"))
     assert notes(runs) == ("sample data", True) and notes([real]) == ("", True)
 
 

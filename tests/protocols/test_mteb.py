@@ -200,7 +200,7 @@ def hub(monkeypatch, task):
 def test_other_tasks_run_on_data_that_mteb_loads(monkeypatch, kind, n, main):
     with undisturbed():
         protocol, data = hub(monkeypatch, getattr(mock, kind)())
-    assert isinstance(data, HubData) and (data.texts, data.known, data.view) == ((), False, "own")
+    assert isinstance(data, HubData) and (data.texts, data.known, data.text_version) == ((), False, "own")
     seen = protocol.observe(embed(), data)
     rows = protocol.score(seen, data.id, "X")
     with undisturbed():

@@ -19,7 +19,7 @@ from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.plan import plan
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import PLAIN
-from stsbench.protocols.regression import DEFAULTS, TASKS, RegressionProtocol
+from stsbench.protocols.regression import TASKS, RegressionProtocol, RegressionSettings
 
 SIZES = (150, 40, 60)
 SHORT = {"round_epochs": 2, "max_epoch": 10}
@@ -46,7 +46,7 @@ def pair_set(id="stsb/splits", sizes=SIZES, seed=0, noise=0.4):
     names = np.repeat(["train", "dev", "test"], sizes)
     mixed = rng.permutation(total)
     return PairSet(
-        id=id, task="STS-B", view="sample", first=tuple(np.array(first)[mixed].tolist()),
+        id=id, task="STS-B", text_version="sample", first=tuple(np.array(first)[mixed].tolist()),
         second=tuple(np.array(second)[mixed].tolist()), gold=gold[mixed], subsets=tuple(names[mixed].tolist()),
     )  # fmt: skip
 
@@ -55,7 +55,7 @@ def labelled_set():
     pairs = pair_set()
     classes = np.digitize(pairs.gold, [1.0, 2.0]).astype(np.int64)
     return LabelledSet(
-        id="sick-e/splits", task="SICK-E", view="sample", first=pairs.first, second=pairs.second, labels=classes,
+        id="sick-e/splits", task="SICK-E", text_version="sample", first=pairs.first, second=pairs.second, labels=classes,
         splits=pairs.subsets,
     )  # fmt: skip
 
@@ -225,12 +225,12 @@ def test_metrics_choose_rows_and_move_no_number():
 @pytest.mark.parametrize(("name", "metric"), [("senteval", "pearson"), ("infersent", "pearson"), ("declutr", "spearman")])
 def test_papers_print_one_metric(name, metric):
     [regression] = [each.protocol for each in plan([name], ["STS-B", "SICK-R"], {})[0]]
-    assert regression.settings == {**DEFAULTS, "metrics": [metric]} and regression.label == name
+    assert regression.settings == {**RegressionSettings().model_dump(), "metrics": [metric]} and regression.label == name
 
 
 def test_settings_are_all_in_the_record_and_all_used():
     """Each setting of the head changes what is found, so that none is written into records without meaning."""
-    assert RegressionProtocol({}).settings == DEFAULTS and RegressionProtocol({}).tasks() == TASKS
+    assert RegressionProtocol({}).settings == RegressionSettings().model_dump() and RegressionProtocol({}).tasks() == TASKS
     data = pair_set()
     base = {"round_epochs": 2, "max_epoch": 40, "learning_rate": 0.03}
     plain = RegressionProtocol(base).observe(embed(), data).arrays

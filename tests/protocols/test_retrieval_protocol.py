@@ -152,7 +152,7 @@ def test_both_layouts_read_the_same(tmp_path):
     one, two = read_relevance(own), read_relevance(theirs)
     assert one.queries == ("Where does the cat sleep?", "What do dogs like?", "The weather.")
     assert one.relevant == ((0,), (1, 3), (0,)) and one.own == (-1, -1, 2)
-    assert (one.id, one.task, one.view) == ("own:mine", "mine", "own") and one.warnings == ()
+    assert (one.id, one.task, one.text_version) == ("own:mine", "mine", "own") and one.warnings == ()
     assert one.digest == two.digest and two.warnings == ("1 of 4 queries have no relevant text in test.tsv: left out",)
     write(own, {"corpus.tsv": OWN["corpus.tsv"].replace("bones", "balls")})
     assert read_relevance(own).digest != one.digest

@@ -19,7 +19,7 @@ from stsbench.evaluation.protocol import Observations
 from stsbench.protocols.sts import AVERAGED, TASKS, StsProtocol
 from stsbench.registry import names, resolve
 
-DATA = {"id": "x/test", "task": "X", "view": "senteval"}
+DATA = {"id": "x/test", "task": "X", "text_version": "senteval"}
 SCIPY = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
 
 
@@ -136,7 +136,7 @@ def sample(tmp_path_factory):
 def test_the_sample_end_to_end(sample):
     assert list(dict.fromkeys(r.task for r in sample.rows)) == [*TASKS, "Avg", "Avg-full"]
     assert not sample.failures and not sample.left_out and len(sample.records) == 8
-    assert all(r.data.view == "sample" for r in sample.records)
+    assert all(r.data.text_version == "sample" for r in sample.records)
     value = {(r.task, r.aggregation, r.metric): r.value for r in sample.rows if r.subset is None}
     for metric in SCIPY:
         for how in ("all", "mean", "wmean"):
@@ -283,7 +283,7 @@ def test_minilm_s_published_values(tmp_path):
 
 
 def test_a_year_without_subset_names_claims_no_mean():
-    """The Hub's raw view does not name subsets: `mean` would silently be `all` there."""
+    """The Hub's raw text does not name subsets: `mean` would silently be `all` there."""
     from stsbench.evaluation.protocol import Observations
 
     rng = np.random.default_rng(0)

@@ -163,7 +163,8 @@ def hub_file(root, pairs=1379, lock=True):
 @pytest.mark.parametrize("known", [True, False])
 def test_only_the_hub_s_own_file_is_called_the_hub_s(tmp_path, known):
     data = hub_file(tmp_path / "data", lock=known)
-    done = evaluate(vectors, output=tmp_path / "run", view="raw", data_dir=data, tasks=["STS-B"], resamples=0, no_cache=True)
+    options = {"text_version": "raw", "data_dir": data, "tasks": ["STS-B"], "resamples": 0, "no_cache": True}
+    done = evaluate(vectors, output=tmp_path / "run", **options)
     results = card_data(score_again(done.folder)).eval_results
     hub = entry("stsb/test", "raw").hub
     found = {(each.dataset_type, each.dataset_revision, each.dataset_split, each.dataset_name) for each in results}
@@ -211,7 +212,7 @@ def test_senteval_s_text_is_no_data_set_of_the_hub(run, n, overlap, type, said):
     result = score_again(run)
     result.records = [each for each in result.records if each.protocol.name == "sts" and each.data.task == "STS-B"]
     [record] = result.records
-    record.data.view, record.data.n, record.protocol.settings["without_overlap"] = "senteval", n, overlap
+    record.data.text_version, record.data.n, record.protocol.settings["without_overlap"] = "senteval", n, overlap
     for each in card_data(result).eval_results:
         assert (each.dataset_type, each.dataset_revision, each.dataset_name) == (type, None, f"STS-B ({said})")
     page = card(result)

@@ -48,7 +48,7 @@ def run(tmp_path_factory):
     """A run of mteb's STSBenchmark on data that are known to be the Hub's."""
     folder = tmp_path_factory.mktemp("export")
     data = hub_file(folder / "data")
-    options = {"protocols": ["mteb:STSBenchmark"], "view": "raw", "data_dir": data, "no_cache": True}
+    options = {"protocols": ["mteb:STSBenchmark"], "text_version": "raw", "data_dir": data, "no_cache": True}
     result = evaluate(vectors, output=folder / "run", **options)
     assert not result.failures and result.rows[0].n == SIZE
     return result.folder
@@ -120,13 +120,13 @@ def test_edited_observations_are_refused(run, tmp_path):
     ("options", "reason"),
     [
         ({"sample": True}, "sample data"),
-        ({"view": "raw", "lock": False}, "not known to be the Hub's file"),
-        ({"view": "raw", "pairs": 500}, r"500 pairs is not the set|not known"),
+        ({"text_version": "raw", "lock": False}, "not known to be the Hub's file"),
+        ({"text_version": "raw", "pairs": 500}, r"500 pairs is not the set|not known"),
         ({"sample": True, "protocols": ["sts"]}, "no record of the protocol mteb"),
     ],
 )
 def test_what_is_not_mteb_s_is_refused(tmp_path, options, reason):
-    if options.get("view") == "raw":
+    if options.get("text_version") == "raw":
         data = hub_file(tmp_path / "data", options.pop("pairs", SIZE), options.pop("lock", True))
         options = {**options, "data_dir": data}
     options = {"protocols": ["mteb:STSBenchmark"], "tasks": ["STS-B"], "no_cache": True, **options}
@@ -151,16 +151,16 @@ def changed(record, **parts):
     ("parts", "revision", "reason"),
     [
         ({}, None, None),
-        ({"view": "senteval"}, None, "text view 'senteval'"),
-        ({"view": "own"}, None, "text view 'own'"),
-        ({"view": "sample"}, None, "sample data"),
+        ({"text_version": "senteval"}, None, "text version 'senteval'"),
+        ({"text_version": "own"}, None, "text version 'own'"),
+        ({"text_version": "sample"}, None, "sample data"),
         ({"known": False}, None, "not known"),
         ({"n": SIZE - 1}, None, "not the set that MTEB measures on"),
         ({"id": "sick-r/test", "n": 4927}, None, "sick-r/test with 4927 pairs is not the set"),
         ({"fitted_on": "stsb/test@abc"}, None, "fitted on the very texts"),
         ({"fitted_on": "nli@abc"}, None, None),
         ({}, "another", "another revision"),
-        ({"id": "mteb:BIOSSES", "view": "own", "known": False, "n": 0}, "theirs", None),
+        ({"id": "mteb:BIOSSES", "text_version": "own", "known": False, "n": 0}, "theirs", None),
     ],
 )
 def test_each_reason(run, parts, revision, reason):

@@ -27,7 +27,7 @@ def pair_set(id="stsb/test", n=60, seed=0):
         first.append("the " + " ".join(words))
         second.append("the " + " ".join(np.where(keep, words, rng.choice(NOUNS, 5))))
     return PairSet(
-        id=id, task="STS-B", view="sample", first=tuple(first), second=tuple(second), gold=gold, subsets=("all",) * n
+        id=id, task="STS-B", text_version="sample", first=tuple(first), second=tuple(second), gold=gold, subsets=("all",) * n
     )
 
 

@@ -82,7 +82,7 @@ def know_the_sample(monkeypatch: pytest.MonkeyPatch) -> Catalog:
     real = catalog()
     found = {}
     for key, item in real.entries.items():
-        if item.view == "senteval":
+        if item.text_version == "senteval":
             files = {name: sha256_file(SAMPLE / name) for name in item.files}
             item = catalog_module.Entry(**{**vars(item), "files": files})
         found[key] = item

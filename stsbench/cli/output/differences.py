@@ -67,9 +67,9 @@ def title(table: Table) -> str:
         changes = "; ".join(filter(None, [changes, f"without the pairs that share a sentence with {', '.join(overlap)}"]))
     what = ", ".join(filter(None, [setting.metric, setting.aggregation]))
     unit = ", not x 100" if setting.metric in PLAIN else ", x 100"
-    view = f" ({SAMPLE})" if setting.view == "sample" else " (text view raw)" if setting.view == "raw" else ""
+    text_version = {"sample": f" ({SAMPLE})", "raw": " (text version raw)"}.get(setting.text_version, "")
     aside = " (not part of the average)" if table.aside else ""
-    return f"{label}{f' ({changes})' if changes else ''}: {what}{unit}{aside}{view}"
+    return f"{label}{f' ({changes})' if changes else ''}: {what}{unit}{aside}{text_version}"
 
 
 def sentence(table: Table) -> str:

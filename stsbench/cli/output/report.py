@@ -49,7 +49,7 @@ def _origin(record: Record) -> dict[str, Any]:
     spec, data = record.encoder.spec, record.data
     overlap = record.protocol.settings.get("without_overlap")
     settings = [changed_settings(record.protocol), f"without_overlap {' '.join(overlap)}" if overlap else ""]
-    values = (spec["name"], spec.get("pooler"), data.id, data.view, data.known, ", ".join(filter(None, settings)))
+    values = (spec["name"], spec.get("pooler"), data.id, data.text_version, data.known, ", ".join(filter(None, settings)))
     return dict(zip(ORIGIN, values, strict=True))
 
 

@@ -98,7 +98,7 @@ def title_of(result: Result, protocol: str) -> str:
         title += ": scores x 100" + (f", except {', '.join(plain)}" if plain else "")
     if is_sample(result):
         title += f" ({SAMPLE})"
-    title += _view(result, protocol)
+    title += _text_version(result, protocol)
     for record in result.records:
         if record.protocol.label == protocol and (others := record.protocol.settings.get("without_overlap")):
             shared = f"share a sentence with {', '.join(others)}"
@@ -106,12 +106,15 @@ def title_of(result: Result, protocol: str) -> str:
     return title
 
 
-def _view(result: Result, protocol: str) -> str:
-    """The text view, where the scores could be taken for those of another one."""
-    mine = {(record.protocol.name, record.data.view) for record in result.records if record.protocol.label == protocol}
+def _text_version(result: Result, protocol: str) -> str:
+    """The text version, where the scores could be taken for those of another one."""
+    mine = {
+        (record.protocol.name, record.data.text_version)
+        for record in result.records if record.protocol.label == protocol
+    }  # fmt: skip
     if ("mteb", "senteval") in mine:
         return " (on SentEval's text: not MTEB's own scores; MTEB's SICK-R is SICK-R-MTEB)"
-    return " (text view raw)" if "raw" in {view for _, view in mine} else ""
+    return " (text version raw)" if "raw" in {text_version for _, text_version in mine} else ""
 
 
 def remarks(result: Result) -> list[str]:
@@ -134,7 +137,7 @@ def remarks(result: Result) -> list[str]:
 
 def is_sample(result: Result) -> bool:
     """Whether any score comes from the sample inside the package."""
-    return any(record.data.view == "sample" for record in result.records)
+    return any(record.data.text_version == "sample" for record in result.records)
 
 
 def print_scores(result: Result) -> None:

@@ -25,7 +25,7 @@ def hub_url(source: HubFile) -> str:
 def fetch_archive(
     root: Path, *, force: bool = False, strict: bool = False, pause: float = 1.0, progress: Progress | None = None
 ) -> FetchReport:
-    """Download, unpack and compare the SentEval view; nothing is downloaded where every file is there and as known.
+    """Download, unpack and compare SentEval's text; nothing is downloaded where every file is there and as known.
 
     Raises DataError: no connection, a truncated or escaping archive, nothing known in it, with `strict` any difference.
     """
@@ -46,12 +46,12 @@ def fetch_raw(
     item: Entry, root: Path, *, force: bool = False, strict: bool = False, pause: float = 1.0,
     progress: Progress | None = None,
 ) -> FetchReport:
-    """Download the one file of a raw view. Its digest goes into lock.json at the first fetch and is compared later.
+    """Download the one file of a raw text. Its digest goes into lock.json at the first fetch and is compared later.
 
     Raises DataError as `fetch_archive`; with `strict` a file that changed since the first fetch is refused.
     """
     if item.hub is None:
-        raise DataError(f"{item.id} ({item.view} view) is no single file on the Hub")
+        raise DataError(f"{item.id} ({item.text_version} text) is no single file on the Hub")
     (name,) = item.files
     target = root / name
     with alone(root), workplace(root) as folder:

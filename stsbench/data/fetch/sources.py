@@ -38,22 +38,22 @@ class Found:
 
 
 def load(
-    set_id: str, *, data_dir: Path | None = None, view: str = "senteval", sample: bool = False,
+    set_id: str, *, data_dir: Path | None = None, text_version: str = "senteval", sample: bool = False,
     offline: bool = False, strict: bool = False,
 ) -> PairSet | LabelledSet:
     """Read one set: scored pairs, or labelled texts, as its catalog entry says.
 
     A file whose sha256 is not the catalog's makes the set `known=False` with a warning that names it; `strict` refuses.
-    The sample has a view and so a digest of its own and is compared with nothing.
+    The sample has a text version, and so a digest, of its own and is compared with nothing.
     Raises DataError for an unknown id, a missing or malformed file, or nothing found and no network.
     """
-    sample = sample or view == "sample"
-    item = entry(set_id, "senteval" if sample else view)
+    sample = sample or text_version == "sample"
+    item = entry(set_id, "senteval" if sample else text_version)
     found = locate(item, data_dir=data_dir, sample=sample, offline=offline)
     warnings = [] if sample else check(item, found.root)
     if strict and warnings:
         raise DataError(f"{warnings[0]} (refused: --strict-data)")
-    data = read(item, found.root, view="sample" if sample else item.view)
+    data = read(item, found.root, text_version="sample" if sample else item.text_version)
     if warnings:
         warnings += _miscounted(item, data)
     return replace(data, origin=found.origin, known=not warnings, warnings=tuple(warnings))
@@ -105,9 +105,9 @@ def missing(item: Entry, root: Path) -> list[str]:
 
 
 def check(item: Entry, root: Path) -> list[str]:
-    """One line for every present file of the set whose sha256 is not the catalog's (for raw views: lock.json's)."""
+    """One line for every present file of the set whose sha256 is not the catalog's (for raw text: lock.json's)."""
     lines = []
-    locked = read_lock(root) if item.view == "raw" else {}
+    locked = read_lock(root) if item.text_version == "raw" else {}
     for name, known in item.files.items():
         path = path_in(root, name)
         expected, keeper = (known, "the catalog") if known else (locked.get(name, ""), f"{root / 'lock.json'}")
@@ -120,12 +120,12 @@ def check(item: Entry, root: Path) -> list[str]:
     return lines
 
 
-def read(item: Entry, root: Path, view: str | None = None) -> PairSet | LabelledSet:
-    """A set whose files are all below `root`, in file order; `view` replaces the entry's own."""
+def read(item: Entry, root: Path, text_version: str | None = None) -> PairSet | LabelledSet:
+    """A set whose files are all below `root`, in file order; `text_version` replaces the entry's own."""
     paths = [path_in(root, name) for name in item.files]
     named = list(item.counts) if len(item.counts) == len(paths) else [item.task] * len(paths)
     if item.kind == "classes" or item.kind in LABELLED:
-        return _labelled(item, zip(paths, named, strict=True), view or item.view)
+        return _labelled(item, zip(paths, named, strict=True), text_version or item.text_version)
     rows = readers.Rows()
     if item.kind == "sts-year":
         rows = readers.read_sts_year(paths[0].parent, tuple(item.counts))
@@ -133,7 +133,8 @@ def read(item: Entry, root: Path, view: str | None = None) -> PairSet | Labelled
         for path, subset in zip(paths, named, strict=True):
             rows.extend(_pairs(item, path, subset))
     return PairSet(
-        id=item.id, task=item.task, view=view or item.view, first=tuple(rows.first), second=tuple(rows.second),
+        id=item.id, task=item.task, text_version=text_version or item.text_version,
+        first=tuple(rows.first), second=tuple(rows.second),
         gold=np.array(rows.gold, dtype=np.float64), subsets=tuple(rows.subsets),
     )
 
@@ -146,14 +147,14 @@ def _pairs(item: Entry, path: Path, subset: str) -> readers.Rows:
     return readers.read_raw(path, subset, low=1.0 if item.task == "SICK-R" else 0.0)
 
 
-def _labelled(item: Entry, files: Iterable[tuple[Path, str]], view: str) -> LabelledSet:
+def _labelled(item: Entry, files: Iterable[tuple[Path, str]], text_version: str) -> LabelledSet:
     items = labelled.Items()
     for number, (path, split) in enumerate(files):
         # SentEval gives the first of two class files label 1: positive texts, and SUBJ's objective ones.
         classes = item.kind == "classes"
         items.extend(labelled.read_class(path, 1 - number) if classes else LABELLED[item.kind](path, split))
     return LabelledSet(
-        id=item.id, task=item.task, view=view, first=tuple(items.first), second=tuple(items.second),
+        id=item.id, task=item.task, text_version=text_version, first=tuple(items.first), second=tuple(items.second),
         labels=np.array(items.labels, dtype=np.int64), splits=tuple(items.splits),
     )
 
@@ -179,7 +180,7 @@ def _miscounted(item: Entry, data: PairSet | LabelledSet) -> list[str]:
 def _fetched(item: Entry, offline: bool, places: list[str]) -> Found:
     from stsbench.data.fetch import fetch
 
-    looked = f"{item.id} ({item.view} view) is not in {' or '.join(places)}"
+    looked = f"{item.id} ({item.text_version} text) is not in {' or '.join(places)}"
     if offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
         raise MissingDataError(f"{looked} and downloads are off (offline): {WAYS}")
     root = data_root()

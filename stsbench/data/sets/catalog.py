@@ -25,13 +25,13 @@ class HubFile:
 
 @dataclass(frozen=True)
 class Entry:
-    """One set in one text view. `files` maps paths below a data folder to sha256 ("" where none is known yet)."""
+    """One set in one text version. `files` maps paths below a data folder to sha256 ("" where none is known yet)."""
 
     id: str  # "sts12/test"
     task: str  # "STS12"
     kind: str  # which reader: "sts-year", "stsb", "sick", "raw", or of labels "classes", "sst", "trec", "mrpc", "sick-e"
     split: str
-    view: str  # "senteval" or "raw"
+    text_version: str  # "senteval" or "raw"
     counts: Mapping[str, int]  # items per subset, split or (kind "classes") class, in the official order
     total: int
     licence: str
@@ -39,12 +39,12 @@ class Entry:
     sources: tuple[str, ...]
     files: Mapping[str, str]
     digest: str = ""  # DataSet.digest, "" where unknown
-    hub: HubFile | None = None  # where a raw view's one file is fetched from
+    hub: HubFile | None = None  # where the one file of a raw text is fetched from
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """All entries by (id, view), the archive that holds the SentEval view, and the texts (licences) beside the data."""
+    """All entries by (id, text version), the archive of SentEval's files, and the texts (licences) beside the data."""
 
     archive: HubFile
     entries: Mapping[tuple[str, str], Entry]
@@ -52,10 +52,10 @@ class Catalog:
 
     @property
     def files(self) -> dict[str, str]:
-        """Every file of the SentEval view, documents included: path below a data folder -> sha256."""
+        """Every file of SentEval's text, documents included: path below a data folder -> sha256."""
         known: dict[str, str] = {}
         for item in self.entries.values():
-            if item.view == "senteval":
+            if item.text_version == "senteval":
                 known.update(item.files)
         return known | dict(self.documents)
 
@@ -68,22 +68,22 @@ def catalog() -> Catalog:
         Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),
     )
     found = [_entry(item, raw["licences"], raw["citations"]) for item in raw["sets"]]
-    return Catalog(HubFile(**raw["archive"]), {(item.id, item.view): item for item in found}, raw["documents"])
+    return Catalog(HubFile(**raw["archive"]), {(item.id, item.text_version): item for item in found}, raw["documents"])
 
 
-def entries(view: str | None = None) -> tuple[Entry, ...]:
-    """Every entry in catalog order, or those of one view."""
-    return tuple(item for item in catalog().entries.values() if view in (None, item.view))
+def entries(text_version: str | None = None) -> tuple[Entry, ...]:
+    """Every entry in catalog order, or those of one text version."""
+    return tuple(item for item in catalog().entries.values() if text_version in (None, item.text_version))
 
 
-def entry(set_id: str, view: str = "senteval") -> Entry:
-    """The entry of one set; raises DataError with the nearest name, or with the views the set has."""
-    found = catalog().entries.get((set_id, view))
+def entry(set_id: str, text_version: str = "senteval") -> Entry:
+    """The entry of one set; raises DataError with the nearest name, or with the text versions the set has."""
+    found = catalog().entries.get((set_id, text_version))
     if found is not None:
         return found
-    views = [item.view for item in entries() if item.id == set_id]
-    if views:
-        raise DataError(f"{set_id} has no view {view!r}: it has {', '.join(views)}")
+    known = [item.text_version for item in entries() if item.id == set_id]
+    if known:
+        raise DataError(f"{set_id} has no text version {text_version!r}: it has {', '.join(known)}")
     names = list(dict.fromkeys(item.id for item in entries()))
     near = difflib.get_close_matches(set_id.lower(), names, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
@@ -93,7 +93,7 @@ def entry(set_id: str, view: str = "senteval") -> Entry:
 def _entry(item: dict[str, Any], licences: dict[str, str], citations: dict[str, str]) -> Entry:
     hub = item.get("hub")
     return Entry(
-        id=item["id"], task=item["task"], kind=item["kind"], split=item["split"], view=item["view"],
+        id=item["id"], task=item["task"], kind=item["kind"], split=item["split"], text_version=item["view"],
         counts=item["counts"], total=item["total"], licence=licences[item["licence"]],
         citation=citations[item["citation"]], sources=tuple(item["sources"]), files=item["files"],
         digest=item.get("digest", ""), hub=HubFile(**hub) if hub else None,

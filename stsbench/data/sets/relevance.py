@@ -15,7 +15,7 @@ _HEADER = ("query-id", "corpus-id")  # how BEIR's judgements begin
 
 
 def read_relevance(folder: Path) -> RetrievalSet:
-    """The set in `folder`, with view "own"; its id is "own:" and the folder's name, never a path.
+    """The set in `folder`, with text version "own"; its id is "own:" and the folder's name, never a path.
 
     Either queries.tsv and corpus.tsv (id, tab, text) with relevance.tsv (query id, tab, corpus id, optionally tab, score),
     where every query needs a relevant text; or BEIR's queries.jsonl and corpus.jsonl (_id, text, title) with
@@ -41,7 +41,7 @@ def read_relevance(folder: Path) -> RetrievalSet:
     kept = [key for key in queries if relevant[key]]
     own = [_own(key, queries[key], corpus, position, relevant[key]) for key in kept]
     return RetrievalSet(
-        id=f"own:{name}", task=name, view="own", origin=str(folder), warnings=tuple(warnings if without else ()),
+        id=f"own:{name}", task=name, text_version="own", origin=str(folder), warnings=tuple(warnings if without else ()),
         queries=tuple(queries[key] for key in kept), corpus=tuple(corpus.values()),
         relevant=tuple(tuple(sorted(relevant[key])) for key in kept), own=tuple(own),
     )  # fmt: skip

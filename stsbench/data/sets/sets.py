@@ -1,4 +1,4 @@
-"""The frozen data a protocol measures on, with an identity made of id, text view and content digest."""
+"""The frozen data a protocol measures on, with an identity made of id, text version and content digest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DataSet(ABC):
 
     id: str  # "sts12/test"
     task: str  # "STS12"
-    view: str  # "senteval", "raw", "sample" or "own" (a user's files)
+    text_version: str  # "senteval", "raw", "sample" or "own" (a user's files)
     origin: str = field(default="", kw_only=True)  # where it was read from: a folder, "user cache", "sample"
     known: bool = field(default=True, kw_only=True)  # False: a file's digest differs from the catalog's
     warnings: tuple[str, ...] = field(default=(), kw_only=True)
@@ -46,8 +46,8 @@ class DataSet(ABC):
 
     @property
     def digest(self) -> str:
-        """sha256 over id, view and every item: equal exactly when the data are."""
-        sha = hashlib.sha256(json.dumps([self.id, self.view]).encode())
+        """sha256 over id, text version and every item: equal exactly when the data are."""
+        sha = hashlib.sha256(json.dumps([self.id, self.text_version]).encode())
         for row in self.rows():
             sha.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
         return sha.hexdigest()
@@ -90,7 +90,8 @@ class PairSet(DataSet):
         """The pairs where `mask` (n,) is true, as a set with its own digest."""
         chosen = np.flatnonzero(mask).tolist()
         return PairSet(
-            id=self.id, task=self.task, view=self.view, origin=self.origin, known=self.known, warnings=self.warnings,
+            id=self.id, task=self.task, text_version=self.text_version, origin=self.origin, known=self.known,
+            warnings=self.warnings,
             first=tuple(self.first[i] for i in chosen), second=tuple(self.second[i] for i in chosen),
             gold=self.gold[chosen], subsets=tuple(self.subsets[i] for i in chosen),
         )

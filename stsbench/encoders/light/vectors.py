@@ -31,7 +31,7 @@ class StoredVectors(Encoder):
         if missing:
             raise EncoderError(
                 f"{self.path} has no vector for {len(missing)} of {len(texts)} texts, the first: {missing[0]!r} "
-                "(texts must match to the letter; is this another text view?)"
+                "(texts must match to the letter; is this another text version?)"
             )
         if progress is not None:
             progress(len(texts))

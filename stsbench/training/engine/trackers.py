@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from stsbench.config import flatten
 from stsbench.errors import StsbenchError
 from stsbench.registry import did_you_mean
 
@@ -47,7 +48,7 @@ def to_scalars(line: Mapping[str, Any]) -> dict[str, float]:
         return {f"{line['stage']}/{name}": float(value) for name, value in scores.items() if value is not None}
     if line["kind"] != "train":
         return {}
-    return {f"{line['stage']}/{name}": float(value) for name, value in _flat(line).items()
+    return {f"{line['stage']}/{name}": float(value) for name, value in flatten(line, joint="/").items()
             if name not in _OWN and isinstance(value, int | float) and not isinstance(value, bool)}  # fmt: skip
 
 
@@ -56,16 +57,5 @@ def flat_config(recipe: Mapping[str, Any]) -> dict[str, int | float | str | bool
 
     TensorBoard takes numbers, strings and booleans only: a list is written as text, null is left out.
     """
-    found = {name.replace("/", "."): value for name, value in _flat(recipe).items()}
-    return {name: value if isinstance(value, int | float | str) else str(value) for name, value in found.items()}
-
-
-def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested names joined by slashes; null is left out."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            found |= {f"{name}/{below}": each for below, each in _flat(value).items()}
-        elif value is not None:
-            found[name] = value
-    return found
+    return {name: value if isinstance(value, int | float | str) else str(value)
+            for name, value in flatten(recipe).items() if value is not None}  # fmt: skip

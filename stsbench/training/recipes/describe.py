@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 import inspect
 import io
-import re
 import tokenize
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any
 
+from stsbench.config import values_of
 from stsbench.errors import StsbenchError
 from stsbench.registry import resolve
 from stsbench.training.api.options import Options
@@ -74,19 +74,9 @@ def options(method: str) -> list[Option]:
     model = options_model(method)
     meanings = _comments(model)
     return [
-        Option(name, _values(field), field.get_default(call_default_factory=True), meanings.get(name, ""))
+        Option(name, values_of(field), field.get_default(call_default_factory=True), meanings.get(name, ""))
         for name, field in model.model_fields.items()
     ]
-
-
-def _values(field: Any) -> str:
-    """A field's type or words, and its bounds: "float, > 0"."""
-    annotation = field.annotation
-    words = annotation.__name__ if isinstance(annotation, type) and get_origin(annotation) is None else str(annotation)
-    words = re.sub(r"Literal\[([^\]]*)\]", r"\1", words.replace("typing.", "")) if "Literal[" in words else words
-    bounds = [f"{sign} {getattr(each, name)}" for each in field.metadata
-              for name, sign in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<=")) if hasattr(each, name)]  # fmt: skip
-    return ", ".join([words, *bounds])
 
 
 def _comments(model: type[Options]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from stsbench.config import apply_sets, dump_yaml, load_config, put, read_yaml, shown, validate
+from stsbench.config import apply_sets, dump_yaml, flatten, load_config, put, read_yaml, shown, validate
 from stsbench.errors import StsbenchError
 from stsbench.registry import did_you_mean, names
 from stsbench.training.api.options import Options
@@ -20,7 +20,7 @@ from stsbench.training.recipes.recipe import DataSettings, Recipe, Section, Trai
 GROUP = "stsbench.methods"  # as stsbench.training.api.method has it, which imports torch
 DEFAULT = "_default"  # recipes/_default.yaml: `extends: NAME`
 OWN = ("name", "description", "source", "published")  # said of one recipe: what extends it has other values
-FREE = {("seed",), ("checkpoint_every",)}  # changing one leaves a recipe what it was; so does another folder of data.file
+FREE = {"seed", "checkpoint_every"}  # changing one leaves a recipe what it was; so does another folder of data.file
 # What `_noted` writes, in a source's note and in the description.
 _NOTE = re.compile(r"(?:^| )Changed from (.+?): ([^:]+)\.$")
 _DESCRIPTION = re.compile(r"(.+?) with other ([^ ]+(?:, [^ ]+)*)")
@@ -175,17 +175,20 @@ def _check_stages(raw: Mapping[str, Any], where: str) -> None:
 
 def _noted(recipe: Recipe, changed: Recipe) -> Recipe:
     """`changed`, without published scores that are another recipe's, and saying in three places what differs."""
-    before, after = _flat(recipe.model_dump(mode="json")), _flat(changed.model_dump(mode="json"))
+    before, after = (
+        flatten(each.model_dump(mode="json"), whole=("columns", "where"))  # mappings that are values themselves
+        for each in (recipe, changed)
+    )
     differing = {key for key in {**before, **after} if before.get(key) != after.get(key)}
-    differing = {key for key in differing if key not in FREE and key[0] not in OWN}
+    differing = {key for key in differing if key not in FREE and key.partition(".")[0] not in OWN}
     if _same_file(recipe.data.file, changed.data.file):
-        differing.discard(("data", "file"))
+        differing.discard("data.file")
     if recipe.labelled and changed.labelled and _same_file(recipe.labelled.file, changed.labelled.file):
-        differing.discard(("labelled", "file"))
+        differing.discard("labelled.file")
     origin, earlier = changes(recipe) or (recipe.name, [])
     if not differing and not earlier:
         return changed
-    said = ", ".join(sorted({*earlier, *(".".join(key) for key in differing)}))
+    said = ", ".join(sorted({*earlier, *differing}))
     update: dict[str, Any] = {"published": []}
     if changed.source is not None:
         note = " ".join(filter(None, (_NOTE.sub("", changed.source.note or ""), f"Changed from {origin}: {said}.")))
@@ -201,13 +204,3 @@ def _noted(recipe: Recipe, changed: Recipe) -> Recipe:
 def _same_file(recipes: str | None, given: str | None) -> bool:
     """Whether one is the other in another folder; a recipe without a file leaves it open."""
     return recipes is None or (given is not None and Path(recipes).name == Path(given).name)
-
-
-def _flat(data: Mapping[str, Any], above: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    """Every value by its path; mappings that are values themselves (columns, where) stay whole."""
-    flat: dict[tuple[str, ...], Any] = {}
-    for key, value in data.items():
-        path = (*above, key)
-        whole = not isinstance(value, Mapping) or key in ("columns", "where")
-        flat.update({path: value} if whole else _flat(value, path))
-    return flat

@@ -12,6 +12,7 @@ from typing import Any
 
 from accelerate import Accelerator
 
+from stsbench.config import flatten
 from stsbench.evaluation.provenance import provenance
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Position
@@ -21,7 +22,7 @@ from stsbench.training.export.export import export_model
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.rows.stage_rows import LABELLED, StageData
 from stsbench.training.runs.options import TrainOptions
-from stsbench.training.runs.run_folder import Begun, flat
+from stsbench.training.runs.run_folder import Begun
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def trained_as(recipe: Recipe) -> dict[str, Any]:
     sampled = [part for part in (recipe.labelled, recipe.data) if part and (part.share < 1 or part.sample is not None)]
     settings = {
         key: Path(value).name if value and key.endswith((".file", ".model")) else value
-        for key, value in flat(values).items() if not key.endswith(".sample_seed")
+        for key, value in flatten(values).items() if not key.endswith(".sample_seed")
     }  # fmt: skip
     said: dict[str, Any] = {"settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]}
     if sampled:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stsbench.config import flatten
 from stsbench.errors import DataError, StsbenchError
 from stsbench.files import atomic_write
 from stsbench.training.recipes.recipe import Recipe
@@ -49,7 +50,8 @@ def same(recipe: Recipe, folder: Path) -> None:
     path = folder / "recipe.yaml"
     if not path.is_file():
         raise StsbenchError(f"--resume: {folder} holds no run (no recipe.yaml); start it without --resume")
-    before, now = flat(load_recipe(recipe.method, str(path)).model_dump()), flat(recipe.model_dump())
+    before = flatten(load_recipe(recipe.method, str(path)).model_dump())
+    now = flatten(recipe.model_dump())
     for key in sorted({*before, *now}, key=lambda key: key.startswith(("name", "description", "source"))):
         if before.get(key) != now.get(key):
             raise StsbenchError(
@@ -97,10 +99,3 @@ def stored_begun(folder: Path) -> Begun:
         return Begun(**json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise DataError(f"{path} cannot be read ({error}): start the run anew") from error
-
-
-def flat(values: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one, keys joined by dots."""
-    if not isinstance(values, dict):
-        return {prefix: values}
-    return {k: v for key, value in values.items() for k, v in flat(value, f"{prefix}.{key}" if prefix else key).items()}

@@ -13,7 +13,7 @@ from stsbench.evaluation.rescore import protocol_of_record
 from stsbench.training.runs.report import LOG, read_log, spread, summary
 
 _KEYS = ("protocol", "settings", "view", "task", "subset", "aggregation", "metric", "items")
-_VIEWS = {"sample": "sample data", "raw": "text view raw"}  # what must be said of a score
+_TEXT_VERSIONS = {"sample": "sample data", "raw": "text version raw"}  # what must be said of a score
 
 
 def summarise_seeds(runs: Sequence[Path]) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def summarise_seeds(runs: Sequence[Path]) -> dict[str, Any]:
     from the end of that stage of fewer earlier ones, else None}, where ... are mean, sd (n - 1; None for one run), n and
     values by seed, scores as in records. dev is the score that chose the weights, dev_last ("NAME, last step") that after
     the last step, None where there is none; items are those that a score is of, settings those that differ from the
-    protocol's own, view the text view of the data (or sample). A seed whose task failed is missing from its values, and n
+    protocol's own, view the text version of the data (or sample). A seed whose task failed is missing from its values, and n
     says so.
 
     Raises StsbenchError for an unfinished run, a seed used twice, runs selected by different dev data, or tests on
@@ -121,11 +121,11 @@ def _tested(folder: Path, digests: dict[tuple[str, str, str], tuple[str, Path]])
             if known != record.data.digest:
                 reason = f"measured on different data ({label} {record.data.id})"
                 raise StsbenchError(f"{other} and {folder} were {reason}: their scores have no common mean")
-        whole = ", ".join(dict.fromkeys(record.data.view for record in records))
-        rows: list[tuple[str, ScoreRow]] = [(record.data.view, row) for record in records for row in record.scores]
+        whole = ", ".join(dict.fromkeys(record.data.text_version for record in records))
+        rows: list[tuple[str, ScoreRow]] = [(record.data.text_version, row) for record in records for row in record.scores]
         rows += [(whole, row) for row in protocol_of_record(*found[0]).summarise(records)]
-        for view, row in rows:
-            yield (row.protocol, settings, view, row.task, row.subset, row.aggregation, row.metric, row.n), row.value
+        for text_version, row in rows:
+            yield (row.protocol, settings, text_version, row.task, row.subset, row.aggregation, row.metric, row.n), row.value
 
 
 def seed_table(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
@@ -147,7 +147,7 @@ def shown_scores(found: dict[str, Any]) -> list[tuple[str, dict[str, Any], int]]
         key = (row["protocol"], row["settings"], row["view"], row["task"])
         if row["subset"] is None and key not in seen:
             seen.add(key)
-            said = ", ".join(filter(None, (row["settings"], _VIEWS.get(row["view"], ""))))
+            said = ", ".join(filter(None, (row["settings"], _TEXT_VERSIONS.get(row["view"], ""))))
             label = f"{row['protocol']} ({said})" if said else row["protocol"]
             words = (label, row["task"], row["metric"], row["aggregation"])
             lines.append((" ".join(filter(None, words)), row, 3 if row["metric"] in PLAIN else 2))

@@ -8,7 +8,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from stsbench.config import read_yaml
+from stsbench.config import flatten, read_yaml
 from stsbench.errors import StsbenchError
 from stsbench.registry import did_you_mean
 from stsbench.training.api.method import Method
@@ -17,7 +17,7 @@ from stsbench.training.engine.loop import Stage
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.stage_rows import LABELLED, LABELS
-from stsbench.training.runs.run_folder import Begun, flat, stored_begun
+from stsbench.training.runs.run_folder import Begun, stored_begun
 
 
 def stage_name(kind: type[Method], stage: str | int | None) -> str | None:
@@ -250,7 +250,7 @@ def _comparable(recipe: Recipe, later: tuple[str, ...]) -> dict[str, Any]:
     found["backbone"].pop("model")
     for name in later:  # acts in no stage that the run has been through
         found["options"].pop(name, None)
-    return flat(found)
+    return flatten(found)
 
 
 def _stage_settings(kind: type[Method], recipe: Recipe, stages: Sequence[str]) -> dict[str, Any]:
@@ -264,5 +264,6 @@ def _stage_settings(kind: type[Method], recipe: Recipe, stages: Sequence[str]) -
             found[f"stages.{name}.data"] = recipe.stage_data(name).model_dump(mode="json")
         if use != "none" and recipe.labelled is not None:
             found["labelled"] = recipe.labelled.model_dump(mode="json")
-    return {key: Path(value).name if key.endswith(".file") and value else value for key, value in flat(found).items()}
+    flat = flatten(found)
+    return {key: Path(value).name if key.endswith(".file") and value else value for key, value in flat.items()}
 

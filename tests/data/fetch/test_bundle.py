@@ -47,7 +47,7 @@ def test_bundle_carries_raw_files_and_locks_them(server: Server, tmp_path: Path)
     write_bundle(data_root(), tmp_path / "b.tar")
     install_bundle(tmp_path / "b.tar", tmp_path / "other")
     assert read_lock(tmp_path / "other") == read_lock(data_root())
-    assert load("stsb/test", view="raw", data_dir=tmp_path / "other", strict=True).known
+    assert load("stsb/test", text_version="raw", data_dir=tmp_path / "other", strict=True).known
 
 
 def test_bad_bundles(server: Server, sample_catalog: Catalog, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_truncated_and_escaping_archives_leave_nothing(server: Server, sample_ca
 
 def test_first_fetch_locks_and_a_later_change_is_reported(server: Server) -> None:
     server.body, item = raw(3.0), entry("stsb/test", "raw")
-    found = load("stsb/test", view="raw")
+    found = load("stsb/test", text_version="raw")
     (name,) = item.files
     assert found.known and len(found) == 1379 and found.first[0] == "A man's hat."
     assert list(read_lock(data_root())) == [name]
@@ -86,12 +86,12 @@ def test_first_fetch_locks_and_a_later_change_is_reported(server: Server) -> Non
     server.body = raw(4.0)
     with pytest.raises(DataError, match="changed since its first fetch"):
         fetch_raw(item, data_root(), force=True, strict=True)
-    assert load("stsb/test", view="raw", strict=True).gold[0] == 3.0
+    assert load("stsb/test", text_version="raw", strict=True).gold[0] == 3.0
     assert fetch_raw(item, data_root(), force=True).changed == (name,)
-    after = load("stsb/test", view="raw")
+    after = load("stsb/test", text_version="raw")
     assert not after.known and "lock.json" in after.warnings[0] and read_lock(data_root()) == locked
     with pytest.raises(DataError, match="refused: --strict-data"):
-        load("stsb/test", view="raw", strict=True)
+        load("stsb/test", text_version="raw", strict=True)
     with pytest.raises(DataError, match="no single file"):
         fetch_raw(entry("stsb/test"), data_root())
 

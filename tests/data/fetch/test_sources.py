@@ -78,19 +78,19 @@ def test_a_changed_file_is_reported_and_strict_refuses(tmp_path: Path) -> None:
 
 def test_offline_names_the_three_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     ways = r"--data-dir DIR .*STSBENCH_DATA .*stsbench data fetch.*--sample"
-    with pytest.raises(DataError, match=r"stsb/dev \(senteval view\) is not in .* downloads are off.*" + ways):
+    with pytest.raises(DataError, match=r"stsb/dev \(senteval text\) is not in .* downloads are off.*" + ways):
         load("stsb/dev", offline=True)
     with pytest.raises(DataError, match=r"cannot be fetched: .*no connection .*refused.*" + ways):
         load("stsb/dev")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(DataError, match="downloads are off"):
-        load("stsb/dev", view="senteval")
+        load("stsb/dev", text_version="senteval")
 
 
 def test_sample_has_a_view_of_its_own() -> None:
     found = load("stsb/dev", sample=True, strict=True)
-    assert (found.view, found.origin, found.known, found.warnings) == ("sample", "sample", True, ())
-    assert len(found) > 1 and found.digest == load("stsb/dev", view="sample").digest != entry("stsb/dev").digest
+    assert (found.text_version, found.origin, found.known, found.warnings) == ("sample", "sample", True, ())
+    assert len(found) > 1 and found.digest == load("stsb/dev", text_version="sample").digest != entry("stsb/dev").digest
 
 
 @pytest.mark.parametrize("name", [*(f"sts{y}/test" for y in range(12, 17)), "stsb/train", "stsb/test",
@@ -104,11 +104,11 @@ def test_raw_file_without_digest_is_unknown(tmp_path: Path) -> None:
     line = json.dumps({"sentence1": "A.", "sentence2": "B.", "score": 3.0})
     put(tmp_path, "raw/stsbenchmark-sts/test.jsonl.gz", "")
     (tmp_path / "raw/stsbenchmark-sts/test.jsonl.gz").write_bytes(gzip.compress(line.encode()))
-    found = load("stsb/test", view="raw", data_dir=tmp_path)
-    assert found.view == "raw" and found.first == ("A.",) and not found.known
+    found = load("stsb/test", text_version="raw", data_dir=tmp_path)
+    assert found.text_version == "raw" and found.first == ("A.",) and not found.known
     assert "no digest of it is known" in found.warnings[0]
     with pytest.raises(DataError, match="no digest of it is known"):
-        load("stsb/test", view="raw", data_dir=tmp_path, strict=True)
+        load("stsb/test", text_version="raw", data_dir=tmp_path, strict=True)
 
 
 def test_transfer_sets_are_found_like_the_others(tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_transfer_sets_are_found_like_the_others(tmp_path: Path) -> None:
 
 
 def test_unknown_view_and_id() -> None:
-    with pytest.raises(DataError, match="has no view 'moses'"):
-        load("stsb/dev", view="moses")
+    with pytest.raises(DataError, match="has no text version 'moses'"):
+        load("stsb/dev", text_version="moses")
     with pytest.raises(DataError, match="did you mean"):
         load("sick-r/tst")
 
@@ -131,4 +131,4 @@ def test_damaged_lock_is_named(tmp_path: Path) -> None:
     put(tmp_path, "raw/stsbenchmark-sts/test.jsonl.gz", "")
     (tmp_path / "lock.json").write_text("{")
     with pytest.raises(DataError, match=r"cannot read .*lock\.json"):
-        load("stsb/test", view="raw", data_dir=tmp_path)
+        load("stsb/test", text_version="raw", data_dir=tmp_path)

@@ -110,7 +110,8 @@ def test_class_file_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: l
 @pytest.mark.parametrize("name", [*LABELLED, *SPLITS])
 def test_every_sample_reads(name: str) -> None:
     found = load(name, sample=True, strict=True)
-    assert (found.view, found.origin, found.known) == ("sample", "sample", True) and found.digest != entry(name).digest
+    assert (found.text_version, found.origin, found.known) == ("sample", "sample", True)
+    assert found.digest != entry(name).digest
     if isinstance(found, LabelledSet):
         assert set(found.labels.tolist()) == set(range({"trec": 6, "sick-e/splits": 3}.get(name, 2)))
         assert bool(found.second) == (name in ("mrpc", "sick-e/splits"))
@@ -168,7 +169,7 @@ def test_changed_files_are_counted_by_class_and_split(tmp_path: Path) -> None:
 
 def test_verify_reads_the_transfer_tasks(tmp_path: Path) -> None:
     sample = Path(labelled.__file__).parents[1] / "sample"
-    states = {state.id: state for state in verify(sample) if state.view == "senteval"}
+    states = {state.id: state for state in verify(sample) if state.text_version == "senteval"}
     for name in LABELLED:
         assert states[name].state == "changed" and states[name].pairs == len(load(name, sample=True))
         assert len(states[name].digest) == 64

@@ -21,7 +21,7 @@ from stsbench.errors import DataError
 
 def pairs(name: str, *rows: tuple[str, str]) -> PairSet:
     return PairSet(
-        id=name, task="T", view="senteval", first=tuple(a for a, _ in rows), second=tuple(b for _, b in rows),
+        id=name, task="T", text_version="senteval", first=tuple(a for a, _ in rows), second=tuple(b for _, b in rows),
         gold=np.zeros(len(rows)), subsets=("x",) * len(rows),
     )
 

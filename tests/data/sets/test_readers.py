@@ -173,7 +173,7 @@ def test_catalog_totals_are_the_published_ones() -> None:
     assert entry("sick-r/test").total == 4927
     for item in entries():
         assert sum(item.counts.values()) == item.total
-        assert all(len(digest) == (0 if item.view == "raw" else 64) for digest in item.files.values())
+        assert all(len(digest) == (0 if item.text_version == "raw" else 64) for digest in item.files.values())
     years = {f"sts{year}/test" for year in range(12, 17)}
     assert {item.id for item in entries("raw")} == years | {"stsb/test", "sick-r/mteb"}
     assert all(len(item.hub.revision) == 40 for item in entries("raw") if item.hub)
@@ -183,7 +183,7 @@ def test_catalog_totals_are_the_published_ones() -> None:
 def test_unknown_id_suggests_the_nearest() -> None:
     with pytest.raises(DataError, match="did you mean stsb/dev"):
         entry("stsb/dv")
-    with pytest.raises(DataError, match=r"stsb/dev has no view 'raw': it has senteval"):
+    with pytest.raises(DataError, match=r"stsb/dev has no text version 'raw': it has senteval"):
         entry("stsb/dev", "raw")
     with pytest.raises(DataError, match="known: sts12/test"):
         entry("qqqqqq")

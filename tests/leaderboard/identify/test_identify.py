@@ -121,7 +121,7 @@ def test_every_setting_of_a_measured_run_finds_itself():
 
 
 def chosen(candidate):
-    """Its choices, without encoder and text view."""
+    """Its choices, without encoder and text version."""
     return [choice for _, choice in candidate.slots[2:]]
 
 

@@ -69,7 +69,7 @@ def honest(own_runs, tmp_path, monkeypatch):
     real = catalog()
     changed = {}
     for record, _ in loaded(folder):
-        key = (record.data.id, record.data.view)
+        key = (record.data.id, record.data.text_version)
         changed[key] = replace(
             real.entries[key], digest=record.data.digest, total=record.data.n, counts=record.data.subsets
         )
@@ -173,17 +173,17 @@ def test_edited_numbers_of_items_are_refused(honest, tmp_path, change):
 
 
 def test_what_is_proven(honest):
-    """Only the catalog's digest proves what data were; a part of a set, or a view without digests, stays unproven."""
+    """Only the catalog's digest proves what data were; a part of a set, or a text without digests, stays unproven."""
     record, _ = one(honest, "sts.stsb*")
 
-    def changed(view="senteval", known=True, digest=record.data.digest, without=()):
-        data = record.data.model_copy(update={"view": view, "known": known, "digest": digest})
+    def changed(text_version="senteval", known=True, digest=record.data.digest, without=()):
+        data = record.data.model_copy(update={"text_version": text_version, "known": known, "digest": digest})
         settings = {**record.protocol.settings, "without_overlap": list(without)}
         how = record.protocol.model_copy(update={"settings": settings})
         return proven(record.model_copy(update={"data": data, "protocol": how}))
 
-    assert changed() and changed(view="own", known=False) and changed(view="sample", known=False)
-    assert not changed(known=False) and not changed(digest=SHA) and not changed(view="raw")
+    assert changed() and changed(text_version="own", known=False) and changed(text_version="sample", known=False)
+    assert not changed(known=False) and not changed(digest=SHA) and not changed(text_version="raw")
     assert not changed(without=["stsb/dev"])
 
 
@@ -195,7 +195,7 @@ def made(protocol, set_id, arrays, names=None, n=None, **data):
     who = EncoderIdentity(spec={"name": "invented"}, fingerprint=SHA, dimension=3)
     how = ProtocolIdentity(name=protocol.name, label=protocol.label, version=protocol.version, settings=protocol.settings)
     what = DataIdentity(**{
-        "id": set_id, "task": "T", "view": "own", "digest": SHA, "n": n, "subsets": {"all": n}, "known": False,
+        "id": set_id, "task": "T", "text_version": "own", "digest": SHA, "n": n, "subsets": {"all": n}, "known": False,
         "origin": "here", **data,
     })  # fmt: skip
     record = Record(
@@ -233,7 +233,7 @@ def mteb(result=None, items=8, **names):
     names = {"metric": ["cosine_spearman"], "split": ["test"], "subset": ["default"], "mteb_task": ["STS12"],
              "task_result": [json.dumps(result)], "notes": [], **names}  # fmt: skip
     arrays = {"value": np.array([0.5]), "items": np.array([items])}
-    return made(MtebProtocol({}), "sts12/test", arrays, names, 8, view="sample")
+    return made(MtebProtocol({}), "sts12/test", arrays, names, 8, text_version="sample")
 
 
 @pytest.mark.parametrize("build", [transfer, regression, mteb])
