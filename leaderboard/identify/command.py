@@ -140,8 +140,8 @@ def _print(result: Search, seen: Sequence[Observed], top: int) -> None:
     # A pipe or a file gets room for the whole table: a wrapped number is a wrong number.
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
     about, items = len(seen) > 1, result.numbers.items
-    for line in heading(result, seen):
-        console.print(line, soft_wrap=True)
+    for text in heading(result, seen):
+        console.print(text, soft_wrap=True)
     table = Table()
     for name in ("place", "setting", "mean\n|diff|", "largest\n|diff|", "to the\nlast digit"):
         table.add_column(name, justify="left" if name == "setting" else "right", no_wrap=name != "setting")
@@ -158,6 +158,6 @@ def _print(result: Search, seen: Sequence[Observed], top: int) -> None:
         console.print(table)
     if (rest := len(result.lines) - top) > 0:
         console.print(further(rest, len(result.lines)))
-    for line in _first(unchecked(result, about), top):
-        console.print(line, soft_wrap=True)
+    for text in _first(unchecked(result, about), top):
+        console.print(text, soft_wrap=True)
     console.print(sentence(result, about), soft_wrap=True)

@@ -52,10 +52,9 @@ class DiffAug(Method):
     @classmethod
     def roles(cls, options: DiffAugOptions, given: tuple[str, ...]) -> tuple[str, ...]:
         """("sentence",), or anchor, positive and the hard negatives that the data give."""
-        found: tuple[str, ...] = pairs_or_sentence(
+        return pairs_or_sentence(
             "diffaug", options.view, given, unsupervised="bert-base-semi", supervised="bert-base-sup"
         )
-        return found
 
     @classmethod
     def labelled(cls, options: DiffAugOptions, stage: str) -> Literal["none", "instead", "beside"]:
@@ -109,8 +108,7 @@ class DiffAug(Method):
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Premises, entailed and contradicting hypotheses."""
-        found: Views = nli_views(self, rows)
-        return found
+        return nli_views(self, rows)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """Stage prefix: nli. Stage joint: contrastive, and nli with options.aux_weight."""
@@ -134,8 +132,7 @@ class DiffAug(Method):
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(n, d) mask vectors under the first view's module, through the head."""
-        found: Tensor = self.head(self._hidden(ids, mask, torch.zeros(len(ids), dtype=torch.long, device=ids.device)))
-        return found
+        return self.head(self._hidden(ids, mask, torch.zeros(len(ids), dtype=torch.long, device=ids.device)))
 
     def inference(self) -> Inference:
         """The mask's vector under the modules of options.at_test, without template's own vector and head."""
@@ -193,13 +190,11 @@ class DiffAug(Method):
 
     def _hidden(self, ids: Tensor, mask: Tensor, which: Tensor) -> Tensor:
         """(n, d) last states at the template's mask, each row under its own set."""
-        found: Tensor = self.modules_of_views.at(self.backbone, ids, mask, self.template.places(mask), which)
-        return found
+        return self.modules_of_views.at(self.backbone, ids, mask, self.template.places(mask), which)
 
     def _nli(self, batch: Batch) -> Term:
         """Eq. 4: the mean over two pairs a triplet, entailed and contradicted."""
-        found: Term = self.classifier.term(self.head(self._hidden(batch.ids, batch.mask, self._sets(batch))), batch)
-        return found
+        return self.classifier.term(self.head(self._hidden(batch.ids, batch.mask, self._sets(batch))), batch)
 
     def _template_alone(self, counts: Tensor, which: Tensor) -> Tensor:
         """(n, d) the mask's vector of the template alone, as it stands around a text of so many tokens, under each set."""

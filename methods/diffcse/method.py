@@ -42,8 +42,7 @@ class DiffCSE(Method):
     @classmethod
     def roles(cls, options: DiffCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
         """("sentence",), or anchor, positive and the hard negatives that the data give."""
-        used: tuple[str, ...] = roles_of(options, given)
-        return used
+        return roles_of(options, given)
 
     @classmethod
     def usable(cls, options: DiffCSEOptions, rows: Any) -> NDArray[np.bool_] | None:
@@ -54,8 +53,7 @@ class DiffCSE(Method):
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The sentences, then changed copies of them, block by block (views.py)."""
-        views: Views = self.make_views(rows, rng)
-        return views
+        return self.make_views(rows, rng)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """contrastive: InfoNCE between the projected vectors; rtd and its like: the auxiliary terms, one a block."""
@@ -136,8 +134,7 @@ class DiffCSE(Method):
             return raw
         alone = len(shares.sizes) == 1 or self.gather_mode != "exact" or not self.training
         if alone or not isinstance(self.projector, BatchNormProjector):
-            projected: Tensor = self.projector(raw)
-            return projected
+            return self.projector(raw)
         n = shares.sizes[shares.rank]
         rows = gather(raw.unflatten(0, (-1, n)).transpose(0, 1).flatten(1), shares, "exact")  # (N, v * d)
         every = rows.unflatten(1, (-1, raw.shape[1])).transpose(0, 1)  # (v, N, d)

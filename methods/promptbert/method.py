@@ -54,13 +54,11 @@ class PromptBERT(Method):
     @classmethod
     def roles(cls, options: PromptBERTOptions, given: tuple[str, ...]) -> tuple[str, ...]:
         """("sentence",), or anchor, positive and the hard negatives that the data give."""
-        used: tuple[str, ...] = roles_of(options, given)
-        return used
+        return roles_of(options, given)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The sentence in both templates; or a view a role, the anchor in the first template, all others in the second."""
-        views: Views = self.make_views(rows)
-        return views
+        return self.make_views(rows)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """contrastive: SimCSE's Eq. 4 (plain sentences) or 5 (pairs, hard negatives), of the denoised vectors at [MASK]."""
@@ -75,8 +73,7 @@ class PromptBERT(Method):
 
     def read(self, rows: Examples, role: str) -> Ragged:
         """The texts inside the first template."""
-        found: Ragged = self.make_views.read(rows, role)
-        return found
+        return self.make_views.read(rows, role)
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(n, d) vectors as the loss compares them, denoised and through the head. ids, mask: (n, L), as `read` gives."""
@@ -164,8 +161,7 @@ def _head(backbone: Backbone, options: PromptBERTOptions) -> nn.Module | None:
     if options.head == "none":
         return None
     if options.head == "transform":
-        found: nn.Module = load_transform(backbone.folder, backbone.model, backbone.name)
-        return found
+        return load_transform(backbone.folder, backbone.model, backbone.name)
     return MLPHead(backbone.width, getattr(backbone.model.config, "initializer_range", 0.02))
 
 

@@ -56,8 +56,7 @@ class SARCSE(Method):
     @classmethod
     def roles(cls, options: SARCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
         """("sentence",), or anchor, positive and the hard negatives that the data give."""
-        used: tuple[str, ...] = roles_of(options, given)
-        return used
+        return roles_of(options, given)
 
     def prepare(self, rows: Any) -> None:
         """The weights of Eq. 8, from the tokens of all texts trained on as they are cut for training.
@@ -74,8 +73,7 @@ class SARCSE(Method):
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The sentence twice, or as many views as the data have roles."""
-        views: Views = views_of(rows)
-        return views
+        return views_of(rows)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """contrastive, and with a decoder reconstruction (of the first view) and reconstruction_positive (of all others)."""
@@ -144,8 +142,7 @@ class SARCSE(Method):
 
     def _features(self, batch: Batch) -> Features:
         assert self.backbone.head is not None
-        features: Features = self.backbone.head.features(self.backbone(batch.ids, batch.mask)[0], batch.mask)
-        return features
+        return self.backbone.head.features(self.backbone(batch.ids, batch.mask)[0], batch.mask)
 
     def _errors(self, features: Features, ids: Tensor) -> tuple[Tensor, Tensor]:
         """(rows, T) the squared error of each token, by options.mse_reduction, and its weight. ids: (rows, L)."""

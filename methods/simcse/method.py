@@ -49,8 +49,7 @@ class SimCSE(Method):
     @classmethod
     def roles(cls, options: SimCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
         """("sentence",), or anchor, positive and the hard negatives that the data give."""
-        used: tuple[str, ...] = roles_of(options, given)
-        return used
+        return roles_of(options, given)
 
     @classmethod
     def usable(cls, options: SimCSEOptions, rows: Any) -> NDArray[np.bool_] | None:
@@ -70,8 +69,7 @@ class SimCSE(Method):
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """One view (one dropout mask for both), two, or as many as the data have roles, in their order."""
-        views: Views = self.make_views(rows, rng)
-        return views
+        return self.make_views(rows, rng)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """contrastive: the mean over anchors of -log(e^(sim(z1, z2) / t) / sum over the batch); mlm: the auxiliary loss."""
