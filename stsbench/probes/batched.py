@@ -17,7 +17,9 @@ from stsbench.probes.schemes import Rows
 
 Tensor = Any
 _PREDICTED = 4096  # rows predicted at a time
-_ADAM = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
+_ADAM: dict[str, Any] = {
+    "lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "maximize": False,
+}  # fmt: skip
 _RMSPROP = {"lr": 1e-2, "alpha": 0.99, "eps": 1e-8}
 
 
@@ -67,7 +69,7 @@ class Model:
         import torch
 
         self.table = table
-        like = {"dtype": table.features.dtype, "device": table.features.device}
+        like: dict[str, Any] = {"dtype": table.features.dtype, "device": table.features.device}
         self.regs = torch.tensor(regs, **like)[:, :, None, None]
         self.weight = start.to(**like).expand(*self.regs.shape[:2], *start.shape).clone()
         self.moments = [torch.zeros_like(self.weight) for _ in range(2 if optimizer == "adam" else 1)]

@@ -122,11 +122,11 @@ def test_an_output_that_is_out_of_date_is_named(checkout, cli, name):
     ("damage", "says"),
     [
         (lambda board: (board / "measured/letters/entry.yaml").unlink(), "entry.yaml"),
-        (lambda board: (board / "measured/stray.txt").write_text("x"), "stray.txt is no entry"),
+        (lambda board: (board / "measured/stray.txt").write_text("x"), "stray.txt is not an entry"),
         (lambda board: (board / "measured/empty").mkdir(), "entry.yaml"),
         (lambda board: min((board / "measured/letters").rglob("*.npz")).unlink(), "is missing"),
         (lambda board: min((board / "measured/letters").rglob("*.json")).write_text("{"), "is no valid record"),
-        (lambda board: shutil.rmtree(board / "measured"), "is no board"),
+        (lambda board: shutil.rmtree(board / "measured"), "is not a board"),
     ],
 )
 def test_what_is_damaged_is_named(checkout, cli, damage, says):

@@ -12,6 +12,8 @@ from stsbench.encoders.forward.soft import KeyValues
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from stsbench.encoders.prompt.bottlenecks import Bottlenecks
+
 
 @dataclass(frozen=True)
 class Prompt:
@@ -26,8 +28,8 @@ class Prompt:
     head: (n, d) -> (n, d), or None; each: head(h) - head(delta) instead of head(h - delta).
 
     words: (m, d) learned embeddings of the template's tokens in order, special tokens left out; None: the model's own.
-    prefixes: none, one, or several whose vectors are averaged; shift: positions that stand before the text. bottlenecks: a
-    stsbench.encoders.prompt.bottlenecks.Bottlenecks of one set, or None.
+    prefixes: none, one, or several whose vectors are averaged; shift: positions that stand before the text. bottlenecks: of
+    one set, or None.
     """
 
     template: str
@@ -42,7 +44,7 @@ class Prompt:
     words: Tensor | None = None
     prefixes: tuple[KeyValues, ...] = ()
     shift: int = 0
-    bottlenecks: nn.Module | None = None
+    bottlenecks: Bottlenecks | None = None
 
     def settings(self) -> dict[str, Any]:
         """Everything but the tensors' values, for a JSON file: of tensors their number, their lengths or their kind."""
