@@ -240,7 +240,7 @@ def test_counts_of_the_real_task():
     data = load("stsb/test", data_dir=real_data())
     merged, kept = from_pairs(data, "merge"), from_pairs(data, "keep")
     assert len(kept.corpus) == 2758 and len(merged.corpus) == 2551
-    assert len(merged) == len(kept) == 2 * 97  # what the printed figures are shares of, see docs/protocol-retrieval.md
+    assert len(merged) == len(kept) == 2 * 97  # the denominators in protocol-retrieval.md
     copied = sum(kept.corpus.count(text) > 1 for text in kept.queries)
     assert copied == 39
 
