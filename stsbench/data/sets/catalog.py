@@ -67,8 +67,8 @@ def catalog() -> Catalog:
         (Path(__file__).resolve().parents[1] / "catalog.yaml").read_text(encoding="utf-8"),
         Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),
     )
-    found = [_entry(item, raw["licences"], raw["citations"]) for item in raw["sets"]]
-    return Catalog(HubFile(**raw["archive"]), {(item.id, item.view): item for item in found}, raw["documents"])
+    sets = [_entry(item, raw["licences"], raw["citations"]) for item in raw["sets"]]
+    return Catalog(HubFile(**raw["archive"]), {(item.id, item.view): item for item in sets}, raw["documents"])
 
 
 def entries(view: str | None = None) -> tuple[Entry, ...]:
@@ -78,9 +78,9 @@ def entries(view: str | None = None) -> tuple[Entry, ...]:
 
 def entry(set_id: str, view: str = "senteval") -> Entry:
     """The entry of one set; raises DataError with the nearest name, or with the views the set has."""
-    found = catalog().entries.get((set_id, view))
-    if found is not None:
-        return found
+    known = catalog().entries.get((set_id, view))
+    if known is not None:
+        return known
     views = [item.view for item in entries() if item.id == set_id]
     if views:
         raise DataError(f"{set_id} has no view {view!r}: it has {', '.join(views)}")
