@@ -102,7 +102,7 @@ class RetrievalProtocol(Protocol):
             group = np.tile(np.arange(len(found) // 2), 2)
         else:
             found, group = data, np.arange(len(data))
-        hidden: list[tuple[int, ...]] = [(place,) if place >= 0 else () for place in found.own]
+        hidden: list[tuple[int, ...]] = [(place,) if place >= 0 else () for place in found.query_positions]
         if self.settings["duplicates"] == "drop":
             copies = _places(found.corpus)
             hidden = [copies[text] for text in found.queries]
@@ -180,7 +180,8 @@ def from_pairs(data: PairSet, duplicates: str) -> RetrievalSet:
     own = (*one, *other)
     return RetrievalSet(
         id=data.id, task=data.task, text_version=data.text_version, origin=data.origin, known=data.known,
-        queries=tuple(corpus[i] for i in own), corpus=corpus, relevant=tuple((i,) for i in (*other, *one)), own=own,
+        queries=tuple(corpus[i] for i in own), corpus=corpus, relevant=tuple((i,) for i in (*other, *one)),
+        query_positions=own,
     )  # fmt: skip
 
 

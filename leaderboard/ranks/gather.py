@@ -15,7 +15,7 @@ from stsbench.leaderboard.ranks.published_tabs import published_rows, published_
 from stsbench.leaderboard.ranks.sensitivity import sensitivity
 from stsbench.leaderboard.ranks.wording import about, digits_of, form, lower_is_better, slug, title
 from stsbench.leaderboard.records.entries import LoadedEntry, load_entries
-from stsbench.metrics.ranks import letters, rank_intervals, told_apart
+from stsbench.metrics.ranks import letters, rank_intervals, significantly_different
 
 Placed = tuple[LoadedEntry, ScoreLine, tuple[str, ...]]  # a line, whose it is, and what is odd about it
 LEADS = ("recall@1", "alignment")  # where metrics are columns
@@ -105,7 +105,7 @@ def _ranked(members: Sequence[Placed], columns: Sequence[str], lead: str, lower:
     ranks: dict[int, Rank] = {}
     if able:
         values = np.array([members[i][1].cells[lead].value for i in able])
-        significant = told_apart(values, np.stack([members[i][1].draws[lead] for i in able]))
+        significant = significantly_different(values, np.stack([members[i][1].draws[lead] for i in able]))
         spans = zip(*(each.tolist() for each in rank_intervals(values, significant, lower)), strict=True)
         ties = letters(values, significant, lower)
         ranks = {i: Rank(place, first, last, tie) for i, (place, first, last), tie in zip(able, spans, ties, strict=True)}

@@ -23,7 +23,7 @@ _ADAM: dict[str, Any] = {
 _RMSPROP = {"lr": 1e-2, "alpha": 0.99, "eps": 1e-8}
 
 
-class Table:
+class FeatureTable:
     """Features with a last column of ones, (n, d + 1), and the labels as classes (n,) and one-hot (n, c), on the device."""
 
     def __init__(self, x: NDArray[np.floating[Any]], y: Rows, classes: int, dtype: Any, device: Any) -> None:
@@ -65,7 +65,7 @@ def initial_weight(width: int, classes: int, seed: int) -> Tensor:
 class Model:
     """Weights of g stacks in training, and their optimiser's state."""
 
-    def __init__(self, table: Table, start: Tensor, regs: Sequence[Sequence[float]], optimizer: str) -> None:
+    def __init__(self, table: FeatureTable, start: Tensor, regs: Sequence[Sequence[float]], optimizer: str) -> None:
         import torch
 
         self.table = table
