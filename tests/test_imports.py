@@ -17,12 +17,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTER = ("protocols", "methods", "leaderboard")
-ALONE = ("encoders.load", "leaderboard.paths")  # files that have a level to themselves, apart from their room
 # Rooms of the core: a file imports from its own room and from rooms that stand before it. "" is the core's root.
 CORE = (
     "", "metrics", "probes", "data.sets", "data.fetch", "data.text",
     "encoders", "encoders.forward", "encoders.prompt", "encoders.transformer", "encoders.cache", "encoders.light",
-    "encoders.load",
     "evaluation", "publish",
     "training.losses", "training.modules", "training.api", "training.recipes", "training.rows", "training.engine",
     "training.export", "training.runs",
@@ -43,8 +41,6 @@ class Module:
 
     @property
     def room(self) -> str:
-        if self.name in ALONE:
-            return self.name
         return self.name if self.package else self.name.rpartition(".")[0]
 
 

@@ -18,11 +18,11 @@ def source(model: str, pooler: str | None) -> str | Encoder:
 
     Raises StsbenchError for what is not a model, EncoderError for an encoder of another kind that cannot be made.
     """
-    from stsbench.encoders.load import KINDS, load_encoder
+    from stsbench.encoders.load import kinds, load_encoder
 
     kind, colon, _ = model.partition(":")
     path = Path(model).expanduser()
-    if colon and (kind in KINDS or not path.exists()):
+    if colon and (kind in kinds() or not path.exists()):
         return load_encoder(model, pooler=pooler)
     if why := _not_a_model(model, path):
         raise StsbenchError(f"--model {model} is neither a run folder nor a model: {why}; {_TAKES}")

@@ -16,7 +16,7 @@ from typing import Any
 from markupsafe import Markup
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.paths import TEMPLATES
+from stsbench.leaderboard.records.paths import TEMPLATES
 from stsbench.leaderboard.ranks.board import FLAGS, Board, Cell, Row, Sensitivity, Tab
 from stsbench.leaderboard.ranks.wording import GROUPS
 

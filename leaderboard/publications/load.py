@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.paths import PUBLISHED
+from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.leaderboard.publications.model import Heading, Paper, Publication, PublishedModel, PublishedRow, PublishedTable
 from stsbench.registry import did_you_mean
 

@@ -21,7 +21,7 @@ from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import Record, load_records
 from stsbench.evaluation.rescore import reread
 from stsbench.files import atomic_write
-from stsbench.leaderboard.paths import EXPECTED
+from stsbench.leaderboard.records.paths import EXPECTED
 
 HEAD = """\
 # Protocol -> set -> part -> sha256 of what SentEval's data alone decide of a record's observations: `decided` in

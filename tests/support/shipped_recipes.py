@@ -6,7 +6,7 @@ import pytest
 
 from stsbench import registry
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.paths import PUBLISHED
+from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.training.recipes.recipes import GROUP, find_recipe, recipe_names
 

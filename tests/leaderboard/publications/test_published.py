@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.paths import PUBLISHED
+from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.leaderboard.publications.load import find_row, load_publications
 from stsbench.leaderboard.publications.model import Heading, Paper, PublishedRow
 

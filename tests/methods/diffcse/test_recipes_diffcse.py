@@ -3,7 +3,7 @@
 import pytest
 from shipped_recipes import BERT, BERT_LARGE, ROBERTA, changed, held, printed, recipe, settings
 
-from stsbench.leaderboard.paths import PUBLISHED
+from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.methods.diffcse.checks import check_options, generates
 from stsbench.methods.diffcse.method import DiffCSE

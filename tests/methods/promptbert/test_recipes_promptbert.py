@@ -5,7 +5,7 @@ from recipe_runs import NLI, TRIPLES, session
 from shipped_recipes import BERT, ROBERTA, changed, held, printed, recipe, settings
 from training_runs import one_thread
 
-from stsbench.leaderboard.paths import PUBLISHED
+from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.methods.promptbert.checks import check_options
 from stsbench.methods.promptbert.method import PromptBERT
