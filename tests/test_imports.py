@@ -26,7 +26,7 @@ CORE = (
     "plots", "cli.output", "cli",
 )  # fmt: skip
 # Rooms of the board, which may import the core, too.
-BOARD = ("leaderboard.paths", "leaderboard.records", "leaderboard.publications", "leaderboard.ranks", "leaderboard.page",
+BOARD = ("leaderboard.records", "leaderboard.publications", "leaderboard.ranks", "leaderboard.page",
          "leaderboard.identify", "leaderboard")  # fmt: skip
 MOST = 16  # modules that a reader meets in one room
 

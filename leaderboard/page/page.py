@@ -16,9 +16,9 @@ from typing import Any
 from markupsafe import Markup
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.records.paths import TEMPLATES
 from stsbench.leaderboard.ranks.board import FLAGS, Board, Cell, Row, Sensitivity, Tab
 from stsbench.leaderboard.ranks.wording import GROUPS
+from stsbench.leaderboard.records.paths import TEMPLATES
 
 _SETTINGS = {
     "unsup": "no labels", "semi": "labels of natural language inference, by classification",

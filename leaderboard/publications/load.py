@@ -11,8 +11,8 @@ import yaml
 from pydantic import ValidationError
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.leaderboard.publications.model import Heading, Paper, Publication, PublishedModel, PublishedRow, PublishedTable
+from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.registry import did_you_mean
 
 _Model = TypeVar("_Model", bound=PublishedModel)

@@ -117,7 +117,8 @@ def _create(path: Path, content: bytes) -> bool:
 def _doubts(records: Sequence[tuple[Path, Record]]) -> list[str]:
     """What the submitter should think about before publishing: data off the catalog, the sample, paths of this machine."""
     doubts = []
-    unknown = sorted({record.data.id for _, record in records if not record.data.known and record.data.text_version != "own"})
+    data = [record.data for _, record in records]
+    unknown = sorted({each.id for each in data if not each.known and each.text_version != "own"})
     if unknown:
         doubts.append(f"{', '.join(unknown)}: not the catalog's data; ranked separately from it")
     if any(record.data.text_version == "sample" for _, record in records):

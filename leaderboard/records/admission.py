@@ -113,7 +113,9 @@ def _check_data(path: Path, record: Record) -> None:
         return
     item = catalog().entries.get((data.id, data.text_version))
     if item is None:
-        raise StsbenchError(f"{path} calls its data known, but the catalog has no {data.id} in the text version {data.text_version}")
+        raise StsbenchError(
+            f"{path} calls its data known, but the catalog has no {data.id} in the text version {data.text_version}"
+        )
     whole = not record.protocol.settings.get("without_overlap")  # else it is a part of the set
     if whole and item.digest and item.digest != data.digest:
         raise StsbenchError(

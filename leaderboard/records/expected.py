@@ -55,7 +55,8 @@ def decided(record: Record, observations: Observations) -> dict[str, str]:
 
 def comparable(record: Record) -> bool:
     """Whether a record claims to be of a whole set of the catalog in the text version that digests are known of."""
-    return record.data.known and record.data.text_version == "senteval" and not record.protocol.settings.get("without_overlap")
+    whole = not record.protocol.settings.get("without_overlap")
+    return record.data.known and record.data.text_version == "senteval" and whole
 
 
 def unexpected(record: Record, observations: Observations) -> str:

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.leaderboard.publications.load import find_row, load_publications
 from stsbench.leaderboard.publications.model import Heading, Paper, PublishedRow
+from stsbench.leaderboard.records.paths import PUBLISHED
 
 ROWS = {
     "bert-flow": 16, "bert-whitening": 20, "consert": 17, "consert-readme": 10, "ct-readme": 24, "declutr": 46,

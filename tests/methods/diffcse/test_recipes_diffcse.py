@@ -3,8 +3,8 @@
 import pytest
 from shipped_recipes import BERT, BERT_LARGE, ROBERTA, changed, held, printed, recipe, settings
 
-from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.leaderboard.publications.load import load_publications
+from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.methods.diffcse.checks import check_options, generates
 from stsbench.methods.diffcse.method import DiffCSE
 from stsbench.methods.diffcse.options import DiffCSEOptions

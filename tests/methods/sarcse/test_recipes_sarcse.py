@@ -3,8 +3,8 @@
 import pytest
 from shipped_recipes import BERT, ROBERTA, ROBERTA_LARGE, changed, held, printed, recipe, settings
 
-from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.leaderboard.publications.load import load_publications
+from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.methods.sarcse.checks import check_options, check_pooler
 from stsbench.methods.sarcse.method import SARCSE
 from stsbench.methods.sarcse.options import SARCSEOptions

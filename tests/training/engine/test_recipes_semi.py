@@ -5,8 +5,8 @@ from recipe_runs import NLI, TRIPLES, session
 from shipped_recipes import LATER, METHODS, S, U, changed, held, printed, recipe
 from training_runs import one_thread
 
-from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.leaderboard.publications.load import load_publications
+from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.methods.simcse.checks import check_options
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.methods.simcse.options import SimCSEOptions
