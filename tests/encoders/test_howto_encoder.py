@@ -29,7 +29,8 @@ def installed(tmp_path, monkeypatch):
     facts = tmp_path / "stsbench_ngrams-1.0.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
-    (facts / "entry_points.txt").write_text("[stsbench.encoders]\n" + "".join(points) + "odd = json:dumps\nbad = nowhere:X\n")
+    points += ["odd = json:dumps\n", "bad = nowhere:X\n"]
+    (facts / "entry_points.txt").write_text("[stsbench.encoders]\n" + "".join(points))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     registry._points.cache_clear()
