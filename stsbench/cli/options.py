@@ -10,7 +10,8 @@ import click
 
 _ENCODER = (
     click.option("--model", required=True, help="Hub id, model folder, minilm, lexical:token-set, lexical:tfidf, "
-                 "vectors:FILE.npz, words:GLOVE.txt, python:module:callable, or a run of `stsbench train`."),
+                 "vectors:FILE.npz, words:GLOVE.txt, python:module:callable, a run of `stsbench train`, or "
+                 "KIND:ARGUMENT of a plug-in."),
     click.option("--pooler", help="cls, cls+dense, mean, first_last:embeddings, first_last:layer1, last2, max, mask, "
                  "text_cnn. Default: what the model folder stores."),
     click.option("--template", help="Text around each sentence, {} where it goes; [MASK] for the mask pooler."),

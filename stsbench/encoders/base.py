@@ -31,7 +31,7 @@ class EncoderSpec:
     tokenizer: str = ""  # sha256 over the tokenizer's files
     pooler: str | None = None
     template: str | None = None
-    prefix: str | None = None  # the prompt that sentence-transformers stores; every committed record has this key
+    prefix: str | None = None  # a prompt stored by sentence-transformers; named as the key in records, which stays
     max_length: int | None = None  # tokens, special ones included
     dtype: str = "float32"
     normalize: bool = False

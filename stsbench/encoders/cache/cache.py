@@ -33,7 +33,7 @@ _STALE_SECONDS = 24 * 3600  # a temporary file this old belongs to a process tha
 
 
 @dataclass(frozen=True)
-class Found:
+class CacheHits:
     """mask: bool (n,), the texts found; vectors: float32 (n, d), zeros elsewhere, None if none; truncated: (n,)."""
 
     mask: NDArray[np.bool_]
@@ -64,7 +64,7 @@ class EmbeddingCache:
         self.warnings: list[str] = []
         self._writable = True
 
-    def get(self, fingerprint: str, texts: Sequence[str]) -> Found:
+    def get(self, fingerprint: str, texts: Sequence[str]) -> CacheHits:
         """What is stored of n distinct `texts`. A damaged file is deleted and its texts count as not found."""
         wanted = {text_digest(text): position for position, text in enumerate(texts)}
         mask, truncated = np.zeros(len(texts), dtype=bool), np.zeros(len(texts), dtype=bool)
@@ -94,7 +94,7 @@ class EmbeddingCache:
             wanted = {digest: position for digest, position in wanted.items() if not mask[position]}
             with contextlib.suppress(OSError):
                 os.utime(path)  # the modification time is the time of last use
-        return Found(mask, vectors, truncated)
+        return CacheHits(mask, vectors, truncated)
 
     def put(self, fingerprint: str, texts: Sequence[str], encoded: Encoded) -> None:
         """Store n distinct texts' dense vectors (n, d). A full disk costs a warning and ends writing, nothing more."""
@@ -142,7 +142,7 @@ class EmbeddingCache:
 
     def encoders(self) -> list[CachedEncoder]:
         """What is stored, encoder by encoder, the most recently used first. Files that cannot be read are left out."""
-        held = []
+        entries = []
         for home in self._homes():
             texts, total, used = 0, 0, 0.0
             for path in home.glob(f"*{_SUFFIX}"):
@@ -151,8 +151,8 @@ class EmbeddingCache:
                     stat = path.stat()
                     total, used = total + stat.st_size, max(used, stat.st_mtime)
             if texts:
-                held.append(CachedEncoder(home.name, _name(home / _ABOUT), texts, total, used))
-        return sorted(held, key=lambda entry: (-entry.used, entry.fingerprint))
+                entries.append(CachedEncoder(home.name, _name(home / _ABOUT), texts, total, used))
+        return sorted(entries, key=lambda entry: (-entry.used, entry.fingerprint))
 
     def _evict(self, limit: int) -> None:
         """Delete least recently used files until the rest fits; and what killed processes left behind."""

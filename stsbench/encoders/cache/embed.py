@@ -37,7 +37,7 @@ class Embed:
         return 0 if self._vectors is None else int(self._vectors.shape[1])
 
     def add(self, texts: Sequence[str]) -> None:
-        """Encode those of `texts` that are not held yet, in one pass. Raises EncoderError for vectors that are none."""
+        """Encode those of `texts` that are not held yet, in one pass. Raises EncoderError where that gives no vectors."""
         new = [text for text in dict.fromkeys(texts) if text not in self._row]
         if not new:
             return
@@ -78,8 +78,8 @@ class Embed:
     def truncated(self, texts: Sequence[str]) -> NDArray[np.bool_]:
         """bool (n,): which of n texts lost tokens to the model's limit."""
         self.add(texts)
-        found: NDArray[np.bool_] = self._truncated[self._rows(texts)]
-        return found
+        flags: NDArray[np.bool_] = self._truncated[self._rows(texts)]
+        return flags
 
     def _rows(self, texts: Sequence[str]) -> NDArray[np.intp]:
         return np.array([self._row[text] for text in texts], dtype=np.intp)

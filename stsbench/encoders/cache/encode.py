@@ -54,9 +54,9 @@ def _through(
 ) -> Encoded:
     """The same for distinct texts and a cache."""
     fingerprint = encoder.spec.fingerprint()
-    found = cache.get(fingerprint, texts)
-    vectors, truncated = found.vectors, found.truncated
-    missing: NDArray[np.intp] = np.flatnonzero(~found.mask)
+    hits = cache.get(fingerprint, texts)
+    vectors, truncated = hits.vectors, hits.truncated
+    missing: NDArray[np.intp] = np.flatnonzero(~hits.mask)
     if progress is not None and len(missing) < len(texts):
         progress(len(texts) - len(missing))
     if not len(missing):
@@ -76,7 +76,7 @@ def _through(
         if encoded.vectors.shape[1] != vectors.shape[1]:
             raise EncoderError(
                 f"{encoder.spec.name} gave vectors of {encoded.vectors.shape[1]} numbers, and of {vectors.shape[1]} "
-                "before: its fingerprint does not tell the two apart (stsbench cache clear removes stored ones)"
+                "before, under the same fingerprint (stsbench cache clear removes stored ones)"
             )
         if start == 0:
             cache.note(encoder.spec)

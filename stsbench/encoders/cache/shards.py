@@ -34,7 +34,7 @@ class DamagedShardError(Exception):
 
 
 @dataclass(frozen=True)
-class Rows:
+class ShardRows:
     """k rows read from a shard: positions (k,) the caller asked about, float32 vectors (k, d), truncated bool (k,)."""
 
     positions: NDArray[np.intp]
@@ -93,7 +93,7 @@ def _shape(header: bytes, size: int) -> tuple[int, int]:
     return n, d
 
 
-def read_rows(path: Path, wanted: Mapping[bytes, int]) -> Rows:
+def read_rows(path: Path, wanted: Mapping[bytes, int]) -> ShardRows:
     """The rows whose text digest is in `wanted` (digest -> position), in the file's order.
 
     Raises DamagedShardError when the index or any of those rows is not what was written, OSError when the file cannot
@@ -113,7 +113,7 @@ def read_rows(path: Path, wanted: Mapping[bytes, int]) -> Rows:
         rows = np.array([row for row, _ in hits], dtype=np.intp)
         positions = np.array([position for _, position in hits], dtype=np.intp)
         if not hits:
-            return Rows(positions, np.zeros((0, d), np.float32), np.zeros(0, dtype=bool))
+            return ShardRows(positions, np.zeros((0, d), np.float32), np.zeros(0, dtype=bool))
         stored = np.memmap(stream, dtype="<f4", mode="r", offset=_start(n), shape=(n, d))
         vectors = np.ascontiguousarray(stored[rows], dtype=np.float32)
         del stored
@@ -122,4 +122,4 @@ def read_rows(path: Path, wanted: Mapping[bytes, int]) -> Rows:
         if _check(flat[4 * d * i : 4 * d * (i + 1)]) != index[32 * n + 8 * row : 32 * n + 8 * row + 8]:
             raise DamagedShardError(f"vector {row} does not match its checksum")
     flags = np.frombuffer(index, dtype=np.uint8, offset=40 * n)
-    return Rows(positions, vectors, flags[rows] != 0)
+    return ShardRows(positions, vectors, flags[rows] != 0)

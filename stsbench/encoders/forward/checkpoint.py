@@ -67,7 +67,7 @@ def load_model(folder: Path, name: str, dtype: str, dropout: float | None = None
     on hidden states and on attention, in the place of the config's.
     """
     if not (folder / "config.json").is_file():
-        raise EncoderError(f"{name} is no model folder: it holds no config.json")
+        raise EncoderError(f"{name} is not a model folder: it holds no config.json")
     weight_files(folder)
     import torch
     from transformers import AutoConfig, AutoModel
@@ -101,10 +101,10 @@ def load_model(folder: Path, name: str, dtype: str, dropout: float | None = None
 def set_dropout(config: Any, rate: float, name: str) -> None:
     """Set hidden and attention dropout in a transformers config; EncoderError where it names neither as known here."""
     pairs = [("hidden_dropout_prob", "attention_probs_dropout_prob"), ("dropout", "attention_dropout")]
-    found = next((pair for pair in pairs if all(hasattr(config, key) for key in pair)), None)
-    if found is None:
+    settings = next((pair for pair in pairs if all(hasattr(config, key) for key in pair)), None)
+    if settings is None:
         raise EncoderError(f"backbone.dropout: {name} ({config.model_type}) has no dropout setting known here; leave it out")
-    for key in found:
+    for key in settings:
         setattr(config, key, rate)
 
 

@@ -64,18 +64,18 @@ def room(embeddings: Any) -> int:
 
 def check_positions(embeddings: Any, positions: Tensor) -> None:
     """EncoderError, one line, for a position that the model's table does not hold."""
-    last, held = int(positions.max()), embeddings.position_embeddings.num_embeddings
-    if last >= held:
+    last, count = int(positions.max()), embeddings.position_embeddings.num_embeddings
+    if last >= count:
         raise EncoderError(
-            f"a token would stand at position {last}, and the model's last one is {held - 1} (the slots of a prefix count, "
+            f"a token would stand at position {last}, and the model's last one is {count - 1} (the slots of a prefix count, "
             "too): take a shorter maximum length or a shorter prefix"
         )
 
 
-def check_layers(given: int, held: int) -> None:
+def check_layers(slots: int, layers: int) -> None:
     """EncoderError where a prefix is not of a model of so many layers."""
-    if given != held:
-        raise EncoderError(f"the prefix has keys and values for {given} layers, and the model has {held}: not of this model")
+    if slots != layers:
+        raise EncoderError(f"the prefix has keys and values for {slots} layers, and the model has {layers} layers")
 
 
 class PackedForward:

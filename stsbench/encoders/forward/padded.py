@@ -25,8 +25,8 @@ class PaddedForward:
         """The hidden states `wanted` (0 embeddings ... -1 last layer), each packed to (tokens, d).
 
         ids: (tokens,) of a batch, text after text; groups: its runs of equal length. Padding stands right, where no
-        model's positions or causal mask can see it. EncoderError: `soft` for a model that is no BERT or RoBERTa, or that has
-        no such positions.
+        model's positions or causal mask can see it. EncoderError: `soft` for a model that is not a BERT or RoBERTa, or that
+        has no such positions.
         """
         width = max(length for _, length in groups)
         lengths = torch.tensor([length for texts, length in groups for _ in range(texts)])
@@ -40,10 +40,10 @@ class PaddedForward:
             whole[rows] = values
             return whole.view(-1, width)
 
-        given = {"input_ids": padded(ids, self.pad), "attention_mask": mask.long()}
+        inputs = {"input_ids": padded(ids, self.pad), "attention_mask": mask.long()}
         if soft is not None:
-            given = soft_inputs(
-                self.model, given["input_ids"], mask,
+            inputs = soft_inputs(
+                self.model, inputs["input_ids"], mask,
                 positions=None if soft.positions is None else padded(soft.positions, 0),
                 rows=None if soft.rows is None else padded(soft.rows, -1),
                 vectors=soft.vectors,
@@ -54,7 +54,7 @@ class PaddedForward:
                 shift=soft.shift,
             )  # fmt: skip
         more = {"output_hidden_states": True} if any(index != -1 for index in wanted) else {}
-        output = self.model(**given, **more)
+        output = self.model(**inputs, **more)
         states = [output.last_hidden_state if index == -1 else output.hidden_states[index] for index in wanted]
         return [state.flatten(0, 1).index_select(0, rows) for state in states]
 
@@ -84,17 +84,17 @@ def soft_inputs(
     positions = own_positions(model.embeddings, ids, shift) if positions is None else positions
     positions = positions.masked_fill(~real, 0)  # never read there, and never beyond the table
     check_positions(model.embeddings, positions)
-    given: dict[str, Any] = {"attention_mask": mask.long(), "position_ids": positions}
+    inputs: dict[str, Any] = {"attention_mask": mask.long(), "position_ids": positions}
     if rows is None:
-        given["input_ids"] = ids
+        inputs["input_ids"] = ids
     else:
-        given["inputs_embeds"] = replace_words(model.embeddings.word_embeddings(ids), rows, vectors)
+        inputs["inputs_embeds"] = replace_words(model.embeddings.word_embeddings(ids), rows, vectors)
     if slots:
         check_layers(len(slots), model.config.num_hidden_layers)
         if model.training and any(getattr(part, "gradient_checkpointing", False) for part in model.modules()):
             raise EncoderError("transformers drops a prefix of keys and values under gradient checkpointing: switch it off")
-        given |= {"past_key_values": _cache(model, slots), "attention_mask": _wide_mask(model, real, slots[0][0].shape[1])}
-    return given
+        inputs |= {"past_key_values": _cache(model, slots), "attention_mask": _wide_mask(model, real, slots[0][0].shape[1])}
+    return inputs
 
 
 def _cache(model: Any, slots: Sequence[tuple[Tensor, Tensor]]) -> Any:

@@ -1,4 +1,8 @@
-"""What a packed batch reads beside its token ids: positions, learned words, keys and values before every text."""
+"""What a packed batch reads beside its token ids in a test: positions, learned words, keys and values before every text.
+
+In training, rows are padded and each may see other keys and values: stsbench/training/modules/soft_prompt.py. Both reach
+transformers' own models through encoders/forward/padded.py, soft_inputs.
+"""
 
 from __future__ import annotations
 

@@ -81,11 +81,11 @@ class TextCNN(nn.Module):
         real = torch.arange(places, device=states.device) < counts.unsqueeze(1)
         inner = nn.functional.pad(inner, (0, 0, 0, places - inner.shape[1]))
         tokens = inner.masked_fill(~real.unsqueeze(-1), 0)
-        found = [self._maxima(conv, tokens, counts) for conv in self.convs]
-        pooled = [values for values, _ in found]
+        maxima = [self._maxima(conv, tokens, counts) for conv in self.convs]
+        pooled = [values for values, _ in maxima]
         # one row a kernel and a fusion as high as there are rows: that is a convolution over channels, with rows for inputs
         vectors = convolve(torch.stack(pooled, 1), self.fusion.weight.squeeze(1), self.fusion.bias).flatten(1)
-        return Features(tokens, real, pooled, [windows for _, windows in found], vectors)
+        return Features(tokens, real, pooled, [windows for _, windows in maxima], vectors)
 
     def _maxima(self, conv: Any, tokens: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         """(n, c) activated maxima over the windows that hold no padding, and the windows they came from."""

@@ -23,23 +23,23 @@ def text_cnn_folder(folder: Path) -> Path | None:
         return None
     try:
         modules = json.loads(path.read_text("utf-8"))
-        found: Path | None = next((folder / module["path"] for module in modules if is_own(module["type"], TYPE)), None)
+        home: Path | None = next((folder / module["path"] for module in modules if is_own(module["type"], TYPE)), None)
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise EncoderError(f"cannot read {path}: {error!r}") from error
-    if found is None:
+    if home is None:
         return None
     for name in FILES:
-        if not (found / name).is_file():
-            raise EncoderError(f"{folder} lacks the TextCNN that its modules.json promises ({found.name}/{name})")
-    return found
+        if not (home / name).is_file():
+            raise EncoderError(f"{folder} lacks the TextCNN that its modules.json promises ({home.name}/{name})")
+    return home
 
 
 def stored_text_cnn(folder: Path, name: str) -> Path:
     """Where the model `name` keeps its TextCNN. EncoderError: it has none, and one made up would be random."""
-    found = text_cnn_folder(folder)
-    if found is None:
+    home = text_cnn_folder(folder)
+    if home is None:
         raise EncoderError(
             f"--pooler text_cnn: {name} stores no TextCNN, and it is learned: train one with backbone.pooler=text_cnn, or "
             "choose another pooler"
         )
-    return found
+    return home

@@ -21,13 +21,13 @@ from stsbench.errors import EncoderError
 class CallableEncoder(Encoder):
     """`fn(list of n str) -> (n, d)` array, nested list, torch tensor or scipy sparse matrix.
 
-    What weights hide behind a callable nobody can see, so its vectors are cached only if it states a `fingerprint: str`
-    of its own, to be changed whenever its vectors change.
+    What weights hide behind a callable nobody can see, so its vectors are cached only if it has an attribute
+    `fingerprint: str`, to be changed whenever its vectors change.
     """
 
     def __init__(self, fn: Callable[[list[str]], Any], name: str | None = None) -> None:
         if not callable(fn):
-            raise EncoderError(f"{name or fn!r} is no callable but {type(fn).__name__}")
+            raise EncoderError(f"{name or fn!r} is not callable: its type is {type(fn).__name__}")
         fingerprint = getattr(fn, "fingerprint", None)
         self._fn = fn
         self.cacheable = isinstance(fingerprint, str) and bool(fingerprint)
@@ -92,7 +92,7 @@ def _matrix(returned: Any, n: int, name: str) -> Any:
         try:
             array = np.asarray(returned)
         except (ValueError, TypeError) as error:  # rows of different length, above all
-            raise EncoderError(f"{name} returned {kind} that is no array ({error})") from error
+            raise EncoderError(f"{name} returned {kind} that is not an array ({error})") from error
     if array.dtype.kind not in "fiub" or array.ndim != 2 or array.shape[0] != n or array.shape[1] == 0:
         got = f"{kind} of {array.dtype} with shape {array.shape}"
         raise EncoderError(f"{name} returned {got}; expected numbers of shape ({n}, d) for {n} texts")

@@ -48,9 +48,9 @@ def read_words(path: Path, wanted: Set[bytes], dimension: int) -> dict[bytes, Ve
     """float32 (d,) vectors of those `wanted` words (UTF-8, without spaces) that the file has.
 
     A word listed twice takes its last vector, as SentEval and sentence-transformers do. Raises EncoderError naming file
-    and line when a line is too short anywhere, or when a wanted word's numbers are no finite numbers.
+    and line when a line is too short anywhere, or when a wanted word's numbers are not finite.
     """
-    found: dict[bytes, Vector] = {}
+    vectors: dict[bytes, Vector] = {}
     try:
         with open_words(path) as stream:
             for number, raw in enumerate(stream, start=1):
@@ -58,17 +58,17 @@ def read_words(path: Path, wanted: Set[bytes], dimension: int) -> dict[bytes, Ve
                 if not line or (number == 1 and header_dimension(line) is not None):
                     continue
                 if line.count(b" ") < dimension:
-                    held = line.count(b" ")
-                    raise EncoderError(f"{path}:{number}: {held} numbers after the word, expected {dimension}")
+                    count = line.count(b" ")
+                    raise EncoderError(f"{path}:{number}: {count} numbers after the word, expected {dimension}")
                 # A word with a space in it (840B has ". . .") cannot equal a wanted one, but its first part can.
                 word, _, rest = line.partition(b" ")
                 if word in wanted:
                     vector = _numbers(path, number, rest, dimension)
                     if vector is not None:
-                        found[word] = vector
+                        vectors[word] = vector
     except (OSError, EOFError, zlib.error) as error:
         raise _unreadable(path, error) from error
-    return found
+    return vectors
 
 
 def _numbers(path: Path, number: int, rest: bytes, dimension: int) -> Vector | None:

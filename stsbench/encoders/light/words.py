@@ -74,8 +74,8 @@ class WordAverage(Encoder):
         if self._stat() != self._state:
             raise EncoderError(f"{self.path} has changed since it was opened: its digest no longer names these vectors")
         # A lone surrogate cannot be in a UTF-8 file; surrogatepass turns it into bytes that match nothing.
-        found = read_words(self.path, {word.encode("utf-8", "surrogatepass") for word in wanted}, self.dimension)
-        self._vectors.update((word.decode("utf-8", "surrogatepass"), vector) for word, vector in found.items())
+        vectors = read_words(self.path, {word.encode("utf-8", "surrogatepass") for word in wanted}, self.dimension)
+        self._vectors.update((word.decode("utf-8", "surrogatepass"), vector) for word, vector in vectors.items())
         self._seen |= wanted
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
@@ -83,9 +83,9 @@ class WordAverage(Encoder):
         self.prepare(texts)
         vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for row, text in enumerate(texts):
-            found = [hit for form in self._forms(text) if (hit := self._lookup(form)) is not None]
-            if found:
-                vectors[row] = np.mean(found, axis=0, dtype=np.float64)
+            hits = [hit for form in self._forms(text) if (hit := self._lookup(form)) is not None]
+            if hits:
+                vectors[row] = np.mean(hits, axis=0, dtype=np.float64)
         if progress is not None:
             progress(len(texts))
         return Encoded(vectors, np.zeros(len(texts), dtype=bool))

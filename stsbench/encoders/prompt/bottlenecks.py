@@ -121,7 +121,7 @@ def attached(model: Any, bottlenecks: Bottlenecks, which: Tensor | Literal["sum"
         _check_set(which, bottlenecks.sets)
 
     def hook(layer: int, place: int) -> Any:
-        def add(module: nn.Module, given: Any, hidden: Tensor) -> Tensor:
+        def add(module: nn.Module, inputs: Any, hidden: Tensor) -> Tensor:
             if isinstance(which, Tensor) and (hidden.ndim < 3 or len(hidden) != len(which)):
                 raise ValueError(f"sets of {len(which)} rows for hidden states {tuple(hidden.shape)}")
             changed: Tensor = bottlenecks(hidden, layer, place, which)

@@ -20,5 +20,5 @@ class LMTransform(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(..., d) -> (..., d)."""
-        found: Tensor = self.norm(self.act(self.dense(hidden)))
-        return found
+        transformed: Tensor = self.norm(self.act(self.dense(hidden)))
+        return transformed

@@ -87,19 +87,19 @@ def read_prompt(folder: Path, settings: Mapping[str, Any]) -> Prompt:
 
     try:
         with safe_open(path, framework="pt") as file:
-            found = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (it is no mapping)
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
             head = json.loads((file.metadata() or {}).get("head", "null"))
         config = json.loads((folder / "config.json").read_text("utf-8"))
         sizes = int(config["num_hidden_layers"]), int(config["hidden_size"])
         prompt = Prompt(
             **kept,
-            head=_head(settings["head"], head, _below(found, "head."), sizes[1]),
-            words=_words(found, settings["words"], sizes[1]),
-            prefixes=tuple(_prefix(found, place, length, sizes) for place, length in enumerate(settings["prefixes"])),
-            bottlenecks=_bottlenecks(settings["bottlenecks"], _below(found, "bottlenecks."), sizes),
+            head=_head(settings["head"], head, _below(tensors, "head."), sizes[1]),
+            words=_words(tensors, settings["words"], sizes[1]),
+            prefixes=tuple(_prefix(tensors, place, length, sizes) for place, length in enumerate(settings["prefixes"])),
+            bottlenecks=_bottlenecks(settings["bottlenecks"], _below(tensors, "bottlenecks."), sizes),
         )
-        if found:
-            raise ValueError(f"it also holds {min(found)}")
+        if tensors:
+            raise ValueError(f"it also holds {min(tensors)}")
     except Exception as error:  # safetensors, torch and json each have their own kinds
         raise EncoderError(f"cannot use {path}, which stsbench.json describes: {_line(error)}") from error
     return prompt
@@ -111,32 +111,32 @@ def _line(error: Exception) -> str:
     return f"it lacks {text}" if lacking else text
 
 
-def _below(found: dict[str, Tensor], start: str) -> dict[str, Tensor]:
-    """The tensors whose names begin so, without that beginning, taken out of `found`."""
-    return {key.removeprefix(start): found.pop(key) for key in sorted(found) if key.startswith(start)}
+def _below(tensors: dict[str, Tensor], start: str) -> dict[str, Tensor]:
+    """The tensors whose names begin so, without that beginning, taken out of `tensors`."""
+    return {key.removeprefix(start): tensors.pop(key) for key in sorted(tensors) if key.startswith(start)}
 
 
-def _prefix(found: dict[str, Tensor], place: int, length: int, sizes: tuple[int, int]) -> KeyValues:
-    both = [found.pop(f"prefix.{place}.{name}") for name in ("keys", "values")]
+def _prefix(tensors: dict[str, Tensor], place: int, length: int, sizes: tuple[int, int]) -> KeyValues:
+    both = [tensors.pop(f"prefix.{place}.{name}") for name in ("keys", "values")]
     for tensor in both:
         _shaped(f"prefix {place}", tensor, (sizes[0], length, sizes[1]))
     return KeyValues(*both)
 
 
-def _words(found: dict[str, Tensor], count: int | None, width: int) -> Tensor | None:
+def _words(tensors: dict[str, Tensor], count: int | None, width: int) -> Tensor | None:
     if count is None:
         return None
-    _shaped("words", words := found.pop("words"), (count, width))
+    _shaped("words", words := tensors.pop("words"), (count, width))
     return words
 
 
-def _bottlenecks(settings: Mapping[str, Any] | None, found: dict[str, Tensor], sizes: tuple[int, int]) -> Bottlenecks | None:
+def _bottlenecks(settings: Mapping[str, Any] | None, tensors: dict[str, Tensor], sizes: tuple[int, int]) -> nn.Module | None:
     if settings is None:
-        _check_none("bottlenecks", found)
+        _check_none("bottlenecks", tensors)
         return None
     from stsbench.encoders.prompt.bottlenecks import Bottlenecks
 
-    loaded = Bottlenecks.load(settings, found)
+    loaded = Bottlenecks.load(settings, tensors)
     if (settings["layers"], settings["width"]) != sizes:
         raise StsbenchError(f"adapters of {settings['layers']} layers of {settings['width']}, and the model has {sizes}")
     return loaded.eval().requires_grad_(False)
@@ -153,12 +153,12 @@ def _head_settings(head: nn.Module | None) -> dict[str, Any] | None:
         return {"width": head.width, "activation": head.activation, "eps": head.eps}
     if isinstance(head, MLPHead):
         return {"width": head.dense.in_features}
-    raise ValueError(f"a {type(head).__name__} is no head that can be exported")
+    raise ValueError(f"a {type(head).__name__} is not a head that can be exported")
 
 
-def _head(kind: str | None, settings: dict[str, Any] | None, found: dict[str, Tensor], width: int) -> nn.Module | None:
+def _head(kind: str | None, settings: dict[str, Any] | None, tensors: dict[str, Tensor], width: int) -> nn.Module | None:
     if kind is None:
-        _check_none("head", found)
+        _check_none("head", tensors)
         return None
     import torch
 
@@ -168,15 +168,15 @@ def _head(kind: str | None, settings: dict[str, Any] | None, found: dict[str, Te
     made: type[nn.Module] = {"dense": MLPHead, "transform": LMTransform}[kind]
     with torch.device("meta"):
         head = made(**(settings or {}))
-    head.load_state_dict(found, assign=True)
+    head.load_state_dict(tensors, assign=True)
     if (settings or {})["width"] != width:
         raise ValueError(f"a head of width {(settings or {})['width']}, and the model's is {width}")
     return head.eval().requires_grad_(False)
 
 
-def _check_none(name: str, found: dict[str, Tensor]) -> None:
-    if found:
-        raise ValueError(f"it also holds {name}.{min(found)}")
+def _check_none(name: str, tensors: dict[str, Tensor]) -> None:
+    if tensors:
+        raise ValueError(f"it also holds {name}.{min(tensors)}")
 
 
 def _shaped(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:

@@ -73,13 +73,13 @@ class PromptedVectors:
         """float32 (n, d) vectors of a packed batch. ids: (tokens,); groups: runs of equal length; marks: (n,) the masks."""
         prompt, rows = self.prompt, self._rows(groups)
         soft = rows is not None or bool(prompt.prefixes) or prompt.shift > 0
-        found = []
+        each = []
         for prefix, table in zip(self.prefixes, self.tables, strict=True):
             more = (Soft(rows=rows, vectors=prompt.words, prefix=prefix, shift=prompt.shift),) if soft else ()
             vectors = self.forward(ids, groups, (-1,), *more)[0].index_select(0, marks).float()
             alone = self._alone(groups, prefix, table) if prompt.denoise else None
-            found.append(self._headed(vectors, alone))
-        return found[0] if len(found) == 1 else torch.stack(found).mean(0)
+            each.append(self._headed(vectors, alone))
+        return each[0] if len(each) == 1 else torch.stack(each).mean(0)
 
     def _headed(self, vectors: Tensor, alone: Tensor | None) -> Tensor:
         head: Callable[[Tensor], Tensor] = self.prompt.head or torch.nn.Identity()
@@ -126,9 +126,9 @@ def placed(prompt: Prompt, model: Any, name: str) -> Prompt:
     weight = model.get_input_embeddings().weight
     width = model.config.hidden_size
     for prefix in prompt.prefixes:
-        held = (model.config.num_hidden_layers, prefix.keys.shape[1], width)
-        if found := [tuple(part.shape) for part in (prefix.keys, prefix.values) if tuple(part.shape) != held]:
-            raise EncoderError(f"{name}: a prefix of shape {found[0]}, and this model's are {held}")
+        shape = (model.config.num_hidden_layers, prefix.keys.shape[1], width)
+        if wrong := [tuple(part.shape) for part in (prefix.keys, prefix.values) if tuple(part.shape) != shape]:
+            raise EncoderError(f"{name}: a prefix of shape {wrong[0]}, and this model's are {shape}")
     if prompt.words is not None and prompt.words.shape[1] != width:
         raise EncoderError(f"{name}: learned words of width {prompt.words.shape[1]}, and the model's is {width}")
     return replace(

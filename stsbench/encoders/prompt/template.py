@@ -144,22 +144,22 @@ class TokenTemplate:
     def words(self, mask: Tensor) -> Tensor:
         """int64 (n, L): at the template's tokens their number in `word_ids`, elsewhere -1. mask: (n, L), padded right."""
         before, after = self.numbers()
-        found = torch.full(mask.shape, -1, dtype=torch.long, device=mask.device)
-        found[:, : len(before)] = torch.as_tensor(before, device=mask.device)
+        rows = torch.full(mask.shape, -1, dtype=torch.long, device=mask.device)
+        rows[:, : len(before)] = torch.as_tensor(before, device=mask.device)
         starts = mask.sum(1).long() - len(after)
         places = starts.unsqueeze(1) + torch.arange(len(after), device=mask.device)
-        return found.scatter(1, places, torch.as_tensor(after, device=mask.device).expand(len(mask), -1))
+        return rows.scatter(1, places, torch.as_tensor(after, device=mask.device).expand(len(mask), -1))
 
     def numbers(self) -> tuple[list[int], list[int]]:
         """For each token of `before` and of `after` its number in `word_ids`, -1 for special tokens and the mask."""
         tokens = [*self.before, *self.after]
         special = {0, len(tokens) - 1}
-        number, found = 0, []
+        number, numbers = 0, []
         for place, token in enumerate(tokens):
             word = place not in special and token != self.mask_id
-            found.append(number if word else -1)
+            numbers.append(number if word else -1)
             number += word
-        return found[: len(self.before)], found[len(self.before):]
+        return numbers[: len(self.before)], numbers[len(self.before):]
 
     def _side(self) -> list[int]:
         return self.after if self.mask_last else self.before
@@ -185,7 +185,7 @@ def template_positions(counts: Any, split: int, length: int, base: int, position
     what follows stands as behind them, "empty": as behind none. base: the first token's position.
     """
     places = torch.arange(length, device=counts.device)
-    found = (places + base).expand(len(counts), -1)
+    plain = (places + base).expand(len(counts), -1)
     if positions == "empty":
-        return found.contiguous()
-    return found + (places >= split) * counts.unsqueeze(1)
+        return plain.contiguous()
+    return plain + (places >= split) * counts.unsqueeze(1)

@@ -13,7 +13,7 @@ from stsbench.errors import EncoderError
 
 
 class Tokeniser:
-    """A transformers tokenizer with a template and a limit of its own.
+    """A transformers tokenizer with our template and limit.
 
     A tokenizer.json may carry truncation (128 in all-MiniLM-L6-v2's) and fixed padding: both are switched off here, or
     they would act in silence. full_stop: put one behind texts that end in none of . ? " ' (with_full_stop).

@@ -121,16 +121,16 @@ def stored_head(folder: Path) -> Any:
     import torch
     from safetensors import safe_open
 
-    found = {}
+    head_weights = {}
     for file in weight_files(folder):
         with safe_open(file, framework="pt") as stored:
-            for key in stored.keys():  # noqa: SIM118 (it is no mapping)
+            for key in stored.keys():  # noqa: SIM118 (not a mapping)
                 if key.endswith(HEAD):  # inside a masked-LM model the name starts with the encoder's
-                    found[key.rsplit(".", 1)[1]] = stored.get_tensor(key)
-    if found.keys() != {"weight", "bias"}:
+                    head_weights[key.rsplit(".", 1)[1]] = stored.get_tensor(key)
+    if head_weights.keys() != {"weight", "bias"}:
         raise EncoderError(f"{folder} lacks the head that its {FILE} promises (pooler.dense)")
-    head = torch.nn.Linear(found["weight"].shape[1], found["weight"].shape[0], device="meta")
-    head.load_state_dict(found, assign=True)
+    head = torch.nn.Linear(head_weights["weight"].shape[1], head_weights["weight"].shape[0], device="meta")
+    head.load_state_dict(head_weights, assign=True)
     return head.requires_grad_(False)
 
 

@@ -22,7 +22,7 @@ def resolve(name: str, offline: bool = False) -> Path:
     folder = trained_model(Path(name).expanduser())
     if folder.is_dir():
         if not any((folder / file).is_file() for file in ("config.json", "modules.json")):
-            raise EncoderError(f"{name} is no model folder: it holds no config.json")
+            raise EncoderError(f"{name} is not a model folder: it holds no config.json")
         return folder
     if folder.is_file() or name.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(name):
         raise EncoderError(f"--model {name}: no such folder, and not a Hub id either")
@@ -69,5 +69,5 @@ def _download(name: str, offline: bool) -> Path:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise EncoderError(f"cannot fetch {name} from the Hub: {reason}") from error
     if not any((folder / file).is_file() for file in ("config.json", "modules.json")):
-        raise EncoderError(f"{name} on the Hub is no model: it holds no config.json")
+        raise EncoderError(f"{name} on the Hub is not a model: it holds no config.json")
     return folder

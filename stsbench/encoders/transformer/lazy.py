@@ -36,15 +36,12 @@ class LazyEncoder(Encoder):
     def built(self) -> TransformerEncoder:
         """The encoder itself. EncoderError where its vectors would be cached under another encoder's fingerprint."""
         if self._built is None:
-            encoder, config = _transformer(self.config, self.options), self.config
+            encoder = _transformer(self.config, self.options)
             if encoder.spec != self.spec:
                 raise EncoderError(
-                    f"the config.json of {config.name} misstates its positions: the model cuts texts at "
+                    f"the config.json of {self.spec.name} misstates its positions: the model cuts texts at "
                     f"{encoder.spec.max_length} tokens instead of {self.spec.max_length}"
                 )
-            assert config.folder is not None and config.pooler is not None
-            if digests(config.folder, config.pooler, config.prompt) != (config.weights, config.tokenizer):
-                raise EncoderError(f"{config.name} changed while it was being loaded: start again")
             self._built = encoder
         return self._built
 
@@ -54,7 +51,12 @@ class LazyEncoder(Encoder):
 
 
 def _transformer(config: EncoderConfig, options: EncoderOptions) -> TransformerEncoder:
+    """The encoder, loaded. EncoderError: its files changed since `config` took their digests."""
     from stsbench.encoders.transformer.parts import load_parts
     from stsbench.encoders.transformer.transformer import TransformerEncoder
 
-    return TransformerEncoder(config, load_parts(config, options.device), batch_tokens=options.batch_tokens)
+    encoder = TransformerEncoder(config, load_parts(config, options.device), batch_tokens=options.batch_tokens)
+    assert config.folder is not None and config.pooler is not None
+    if digests(config.folder, config.pooler, config.prompt) != (config.weights, config.tokenizer):
+        raise EncoderError(f"{config.name} changed while it was being loaded: start again")
+    return encoder

@@ -31,15 +31,15 @@ class LiveEncoder(TransformerEncoder):
             if (part is None) == (pooler == kind):
                 raise EncoderError(f"{name}: pooler {kind} and a {called} go together")
         # A copy: a call with truncation=True leaves it switched on in the tokenizer, which would cut texts here, unseen.
-        own = copy.deepcopy(parts.tokenizer) if getattr(parts.tokenizer, "is_fast", False) else parts.tokenizer
+        tokenizer = copy.deepcopy(parts.tokenizer) if getattr(parts.tokenizer, "is_fast", False) else parts.tokenizer
         if pooler == "text_cnn":
-            check_ends(own, name)
+            check_ends(tokenizer, name)
         linear: Any = parts.dense
         config = EncoderConfig(
             name, None, pooler, max_length=max_length, dtype=str(parts.model.dtype).removeprefix("torch."),
             prompt=PLAIN if parts.prompt is None else PromptSettings.of(parts.prompt.settings()),
         )  # fmt: skip
         tanh = None if linear is None else lambda first: linear(first).tanh()
-        super().__init__(config, replace(parts, tokenizer=own, dense=tanh))
+        super().__init__(config, replace(parts, tokenizer=tokenizer, dense=tanh))
         learned = [part for part in (linear, parts.text_cnn) if part is not None]
         self._guard = partial(borrowed, parts.model, *learned, *(parts.prompt.modules() if parts.prompt else ()))

@@ -83,9 +83,10 @@ class PromptEncoding(InputModule):
         marks = torch.tensor([self._mark(rows[i]) for i in order.tolist()])
         starts = lengths[order].cumsum(0) - lengths[order]
         tokens = torch.tensor([token for i in order.tolist() for token in rows[i]])
+        groups = batching.groups(lengths[order].numpy())
         with self._vectors() as vectors:
-            found = vectors(tokens.to(ids.device), batching.groups(lengths[order].numpy()), (marks + starts).to(ids.device))
-        features["sentence_embedding"] = torch.empty_like(found).index_copy(0, order.to(found.device), found)
+            ordered = vectors(tokens.to(ids.device), groups, (marks + starts).to(ids.device))
+        features["sentence_embedding"] = torch.empty_like(ordered).index_copy(0, order.to(ordered.device), ordered)
         return features
 
     def _mark(self, row: list[int]) -> int:

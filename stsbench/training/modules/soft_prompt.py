@@ -1,4 +1,8 @@
-"""What a padded batch in training reads beside its token ids: positions, learned words, a prefix of keys and values."""
+"""What a padded batch in training reads beside its token ids: positions, learned words, a prefix of keys and values.
+
+Here a prefix has a row for each text, because dropout and roles differ from row to row, and gradients flow through it. At
+test time one prefix serves all texts of a packed batch: stsbench/encoders/forward/soft.py.
+"""
 
 from __future__ import annotations
 

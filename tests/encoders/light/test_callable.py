@@ -55,7 +55,7 @@ def test_the_fingerprint_follows_source_and_name(module):
     [
         ("no_such_module_x:f", "cannot import no_such_module_x: ModuleNotFoundError"),
         ("my_encoder_x:nothing", "my_encoder_x.py has no 'nothing'"),
-        ("my_encoder_x:number", "no callable but int"),
+        ("my_encoder_x:number", "not callable: its type is int"),
         ("my_encoder_x", "expected python:package.module:callable"),
     ],
 )
@@ -73,7 +73,7 @@ def test_names_that_lead_nowhere(module, name, reason):
         (np.ones((2, 0)), r"shape \(2, 0\)"),
         ([["a"], ["b"]], "list of <U1"),
         (None, "NoneType of object"),
-        ([[1.0], [1.0, 2.0]], "list that is no array"),
+        ([[1.0], [1.0, 2.0]], "list that is not an array"),
         (np.ones((2, 2), dtype=complex), "complex128"),
     ],
 )
