@@ -87,7 +87,7 @@ def _measured(
     model: str, source: str | Encoder, pooler: str | None, numbers: Numbers, data_dir: Path | None, sample: bool
 ) -> Path:
     """The run folder of `model`, measured on the tasks in question under the plain protocols that score them."""
-    from stsbench.evaluation.api import Options, run
+    from stsbench.evaluation.api import EvalOptions, run
     from stsbench.evaluation.plan import kinds
 
     tasks = {task.partition("/")[0] for task in numbers.items}
@@ -104,7 +104,7 @@ def _measured(
         tasks.add("SICK-R-MTEB")
     protocols = [name for name, protocol in ours.items() if tasks & set(protocol.tasks())]
     slug = re.sub(r"[^A-Za-z0-9.]+", "-", Path(model).name or model).strip("-.")[:40] or "model"
-    result = run(Options(
+    result = run(EvalOptions(
         model=source, output=Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{slug}", protocols=protocols,
         tasks=sorted(tasks), pooler=pooler, data_dir=data_dir, sample=sample, command=["stsbench", *sys.argv[1:]],
     ), say=_say)  # fmt: skip

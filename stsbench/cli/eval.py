@@ -50,7 +50,7 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     from stsbench.cli.output.progress import progress_bar
     from stsbench.cli.output.report import print_report
     from stsbench.cli.output.tables import SAMPLE, emit_json, print_failures
-    from stsbench.evaluation.api import Options, run
+    from stsbench.evaluation.api import EvalOptions, run
 
     def say(line: str) -> None:
         click.echo(line, err=True)
@@ -71,7 +71,7 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     output = options.pop("output") or _default_output(options["model"])
     command = ["stsbench", *sys.argv[1:]]
     options.update({key: value for key, value in names.items() if value is not None})
-    chosen = Options(output=output, command=command, **options)
+    chosen = EvalOptions(output=output, command=command, **options)
     with progress_bar() as progress:
         result = run(chosen, say=say, progress=progress)
     print_failures(result)

@@ -31,7 +31,7 @@ StartProgress = Callable[[int], Progress]  # number of texts -> step function
 
 
 @dataclass
-class Options:
+class EvalOptions:
     """Everything `stsbench eval` takes, by the same names."""
 
     model: str | Encoder | Callable[..., Any]
@@ -62,7 +62,7 @@ class Options:
     origin: Mapping[str, Any] = field(default_factory=dict)  # more for the records' provenance: a training's seed, say
 
 
-def run(options: Options, say: Callable[[str], None] = print, progress: StartProgress | None = None) -> Result:
+def run(options: EvalOptions, say: Callable[[str], None] = print, progress: StartProgress | None = None) -> Result:
     """Plan, load, encode every distinct text once, observe, score, record. `say` gets one line for each thing a user
     must know before and after.
 
@@ -120,7 +120,7 @@ def _warnings(data: DataSet) -> list[str]:
 
 
 def _measure(
-    each: Planned, sets: dict[str, DataSet], embed: Embed, result: Result, options: Options,
+    each: Planned, sets: dict[str, DataSet], embed: Embed, result: Result, options: EvalOptions,
     say: Callable[[str], None], announced: bool,
 ) -> None:
     """One protocol on its sets, with a line before and after where there are several protocols."""
@@ -133,7 +133,7 @@ def _measure(
         say(f"{each.label}: measured in {time.monotonic() - start:.1f} s")
 
 
-def _settings(options: Options) -> dict[str, dict[str, Any]]:
+def _settings(options: EvalOptions) -> dict[str, dict[str, Any]]:
     """The protocols' settings among the options, by protocol; "" for every protocol that takes them."""
     named = {
         "similarity": options.similarity, "resamples": options.resamples,
@@ -162,15 +162,15 @@ def _peak_memory() -> str:
     return f", peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9:.2f} GB"
 
 
-def _cache(options: Options) -> EmbeddingCache | None:
+def _cache(options: EvalOptions) -> EmbeddingCache | None:
     if options.no_cache:
         return None
     folder = options.cache_dir or cache_root() / "embeddings"
     return EmbeddingCache(folder, int(options.cache_limit * 1e9))
 
 
-def _check(options: Options) -> None:
-    """Options that would be ignored without a word are refused."""
+def _check(options: EvalOptions) -> None:
+    """EvalOptions that would be ignored without a word are refused."""
     if options.sample and options.data_dir:
         raise StsbenchError("--sample (sample=True) and --data-dir (data_dir) exclude each other")
     if options.sample and options.text_version == "raw":
@@ -195,7 +195,7 @@ def _with_text_version(planned: Planned, text_version: str, left_out: dict[str, 
     return replace(planned, tasks={task: id for task, id in planned.tasks.items() if id not in lacking})
 
 
-def _load_sets(planned: list[Planned], options: Options) -> tuple[dict[str, DataSet], dict[str, DataError]]:
+def _load_sets(planned: list[Planned], options: EvalOptions) -> tuple[dict[str, DataSet], dict[str, DataError]]:
     """Set id -> data, and set id -> why there are none. Raises the first such DataError when no set can be read."""
     sets: dict[str, DataSet] = {}
     missing: dict[str, DataError] = {}
@@ -213,7 +213,7 @@ def _load_sets(planned: list[Planned], options: Options) -> tuple[dict[str, Data
     return sets, missing
 
 
-def _load(id: str, options: Options) -> DataSet:
+def _load(id: str, options: EvalOptions) -> DataSet:
     from stsbench.data.fetch.sources import load
 
     return load(
@@ -225,7 +225,7 @@ def _load(id: str, options: Options) -> DataSet:
 Chosen = list[tuple[Planned, dict[str, DataSet]]]
 
 
-def _without_overlap(chosen: Chosen, options: Options, say: Callable[[str], None]) -> Chosen:
+def _without_overlap(chosen: Chosen, options: EvalOptions, say: Callable[[str], None]) -> Chosen:
     """The pairs that share no sentence with the named sets, for the protocols that know of this."""
     from stsbench.data.sets.overlap import overlapping_pairs
 
@@ -260,7 +260,7 @@ def _without_overlap(chosen: Chosen, options: Options, say: Callable[[str], None
     return filtered
 
 
-def _encoder(options: Options) -> Encoder:
+def _encoder(options: EvalOptions) -> Encoder:
     from stsbench.encoders.load import load_encoder
 
     if isinstance(options.model, Encoder):
@@ -276,7 +276,7 @@ def _encoder(options: Options) -> Encoder:
     )  # fmt: skip
 
 
-def _announce(encoder: Encoder, options: Options, chosen: list[DataSet], say: Callable[[str], None]) -> None:
+def _announce(encoder: Encoder, options: EvalOptions, chosen: list[DataSet], say: Callable[[str], None]) -> None:
     spec = encoder.spec
     parts = [f"encoder {spec.name}"]
     for name in ("pooler", "template", "prefix", "max_length"):
@@ -293,5 +293,5 @@ def _announce(encoder: Encoder, options: Options, chosen: list[DataSet], say: Ca
 
 
 def evaluate(model: str | Encoder | Callable[..., Any], *, output: str | Path, **options: Any) -> Result:
-    """Measure `model` as `stsbench eval` does; options by the names of `Options`. Returns rows, records and failures."""
-    return run(Options(model=model, output=Path(output), **options), say=lambda line: None)
+    """Measure `model` as `stsbench eval` does; options by the names of `EvalOptions`. Returns rows, records and failures."""
+    return run(EvalOptions(model=model, output=Path(output), **options), say=lambda line: None)

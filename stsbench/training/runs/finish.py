@@ -135,7 +135,7 @@ def tested(
         if folder.exists():
             shutil.rmtree(folder)
         result = api.run(
-            api.Options(
+            api.EvalOptions(
                 model=str(options.output / "best"), output=folder, protocols=list(options.evaluate), device=options.device,
                 data_dir=options.data_dir, sample=options.sample, offline=options.offline, command=options.command,
                 origin={
