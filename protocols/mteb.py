@@ -147,12 +147,12 @@ class MtebProtocol(Protocol):
         if isinstance(data, PairSet) and hub_revision(data.id, data.text_version, data.known, len(data)) is None:
             # Not the Hub's revision: mteb cannot know that these are other texts.
             result.dataset_revision = f"stsbench {data.id} {data.text_version} {data.digest}"
-        found = [
+        scored = [
             (metric, split, each["hf_subset"], each["main_score" if metric == main else metric])
             for split, scores in result.scores.items() for each in scores
             for metric in dict.fromkeys([main, *(name for name in STS_METRICS if name in each)])
         ]  # fmt: skip
-        metrics, splits, subsets, values = (list(column) for column in zip(*found, strict=True))
+        metrics, splits, subsets, values = (list(column) for column in zip(*scored, strict=True))
         arrays = {"value": np.array(values, dtype=np.float64),
                   "items": np.array([items[key] for key in zip(splits, subsets, strict=True)], dtype=np.int64)}  # fmt: skip
         names = {"metric": metrics, "split": splits, "subset": subsets, "mteb_task": [task.metadata.name],

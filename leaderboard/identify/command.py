@@ -107,7 +107,7 @@ def _measured(
     result = run(EvalOptions(
         model=source, output=Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{slug}", protocols=protocols,
         tasks=sorted(tasks), pooler=pooler, data_dir=data_dir, sample=sample, command=["stsbench", *sys.argv[1:]],
-    ), say=_say)  # fmt: skip
+    ), log=_say)  # fmt: skip
     for name, reason in result.failures.items():
         _say(f"failed: {name}: {reason}")
     if not result.records:

@@ -52,7 +52,7 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     from stsbench.cli.output.tables import SAMPLE, emit_json, print_failures
     from stsbench.evaluation.api import EvalOptions, run
 
-    def say(line: str) -> None:
+    def log(line: str) -> None:
         click.echo(line, err=True)
 
     if options["offline"]:
@@ -73,13 +73,13 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     options.update({key: value for key, value in names.items() if value is not None})
     chosen = EvalOptions(output=output, command=command, **options)
     with progress_bar() as progress:
-        result = run(chosen, say=say, progress=progress)
+        result = run(chosen, log=log, progress=progress)
     print_failures(result)
     if not result.records:
         raise StsbenchError("no task could be scored" if result.failures else "no task was asked for")
     if options["sample"] and json_target == "-":
-        say(SAMPLE)
-    say(f"run: {result.folder}")  # before anything that can still fail: the run is kept whatever happens to its table
+        log(SAMPLE)
+    log(f"run: {result.folder}")  # before anything that can still fail: the run is kept whatever happens to its table
     if json_target != "-":
         print_report(result, form)
     if json_target:

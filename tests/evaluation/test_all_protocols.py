@@ -175,7 +175,7 @@ def test_without_overlap_says_what_it_does_not_touch(tmp_path, capsys):
         model="lexical:token-set", output=tmp_path / "run", sample=True, protocols=["sts", "geometry"], tasks=["STS-B"],
         resamples=0, without_overlap=["stsb/dev"],
     )  # fmt: skip
-    run(options, say=said.append)
+    run(options, log=said.append)
     assert "--without-overlap does not apply to geometry: measured on the whole sets" in said
 
 
