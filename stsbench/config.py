@@ -163,8 +163,8 @@ def put(data: dict[str, Any], key: str, value: Any, where: str) -> None:
     inner[last] = value
 
 
-def validate(model: type[ModelT], data: Mapping[str, Any], where: str, prefix: str = "") -> ModelT:
-    """`data` as a `model`, types taken strictly ("64" is no number). prefix: the dotted key that `data` stands below.
+def validate(model: type[ModelT], data: Mapping[str, Any], where: str, above: str = "") -> ModelT:
+    """`data` as a `model`, types taken strictly ("64" is not a number). above: the dotted key that `data` stands below.
 
     Raises StsbenchError, one line beginning with `where`, for the first thing wrong, misspelt keys first.
     """
@@ -176,10 +176,10 @@ def validate(model: type[ModelT], data: Mapping[str, Any], where: str, prefix: s
         made = model.model_validate_json(text, strict=True)  # JSON: strict about numbers, and yet a list may be a tuple
     except ValidationError as error:
         first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-        raise StsbenchError(f"{where}: {_in_words(model, first, prefix)}") from error
+        raise StsbenchError(f"{where}: {_in_words(model, first, above)}") from error
     for key, value in flatten(made.model_dump(), lists=True).items():
         if isinstance(value, float) and not math.isfinite(value):
-            raise StsbenchError(f"{where}: {prefix}{key} must be a finite number, not {value}")
+            raise StsbenchError(f"{where}: {above}{key} must be a finite number, not {value}")
     return made
 
 
@@ -210,10 +210,10 @@ _BOUNDS = {"greater_than": ("gt", "above"), "greater_than_equal": ("ge", "at lea
            "less_than_equal": ("le", "at most")}  # fmt: skip
 
 
-def _in_words(model: type[BaseModel], error: Any, prefix: str) -> str:
+def _in_words(model: type[BaseModel], error: Any, above: str) -> str:
     """One of pydantic's errors as a sentence with the dotted key, the value and, for a misspelt word, the right one."""
     *outer, last = error["loc"] or ("",)
-    key = prefix + ".".join(map(str, error["loc"]))
+    key = above + ".".join(map(str, error["loc"]))
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
         return f"unknown key '{key}'{did_you_mean(str(last), _fields(model, outer))}"

@@ -39,7 +39,7 @@ class ScoreRow(_Part):
 
 
 class DataIdentity(_Part):
-    """What was measured on. `known` is false when a file differs from the catalog: never ranked with known data."""
+    """What was measured on. `known` is false when a file differs from the catalog: never ranked beside known data."""
 
     id: str
     task: str

@@ -370,8 +370,8 @@ def row(task, value, low, high, p, corrected=None):
     ([B, B, SAME, NONE], (-4.0, -5.0, -3.0, 0.001), "B is better than A on average by 4.00 points (95 % interval 3.00 to "
      "5.00); of 4 tasks B is better on 2, after correcting for 4 comparisons; on T2 and T3 they do not "
      "differ significantly."),
-    ([SAME, NONE], SAME, "A and B do not differ significantly on average (A - B is 0.50 points, 95 % interval -1.00 to 2.00); "
-     "of 2 tasks there is none on which they differ significantly, after correcting for 2 comparisons."),
+    ([SAME, NONE], SAME, "A and B do not differ significantly on average (A - B is 0.50 points, 95 % interval "
+     "-1.00 to 2.00); of 2 tasks there is none on which they differ significantly, after correcting for 2 comparisons."),
     ([(1.0, None, None, None), SAME], None, "Of 2 tasks there is none on which they differ significantly, after correcting "
      "for 1 comparison; on T0 there is no test."),
 ])  # fmt: skip
