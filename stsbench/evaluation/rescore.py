@@ -72,14 +72,14 @@ def refuse_doubles(measured: Iterable[tuple[Path, Protocol, Record]]) -> None:
 
     A protocol and a paper's preset may measure the same thing in one run: the same encoder, with the same scores.
     """
-    held: dict[str, tuple[Path, Record, dict[tuple[str, str | None, str | None, str], tuple[float, int]]]] = {}
+    seen: dict[str, tuple[Path, Record, dict[tuple[str, str | None, str | None, str], tuple[float, int]]]] = {}
     for path, protocol, record in measured:
         how, data = record.protocol, record.data
         kept = {key: value for key, value in how.settings.items() if key not in protocol.cosmetic}
-        own = data.digest if data.text_version == "own" else ""  # folders of one's own may share a name
-        key = json.dumps([how.name, how.version, kept, data.text_version, data.id, own], sort_keys=True)
+        digest = data.digest if data.text_version == "own" else ""  # two folders of a user may share a name
+        key = json.dumps([how.name, how.version, kept, data.text_version, data.id, digest], sort_keys=True)
         rows = {(row.task, row.subset, row.aggregation, row.metric): (row.value, row.n) for row in record.scores}
-        other_path, other, theirs = held.setdefault(key, (path, record, rows))
+        other_path, other, theirs = seen.setdefault(key, (path, record, rows))
         reason = ""
         if other.encoder.fingerprint != record.encoder.fingerprint:
             reason = "of encoders with different fingerprints"
@@ -162,15 +162,15 @@ def read_observations(path: Path, digest: str) -> Observations:
         if size > MOST_UNPACKED:
             raise StsbenchError(f"{path} would unpack to {size / 1e6:.0f} MB, at most {MOST_UNPACKED / 1e6:.0f} are read")
         if len(set(names)) < len(names) or not all(name.endswith(".npy") for name in names):
-            raise ValueError("it holds a member twice, or one that is no array")
+            raise ValueError("it holds a member twice, or one that is not an array")
         with np.load(path, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
         if text := next((key for key, array in arrays.items() if key.startswith("names.") and not _is_names(array)), None):
-            raise ValueError(f"{text} is no list of strings")
+            raise ValueError(f"{text} is not a list of strings")
     except StsbenchError:
         raise
     except Exception as error:  # zipfile, zlib and numpy have a dozen kinds of errors for a damaged file
-        raise StsbenchError(f"{path} is no valid file of observations: {_line(error)}") from error
+        raise StsbenchError(f"{path} is not a valid file of observations: {_line(error)}") from error
     names_of = {key[6:]: array.tolist() for key, array in arrays.items() if key.startswith("names.")}
     return Observations({key: array for key, array in arrays.items() if not key.startswith("names.")}, names_of)
 
