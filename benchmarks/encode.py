@@ -111,7 +111,7 @@ def measure(name: str, fraction: float, args: argparse.Namespace) -> dict[str, A
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
 
-    from stsbench.encoders.transformer.transformer import TransformerEncoder
+    from stsbench.encoders.load import load_encoder
 
     every, needed = read_tasks(args.data_dir / "downstream")
     rng = random.Random(args.seed)
@@ -124,7 +124,9 @@ def measure(name: str, fraction: float, args: argparse.Namespace) -> dict[str, A
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = model_folder(name, Path(temporary))
-        encoders = {d: TransformerEncoder(folder, pooler="mean", dtype=d) for d in ("float32", "bfloat16")}
+        encoders = {d: load_encoder(str(folder), pooler="mean", dtype=d).built for d in ("float32", "bfloat16")}
+        for encoder in encoders.values():
+            encoder.normalize = False  # as the others
         library = SentenceTransformer(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
         model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
         tokenizer = AutoTokenizer.from_pretrained(folder)

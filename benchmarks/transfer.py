@@ -2,11 +2,11 @@
 
     python benchmarks/transfer.py --data-dir ../shared/data --task CR --threads 1
 
-`lockstep` runs a task's full 10-fold grid (400 fits for CR, 40 for TREC and MRPC) with `lockstep_solver`, and some of the
-same fits one at a time (torch.nn.Linear, autograd, torch.optim: tests/support/probe_oracle.py, in float32 as SentEval
-computes and in the lockstep's own precision), with the same threads and in turn. The one-at-a-time seconds are scaled up
-to the grid by fits: every fit of the sample is drawn at random, and `--one-by-one 400` runs them all. Both sides must give the
-same classes where they compute in float64; float32 counts what rounding moves.
+`lockstep` runs a task's full 10-fold grid (400 fits for CR, 40 for TREC and MRPC) with `lockstep_solver`, and some of
+the same fits one at a time (torch.nn.Linear, autograd, torch.optim: tests/support/probe_oracle.py, in float32 as
+SentEval computes and in the lockstep's own precision), with the same threads and in turn. The one-at-a-time seconds are
+scaled up to the grid by fits: every fit of the sample is drawn at random, and `--one-by-one 400` runs them all. Both
+sides must give the same classes where they compute in float64; float32 counts what rounding moves.
 `exact` compares the exact solver with scikit-learn: benchmarks/transfer_exact.py.
 """
 

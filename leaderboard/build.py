@@ -20,12 +20,12 @@ SITE = "site/index.html"
 BEGIN, END = "<!-- leaderboard: made by `stsbench leaderboard build` -->", "<!-- end of leaderboard -->"
 
 
-def find_board(given: Path | None) -> Path:
-    """The board's folder: the one given, else ./leaderboard. Raises StsbenchError where it holds no board."""
-    folder = given or Path("leaderboard")
+def find_board(named: Path | None) -> Path:
+    """The board's folder: `named`, else ./leaderboard. Raises StsbenchError where it holds no board."""
+    folder = named or Path("leaderboard")
     if not (folder / "measured").is_dir() and not (folder / "published").is_dir():
         raise StsbenchError(
-            f"{folder} is no board: it has neither measured/ nor published/; run this in a checkout, or name it: --board"
+            f"{folder} is not a board: it has neither measured/ nor published/; run this in a checkout, or name it: --board"
         )
     return folder
 
@@ -33,8 +33,8 @@ def find_board(given: Path | None) -> Path:
 def outputs(root: Path, output: Path | None = None) -> dict[Path, str]:
     """Path -> content of everything a board is shown as.
 
-    Below `output` where it is given, else in the board's own site/ and tables/ and, for a board in a checkout with docs/ and
-    a README that has a place for it, there as well.
+    Below `output` where it is given, else in the board's own site/ and tables/ and, for a board in a checkout whose
+    README has a place for it, in docs/findings/ and the README as well.
     """
     board = gather(root)
     tables = {"leaderboard.md": markdown_tables(board), "leaderboard.csv": csv_table(board),
@@ -48,7 +48,7 @@ def outputs(root: Path, output: Path | None = None) -> dict[Path, str]:
     readme = home / "README.md"
     # A second board in a checkout must not take the place of the first.
     inside = root.resolve().name == "leaderboard" and readme.is_file() and BEGIN in _text(readme)
-    made |= {(home / "docs" if inside else root / "tables") / name: text for name, text in about.items()}
+    made |= {(home / "docs" / "findings" if inside else root / "tables") / name: text for name, text in about.items()}
     if inside:
         made[readme] = with_table(readme, short_table(board))
     return made

@@ -21,7 +21,7 @@ class _Quiet(SimpleHTTPRequestHandler):
         super().end_headers()
 
 
-def serve(site: Path, port: int, say: Callable[[str], None]) -> None:
+def serve(site: Path, port: int, log: Callable[[str], None]) -> None:
     """Serve the folder `site` until interrupted. Port 0 takes any free one. Raises StsbenchError where nothing is built."""
     if not (site / "index.html").is_file():
         raise StsbenchError(f"{site}/index.html is not there: run `stsbench leaderboard build` first")
@@ -30,5 +30,5 @@ def serve(site: Path, port: int, say: Callable[[str], None]) -> None:
     except (OSError, OverflowError) as error:
         raise StsbenchError(f"cannot listen on port {port}: {error}; choose another with --port") from error
     with server:
-        say(f"http://{LOOPBACK}:{server.server_address[1]}/  (ctrl-c ends it)")
+        log(f"http://{LOOPBACK}:{server.server_address[1]}/  (ctrl-c ends it)")
         server.serve_forever()

@@ -19,7 +19,7 @@ from stsbench.evaluation.settings import Count, Factor, Settings, SettingsModel,
 from stsbench.metrics.bootstrap import bootstrap_correlation, interval, resample_counts
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.proportion import wilson
-from stsbench.probes.regressor import Recipe, check_features, fit_regressor, pair_features
+from stsbench.probes.regressor import RegressorSettings, check_features, fit_regressor, pair_features
 from stsbench.probes.schemes import given_splits
 
 TASKS = {"STS-B": "stsb/splits", "SICK-R": "sick-r/splits", "SICK-E": "sick-e/splits"}
@@ -93,7 +93,7 @@ class RegressionProtocol(Protocol):
         taken = ("seed", "batch", "learning_rate", "round_epochs", "tenacity", "max_epoch")
         fitted = fit_regressor(
             features["train"], gold[rows["train"]], features["dev"], gold[rows["dev"]], features["test"],
-            Recipe(**{key: self.settings[key] for key in taken}),
+            RegressorSettings(**{key: self.settings[key] for key in taken}),
         )  # fmt: skip
         epochs = np.array([fitted.epochs], dtype=np.int64)
         return {"predicted": fitted.predicted, "dev_spearman": fitted.dev_spearman, "epochs": epochs}

@@ -102,7 +102,7 @@ class RetrievalProtocol(Protocol):
             group = np.tile(np.arange(len(task) // 2), 2)
         else:
             task, group = data, np.arange(len(data))
-        hidden: list[tuple[int, ...]] = [(place,) if place >= 0 else () for place in task.own]
+        hidden: list[tuple[int, ...]] = [(place,) if place >= 0 else () for place in task.query_positions]
         if self.settings["duplicates"] == "drop":
             copies = _places(task.corpus)
             hidden = [copies[text] for text in task.queries]
@@ -180,7 +180,8 @@ def from_pairs(data: PairSet, duplicates: str) -> RetrievalSet:
     places = (*one, *other)
     return RetrievalSet(
         id=data.id, task=data.task, text_version=data.text_version, origin=data.origin, known=data.known,
-        queries=tuple(corpus[i] for i in places), corpus=corpus, relevant=tuple((i,) for i in (*other, *one)), own=places,
+        queries=tuple(corpus[i] for i in places), corpus=corpus, relevant=tuple((i,) for i in (*other, *one)),
+        query_positions=places,
     )  # fmt: skip
 
 

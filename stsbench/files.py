@@ -19,7 +19,7 @@ def atomic_write(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
     Raises StsbenchError when the disk is full or the folder cannot be written, naming `path`.
     """
-    with _beside(path, mode) as (temporary, stream):
+    with _temporary(path, mode) as (temporary, stream):
         yield stream
         _finish(stream)
         temporary.replace(path)
@@ -30,7 +30,7 @@ def create_whole(path: Path, content: bytes) -> bool:
 
     Of several processes that try at once one succeeds. Raises StsbenchError as `atomic_write` does.
     """
-    with _beside(path, "wb") as (temporary, stream):
+    with _temporary(path, "wb") as (temporary, stream):
         stream.write(content)
         _finish(stream)
         try:
@@ -41,7 +41,7 @@ def create_whole(path: Path, content: bytes) -> bool:
 
 
 @contextmanager
-def _beside(path: Path, mode: str) -> Iterator[tuple[Path, IO[Any]]]:
+def _temporary(path: Path, mode: str) -> Iterator[tuple[Path, IO[Any]]]:
     """A new file in the folder of `path`, open; it is gone at the end, unless it was renamed."""
     temporary: Path | None = None
     try:
@@ -73,7 +73,7 @@ def sha256_file(path: Path) -> str:
 
 def cache_root() -> Path:
     """The user cache: $STSBENCH_CACHE, else $XDG_CACHE_HOME/stsbench, else ~/.cache/stsbench."""
-    if own := os.environ.get("STSBENCH_CACHE"):
-        return Path(own)
+    if configured := os.environ.get("STSBENCH_CACHE"):
+        return Path(configured)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "stsbench"

@@ -44,10 +44,10 @@ def resolve(group: str, name: str) -> Any:
 
 def resolve_all(group: str) -> dict[str, Any]:
     """Every object of a group that loads; one that does not is warned about and left out."""
-    found: dict[str, Any] = {}
+    objects: dict[str, Any] = {}
     for name in names(group):
         try:
-            found[name] = resolve(group, name)
+            objects[name] = resolve(group, name)
         except StsbenchError as error:
             warnings.warn(str(error), stacklevel=2)
-    return found
+    return objects

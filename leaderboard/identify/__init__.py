@@ -1,0 +1,1 @@
+"""Which protocol reproduces a paper's numbers: `stsbench identify`."""

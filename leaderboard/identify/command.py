@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stsbench.encoders.base import Encoder
     from stsbench.leaderboard.identify.numbers import Numbers
     from stsbench.leaderboard.identify.observed import Observed
-    from stsbench.leaderboard.identify.search import Search
+    from stsbench.leaderboard.identify.search import SearchResult
 
 
 @click.command()
@@ -49,24 +49,24 @@ def identify(
 
     if sample and data_dir:
         raise click.UsageError("--sample and --data-dir exclude each other")
-    given = read_numbers(" ".join(numbers))
-    found = {model: run_folders(Path(model).expanduser()) for model in models}
+    published = read_numbers(" ".join(numbers))
+    runs_of = {model: run_folders(Path(model).expanduser()) for model in models}
     for value, option in ((poolers, "--pooler"), (data_dir, "--data-dir"), (sample, "--sample")):
-        if value and all(found.values()):
+        if value and all(runs_of.values()):
             raise click.UsageError(f"{option} does not apply to run folders: their observations are used as they are")
-    if not all(found.values()):
-        given = resolved(given, known_tasks([]))  # a task nobody knows is said before anything is measured
-        if not any(found.values()):  # a run's geometry has a score that may exceed 100, what is measured here has none
-            refuse_impossible(given)
-    sources = {model: source(model, next(iter(poolers), None)) for model in models if not found[model]}
-    folders = [folder for model in models for folder in found[model] or [
-        _measured(model, sources[model], pooler, given, data_dir, sample) for pooler in poolers or (None,)
+    if not all(runs_of.values()):
+        published = resolved(published, known_tasks([]))  # a task nobody knows is said before anything is measured
+        if not any(runs_of.values()):  # a run's geometry has a score that may exceed 100, what is measured here has none
+            refuse_impossible(published)
+    sources = {model: source(model, next(iter(poolers), None)) for model in models if not runs_of[model]}
+    folders = [folder for model in models for folder in runs_of[model] or [
+        _measured(model, sources[model], pooler, published, data_dir, sample) for pooler in poolers or (None,)
     ]]  # fmt: skip
-    seen = observed(dict.fromkeys(folder.resolve() for folder in folders), _say)
-    result = search(resolved(given, known_tasks(seen)), seen)
-    if not result.lines:
+    seen = observed(dict.fromkeys(folder.resolve() for folder in folders), _log)
+    result = search(resolved(published, known_tasks(seen)), seen)
+    if not result.matches:
         for line in _first(unchecked(result, len(seen) > 1), top):
-            _say(line)
+            _log(line)
         raise StsbenchError(NOTHING)
     if json_target:
         _write_json(result, len(seen) > 1, json_target)
@@ -75,7 +75,7 @@ def identify(
     return 0
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     click.echo(line, err=True)
 
 
@@ -91,32 +91,32 @@ def _measured(
     from stsbench.evaluation.plan import kinds
 
     tasks = {task.partition("/")[0] for task in numbers.items}
-    ours = {name: kinds()[name]({}) for name in ("sts", "regression", "transfer")}
-    known = {task for protocol in ours.values() for task in protocol.tasks()}
+    protocols = {name: kinds()[name]({}) for name in ("sts", "regression", "transfer")}
+    known = {task for protocol in protocols.values() for task in protocol.tasks()}
     if other := sorted(tasks - known - {"Avg"}):
         raise StsbenchError(
             f"{model} cannot be measured on {', '.join(other)} here: measure it with `stsbench eval` and name its run folder"
         )
     if "Avg" in tasks:
-        mine = "transfer" if tasks & set(ours["transfer"].tasks()) else "sts"
-        tasks = (tasks - {"Avg"}) | set(ours[mine].averaged)
+        mine = "transfer" if tasks & set(protocols["transfer"].tasks()) else "sts"
+        tasks = (tasks - {"Avg"}) | set(protocols[mine].averaged)
     if "SICK-R" in tasks:
         tasks.add("SICK-R-MTEB")
-    protocols = [name for name, protocol in ours.items() if tasks & set(protocol.tasks())]
+    chosen = [name for name, protocol in protocols.items() if tasks & set(protocol.tasks())]
     slug = re.sub(r"[^A-Za-z0-9.]+", "-", Path(model).name or model).strip("-.")[:40] or "model"
     result = run(EvalOptions(
-        model=source, output=Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{slug}", protocols=protocols,
+        model=source, output=Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{slug}", protocols=chosen,
         tasks=sorted(tasks), pooler=pooler, data_dir=data_dir, sample=sample, command=["stsbench", *sys.argv[1:]],
-    ), log=_say)  # fmt: skip
+    ), log=_log)  # fmt: skip
     for name, reason in result.failures.items():
-        _say(f"failed: {name}: {reason}")
+        _log(f"failed: {name}: {reason}")
     if not result.records:
         raise StsbenchError(f"no task could be scored with {model}")
-    _say(f"run: {result.folder}")
+    _log(f"run: {result.folder}")
     return result.folder
 
 
-def _write_json(result: Search, about: bool, target: str) -> None:
+def _write_json(result: SearchResult, about: bool, target: str) -> None:
     import json
 
     from stsbench.files import atomic_write
@@ -130,7 +130,7 @@ def _write_json(result: Search, about: bool, target: str) -> None:
         stream.write(text)
 
 
-def _print(result: Search, seen: Sequence[Observed], top: int) -> None:
+def _print(result: SearchResult, seen: Sequence[Observed], top: int) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -140,24 +140,24 @@ def _print(result: Search, seen: Sequence[Observed], top: int) -> None:
     # A pipe or a file gets room for the whole table: a wrapped number is a wrong number.
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
     about, items = len(seen) > 1, result.numbers.items
-    for line in heading(result, seen):
-        console.print(line, soft_wrap=True)
+    for text in heading(result, seen):
+        console.print(text, soft_wrap=True)
     table = Table()
     for name in ("place", "setting", "mean\n|diff|", "largest\n|diff|", "to the\nlast digit"):
         table.add_column(name, justify="left" if name == "setting" else "right", no_wrap=name != "setting")
     for task in items:
         table.add_column(Text(task), justify="right", no_wrap=True)
     table.add_column("papers' presets")
-    for line in result.lines[:top]:
-        place = f"{line.place}" + ("=" if sum(other.place == line.place for other in result.lines) > 1 else "")
-        cells = [signed(line.differences[task]) for task in items]
-        figures = [f"{line.mean:.2f}", f"{abs(line.largest[1]):.2f}", f"{line.exact} of {len(items)}"]
-        table.add_row(place, Text(named(line, about, ":")), *figures, *cells, Text(", ".join(line.papers)))
-    if result.lines:
+    for match in result.matches[:top]:
+        place = f"{match.place}" + ("=" if sum(other.place == match.place for other in result.matches) > 1 else "")
+        cells = [signed(match.differences[task]) for task in items]
+        figures = [f"{match.mean:.2f}", f"{abs(match.largest[1]):.2f}", f"{match.exact} of {len(items)}"]
+        table.add_row(place, Text(named(match, about, ":")), *figures, *cells, Text(", ".join(match.papers)))
+    if result.matches:
         console.print("Differences are measured minus published, in points (x 100).")
         console.print(table)
-    if (rest := len(result.lines) - top) > 0:
-        console.print(further(rest, len(result.lines)))
-    for line in _first(unchecked(result, about), top):
-        console.print(line, soft_wrap=True)
+    if (rest := len(result.matches) - top) > 0:
+        console.print(further(rest, len(result.matches)))
+    for text in _first(unchecked(result, about), top):
+        console.print(text, soft_wrap=True)
     console.print(sentence(result, about), soft_wrap=True)

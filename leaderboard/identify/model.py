@@ -14,23 +14,23 @@ _TAKES = (
 
 
 def source(model: str, pooler: str | None) -> str | Encoder:
-    """What to measure for `model`, which is no run folder: the encoder itself, or a transformer's name as it stands.
+    """What to measure for `model`, which is not a run folder: the encoder itself, or a transformer's name as it stands.
 
-    Raises StsbenchError for what is no model, EncoderError for an encoder of another kind that cannot be made.
+    Raises StsbenchError for what is not a model, EncoderError for an encoder of another kind that cannot be made.
     """
-    from stsbench.encoders.load import KINDS, load_encoder
+    from stsbench.encoders.load import kinds, load_encoder
 
     kind, colon, _ = model.partition(":")
     path = Path(model).expanduser()
-    if colon and (kind in KINDS or not path.exists()):
+    if colon and (kind in kinds() or not path.exists()):
         return load_encoder(model, pooler=pooler)
-    if why := _no_model(model, path):
+    if why := _not_a_model(model, path):
         raise StsbenchError(f"--model {model} is neither a run folder nor a model: {why}; {_TAKES}")
     return model
 
 
-def _no_model(model: str, path: Path) -> str:
-    """Why it is none; "" where it may be one. Raises EncoderError where minilm is not installed."""
+def _not_a_model(model: str, path: Path) -> str:
+    """Why it is not a model; "" where it may be one. Raises EncoderError where minilm is not installed."""
     from stsbench.encoders.transformer.find import resolve
     from stsbench.encoders.transformer.minilm import find_minilm
 

@@ -1,4 +1,4 @@
-"""The numbers that `stsbench identify` is given: typed, in a file, or a published row's; with the digits they print."""
+"""The numbers that `stsbench identify` looks for: typed, in a file, or a published row's; with the digits they print."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Number:
 
     @classmethod
     def of(cls, text: str, where: str) -> Number:
-        """Read `text`. Raises StsbenchError, naming `where`, for what is no plain decimal number."""
+        """Read `text`. Raises StsbenchError, naming `where`, for what is not a plain decimal number."""
         if not _NUMBER.fullmatch(text.strip()):
-            raise StsbenchError(f"{where}: '{text.strip()}' is no number such as 72.37")
+            raise StsbenchError(f"{where}: '{text.strip()}' is not a number such as 72.37")
         return cls(float(text), len(text.strip().partition(".")[2]))
 
 
@@ -100,7 +100,7 @@ def read_numbers(text: str) -> Numbers:
         raise StsbenchError(f"'{text}' is not understood: {_FORMS}; {HOW}")
     for part in parts:
         if part not in ABSENT and not _NUMBER.fullmatch(part):
-            raise StsbenchError(f"'{part}' is no number such as 72.37: {HOW}")
+            raise StsbenchError(f"'{part}' is not a number such as 72.37: {HOW}")
     numbers = _in_order(parts)
     refuse_impossible(numbers)
     return numbers
@@ -118,19 +118,19 @@ def resolved(numbers: Numbers, known: Iterable[str]) -> Numbers:
     names = list(dict.fromkeys([*known, AVERAGE]))
     lower = {name.lower(): name for name in names}
     whole = [name for name in names if "/" not in name]
-    found: dict[str, Number | None] = {}
+    by_name: dict[str, Number | None] = {}
     for task, number in [*numbers.items.items(), *((task, None) for task in numbers.absent)]:
         if task.lower() not in lower:
             raise StsbenchError(f"unknown task '{task}'{did_you_mean(task, names if '/' in task else whole)}")
-        if lower[task.lower()] in found:
+        if lower[task.lower()] in by_name:
             raise StsbenchError(f"{lower[task.lower()]} is given twice")
-        found[lower[task.lower()]] = number
-    printed = {task: number for task, number in found.items() if number is not None}
-    return Numbers(printed, tuple(task for task in found if task not in printed))
+        by_name[lower[task.lower()]] = number
+    printed = {task: number for task, number in by_name.items() if number is not None}
+    return Numbers(printed, tuple(task for task in by_name if task not in printed))
 
 
 def _named(text: str) -> Numbers:
-    found, absent = [], []
+    named, absent = [], []
     for name, value in pairs(text):
         if name is None:
             raise StsbenchError(
@@ -139,10 +139,10 @@ def _named(text: str) -> Numbers:
         if value == "-":
             absent.append(name)
         else:
-            found.append((name, Number.of(value, f"{name}={value}")))
-    if not found:
+            named.append((name, Number.of(value, f"{name}={value}")))
+    if not named:
         raise StsbenchError(f"'{text}' holds no number: {_FORMS}")
-    return Numbers(_collected(found), tuple(absent))
+    return Numbers(_collected(named), tuple(absent))
 
 
 def _in_order(parts: list[str]) -> Numbers:
@@ -162,34 +162,34 @@ def _in_order(parts: list[str]) -> Numbers:
             "in STS12=72.37,STS-B=82.03"
         )
     placed = list(zip(names, parts, strict=True))
-    found = {name: Number.of(part, name) for name, part in placed if part not in ABSENT}
-    return Numbers(found, tuple(name for name, part in placed if part in ABSENT))
+    numbers = {name: Number.of(part, name) for name, part in placed if part not in ABSENT}
+    return Numbers(numbers, tuple(name for name, part in placed if part in ABSENT))
 
 
 def _collected(pairs: Iterable[tuple[str, Number]]) -> dict[str, Number]:
-    found: dict[str, Number] = {}
+    numbers: dict[str, Number] = {}
     for name, number in pairs:
         if not name.strip():
             raise StsbenchError("a number has an empty name: write TASK=NUMBER")
-        if name.strip() in found:
+        if name.strip() in numbers:
             raise StsbenchError(f"{name.strip()} is given twice")
-        found[name.strip()] = number
-    return found
+        numbers[name.strip()] = number
+    return numbers
 
 
 def _published(text: str) -> dict[str, Number]:
     """The scores of a row of the published results; a cell that is not printed or cannot be read is left out."""
-    from stsbench.leaderboard.publications.publications import find_row
+    from stsbench.leaderboard.publications.load import find_row
 
     row = find_row(text)
     heading = row.heading
     if heading.protocol not in ("sts", "transfer", "regression") or heading.task or heading.split != "test":
         raise StsbenchError(f"{text} holds no test scores of tasks ({heading.protocol}): there is no setting to look for")
     cells = zip(heading.columns, row.scores, strict=True)
-    found = {task: Number(score, row.printed_decimals) for task, score in cells if score is not None}
-    if not found:
+    numbers = {task: Number(score, row.printed_decimals) for task, score in cells if score is not None}
+    if not numbers:
         raise StsbenchError(f"{text} holds no score")
-    return found
+    return numbers
 
 
 def _from_file(path: Path) -> dict[str, Number]:
@@ -199,14 +199,14 @@ def _from_file(path: Path) -> dict[str, Number]:
         raise StsbenchError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     reader = {".json": _json, ".csv": _csv}.get(path.suffix, _yaml)
     try:
-        found = _collected((name, Number.of(value, f"{path}, {where}")) for name, value, where in reader(content))
+        numbers = _collected((name, Number.of(value, f"{path}, {where}")) for name, value, where in reader(content))
     except (ValueError, csv.Error) as error:
         raise StsbenchError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
     except StsbenchError as error:
         raise error if str(path) in str(error) else StsbenchError(f"{path}: {error}") from error
-    if not found:
+    if not numbers:
         raise StsbenchError(f"{path} holds no number")
-    return found
+    return numbers
 
 
 # Each reader gives (name, number as written, where): as written, since a float has lost the zeros at its end.

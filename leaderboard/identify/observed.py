@@ -29,7 +29,7 @@ class Form:
     settings: str
     rows: dict[tuple[str, str | None, str], ScoreRow] = field(default_factory=dict)
     sets: dict[str, str] = field(default_factory=dict)  # task -> id of the set it was measured on
-    origins: dict[str, tuple[str, Path]] = field(default_factory=dict)  # task -> digest of the data, record
+    measured_on: dict[str, tuple[str, Path]] = field(default_factory=dict)  # task -> digest of the data, record
 
     @property
     def tasks(self) -> set[str]:
@@ -59,17 +59,17 @@ def run_folders(folder: Path) -> list[Path]:
     """The run folders that `folder` is, or holds at most two levels below; none for a model's folder."""
     if not folder.is_dir():
         return []
-    found = (path for level in ("", "*/", "*/*/") for path in folder.glob(f"{level}*.json"))
-    return sorted({path.parent for path in found if _RECORD.search(path.name)})
+    files = (path for level in ("", "*/", "*/*/") for path in folder.glob(f"{level}*.json"))
+    return sorted({path.parent for path in files if _RECORD.search(path.name)})
 
 
-def observed(folders: Iterable[Path], say: Callable[[str], None]) -> list[Observed]:
-    """Every encoder and text version in run folders; `say` gets a line for each record that gives no score.
+def observed(folders: Iterable[Path], log: Callable[[str], None]) -> list[Observed]:
+    """Every encoder and text version in run folders; `log` gets a line for each record that cannot be scored.
 
     Raises StsbenchError, naming the file, for a record that was edited or is of another version of its protocol, and
     where two runs of one encoder measured different data under one name.
     """
-    found: dict[tuple[str, str], Observed] = {}
+    encoders: dict[tuple[str, str], Observed] = {}
     for folder in folders:
         records = sorted(load_records(folder), key=lambda item: item[1].provenance.get("position", 0))
         for path, record in records:
@@ -78,12 +78,12 @@ def observed(folders: Iterable[Path], say: Callable[[str], None]) -> list[Observ
                 one = measured(path, record)
                 rows = _widened(one)
             except ScoreError as error:
-                say(f"left out: {path.name}: {error}")
+                log(f"left out: {path.name}: {error}")
                 continue
             key = (encoder_key(record), record.data.text_version)
-            mine = found.setdefault(key, Observed(_encoder_name(record), record.data.text_version))
+            mine = encoders.setdefault(key, Observed(_encoder_name(record), record.data.text_version))
             _add(mine, one, rows)
-    return _told_apart(list(found.values()))
+    return _numbered(list(encoders.values()))
 
 
 def empty(protocol: str, word: str = "") -> Form:
@@ -95,8 +95,8 @@ def empty(protocol: str, word: str = "") -> Form:
 def known_tasks(seen: Sequence[Observed]) -> list[str]:
     """The tasks of all protocols, then what the runs hold beside them, subsets included."""
     names = [task for kind in kinds().values() for task in kind({}).tasks()]
-    held = [label for each in seen for form in each.forms.values() for label, _, _ in form.rows]
-    return list(dict.fromkeys([*names, *held]))
+    observed_labels = [label for each in seen for form in each.forms.values() for label, _, _ in form.rows]
+    return list(dict.fromkeys([*names, *observed_labels]))
 
 
 def kept(protocol: Protocol) -> dict[str, Any]:
@@ -108,8 +108,7 @@ def _add(mine: Observed, one: Measured, rows: list[ScoreRow]) -> None:
     settings = json.dumps(kept(one.protocol), sort_keys=True)
     key = (one.protocol.name, settings if one.protocol.name != "mteb" else one.record.protocol.label)
     form = mine.forms.setdefault(key, Form(_name(one), one.protocol, settings))
-    origin = (one.digest, one.path)
-    digest, path = form.origins.setdefault(one.task, origin)
+    digest, path = form.measured_on.setdefault(one.task, (one.digest, one.path))
     if digest != one.digest:
         raise StsbenchError(
             f"{one.path} and {path} measured {mine.encoder} on different data, both named {one.set_id}: give one of the runs"
@@ -130,8 +129,8 @@ def _widened(one: Measured) -> list[ScoreRow]:
     if all(one.protocol.settings[key] == value for key, value in wide.items()):
         return one.record.scores
     none = {"resamples": 0} if "resamples" in defaults else {}
-    held = one.record.observations
-    observations = read_observations(one.path.parent / held.file, held.sha256)
+    stored = one.record.observations
+    observations = read_observations(one.path.parent / stored.file, stored.sha256)
     return kind({**one.protocol.settings, **wide, **none}).score(observations, one.set_id, one.task)
 
 
@@ -144,14 +143,14 @@ def _name(one: Measured) -> str:
     nearest: tuple[str, list[str]] | None = None
     for word in ("", *kind.variants):
         defaults = kept(kind(kind.variants[word] if word else {}))
-        changes = [f"{key} {_said(value)}" for key, value in mine.items() if defaults.get(key) != value]
+        changes = [f"{key} {_spelled(value)}" for key, value in mine.items() if defaults.get(key) != value]
         if nearest is None or len(changes) < len(nearest[1]):
             nearest = (f"{protocol.name}:{word}" if word else protocol.name, changes)
     assert nearest is not None
     return nearest[0] + (f" ({', '.join(nearest[1])})" if nearest[1] else "")
 
 
-def _said(value: Any) -> str:
+def _spelled(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -163,11 +162,12 @@ def _encoder_name(record: Record) -> str:
     return ", ".join(parts)
 
 
-def _told_apart(found: list[Observed]) -> list[Observed]:
+def _numbered(encoders: list[Observed]) -> list[Observed]:
     """Encoders of one name get a number each."""
-    for each in found:
-        same = [other for other in found if (other.encoder, other.text_version) == (each.encoder, each.text_version)]
+    for each in encoders:
+        same = [other for other in encoders
+                if (other.encoder, other.text_version) == (each.encoder, each.text_version)]  # fmt: skip
         if len(same) > 1:
             for number, other in enumerate(same, 1):
                 other.encoder += f" (number {number})"
-    return found
+    return encoders

@@ -12,7 +12,7 @@ from stsbench.leaderboard.identify.numbers import Numbers, refuse_impossible
 from stsbench.leaderboard.identify.observed import Observed
 from stsbench.leaderboard.identify.settings import Candidate, Slot, candidates
 
-SAME = 0.01  # of the last printed digit: settings whose scores differ by less are not told apart
+SAME = 0.01  # of the last printed digit: settings whose scores differ by less count as equal
 RANK = "effective rank"  # the one score that may exceed 100
 EPSILON = 1e-9  # what binary fractions leave of a decimal difference
 _Scored = tuple[int, Candidate, dict[str, float]]  # its position, and its differences by task
@@ -20,7 +20,7 @@ Merged = tuple[tuple[str, tuple[str, ...]], ...]  # slots, with every choice tha
 
 
 @dataclass(frozen=True)
-class Line:
+class Match:
     """Settings that give the same numbers on the tasks in question, and how far those are from the published ones.
 
     differences: task -> score minus printed number, in points. place 1 is shared by all that reproduce the numbers.
@@ -49,46 +49,46 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Search:
-    """lines: best first; unchecked: settings without an observation of some task -> those tasks."""
+class SearchResult:
+    """matches: best first; unchecked: settings without an observation of some task -> those tasks."""
 
     numbers: Numbers
-    lines: tuple[Line, ...]
+    matches: tuple[Match, ...]
     unchecked: tuple[tuple[Merged, tuple[str, ...]], ...]
 
     @property
     def verdict(self) -> str:
         """reproduced, nearest, or nothing checked."""
-        return "nothing checked" if not self.lines else "reproduced" if self.lines[0].reproduced else "nearest"
+        return "nothing checked" if not self.matches else "reproduced" if self.matches[0].reproduced else "nearest"
 
     @property
-    def rivals(self) -> tuple[Line, ...]:
-        """The lines that are not told apart from the first.
+    def rivals(self) -> tuple[Match, ...]:
+        """The matches that cannot be distinguished from the first.
 
         All that reproduce the numbers; where none does, those whose mean absolute difference exceeds the first one's by
         no more than that itself: what nobody can explain about the first is then larger than the lead it has.
         """
-        if not self.lines:
+        if not self.matches:
             return ()
-        first, *others = self.lines
+        first, *others = self.matches
         if first.reproduced:
-            return tuple(line for line in others if line.reproduced)
-        return tuple(line for line in others if line.mean <= 2 * first.mean)
+            return tuple(match for match in others if match.reproduced)
+        return tuple(match for match in others if match.mean <= 2 * first.mean)
 
 
-def search(numbers: Numbers, seen: Sequence[Observed]) -> Search:
+def search(numbers: Numbers, seen: Sequence[Observed]) -> SearchResult:
     """Compare every candidate setting with `numbers`. A candidate that lacks a task is never ranked.
 
     A number beyond 100 is compared with what may be, and StsbenchError raised where no candidate has such a score.
     """
-    found = candidates(seen, list(numbers.items))
+    compared = candidates(seen, list(numbers.items))
     if numbers.beyond:
-        found = [each for each in found if all(_unbounded(each, task) for task in numbers.beyond)]
-        if not found:
+        compared = [each for each in compared if all(_unbounded(each, task) for task in numbers.beyond)]
+        if not compared:
             refuse_impossible(numbers)
     unchecked: dict[tuple[str, ...], list[tuple[Slot, ...]]] = {}
     scored: list[_Scored] = []
-    for at, each in enumerate(found):
+    for at, each in enumerate(compared):
         if each.missing:
             unchecked.setdefault(each.missing, []).append(each.slots)
         else:
@@ -102,15 +102,15 @@ def search(numbers: Numbers, seen: Sequence[Observed]) -> Search:
             group.append(one)
         else:
             groups.append([one])
-    lines = [_line(group, numbers) for group in groups]
-    lines.sort(key=lambda line: (not line.reproduced, line.mean))
-    first = sum(line.reproduced for line in lines)
+    matches = [_match(group, numbers) for group in groups]
+    matches.sort(key=lambda match: (not match.reproduced, match.mean))
+    first = sum(match.reproduced for match in matches)
     placed = (
-        Line(line.settings, line.differences, line.exact, line.papers, 1 if line.reproduced else max(first, at) + 1)
-        for at, line in enumerate(lines)
+        Match(match.settings, match.differences, match.exact, match.papers, 1 if match.reproduced else max(first, at) + 1)
+        for at, match in enumerate(matches)
     )
     left = ((setting, missing) for missing, slots in unchecked.items() for setting in merged(slots))
-    return Search(numbers, tuple(placed), tuple(left))
+    return SearchResult(numbers, tuple(placed), tuple(left))
 
 
 def _unbounded(candidate: Candidate, task: str) -> bool:
@@ -121,12 +121,12 @@ def _same(one: Mapping[str, float], other: Mapping[str, float], numbers: Numbers
     return all(abs(one[task] - other[task]) <= SAME * numbers.unit(task) for task in one)
 
 
-def _line(group: Sequence[_Scored], numbers: Numbers) -> Line:
+def _match(group: Sequence[_Scored], numbers: Numbers) -> Match:
     differences = group[0][2]  # the nearest one's
     exact = sum(abs(value) <= numbers.unit(task) / 2 + EPSILON for task, value in differences.items())
     members = [candidate for _, candidate, _ in sorted(group, key=lambda item: item[0])]
     papers = dict.fromkeys(paper for each in members for paper in each.papers())
-    return Line(tuple(merged(each.slots for each in members)), differences, exact, tuple(papers))
+    return Match(tuple(merged(each.slots for each in members)), differences, exact, tuple(papers))
 
 
 def merged(settings: Iterable[tuple[Slot, ...]]) -> list[Merged]:

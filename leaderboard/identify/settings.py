@@ -24,7 +24,7 @@ Slot = tuple[str, str]  # what is chosen, and the choice, both in words
 
 
 @dataclass(frozen=True)
-class Cell:
+class CandidateScore:
     """One score of a candidate and what it is: the mean of `metrics`, almost always one."""
 
     value: float
@@ -39,7 +39,7 @@ class Candidate:
     """A complete way of making the numbers. cells: task -> score; missing: tasks without an observation."""
 
     slots: tuple[Slot, ...]
-    cells: Mapping[str, Cell]
+    cells: Mapping[str, CandidateScore]
     missing: tuple[str, ...]
     averaged: tuple[str, ...]  # the tasks whose mean is compared as Avg
 
@@ -68,17 +68,17 @@ def candidates(seen: Sequence[Observed], tasks: Sequence[str]) -> list[Candidate
         if len(means) > 1:
             raise StsbenchError("Avg of which tasks? Give STS and transfer tasks in two calls, or leave Avg out")
         groups.setdefault(means[0] if means else AVERAGE, []).append(AVERAGE)
-    found = []
+    combined = []
     for each in seen:
         about = (("encoder", each.encoder), ("text version", each.text_version))
         for parts in product(*([*_mixes(each, group), *_plain(each, group)] for group in groups.values())):
-            found.append(Candidate(
+            combined.append(Candidate(
                 (*about, *(slot for part in parts for slot in part.slots)),
                 {task: cell for part in parts for task, cell in part.cells.items()},
                 tuple(dict.fromkeys(task for part in parts for task in part.missing)),
                 tuple(task for part in parts for task in part.averaged),
             ))  # fmt: skip
-    return found
+    return combined
 
 
 def _base(label: str) -> str:
@@ -173,13 +173,14 @@ def _made(
     slots: Sequence[Slot], places: Mapping[str, tuple[Form, str]], how: str | None, metrics: Mapping[str, tuple[str, ...]],
     averaged: tuple[str, ...],
 ) -> Candidate:
-    cells: dict[str, Cell] = {}
+    cells: dict[str, CandidateScore] = {}
     for task, (form, label) in places.items():
-        own = None if form.protocol.name == "regression" else how
-        rows = [form.row(label, own, metric) for metric in metrics[task]]
+        aggregation = None if form.protocol.name == "regression" else how
+        rows = [form.row(label, aggregation, metric) for metric in metrics[task]]
         values = [row.value for row in rows if row is not None]
         if len(values) == len(rows):
-            cells[task] = Cell(sum(values) / len(values), form, form.sets[_base(label)], own, metrics[task])
+            mean, set_id = sum(values) / len(values), form.sets[_base(label)]
+            cells[task] = CandidateScore(mean, form, set_id, aggregation, metrics[task])
     missing = tuple(_lacking(*places[task]) for task in places if task not in cells)
     return Candidate(tuple(slots), cells, missing, averaged)
 
@@ -191,18 +192,18 @@ def _lacking(form: Form, task: str) -> str:
 @cache
 def _presets() -> list[tuple[str, list[tuple[Form, dict[str, str]]]]]:
     """Paper -> the parts of its preset, each with its tasks and their sets."""
-    found = []
+    papers = []
     for name, preset in presets().items():
         parts = []
         for part in preset["parts"]:
             protocol = resolve(GROUP, part["protocol"])(part.get("settings", {}))
             tasks = {task: id for task, id in protocol.tasks().items() if task in part.get("tasks", protocol.tasks())}
             parts.append((Form(name, protocol, ""), tasks))
-        found.append((name, parts))
-    return found
+        papers.append((name, parts))
+    return papers
 
 
-def _agrees(task: str, cell: Cell, parts: Sequence[tuple[Form, dict[str, str]]]) -> bool:
+def _agrees(task: str, cell: CandidateScore, parts: Sequence[tuple[Form, dict[str, str]]]) -> bool:
     """Whether one of a paper's parts scores this task in this way."""
     for form, tasks in parts:
         theirs = form.protocol

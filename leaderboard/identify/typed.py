@@ -44,8 +44,8 @@ def decimal_commas(text: str) -> list[str]:
     line = re.sub(r" ?([,;&|]) ?", r"\1", " ".join(_row(text).split()))
     if not _COMMAS.fullmatch(line):
         return []
-    found = [word.replace(",", ".") for word in re.findall(_COMMA, line)]
-    return found if all(abs(float(word)) <= 100 for word in found) else []
+    scores = [word.replace(",", ".") for word in re.findall(_COMMA, line)]
+    return scores if all(abs(float(word)) <= 100 for word in scores) else []
 
 
 def _row(text: str) -> str:

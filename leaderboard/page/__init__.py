@@ -1,0 +1,1 @@
+"""What the board is shown as: the page, its picture, tables as text."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 def plain_markdown(text: str) -> str:
     """`text` on one line, with every character that GitHub's Markdown or HTML would take for markup escaped."""
     line = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"(?<![^\W_])_|_(?![^\W_])|[\\`*\[\]|~$]", lambda found: "\\" + found.group(), line)
+    return re.sub(r"(?<![^\W_])_|_(?![^\W_])|[\\`*\[\]|~$]", lambda match: "\\" + match.group(), line)
 
 
 def pipes(grid: Sequence[Sequence[str]], words: int, also: Collection[int] = ()) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -19,8 +18,8 @@ from markupsafe import Markup
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks.board import FLAGS, Board, Cell, Row, Sensitivity, Tab
 from stsbench.leaderboard.ranks.wording import GROUPS
+from stsbench.leaderboard.records.paths import TEMPLATES
 
-TEMPLATES = Path(__file__).resolve().parents[1] / "templates"
 _SETTINGS = {
     "unsup": "no labels", "semi": "labels of natural language inference, by classification",
     "sup": "labels used otherwise, or what a paper itself calls supervised",
@@ -126,7 +125,7 @@ def rank_words(tab: Tab, row: Row) -> str:
         return row.unranked or "not ranked"
     ranked = sum(other.rank is not None for other in tab.measured)
     interval = f"{row.rank.first} to {row.rank.last}" if row.rank.first != row.rank.last else str(row.rank.first)
-    ties = f"; letters {row.rank.ties}: rows that share one cannot be told apart" if row.rank.ties else ""
+    ties = f"; letters {row.rank.ties}: rows that share one do not differ significantly" if row.rank.ties else ""
     return f"{row.rank.place} of {ranked}, 95 % interval {interval}{ties}"
 
 
@@ -160,15 +159,15 @@ def _check(board: Board, picture: Markup | None) -> None:
             raise StsbenchError(f"tab '{tab.id}' ({tab.title}): its id is taken or unfit for a link; give it another")
         taken.add(tab.id)
         if tab.lead not in tab.columns:
-            raise StsbenchError(f"tab '{tab.id}': its lead '{tab.lead}' is none of its columns")
+            raise StsbenchError(f"tab '{tab.id}': its lead '{tab.lead}' is not one of its columns")
         for row in (*tab.measured, *tab.published):
             for name, cell in (*row.cells.items(), *row.subsets.items()):
                 if not all(math.isfinite(x) for x in (cell.value, cell.low, cell.high, cell.sd) if x is not None):
                     raise StsbenchError(f"tab '{tab.id}', row '{row.id}', {name}: not a finite number")
             if row.entry and row.entry not in board.entries:
                 raise StsbenchError(f"tab '{tab.id}', row '{row.id}': no entry '{row.entry}' stands behind it")
-    if picture and (found := _FORBIDDEN_IN_PICTURE.search(picture)):
-        raise StsbenchError(f"the picture holds {found[0].strip()!r}, which the page's policy refuses: use attributes")
+    if picture and (forbidden := _FORBIDDEN_IN_PICTURE.search(picture)):
+        raise StsbenchError(f"the picture holds {forbidden[0].strip()!r}, which the page's policy refuses: use attributes")
 
 
 def _groups(board: Board) -> list[_Group]:
@@ -198,26 +197,29 @@ def _policy(style: str, script: str) -> str:
     )
 
 
-def _sensitivity(found: Sensitivity | None) -> dict[str, Any] | None:
+def _sensitivity(sensitivity: Sensitivity | None) -> dict[str, Any] | None:
     """What the template shows: the swapped pairs in words, and how many more there are."""
-    if found is None:
+    if sensitivity is None:
         return None
     swaps = []
-    for one, other in combinations(found.settings, 2):
-        pairs = found.swaps.get((one, other), ())
-        lines = [(a, b, _noise(found, one, other, a, b)) for a, b in pairs[:_SWAPS_SHOWN]]
-        tasks = [(task, *pair) for (task, *both), each in found.task_swaps.items() if both == [one, other] for pair in each]
+    for one, other in combinations(sensitivity.settings, 2):
+        pairs = sensitivity.swaps.get((one, other), ())
+        lines = [(a, b, _noise(sensitivity, one, other, a, b)) for a, b in pairs[:_SWAPS_SHOWN]]
+        swapped = [(task, each) for (task, *both), each in sensitivity.task_swaps.items() if both == [one, other]]
+        tasks = [(task, *pair) for task, each in swapped for pair in each]
         swaps.append((one, other, len(pairs), lines, len(tasks), sorted(tasks)[:_SWAPS_SHOWN]))
-    return {"all": found, "tau": {**{(b, a): t for (a, b), t in found.tau.items()}, **found.tau}, "swaps": swaps}
+    tau = {**{(b, a): t for (a, b), t in sensitivity.tau.items()}, **sensitivity.tau}
+    return {"all": sensitivity, "tau": tau, "swaps": swaps}
 
 
-def _noise(found: Sensitivity, one: str, other: str, a: str, b: str) -> str:
+def _noise(sensitivity: Sensitivity, one: str, other: str, a: str, b: str) -> str:
     """What the noise says about rows a and b, "" where nothing is known."""
-    told = [found.told_apart.get((name, a, b), found.told_apart.get((name, b, a))) for name in (one, other)]
-    if None in told:
+    known = sensitivity.significant
+    verdicts = [known.get((name, a, b), known.get((name, b, a))) for name in (one, other)]
+    if None in verdicts:
         return ""
     words = {
-        (True, True): "told apart under both", (True, False): f"told apart under {one} only",
-        (False, True): f"told apart under {other} only", (False, False): "within the noise under both",
+        (True, True): "significantly different under both", (True, False): f"significantly different under {one} only",
+        (False, True): f"significantly different under {other} only", (False, False): "within the noise under both",
     }  # fmt: skip
-    return words[bool(told[0]), bool(told[1])]
+    return words[bool(verdicts[0]), bool(verdicts[1])]

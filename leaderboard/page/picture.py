@@ -48,7 +48,7 @@ def picture(sensitivity: Sensitivity, standalone: bool = False) -> str:
 
 
 class _Plan:
-    """Where everything stands: x of the settings, y of a value, and the labels, pushed apart."""
+    """Where everything stands: x of the settings, y of a value, and the labels, moved so that none overlap."""
 
     def __init__(self, sensitivity: Sensitivity) -> None:
         self.settings, self.rows, self.place = sensitivity.settings, sensitivity.rows, sensitivity.place
@@ -64,11 +64,11 @@ class _Plan:
         self.high: float = high + margin
         last = self.settings[-1]
         ends = [self.y(self.average[last, row]) for row in self.rows]
-        self.label = dict(zip(self.rows, apart(ends, heights, TOP, self.bottom), strict=True))
+        self.label = dict(zip(self.rows, spread_out(ends, heights, TOP, self.bottom), strict=True))
         self.number: dict[tuple[str, str], float] = {}
         for setting in self.settings:
             at = [self.y(self.average[setting, row]) for row in self.rows]
-            moved = apart(at, [PLACE_LINE] * len(at), TOP, self.bottom)
+            moved = spread_out(at, [PLACE_LINE] * len(at), TOP, self.bottom)
             self.number.update({(setting, row): y for row, y in zip(self.rows, moved, strict=True)})
 
     def y(self, value: float) -> float:
@@ -86,7 +86,7 @@ def _across(settings: Sequence[str]) -> dict[str, float]:
     return x
 
 
-def apart(wanted: Sequence[float], heights: Sequence[float], top: float, bottom: float) -> list[float]:
+def spread_out(wanted: Sequence[float], heights: Sequence[float], top: float, bottom: float) -> list[float]:
     """Centres of labels of these heights, as near to those `wanted` as can be (least squares) without an overlap.
 
     Inside `top` to `bottom` where they fit there; equal wishes keep their order.

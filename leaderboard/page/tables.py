@@ -99,8 +99,8 @@ def csv_table(board: Board) -> str:
             for column in tab.columns:
                 if (cell := row.cells.get(column)) is not None:
                     numbers = {key: _number(getattr(cell, key)) for key in ("value", "low", "high", "sd")}
-                    own = common if column == tab.lead else {**common, "printed": ""}
-                    table.writerow({**own, "column": column, **numbers, "n": cell.n})
+                    shown = common if column == tab.lead else {**common, "printed": ""}
+                    table.writerow({**shown, "column": column, **numbers, "n": cell.n})
     return stream.getvalue()
 
 
@@ -132,15 +132,15 @@ class _Notes:
     """Footnotes of one table: the same sentence has one number."""
 
     def __init__(self) -> None:
-        self._found: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
 
     def marks(self, sentences: Sequence[str]) -> str:
         """The numbers of these sentences, "1, 2"."""
-        return ", ".join(str(self._found.setdefault(_line(text), len(self._found) + 1)) for text in sentences)
+        return ", ".join(str(self._numbers.setdefault(_line(text), len(self._numbers) + 1)) for text in sentences)
 
     @property
     def numbered(self) -> list[tuple[int, str]]:
-        return [(number, text) for text, number in self._found.items()]
+        return [(number, text) for text, number in self._numbers.items()]
 
 
 def _grid(
@@ -220,10 +220,10 @@ def _sentences(row: Row) -> list[str]:
 
 def _flags(row: Row) -> str:
     """The flags' labels; the best of how many, and the mean of how many seeds."""
-    said = [FLAGS[flag][0] if flag in FLAGS else flag for flag in row.flags if flag != "best-of-n" or not row.best_of]
-    said += [f"best of {row.best_of}"] if row.best_of else []
-    said += [f"{row.seeds} seeds"] if row.seeds and row.seeds > 1 else []
-    return ", ".join(said)
+    labels = [FLAGS[flag][0] if flag in FLAGS else flag for flag in row.flags if flag != "best-of-n" or not row.best_of]
+    labels += [f"best of {row.best_of}"] if row.best_of else []
+    labels += [f"{row.seeds} seeds"] if row.seeds and row.seeds > 1 else []
+    return ", ".join(labels)
 
 
 def _linked(row: Row) -> str:

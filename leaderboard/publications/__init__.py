@@ -1,0 +1,1 @@
+"""What papers and READMEs report."""

@@ -1,0 +1,1 @@
+"""Rows that were measured alike, ranked together; published rows stand with them, unranked."""

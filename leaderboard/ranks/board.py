@@ -23,7 +23,7 @@ class Cell:
 @dataclass(frozen=True)
 class Rank:
     """place: 1 + rows with a higher score; first, last: 95 % interval of the rank; ties: letters, rows that share one
-    cannot be told apart."""
+    do not differ significantly."""
 
     place: int
     first: int
@@ -110,7 +110,7 @@ class Sensitivity:
     place: Mapping[tuple[str, str], int]
     tau: Mapping[tuple[str, str], float]
     swaps: Mapping[tuple[str, str], tuple[tuple[str, str], ...]]
-    told_apart: Mapping[tuple[str, str, str], bool] = field(default_factory=dict)  # (setting, row, row)
+    significant: Mapping[tuple[str, str, str], bool] = field(default_factory=dict)  # (setting, row, row)
     scores: Mapping[tuple[str, str, str], float] = field(default_factory=dict)  # (task, setting, row)
     task_swaps: Mapping[tuple[str, str, str], tuple[tuple[str, str], ...]] = field(default_factory=dict)  # (task, ...)
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from stsbench.leaderboard.publications.publications import load_publications
+from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.ranks.board import Board, Provenance, Rank, Row, Tab
-from stsbench.leaderboard.ranks.lines import AVERAGE, Line, check_pairing, lines_of, merged
+from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine, check_pairing, lines_of, merged
 from stsbench.leaderboard.ranks.published_tabs import published_rows, published_tabs
 from stsbench.leaderboard.ranks.sensitivity import sensitivity
 from stsbench.leaderboard.ranks.wording import about, digits_of, form, lower_is_better, slug, title
 from stsbench.leaderboard.records.entries import LoadedEntry, load_entries
-from stsbench.metrics.ranks import letters, rank_intervals, told_apart
+from stsbench.metrics.ranks import letters, rank_intervals, significantly_different
 
-Placed = tuple[LoadedEntry, Line, tuple[str, ...]]  # a line, whose it is, and what is odd about it
+Placed = tuple[LoadedEntry, ScoreLine, tuple[str, ...]]  # a line, whose it is, and what is odd about it
 LEADS = ("recall@1", "alignment")  # where metrics are columns
 UNRANKED = {
     "geometry": "not ranked: alignment and uniformity are read together, and neither alone is better or worse",
@@ -105,9 +105,9 @@ def _ranked(members: Sequence[Placed], columns: Sequence[str], lead: str, lower:
     ranks: dict[int, Rank] = {}
     if able:
         values = np.array([members[i][1].cells[lead].value for i in able])
-        apart = told_apart(values, np.stack([members[i][1].draws[lead] for i in able]))
-        spans = zip(*(each.tolist() for each in rank_intervals(values, apart, lower)), strict=True)
-        ties = letters(values, apart, lower)
+        significant = significantly_different(values, np.stack([members[i][1].draws[lead] for i in able]))
+        spans = zip(*(each.tolist() for each in rank_intervals(values, significant, lower)), strict=True)
+        ties = letters(values, significant, lower)
         ranks = {i: Rank(place, first, last, tie) for i, (place, first, last), tie in zip(able, spans, ties, strict=True)}
     sign = 1 if lower else -1
 
@@ -118,9 +118,9 @@ def _ranked(members: Sequence[Placed], columns: Sequence[str], lead: str, lower:
     return tuple(_row(*members[i], columns, ranks.get(i), reasons[i]) for i in sorted(range(len(members)), key=key))
 
 
-def _why_unranked(entry: LoadedEntry, line: Line, lead: str) -> str:
+def _why_unranked(entry: LoadedEntry, line: ScoreLine, lead: str) -> str:
     if entry.entry.best_of:
-        return f"not ranked: the best of {entry.entry.best_of} seeds is no fair measure of a method"
+        return f"not ranked: the best of {entry.entry.best_of} seeds is not a fair measure of a method"
     if lead not in line.cells:
         missing = [task for task in line.protocol.averaged if task not in line.cells]
         return f"not ranked: {', '.join(missing)} not measured" if missing else f"not ranked: no {lead}"
@@ -130,7 +130,7 @@ def _why_unranked(entry: LoadedEntry, line: Line, lead: str) -> str:
 
 
 def _row(
-    loaded: LoadedEntry, line: Line, marks: tuple[str, ...], columns: Sequence[str], rank: Rank | None, unranked: str
+    loaded: LoadedEntry, line: ScoreLine, marks: tuple[str, ...], columns: Sequence[str], rank: Rank | None, unranked: str
 ) -> Row:
     entry = loaded.entry
     fitted = [(each.record.encoder.spec.get("fitted_on"), each.set_id) for run in loaded.runs for each in run.records]
@@ -153,14 +153,14 @@ def _provenance(loaded: LoadedEntry) -> Provenance:
     runs = []
     for run in loaded.runs:
         first = run.records[0].record
-        told = [each.record.provenance for each in run.records]
+        provenances = [each.record.provenance for each in run.records]
         runs.append({
             "fingerprint": first.encoder.fingerprint, "encoder": dict(first.encoder.spec), "width": first.encoder.dimension,
-            "seed": next((each["seed"] for each in told if "seed" in each), None),
-            "versions": dict(told[0].get("versions", {})), "python": told[0].get("python"),
-            "revision": _distinct(each.get("git") for each in told),
-            "device": _distinct(each.get("device") for each in told),
-            "command": _distinct(" ".join(each["command"]) if each.get("command") else None for each in told),
+            "seed": next((each["seed"] for each in provenances if "seed" in each), None),
+            "versions": dict(provenances[0].get("versions", {})), "python": provenances[0].get("python"),
+            "revision": _distinct(each.get("git") for each in provenances),
+            "device": _distinct(each.get("device") for each in provenances),
+            "command": _distinct(" ".join(each["command"]) if each.get("command") else None for each in provenances),
             "measured": [min(each.record.created for each in run.records).isoformat(),
                          max(each.record.created for each in run.records).isoformat()],
             "records": f"{len(run.records)} in leaderboard/measured/{loaded.id}/{run.folder.name}/",

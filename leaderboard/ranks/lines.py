@@ -14,7 +14,7 @@ from stsbench.evaluation.protocol import Drawn, Protocol
 from stsbench.evaluation.records import ScoreRow
 from stsbench.leaderboard.ranks.board import Cell
 from stsbench.leaderboard.records.admission import proven
-from stsbench.leaderboard.records.entries import LoadedEntry, Run
+from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry
 from stsbench.metrics.bootstrap import interval
 
 RESAMPLES, SEED = 1000, 0  # those of the records' own intervals
@@ -24,7 +24,7 @@ Draws = NDArray[np.float64]
 
 
 @dataclass
-class Line:
+class ScoreLine:
     """One encoder under one setting. columns -> score and its draws; digests: column -> digest of what it was scored on;
     cut: column -> how many of its texts exceeded the encoder's limit; marks: what a reader must know of the numbers."""
 
@@ -40,9 +40,9 @@ class Line:
     known: bool = True  # all of it measured on the catalog's data, or on data that are in no catalog
 
 
-def lines_of(run: Run) -> list[Line]:
+def lines_of(run: EntryRun) -> list[ScoreLine]:
     """Every setting that a run was measured under, with the averages its protocols define."""
-    lines: dict[tuple[Setting, bool], Line] = {}
+    lines: dict[tuple[Setting, bool], ScoreLine] = {}
     parts: dict[tuple[Setting, bool], dict[str, Measured]] = {}
     for each in run.records:
         drawn = each.protocol.drawn(each.observed(), each.set_id, RESAMPLES, SEED)
@@ -51,7 +51,7 @@ def lines_of(run: Run) -> list[Line]:
             if row.metric in HIDDEN or (each.protocol.name == "mteb" and row.metric != each.record.scores[0].metric):
                 continue  # mteb gives eight scores a task: its main one comes first
             for setting in _settings(each, row):
-                line = lines.setdefault((setting, known), Line(setting, each.protocol, known=known))
+                line = lines.setdefault((setting, known), ScoreLine(setting, each.protocol, known=known))
                 line.sample |= each.record.data.text_version == "sample"
                 key = (None, row.aggregation, row.metric)
                 if row.subset is not None:
@@ -66,7 +66,7 @@ def lines_of(run: Run) -> list[Line]:
     return list(lines.values())
 
 
-def _fill(line: Line, column: str, each: Measured, cell: Cell) -> bool:
+def _fill(line: ScoreLine, column: str, each: Measured, cell: Cell) -> bool:
     """Put a score into its column; False where the same was measured under two names, as `sts` and `simcse`.
 
     Raises StsbenchError where two records of a run contradict each other.
@@ -81,7 +81,7 @@ def _fill(line: Line, column: str, each: Measured, cell: Cell) -> bool:
 
 
 def _settings(each: Measured, row: ScoreRow) -> Iterable[Setting]:
-    """The settings a row belongs to: its own; a subset's row to those of all aggregations."""
+    """The settings a row belongs to: that of the row; a subset's row to those of all aggregations."""
     if each.protocol.metrics_across:
         return [replace(each.setting(row), metric="", aggregation=None)]
     if row.subset is None:
@@ -103,7 +103,7 @@ def _cell(row: ScoreRow) -> Cell:
     return Cell(row.value, row.low, row.high, n=row.n)
 
 
-def _add_average(line: Line, parts: Mapping[str, Measured]) -> None:
+def _add_average(line: ScoreLine, parts: Mapping[str, Measured]) -> None:
     """`Avg` as the protocol computes it, where all its tasks were scored."""
     averaged, label = line.protocol.averaged, line.protocol.label
     if not averaged or not set(averaged) <= line.cells.keys():
@@ -130,11 +130,11 @@ def _average_draws(protocol: Protocol, parts: Mapping[str, Measured]) -> Drawn:
     key = ("average", repr(protocol.settings), tuple(each.path for each in parts.values()))
     if key not in memo:
         memo[key] = protocol.average_draws(observed, RESAMPLES, SEED)
-    found: Drawn = memo[key]
-    return found
+    draws: Drawn = memo[key]
+    return draws
 
 
-def merged(entry: LoadedEntry, runs: Sequence[Sequence[Line]]) -> list[tuple[Line, tuple[str, ...]]]:
+def merged(entry: LoadedEntry, runs: Sequence[Sequence[ScoreLine]]) -> list[tuple[ScoreLine, tuple[str, ...]]]:
     """One line a setting for an entry of several seeds, with what is odd about it: means, their sd, and joint draws.
 
     The joint draws add to the mean of the seeds' draws a normal deviate of the mean's standard error over seeds, so large
@@ -145,20 +145,20 @@ def merged(entry: LoadedEntry, runs: Sequence[Sequence[Line]]) -> list[tuple[Lin
         return [(line, tuple(line.marks)) for line in runs[0]]
     from scipy import stats
 
-    found: dict[tuple[Setting, bool], list[Line]] = {}
+    by_setting: dict[tuple[Setting, bool], list[ScoreLine]] = {}
     for lines in runs:
         for line in lines:
-            found.setdefault((line.setting, line.known), []).append(line)
+            by_setting.setdefault((line.setting, line.known), []).append(line)
     rng = np.random.default_rng([SEED, *entry.id.encode()])  # an entry's seeds have nothing to do with another's
     wider = stats.t.ppf(0.975, len(runs) - 1) / stats.norm.ppf(0.975)
     deviate = rng.standard_normal(RESAMPLES) * wider / np.sqrt(len(runs))
-    joined = [_joined(entry, each, len(runs), deviate) for each in found.values()]
+    joined = [_joined(entry, each, len(runs), deviate) for each in by_setting.values()]
     return [(line, marks) for line, marks in joined if line.cells]
 
 
-def _joined(entry: LoadedEntry, lines: Sequence[Line], runs: int, deviate: Draws) -> tuple[Line, tuple[str, ...]]:
+def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: Draws) -> tuple[ScoreLine, tuple[str, ...]]:
     first = lines[0]
-    joined = Line(first.setting, first.protocol, sample=first.sample, known=first.known)
+    joined = ScoreLine(first.setting, first.protocol, sample=first.sample, known=first.known)
     marks = list(dict.fromkeys(mark for line in lines for mark in line.marks))
     for column in dict.fromkeys(name for line in lines for name in line.cells):
         cells = [line.cells[column] for line in lines if column in line.cells]
@@ -185,15 +185,15 @@ def _joined(entry: LoadedEntry, lines: Sequence[Line], runs: int, deviate: Draws
     return joined, tuple(marks)
 
 
-def check_pairing(found: Sequence[Measured]) -> None:
+def check_pairing(records: Sequence[Measured]) -> None:
     """Raises StsbenchError where two records of one set and digest disagree about what the right answers are."""
-    held: dict[tuple[str, str, int], tuple[Draws, Measured]] = {}
-    for each in found:
+    known: dict[tuple[str, str, int], tuple[Draws, Measured]] = {}
+    for each in records:
         arrays = each.observed().arrays
         if "gold" not in arrays:
             continue
         places = next((arrays[name] for name in ("rows", "row") if name in arrays), None)
         gold = arrays["gold"] if places is None else arrays["gold"][np.argsort(places, kind="stable")]
-        first, other = held.setdefault((each.record.protocol.name, each.digest, len(gold)), (gold, each))
+        first, other = known.setdefault((each.record.protocol.name, each.digest, len(gold)), (gold, each))
         if not np.array_equal(first, gold):
             raise StsbenchError(f"{each.path}: its gold values are not those of {other.path}, on the same data")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from stsbench.leaderboard.publications.publications import Heading, Publication, PublishedRow, Table
+from stsbench.leaderboard.publications.model import Heading, Publication, PublishedRow, PublishedTable
 from stsbench.leaderboard.ranks.board import Cell, Row, Tab
 from stsbench.leaderboard.ranks.lines import AVERAGE
 from stsbench.leaderboard.ranks.wording import ABOUT, AGGREGATIONS, GROUPS, lower_is_better, named, plain
@@ -15,26 +15,26 @@ TASKS = {  # short, for a tab's title
     "mean of the unsupervised STS tasks": "STS mean", "mean of the 7 STS tasks": "mean of 7",
     "downstream tasks without SNLI": "downstream mean",
 }  # fmt: skip
-Left = list[list[Table]]  # of each publication: the tables without a measured peer
+Left = list[list[PublishedTable]]  # of each publication: the tables without a measured peer
 
 
 def published_rows(tabs: Sequence[Tab], publications: Sequence[Publication]) -> tuple[list[Tab], Left]:
     """`tabs` with the rows that belong beside theirs, and the tables left over."""
-    beside: dict[str, list[Row]] = {}
-    noted: dict[str, list[Table]] = {}
+    rows: dict[str, list[Row]] = {}
+    noted: dict[str, list[PublishedTable]] = {}
     left: Left = []
     by_id = {tab.id: tab for tab in tabs}
     for publication in publications:
-        rest: list[Table] = []
+        rest: list[PublishedTable] = []
         for table in publication.tables:
             home = by_id.get(_home(table)) if table.task in (None, "STS-B") else None
             if home is None or table.split != "test":
                 rest.append(table)
             else:
-                beside.setdefault(home.id, []).extend(_row(row) for row in table.rows)
+                rows.setdefault(home.id, []).extend(_row(row) for row in table.rows)
                 noted.setdefault(home.id, []).append(table)
         left.append(rest)
-    return [_with(tab, _joined(beside.get(tab.id, [])), _notes(noted.get(tab.id, []))) for tab in tabs], left
+    return [_with(tab, _joined(rows.get(tab.id, [])), _notes(noted.get(tab.id, []))) for tab in tabs], left
 
 
 def _with(tab: Tab, rows: Sequence[Row], notes: tuple[str, ...]) -> Tab:
@@ -47,19 +47,19 @@ def _joined(rows: Sequence[Row]) -> list[Row]:
     joined: dict[tuple[object, ...], Row] = {}
     for row in rows:
         key = (row.source, row.method, row.backbone, row.setting, row.id.rpartition(":")[2])
-        held = joined.get(key)
-        if held is None or held.cells.keys() & row.cells.keys():
-            joined[key if held is None else (*key, row.id)] = row
+        known = joined.get(key)
+        if known is None or known.cells.keys() & row.cells.keys():
+            joined[key if known is None else (*key, row.id)] = row
         else:
-            marks = tuple(dict.fromkeys((*held.marks, *row.marks)))
-            joined[key] = replace(held, cells={**held.cells, **row.cells}, marks=marks)
+            marks = tuple(dict.fromkeys((*known.marks, *row.marks)))
+            joined[key] = replace(known, cells={**known.cells, **row.cells}, marks=marks)
     return list(joined.values())
 
 
-def published_tabs(found: tuple[list[Tab], Left], publications: Sequence[Publication]) -> list[Tab]:
+def published_tabs(placed: tuple[list[Tab], Left], publications: Sequence[Publication]) -> list[Tab]:
     """All tabs, those of published tables without a measured peer behind the others of their protocol, in GROUPS' order."""
-    tabs, left = found
-    same: dict[tuple[object, ...], list[Table]] = {}
+    tabs, left = placed
+    same: dict[tuple[object, ...], list[PublishedTable]] = {}
     for each in left:
         for table in each:
             metric = "" if table.protocol in WIDE else table.metric
@@ -81,20 +81,20 @@ def published_tabs(found: tuple[list[Tab], Left], publications: Sequence[Publica
     return sorted(tabs, key=place)
 
 
-def _home(table: Table) -> str:
+def _home(table: PublishedTable) -> str:
     """The id of the measured tab that a table's rows stand beside, where there is one."""
     metric = "" if table.protocol in WIDE else table.metric
     return str(plain("-".join(filter(None, (table.protocol, metric, table.aggregation)))))
 
 
-def _tab(tables: Sequence[Table], taken: Sequence[str]) -> Tab:
+def _tab(tables: Sequence[PublishedTable], taken: Sequence[str]) -> Tab:
     first = tables[0]
     rows = _joined([_row(row) for table in tables for row in table.rows])
     columns = tuple(dict.fromkeys(column for table in tables for column in _columns(table)))
     if any(AVERAGE in row.cells for row in rows) and AVERAGE not in columns:
         columns = (*columns, AVERAGE)
-    held = {column: sum(column in row.cells for row in rows) for column in columns}
-    lead = AVERAGE if AVERAGE in columns else max(columns, key=lambda column: held[column])
+    filled = {column: sum(column in row.cells for row in rows) for column in columns}
+    lead = AVERAGE if AVERAGE in columns else max(columns, key=lambda column: filled[column])
     wide = first.protocol in WIDE
     how = "pooling not stated" if first.aggregation == "unknown" else first.aggregation or ""
     split = "split not stated" if first.split is None and first.protocol != "cost" else ""
@@ -114,7 +114,7 @@ def _tab(tables: Sequence[Table], taken: Sequence[str]) -> Tab:
     return replace(tab, published=_sorted(rows, tab))
 
 
-def _notes(tables: Iterable[Table]) -> tuple[str, ...]:
+def _notes(tables: Iterable[PublishedTable]) -> tuple[str, ...]:
     """"Gao et al. 2021, table 5: ...": what is noted of the tables themselves."""
     return tuple(f"{' '.join(filter(None, (table.paper.authors, str(table.paper.year or ''))))}, "
                  f"{_where(table)}: {table.note}" for table in tables if table.note)  # fmt: skip

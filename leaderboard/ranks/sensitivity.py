@@ -28,14 +28,14 @@ def sensitivity(tabs: Sequence[Tab]) -> Sensitivity | None:
         return None
     settings, first = tuple(chosen), next(iter(chosen.values()))
     names = _names(shared)
-    found = {setting: {row.id: row.cells for row in tab.measured} for setting, tab in chosen.items()}
+    cells_of = {setting: {row.id: row.cells for row in tab.measured} for setting, tab in chosen.items()}
 
     def column(task: str, setting: str) -> dict[str, float]:
-        return {name: found[setting][id][task].value for id, name in names.items()}
+        return {name: cells_of[setting][id][task].value for id, name in names.items()}
 
     averages = {setting: column(first.lead, setting) for setting in settings}
     rows = tuple(sorted(names.values(), key=lambda name: -averages[settings[0]][name]))
-    everywhere = [cells for by_id in found.values() for id, cells in by_id.items() if id in names]
+    everywhere = [cells for by_id in cells_of.values() for id, cells in by_id.items() if id in names]
     tasks = [task for task in _before(first) if all(task in cells for cells in everywhere)]
     single = {(task, setting): column(task, setting) for task in tasks for setting in settings}
     pairs = list(combinations(settings, 2))
@@ -47,7 +47,7 @@ def sensitivity(tabs: Sequence[Tab]) -> Sensitivity | None:
                for setting, values in averages.items() for row in rows},
         tau=_taus(rows, averages),
         swaps={(a, b): _swapped(rows, averages[a], averages[b]) for a, b in pairs},
-        told_apart=_told_apart(shared, names, chosen),
+        significant=_significant(shared, names, chosen),
         scores={(*key, row): values[row] for key, values in single.items() for row in rows},
         task_swaps={(task, a, b): _swapped(rows, single[task, a], single[task, b]) for task in tasks for a, b in pairs},
     )  # fmt: skip
@@ -121,15 +121,15 @@ def _taus(rows: Sequence[str], averages: Mapping[str, Mapping[str, float]]) -> d
     return taus
 
 
-def _told_apart(rows: Sequence[Row], names: Mapping[str, str], tabs: Mapping[str, Tab]) -> dict[tuple[str, str, str], bool]:
-    """(setting, row, row) -> whether the data tell the two apart: whether they share no letter of the tab's ties."""
-    found = {}
+def _significant(rows: Sequence[Row], names: Mapping[str, str], tabs: Mapping[str, Tab]) -> dict[tuple[str, str, str], bool]:
+    """(setting, row, row) -> whether the two differ significantly: whether they share no letter of the tab's ties."""
+    significant = {}
     for setting, tab in tabs.items():
         ties = {row.id: set(re.findall(r"[a-z]\d*", row.rank.ties)) for row in tab.measured if row.rank and row.rank.ties}
         for a, b in combinations(rows, 2):
             if a.id in ties and b.id in ties:
-                found[setting, names[a.id], names[b.id]] = not ties[a.id] & ties[b.id]
-    return found
+                significant[setting, names[a.id], names[b.id]] = not ties[a.id] & ties[b.id]
+    return significant
 
 
 def _swapped(rows: Sequence[str], one: Mapping[str, float], other: Mapping[str, float]) -> Pairs:

@@ -7,7 +7,7 @@ import re
 
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import PLAIN
-from stsbench.leaderboard.ranks.lines import Line
+from stsbench.leaderboard.ranks.lines import ScoreLine
 
 GROUPS = {
     "sts": "STS", "regression": "Regression", "transfer": "Transfer", "retrieval": "Retrieval", "geometry": "Geometry",
@@ -46,13 +46,13 @@ def lower_is_better(metric: str) -> bool:
     return metric in LOWER
 
 
-def digits_of(line: Line) -> int:
+def digits_of(line: ScoreLine) -> int:
     """Decimals that are shown: two for scores x 100, three for plain numbers."""
     columns = line.cells if line.protocol.metrics_across else [line.setting.metric]
     return 3 if any(column in PLAIN for column in columns) else 2
 
 
-def form(line: Line) -> str:
+def form(line: ScoreLine) -> str:
     """What is unusual about how a line was measured; "" for a protocol's defaults on SentEval's text of the catalog.
 
     By the settings, whatever name the record gives them: `transfer:sklearn`, `geometry:dev`, changed settings, pairs left
@@ -82,14 +82,14 @@ def _changes(protocol: Protocol, kind: type[Protocol], word: str) -> list[str]:
     return [*([f"{kind.name}:{word}"] if named else []), *changed]
 
 
-def title(line: Line) -> str:
+def title(line: ScoreLine) -> str:
     """"Spearman, all", with what is unusual behind it."""
     setting = line.setting
     base = "STS-B" if line.protocol.metrics_across and "folder" not in line.protocol.settings else named(setting.metric)
     return ", ".join(filter(None, (base, setting.aggregation, form(line))))
 
 
-def slug(line: Line) -> str:
+def slug(line: ScoreLine) -> str:
     """A tab's name in an address: "sts-spearman-all"."""
     setting = line.setting
     return plain("-".join(filter(None, (setting.protocol, setting.metric, setting.aggregation, form(line)))))
@@ -100,7 +100,7 @@ def plain(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def about(line: Line) -> str:
+def about(line: ScoreLine) -> str:
     """One or two sentences on what the numbers are."""
     setting = line.setting
     said = [ABOUT.get(setting.protocol, ""), AGGREGATIONS.get(setting.aggregation or "", "")]

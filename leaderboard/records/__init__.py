@@ -1,0 +1,1 @@
+"""Measured entries: admitted, added, loaded."""

@@ -36,54 +36,54 @@ def add(board: Path, paths: Sequence[Path], slug: str, entry: Entry | None) -> A
     """
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,79}", slug):
         raise StsbenchError(f"'{slug}' cannot name an entry: use small letters, digits, dots and dashes, at most 80")
-    found = [item for path in paths for item in (load_records(path) if path.is_dir() else [(path, read_record(path))])]
-    if not found:
+    records = [item for path in paths for item in (load_records(path) if path.is_dir() else [(path, read_record(path))])]
+    if not records:
         raise StsbenchError("no record was named")
-    for path, record in found:
+    for path, record in records:
         check_record(path, record)
     folder = board / "measured" / slug
-    check_runs(folder, {**runs_of(folder), **{run_name(record): record for _, record in found}})
-    _refuse_twins(board / "measured", slug, found)
-    _refuse_others(folder, found)
+    check_runs(folder, {**runs_of(folder), **{run_name(record): record for _, record in records}})
+    _refuse_twins(board / "measured", slug, records)
+    _refuse_others(folder, records)
     _describe(folder / DESCRIPTION, entry)
     written: list[Path] = []
     present: list[Path] = []
-    for path, record in found:
+    for path, record in records:
         target = folder / run_name(record) / path.name
         content = path.read_bytes()
         observed = target.parent / record.observations.file
         _create(observed, (path.parent / record.observations.file).read_bytes())  # first: a record is never without them
         (written if _create(target, content) else present).append(target)
-    return Added(tuple(written), tuple(present), tuple(_doubts(found)))
+    return Added(tuple(written), tuple(present), tuple(_doubts(records)))
 
 
-def _refuse_twins(measured: Path, slug: str, found: Sequence[tuple[Path, Record]]) -> None:
+def _refuse_twins(measured: Path, slug: str, records: Sequence[tuple[Path, Record]]) -> None:
     """One encoder is one entry: the same row twice would widen every rank interval."""
-    mine = {run_name(record) for _, record in found}
+    mine = {run_name(record) for _, record in records}
     for other in sorted(measured.iterdir()) if measured.is_dir() else []:
         if other.name != slug and other.is_dir() and (same := mine & {each.name for each in other.iterdir()}):
             raise StsbenchError(f"{other / min(same)} holds this encoder already: add the records to the entry {other.name}")
 
 
-def _refuse_others(folder: Path, found: Sequence[tuple[Path, Record]]) -> None:
+def _refuse_others(folder: Path, records: Sequence[tuple[Path, Record]]) -> None:
     """Raises StsbenchError where a record of that name is there, or named twice, with other content."""
     contents: dict[Path, bytes] = {}
-    for path, record in found:
+    for path, record in records:
         target = folder / run_name(record) / path.name
-        held = target.read_bytes() if target.exists() else path.read_bytes()
-        if contents.setdefault(target, held) != path.read_bytes():
+        content = target.read_bytes() if target.exists() else path.read_bytes()
+        if contents.setdefault(target, content) != path.read_bytes():
             raise StsbenchError(f"{target} is already there with other content than {path}: records are never overwritten")
 
 
 def described(stated: Mapping[str, Any]) -> Entry | None:
     """The entry that options describe; None where nothing was said. Raises StsbenchError for what is missing or wrong."""
-    given = {key: value for key, value in stated.items() if value not in (None, "", ())}
-    if not given:
+    description = {key: value for key, value in stated.items() if value not in (None, "", ())}
+    if not description:
         return None
-    if missing := [f"--{name}" for name in ("method", "backbone", "setting") if name not in given]:
+    if missing := [f"--{name}" for name in ("method", "backbone", "setting") if name not in description]:
         raise StsbenchError(f"a description needs {', '.join(missing)} too")
     try:
-        return Entry.model_validate(given)
+        return Entry.model_validate(description)
     except ValidationError as error:
         first = error.errors()[0]
         option = str(first["loc"][0]).replace("_", "-")
@@ -114,15 +114,16 @@ def _create(path: Path, content: bytes) -> bool:
     return False
 
 
-def _doubts(found: Sequence[tuple[Path, Record]]) -> list[str]:
+def _doubts(records: Sequence[tuple[Path, Record]]) -> list[str]:
     """What the submitter should think about before publishing: data off the catalog, the sample, paths of this machine."""
     doubts = []
-    unknown = sorted({record.data.id for _, record in found if not record.data.known and record.data.text_version != "own"})
+    data = [record.data for _, record in records]
+    unknown = sorted({each.id for each in data if not each.known and each.text_version != "own"})
     if unknown:
-        doubts.append(f"{', '.join(unknown)}: not the catalog's data; ranked apart from it")
-    if any(record.data.text_version == "sample" for _, record in found):
+        doubts.append(f"{', '.join(unknown)}: not the catalog's data; ranked separately from it")
+    if any(record.data.text_version == "sample" for _, record in records):
         doubts.append("sample data: a tab of its own, labelled as not comparable with published numbers")
-    texts = {json.dumps(record.provenance) + record.data.origin + json.dumps(record.encoder.spec) for _, record in found}
+    texts = {json.dumps(record.provenance) + record.data.origin + json.dumps(record.encoder.spec) for _, record in records}
     if any(re.search(r'(?<![\w.])/(home|root|Users|tmp)/', text) for text in texts):
         doubts.append("the records name folders of this machine (command, data or model), which the page will show")
     return doubts

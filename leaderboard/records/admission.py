@@ -1,12 +1,11 @@
-"""What a record must be to stand on a board: unedited, of known origin, on data that are what they are called."""
+"""What a record must be to stand on a board: unedited, of known provenance, on data that are what they are called."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -58,7 +57,7 @@ def check_record(path: Path, record: Record) -> Observations:
     try:
         _, _, observations = reread(path, record)
     except ScoreError as error:
-        raise StsbenchError(f"{path}: its observations give no score: {error}") from error
+        raise StsbenchError(f"{path}: its observations cannot be scored: {error}") from error
     _check_names(path, observations)
     if record.protocol.name in LAYOUTS:
         _check_layout(path, record, observations)
@@ -86,11 +85,11 @@ def proven(record: Record) -> bool:
 
 
 def _check_provenance(path: Path, record: Record) -> None:
-    origin = record.provenance
-    versions = origin.get("versions")
+    provenance = record.provenance
+    versions = provenance.get("versions")
     if not isinstance(versions, dict) or not {"stsbench", "numpy"} <= versions.keys():
         raise StsbenchError(f"{path}: its provenance names no versions of stsbench and numpy: measure it with stsbench eval")
-    revision = origin.get("git")
+    revision = provenance.get("git")
     if isinstance(revision, str) and revision.endswith("+changes"):
         raise StsbenchError(
             f"{path} was measured by a checkout with uncommitted changes ({revision[:12]}): nobody can repeat it; commit "
@@ -123,14 +122,14 @@ def _check_data(path: Path, record: Record) -> None:
             f"{path} calls its data known, but its digest is not the catalog's for {data.id} ({data.text_version})"
         )
     if whole and item.digest and (data.n != item.total or data.subsets not in (item.counts, {"all": item.total})):
-        raise StsbenchError(f"{path} was edited: data: {data.id} has {item.total} items, {_told(item.counts)}")
+        raise StsbenchError(f"{path} was edited: data: {data.id} has {item.total} items, {_listed(item.counts)}")
 
 
 def _check_names(path: Path, observations: Observations) -> None:
     """Observations are numbers and a few names. Raises StsbenchError where one could be a sentence of the data."""
     for key, array in observations.arrays.items():
         if array.dtype.kind not in "biuf":
-            raise StsbenchError(f"{path}: its observations hold something that is no number: {key}")
+            raise StsbenchError(f"{path}: its observations hold something that is not a number: {key}")
     for key, names in observations.names.items():
         if key == "task_result":
             for text in names:
@@ -142,25 +141,25 @@ def _check_names(path: Path, observations: Observations) -> None:
 def _check_result(path: Path, text: str) -> None:
     """Raises StsbenchError unless `text` is a task's result as mteb writes it, JSON of scores and short names."""
     try:
-        found = json.loads(text)
-        scores = found["scores"].values() if isinstance(found["task_name"], str) else ()
+        result = json.loads(text)
+        scores = result["scores"].values() if isinstance(result["task_name"], str) else ()
         good = bool(scores) and all(isinstance(each, dict) and "main_score" in each for part in scores for each in part)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         good = False
     if not good:
-        raise StsbenchError(f"{path}: task_result of the observations is no result of mteb")
-    if any(len(each) > LONGEST for each in _strings(found)):
+        raise StsbenchError(f"{path}: task_result of the observations is not a result of mteb")
+    if any(len(each) > LONGEST for each in _strings(result)):
         raise StsbenchError(f"{path}: the observations hold texts (task_result): only numbers and a few names belong")
 
 
-def _strings(found: Any) -> Iterator[str]:
-    if isinstance(found, str):
-        yield found
-    elif isinstance(found, dict):
-        for each in (*found, *found.values()):
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in (*value, *value.values()):
             yield from _strings(each)
-    elif isinstance(found, list):
-        for each in found:
+    elif isinstance(value, list):
+        for each in value:
             yield from _strings(each)
 
 
@@ -173,18 +172,18 @@ def _check_layout(path: Path, record: Record, observations: Observations) -> Non
             raise StsbenchError(f"{path}: the observations hold {key}, which {record.protocol.name} does not observe")
     for key, layout in arrays.items():
         kinds, _, shape = layout.partition(":")
-        found = observations.arrays.get(key)
-        if found is None and not shape.endswith("?"):
+        array = observations.arrays.get(key)
+        if array is None and not shape.endswith("?"):
             raise StsbenchError(f"{path}: the observations lack {key}")
-        if found is not None:
-            if found.dtype.kind not in kinds:
-                raise StsbenchError(f"{path}: {key} of the observations is of another kind ({found.dtype})")
-            _check_shape(path, key, found.shape, shape.rstrip("?"), lengths)
-    for key, found_names in observations.names.items():
+        if array is not None:
+            if array.dtype.kind not in kinds:
+                raise StsbenchError(f"{path}: {key} of the observations is of another kind ({array.dtype})")
+            _check_shape(path, key, array.shape, shape.rstrip("?"), lengths)
+    for key, listed in observations.names.items():
         if key not in names:
             raise StsbenchError(f"{path}: the observations hold names of {key}, which {record.protocol.name} does not")
         if names[key] != "*":
-            _check_shape(path, key, (len(found_names),), names[key], lengths)
+            _check_shape(path, key, (len(listed),), names[key], lengths)
 
 
 def _check_shape(path: Path, key: str, shape: tuple[int, ...], layout: str, lengths: dict[str, int]) -> None:
@@ -202,7 +201,7 @@ def _check_items(path: Path, record: Record, observations: Observations) -> None
         names = observations.names["subsets"]
         sizes = {name: int(np.count_nonzero(subset == i)) for i, name in enumerate(names)}
         if sizes != data.subsets or sum(sizes.values()) != data.n:
-            raise StsbenchError(f"{path}: its observations are of {_told(sizes)}, its data of {_told(data.subsets)}")
+            raise StsbenchError(f"{path}: its observations are of {_listed(sizes)}, its data of {_listed(data.subsets)}")
     for key in ("row", "rows"):
         if (places := arrays.get(key)) is not None and (
             len(np.unique(places)) < len(places) or places.min() < 0 or places.max() >= data.n
@@ -214,5 +213,5 @@ def _check_items(path: Path, record: Record, observations: Observations) -> None
         raise StsbenchError(f"{path}: its observations are not of {data.n} items, as its data are")
 
 
-def _told(sizes: Any) -> str:
+def _listed(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {size}" for name, size in sizes.items())

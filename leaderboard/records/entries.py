@@ -39,7 +39,7 @@ class Entry(BaseModel):
 
 
 @dataclass(frozen=True)
-class Run:
+class EntryRun:
     """One encoder's records in an entry: one seed."""
 
     folder: Path
@@ -57,17 +57,17 @@ class LoadedEntry:
 
     id: str
     entry: Entry
-    runs: tuple[Run, ...]
+    runs: tuple[EntryRun, ...]
 
 
 def runs_of(folder: Path) -> dict[str, Record]:
     """Run folder's name -> one of its records, of an entry that may not be there yet."""
-    found = {}
+    records = {}
     for each in sorted(folder.iterdir()) if folder.is_dir() else []:
         paths = sorted(each.glob("*.json")) if each.is_dir() else []
         if paths:
-            found[each.name] = read_record(paths[0])
-    return found
+            records[each.name] = read_record(paths[0])
+    return records
 
 
 def read_entry(path: Path) -> Entry:
@@ -78,7 +78,7 @@ def read_entry(path: Path) -> Entry:
         first = error.errors()[0]
         raise StsbenchError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from error
     except yaml.YAMLError as error:
-        raise StsbenchError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+        raise StsbenchError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise StsbenchError(f"cannot read {path}: {error}") from error
 
@@ -95,7 +95,7 @@ def load_entries(folder: Path) -> list[LoadedEntry]:
 
 def _load(folder: Path) -> LoadedEntry:
     if not folder.is_dir():
-        raise StsbenchError(f"{folder} is no entry: a board's measured/ holds one folder an entry")
+        raise StsbenchError(f"{folder} is not an entry: a board's measured/ holds one folder an entry")
     entry = read_entry(folder / DESCRIPTION)
     runs = tuple(_run(each) for each in sorted(folder.iterdir()) if each.is_dir() and not each.name.startswith("."))
     if not runs:
@@ -121,33 +121,33 @@ def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
         if name != (right := run_name(record)):
             raise StsbenchError(f"{folder / name} holds an encoder whose folder `leaderboard add` would call {right}")
     if len({json.dumps(_without(each, "name", "weights")) for each in records.values()}) > 1:
-        raise StsbenchError(f"{folder}: its encoders differ in more than their seed: give each an entry of its own")
-    origins = {name: each.provenance for name, each in records.items()}
+        raise StsbenchError(f"{folder}: its encoders differ in more than their seed: put each into a separate entry")
+    provenances = {name: each.provenance for name, each in records.items()}
     for key in ("recipe", "settings", "stage"):
-        if len(values := {json.dumps(origin.get(key)) for origin in origins.values()}) > 1:
-            said = ", ".join(sorted(values))
-            raise StsbenchError(f"{folder}: its encoders have different {key}s of training ({said}): an entry each")
+        if len(values := {json.dumps(each.get(key)) for each in provenances.values()}) > 1:
+            listed = ", ".join(sorted(values))
+            raise StsbenchError(f"{folder}: its encoders have different {key}s of training ({listed}): use separate entries")
     seen: dict[tuple[Any, Any], str] = {}
-    began: dict[str, str] = {}
-    for name, origin in origins.items():
-        seed = origin.get("seed"), origin.get("subset")
+    starts: dict[str, str] = {}
+    for name, provenance in provenances.items():
+        seed = provenance.get("seed"), provenance.get("subset")
         if seed[0] is not None and (other := seen.setdefault(seed, name)) != name:
             raise StsbenchError(f"{folder}: {other} and {name} are both of seed {seed[0]}: leave one out")
-        weights = (origin.get("from") or {}).get("weights")
-        if weights is not None and (other := began.setdefault(weights, name)) != name:
-            stage = origin["from"]["stage"]
+        weights = (provenance.get("from") or {}).get("weights")
+        if weights is not None and (other := starts.setdefault(weights, name)) != name:
+            stage = provenance["from"]["stage"]
             raise StsbenchError(
                 f"{folder}: {other} and {name} went on from one run of stage {stage}: their spread leaves that stage out; "
                 "leave one out, or train the stage anew with each seed"
             )
 
 
-def _run(folder: Path) -> Run:
-    found = load_records(folder)
-    if len({run_name(record) for _, record in found}) > 1:
+def _run(folder: Path) -> EntryRun:
+    loaded = load_records(folder)
+    if len({run_name(record) for _, record in loaded}) > 1:
         raise StsbenchError(f"{folder} holds records of several encoders: a run is of one")
     records = []
-    for path, record in sorted(found, key=lambda item: (item[1].provenance.get("position", 0), item[0].name)):
+    for path, record in sorted(loaded, key=lambda item: (item[1].provenance.get("position", 0), item[0].name)):
         records.append(measured(path, record, check_record(path, record)))
     refuse_doubles([(each.path, each.protocol, each.record) for each in records])
-    return Run(folder, tuple(records))
+    return EntryRun(folder, tuple(records))

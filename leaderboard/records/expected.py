@@ -21,8 +21,8 @@ from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import Record, load_records
 from stsbench.evaluation.rescore import reread
 from stsbench.files import atomic_write
+from stsbench.leaderboard.records.paths import EXPECTED
 
-FILE = Path(__file__).resolve().parents[1] / "expected.yaml"
 HEAD = """\
 # Protocol -> set -> part -> sha256 of what SentEval's data alone decide of a record's observations: `decided` in
 # expected.py says which arrays. Written from runs that are known to be honest; again, for a new set or protocol:
@@ -34,7 +34,7 @@ Digests = dict[str, dict[str, dict[str, str]]]
 def decided(record: Record, observations: Observations) -> dict[str, str]:
     """Part -> sha256; {} for protocols that keep nothing of the kind.
 
-    sts: gold, subset and the subsets' names; apart from them pair, which older records lack. regression: row, gold and
+    sts: gold, subset and the subsets' names; separately pair, which older records lack. regression: row, gold and
     sizes as stored. transfer: rows and gold by item, as folds list items in any order; the items' folds, a part for each k
     and seed. retrieval: query, group and corpus, a part for each way to treat duplicates. geometry: gold.
     """
@@ -54,7 +54,7 @@ def decided(record: Record, observations: Observations) -> dict[str, str]:
 
 
 def comparable(record: Record) -> bool:
-    """Whether a record claims to be of a whole set of the catalog in the view that digests are known of."""
+    """Whether a record claims to be of a whole set of the catalog in the text version that digests are known of."""
     whole = not record.protocol.settings.get("without_overlap")
     return record.data.known and record.data.text_version == "senteval" and whole
 
@@ -70,23 +70,23 @@ def unexpected(record: Record, observations: Observations) -> str:
 @cache
 def expected() -> Digests:
     """The digests shipped with the leaderboard, read once."""
-    found: Digests = yaml.safe_load(FILE.read_text("utf-8"))
-    return found
+    digests: Digests = yaml.safe_load(EXPECTED.read_text("utf-8"))
+    return digests
 
 
-def learn(runs: Iterable[str | Path], path: Path = FILE) -> None:
+def learn(runs: Iterable[str | Path], path: Path = EXPECTED) -> None:
     """Write `path` from honest run folders. Raises StsbenchError, naming the file, where two of them disagree."""
-    found: Digests = {}
+    digests: Digests = {}
     for folder in map(Path, runs):
         for file, record in load_records(folder):
             if not comparable(record):
                 continue
             _, _, observations = reread(file, record)
-            held = found.setdefault(record.protocol.name, {}).setdefault(record.data.id, {})
+            parts = digests.setdefault(record.protocol.name, {}).setdefault(record.data.id, {})
             for part, sha in decided(record, observations).items():
-                if held.setdefault(part, sha) != sha:
+                if parts.setdefault(part, sha) != sha:
                     raise StsbenchError(f"{file}: its {part} of {record.data.id} is not that of a run before")
-    kept = {name: sets for name, sets in found.items() if any(sets.values())}
+    kept = {name: sets for name, sets in digests.items() if any(sets.values())}
     with atomic_write(path) as stream:
         stream.write(HEAD + yaml.safe_dump(kept, sort_keys=True, width=125))
 

@@ -41,9 +41,9 @@
   function wanted() {
     let name = location.hash.slice(1);
     try { name = decodeURIComponent(name); } catch { /* taken as it stands */ }
-    const found = document.getElementById(name);
-    if (found && found.matches(".panel")) return found;
-    return found && found.matches(".group") ? shownPanel(found) : document.querySelector(".panel");
+    const target = document.getElementById(name);
+    if (target && target.matches(".panel")) return target;
+    return target && target.matches(".group") ? shownPanel(target) : document.querySelector(".panel");
   }
 
   function go(panel, push) {

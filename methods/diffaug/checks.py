@@ -1,4 +1,4 @@
-"""Which of DiffAug's options and data go together: whatever would act in no way, or not as published, is refused."""
+"""Which of DiffAug's options and data go together: whatever would have no effect, or not as published, is refused."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from stsbench.encoders.forward.checkpoint import position_limit
 from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import StsbenchError
 from stsbench.methods.diffaug.options import DiffAugOptions
-from stsbench.training.api.options import Options
+from stsbench.training.api.options import changed
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.denoising import check_prompted
 
-_OWN = {  # option -> the modules it belongs to
+_OF_MODULE = {  # option -> the modules it belongs to
     "prefix_length": ("prefix",), "rank": ("adapter", "lora"), "adapter_activation": ("adapter",), "lora_scale": ("lora",),
     "clip_frozen": ("prefix",),
 }  # fmt: skip
@@ -19,15 +19,16 @@ _DENOISING = ("denoise_offset", "denoise_start")
 
 def check_options(options: DiffAugOptions) -> None:
     """Raises StsbenchError, one line, for options that contradict one another."""
-    for key, modules in _OWN.items():
-        if options.module not in modules and _changed(options, key):
-            raise StsbenchError(f"options.{key} acts with options.module {' or '.join(modules)}, not with {options.module}")
-    if not options.denoise and (idle := [key for key in _DENOISING if _changed(options, key)]):
-        raise StsbenchError(f"options.{idle[0]} acts with options.denoise: leave it out, or set options.denoise=true")
-    if options.similarity == "dot" and _changed(options, "temperature"):
-        raise StsbenchError("options.temperature acts with options.similarity cosine, not with dot: leave it out")
+    for key, modules in _OF_MODULE.items():
+        if options.module not in modules and changed(options, key):
+            wanted = " or ".join(modules)
+            raise StsbenchError(f"options.{key} applies only to options.module {wanted}, not to {options.module}")
+    if not options.denoise and (idle := [key for key in _DENOISING if changed(options, key)]):
+        raise StsbenchError(f"options.{idle[0]} applies only to options.denoise: leave it out, or set options.denoise=true")
+    if options.similarity == "dot" and changed(options, "temperature"):
+        raise StsbenchError("options.temperature applies only to options.similarity cosine, not with dot: leave it out")
     if options.views == "same" and options.at_test != "both":
-        raise StsbenchError(f"options.at_test {options.at_test} tells two modules apart, and options.views same has one")
+        raise StsbenchError(f"options.at_test {options.at_test} chooses between two modules, and options.views same has one")
     if options.module != "prefix" and options.at_test == "average":
         raise StsbenchError(
             f"options.at_test average runs two prefixes one after another: with options.module {options.module} choose both "
@@ -53,7 +54,3 @@ def check_length(options: DiffAugOptions, template: TokenTemplate, backbone: Bac
             f"backbone.max_length {backbone.max_length}, template and a prefix of {prefix} need {longest} positions, "
             f"and {backbone.name} has {limit}: lower backbone.max_length or options.prefix_length"
         )
-
-
-def _changed(options: Options, key: str) -> bool:
-    return bool(getattr(options, key) != type(options).model_fields[key].default)

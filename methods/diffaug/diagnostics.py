@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -36,8 +35,8 @@ def convergence(backbone: Backbone, modules: ViewModules, ids: Tensor, mask: Ten
     for number, (layer, state) in enumerate(zip(layers, states, strict=True)):
         attention = layer.attention.self
         for linear, slots in ((attention.key, prefix.keys), (attention.value, prefix.values)):
-            own = linear(state[real]).norm(dim=1).mean()
-            total += float(own - slots[number][visible].norm(dim=1).mean())
+            of_text = linear(state[real]).norm(dim=1).mean()
+            total += float(of_text - slots[number][visible].norm(dim=1).mean())
     return total / (2 * len(layers))
 
 
@@ -46,7 +45,7 @@ def by_dropout(backbone: Backbone, ids: Tensor, mask: Tensor, places: Tensor) ->
     training = backbone.training
     backbone.train()
     try:
-        found = torch.split(backbone.at(ids.repeat(2, 1), mask.repeat(2, 1), places.repeat(2)), len(ids))
-        return divergence(found[0], found[1])
+        first, second = backbone.at(ids.repeat(2, 1), mask.repeat(2, 1), places.repeat(2)).split(len(ids))
+        return divergence(first, second)
     finally:
         backbone.train(training)

@@ -19,7 +19,7 @@ from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.contrast import contrast
 from stsbench.training.api.labelled import NLIClassifier, nli_roles, nli_views
 from stsbench.training.api.method import Inference, Method
-from stsbench.training.api.roles import pairs_or_sentence
+from stsbench.training.api.roles import pairs_or_sentence, role_views
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.denoising import template_vectors
 
@@ -31,6 +31,7 @@ class DiffAug(Method):
     stages = ("prefix", "joint")
     default_recipe = "bert-base-semi"
     Options = DiffAugOptions
+    options: DiffAugOptions
     later_options = (
         "joint_trains", "view", "similarity", "temperature", "aux_weight", "denoise", "denoise_offset", "denoise_start"
     )  # fmt: skip
@@ -52,10 +53,9 @@ class DiffAug(Method):
     @classmethod
     def roles(cls, options: DiffAugOptions, given: tuple[str, ...]) -> tuple[str, ...]:
         """("sentence",), or anchor, positive and the hard negatives that the data give."""
-        found: tuple[str, ...] = pairs_or_sentence(
+        return pairs_or_sentence(
             "diffaug", options.view, given, unsupervised="bert-base-semi", supervised="bert-base-sup"
         )
-        return found
 
     @classmethod
     def labelled(cls, options: DiffAugOptions, stage: str) -> Literal["none", "instead", "beside"]:
@@ -103,14 +103,11 @@ class DiffAug(Method):
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The sentence twice, or as many views as the data have roles, in their order."""
-        if "sentence" in rows.roles:
-            return Views([self.read(rows, "sentence")] * 2)
-        return Views([self.read(rows, role) for role in rows.roles])
+        return role_views(self, rows)
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """Premises, entailed and contradicting hypotheses."""
-        found: Views = nli_views(self, rows)
-        return found
+        return nli_views(self, rows)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """Stage prefix: nli. Stage joint: contrastive, and nli with options.aux_weight."""
@@ -134,8 +131,9 @@ class DiffAug(Method):
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(n, d) mask vectors under the first view's module, through the head."""
-        found: Tensor = self.head(self._hidden(ids, mask, torch.zeros(len(ids), dtype=torch.long, device=ids.device)))
-        return found
+        hidden = self._hidden(ids, mask, torch.zeros(len(ids), dtype=torch.long, device=ids.device))
+        vectors: Tensor = self.head(hidden)
+        return vectors
 
     def inference(self) -> Inference:
         """The mask's vector under the modules of options.at_test, without template's own vector and head."""
@@ -163,15 +161,14 @@ class DiffAug(Method):
         length = max(map(len, self.sample))
         ids = torch.full((len(self.sample), length), self.backbone.tokenizer.pad_token_id or 0, device=device)
         mask = torch.zeros_like(ids)
-        for row, own in enumerate(self.sample):
-            ids[row, : len(own)], mask[row, : len(own)] = torch.as_tensor(own, device=device), 1
+        for row, tokens in enumerate(self.sample):
+            ids[row, : len(tokens)], mask[row, : len(tokens)] = torch.as_tensor(tokens, device=device), 1
         training = self.training
         self.eval()
         try:
-            found = self._measured(ids, mask)
+            return self._measured(ids, mask)
         finally:
             self.train(training)
-        return found
 
     def _measured(self, ids: Tensor, mask: Tensor) -> dict[str, float]:
         modules, n = self.modules_of_views, len(ids)
@@ -181,10 +178,10 @@ class DiffAug(Method):
         names = ("delta", "delta_normalised", "delta_dropout", "delta_dropout_normalised")
         places = self.template.places(mask)
         values = [*divergence(first, second), *by_dropout(self.backbone, ids, mask, places)]
-        found = dict(zip(names, values, strict=True))
+        measures = dict(zip(names, values, strict=True))
         if modules.prefix is not None:
-            found["kappa"] = convergence(self.backbone, modules, twice, masks, which)
-        return found
+            measures["kappa"] = convergence(self.backbone, modules, twice, masks, which)
+        return measures
 
     def _sets(self, batch: Batch) -> Tensor:
         """(v * n,) the set of each row: the first view's, then the others'."""
@@ -193,13 +190,11 @@ class DiffAug(Method):
 
     def _hidden(self, ids: Tensor, mask: Tensor, which: Tensor) -> Tensor:
         """(n, d) last states at the template's mask, each row under its own set."""
-        found: Tensor = self.modules_of_views.at(self.backbone, ids, mask, self.template.places(mask), which)
-        return found
+        return self.modules_of_views.at(self.backbone, ids, mask, self.template.places(mask), which)
 
     def _nli(self, batch: Batch) -> Term:
         """Eq. 4: the mean over two pairs a triplet, entailed and contradicted."""
-        found: Term = self.classifier.term(self.head(self._hidden(batch.ids, batch.mask, self._sets(batch))), batch)
-        return found
+        return self.classifier.term(self.head(self._hidden(batch.ids, batch.mask, self._sets(batch))), batch)
 
     def _template_alone(self, counts: Tensor, which: Tensor) -> Tensor:
         """(n, d) the mask's vector of the template alone, as it stands around a text of so many tokens, under each set."""
@@ -213,8 +208,8 @@ class DiffAug(Method):
                     prefix=modules.prefixed(number),
                 ))  # fmt: skip
             rows.append(chosen)
-        found = torch.cat(parts)
-        return torch.empty_like(found).index_copy(0, torch.cat(rows), found)
+        vectors = torch.cat(parts)
+        return torch.empty_like(vectors).index_copy(0, torch.cat(rows), vectors)
 
     def _inside(self) -> int:
         """1 where the modules' weights count among the backbone's own."""

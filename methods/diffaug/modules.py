@@ -58,8 +58,8 @@ class ViewModules(nn.Module):
             with using(backbone.model, number):
                 parts.append(backbone.at(ids[chosen], mask[chosen], places[chosen]))
             rows.append(chosen)
-        found = torch.cat(parts)
-        return torch.empty_like(found).index_copy(0, torch.cat(rows), found)
+        states = torch.cat(parts)
+        return torch.empty_like(states).index_copy(0, torch.cat(rows), states)
 
     def acting(self, backbone: Backbone, number: int) -> AbstractContextManager[Any]:
         """Set `number` at work inside the backbone; a prefix has to be handed over, see `prefixed`."""

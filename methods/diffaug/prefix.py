@@ -36,8 +36,8 @@ class PrefixEncoder(nn.Module):
 
     def slots(self) -> Tensor:
         """(2 * layers, P, d) keys and values by turns, without dropout."""
-        found: Tensor = self.outer(torch.tanh(self.inner(self.embedding.weight)))
-        return found.unflatten(1, (2 * self.layers, -1)).transpose(0, 1)
+        blocks: Tensor = self.outer(torch.tanh(self.inner(self.embedding.weight))).unflatten(1, (2 * self.layers, -1))
+        return blocks.transpose(0, 1)
 
     def forward(self, visible: Tensor) -> Prefix:
         """The prefix of n rows, of which each sees some slots. visible: (n, P) bool."""

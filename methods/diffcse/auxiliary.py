@@ -48,6 +48,9 @@ class Changer(nn.Module):
 class Auxiliary(nn.Module):
     """Discriminator and its heads (section 3.2; Table 3 for the tasks other than detection)."""
 
+    special: Tensor  # token ids
+    found: Tensor  # (4,) correct on replaced, replaced, correct on original, original: tokens since the last `metrics`
+
     def __init__(self, backbone: Backbone, options: DiffCSEOptions) -> None:
         """The discriminator starts as a copy of the encoder, its heads as torch draws them or, for words, as stored."""
         super().__init__()
@@ -62,7 +65,6 @@ class Auxiliary(nn.Module):
         tokenizer = backbone.tokenizer
         special = [id for id in tokenizer.all_special_ids if id != tokenizer.mask_token_id]
         self.register_buffer("special", torch.tensor(special), persistent=False)
-        # correct on replaced, replaced, correct on original, original: tokens since the last `metrics`
         self.register_buffer("found", torch.zeros(4, dtype=torch.long))
 
     def forward(
@@ -104,8 +106,8 @@ class Auxiliary(nn.Module):
         return {f"rtd{name}": Term(value, int(counted.sum()), weight)}
 
     def metrics(self) -> dict[str, float]:
-        """Shares of this process's attended tokens, slot 0 among them, told right since the last call: of all, of replaced,
-        of original ones."""
+        """Shares of this process's attended tokens, slot 0 among them, classified correctly since the last call: of all, of
+        replaced, of original ones."""
         right_replaced, replaced, right_original, original = self.found.tolist()
         self.found.zero_()
         if not replaced + original:

@@ -1,12 +1,10 @@
-"""Which of DiffCSE's options and data go together: whatever would act in no way, or has no meaning, is refused."""
+"""Which of DiffCSE's options and data go together: whatever would have no effect, or has no meaning, is refused."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from stsbench.errors import StsbenchError
 from stsbench.methods.diffcse.options import DiffCSEOptions
-from stsbench.training.api.roles import pairs_or_sentence
+from stsbench.training.api.options import refuse_idle
 
 _GENERATOR = ("generator", "generator_mode", "replacement", "replace")
 _DISCRIMINATOR = ("task", "condition", "detach", "rtd_mean")
@@ -16,21 +14,21 @@ _CHANGE = ("sentence", "operators", "combine", *_MASKING, "edit_ratio")
 
 def changes(options: DiffCSEOptions) -> bool:
     """Whether any changed copy of a sentence is made."""
-    return bool(options.rtd_weight > 0 or options.augmented_as is not None)
+    return options.rtd_weight > 0 or options.augmented_as is not None
 
 
 def detects(options: DiffCSEOptions) -> bool:
     """Whether a discriminator says of every token if it has been changed; its loss may count padding, too."""
-    return bool(options.rtd_weight > 0 and options.task == "rtd")
+    return options.rtd_weight > 0 and options.task == "rtd"
 
 
 def generates(options: DiffCSEOptions) -> bool:
     """Whether a generator fills places of the changed copies."""
-    return bool(changes(options) and options.task != "conditional_mlm" and options.operators != ("delete",))
+    return changes(options) and options.task != "conditional_mlm" and options.operators != ("delete",)
 
 
 def check_options(options: DiffCSEOptions) -> None:
-    """Raises StsbenchError, one line, for options that contradict one another or of which one would act in no way.
+    """Raises StsbenchError, one line, for options that contradict one another or of which one would have no effect.
 
     With options.projector none the vector that conditions the discriminator is the encoder's own, whether it is called
     projected or raw: the default, projected, is accepted and raw refused.
@@ -39,35 +37,30 @@ def check_options(options: DiffCSEOptions) -> None:
     _check_change(options)
     operators = options.operators
     if not changes(options):
-        _idle(options, (*_DISCRIMINATOR, *_CHANGE, *_GENERATOR), "no changed sentence is made with options.rtd_weight 0")
+        names = (*_DISCRIMINATOR, *_CHANGE, *_GENERATOR)
+        refuse_idle(options, names, "no changed sentence is made with options.rtd_weight 0")
     if options.augmented_as is not None:
-        _idle(options, _DISCRIMINATOR, "there is no discriminator with options.augmented_as")
+        refuse_idle(options, _DISCRIMINATOR, "there is no discriminator with options.augmented_as")
     if options.task == "conditional_mlm":
-        _idle(options, (*_GENERATOR, "rtd_mean"), "options.task conditional_mlm reads the masked sentence")
+        refuse_idle(options, (*_GENERATOR, "rtd_mean"), "options.task conditional_mlm reads the masked sentence")
     if options.task == "corrective_lm" and options.rtd_mean == "attended":
         raise StsbenchError(
-            "options.rtd_mean attended acts in no way: options.task corrective_lm never counts padding; leave it at all"
+            "options.rtd_mean attended has no effect: options.task corrective_lm never counts padding; leave it at all"
         )
     if not generates(options):
-        _idle(options, _GENERATOR, "nothing is generated with options.operators delete")
+        refuse_idle(options, _GENERATOR, "nothing is generated with options.operators delete")
     if "replace" not in operators:
-        _idle(options, (*_MASKING, "replace"), "it belongs to the operator replace, which options.operators does not name")
+        refuse_idle(options, (*_MASKING, "replace"), "it belongs to the operator replace, and options.operators lacks it")
     if not {"insert", "delete"} & set(operators):
-        _idle(options, ("edit_ratio",), "it belongs to insert and delete, and options.operators names neither")
+        refuse_idle(options, ("edit_ratio",), "it belongs to insert and delete, and options.operators names neither")
     if len(operators) == 1:
-        _idle(options, ("combine",), f"options.operators has only {operators[0]}")
+        refuse_idle(options, ("combine",), f"options.operators has only {operators[0]}")
     if not options.contrastive:
-        _idle(options, ("similarity", "temperature"), "there is no contrastive term with options.contrastive false")
+        refuse_idle(options, ("similarity", "temperature"), "there is no contrastive term with options.contrastive false")
     if options.similarity == "dot":
-        _idle(options, ("temperature",), "options.similarity dot has none")
+        refuse_idle(options, ("temperature",), "options.similarity dot has none")
     if options.projector == "none":
-        _idle(options, ("condition",), "the vector is not projected with options.projector none")
-
-
-def roles_of(options: DiffCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
-    """("sentence",) for plain text, else anchor, positive and the hard negatives given. Raises StsbenchError, one line."""
-    check_options(options)
-    return pairs_or_sentence("diffcse", options.view, given)
+        refuse_idle(options, ("condition",), "the vector is not projected with options.projector none")
 
 
 def _check_terms(options: DiffCSEOptions) -> None:
@@ -127,18 +120,3 @@ def _check_change(options: DiffCSEOptions) -> None:
             f"options.augmented_as {options.augmented_as} adds one view, and options.operators [{', '.join(operators)}] "
             "would add several: name one of them, or set options.combine choice"
         )
-
-
-def _idle(options: DiffCSEOptions, names: tuple[str, ...], why: str) -> None:
-    """StsbenchError for the first of these options that is not at its default, though it would act in no way."""
-    for name in names:
-        value, default = getattr(options, name), DiffCSEOptions.model_fields[name].default
-        if value != default:
-            raise StsbenchError(f"options.{name} {_said(value)} acts in no way: {why}; leave it at {_said(default)}")
-
-
-def _said(value: Any) -> str:
-    """As a recipe spells it."""
-    if isinstance(value, tuple):
-        return f"[{', '.join(value)}]"
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -11,13 +11,14 @@ from torch import Tensor, cat, nn
 from stsbench.data.text.following import followed
 from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.methods.diffcse.auxiliary import Auxiliary, Changer
-from stsbench.methods.diffcse.checks import check_options, roles_of
+from stsbench.methods.diffcse.checks import check_options
 from stsbench.methods.diffcse.options import DiffCSEOptions
 from stsbench.methods.diffcse.views import ViewMaker, blocks
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrast import contrast
 from stsbench.training.api.gather import counted, gather
 from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import made_up
 from stsbench.training.modules.projector import BatchNormProjector
@@ -29,6 +30,7 @@ class DiffCSE(Method):
     name = "diffcse"
     default_recipe = "bert-base-sts"
     Options = DiffCSEOptions
+    options: DiffCSEOptions
 
     def __init__(self, backbone: Backbone, options: DiffCSEOptions) -> None:
         """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for options that do not go together."""
@@ -42,8 +44,8 @@ class DiffCSE(Method):
     @classmethod
     def roles(cls, options: DiffCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
         """("sentence",), or anchor, positive and the hard negatives that the data give."""
-        used: tuple[str, ...] = roles_of(options, given)
-        return used
+        check_options(options)
+        return pairs_or_sentence("diffcse", options.view, given)
 
     @classmethod
     def usable(cls, options: DiffCSEOptions, rows: Any) -> NDArray[np.bool_] | None:
@@ -54,28 +56,27 @@ class DiffCSE(Method):
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The sentences, then changed copies of them, block by block (views.py)."""
-        views: Views = self.make_views(rows, rng)
-        return views
+        return self.make_views(rows, rng)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """contrastive: InfoNCE between the projected vectors; rtd and its like: the auxiliary terms, one a block."""
-        options, n, found = self.options, len(batch), blocks(batch.extra)
-        views = batch.views - len(found) if options.augmented_as else batch.views // (1 + len(found))
+        options, n, copies = self.options, len(batch), blocks(batch.extra)
+        views = batch.views - len(copies) if options.augmented_as else batch.views // (1 + len(copies))
         ids, mask, extra = batch.ids, batch.mask, batch.extra
-        own, own_mask = ids[: views * n], mask[: views * n]
+        encoded, encoded_mask = ids[: views * n], mask[: views * n]
         changed = []
-        if found:
-            size = (len(ids) - views * n) // len(found)
-            for number, (operator, sentence) in enumerate(found):
+        if copies:
+            size = (len(ids) - views * n) // len(copies)
+            for number, (operator, sentence) in enumerate(copies):
                 rows = slice(views * n + number * size, views * n + (number + 1) * size)
                 labels, original = extra[f"{operator} {sentence} labels"], extra.get(f"{operator} {sentence} original")
                 changed.append((operator, sentence, ids[rows], mask[rows], labels, original))
         if options.augmented_as:
             assert self.changer is not None
             ((operator, _, before, attended, labels, original),) = changed
-            own = cat([own, self.changer(operator, before, attended, labels, original)])
-            own_mask = cat([own_mask, attended])
-        raw = self.backbone.pooled(own, own_mask)
+            encoded = cat([encoded, self.changer(operator, before, attended, labels, original)])
+            encoded_mask = cat([encoded_mask, attended])
+        raw = self.backbone.pooled(encoded, encoded_mask)
         projected = self._project(raw, batch.shares)
         terms = self._contrastive(projected, n, batch.shares) if options.contrastive else {}
         if self.auxiliary is not None and self.changer is not None:
@@ -141,17 +142,19 @@ class DiffCSE(Method):
         n = shares.sizes[shares.rank]
         rows = gather(raw.unflatten(0, (-1, n)).transpose(0, 1).flatten(1), shares, "exact")  # (N, v * d)
         every = rows.unflatten(1, (-1, raw.shape[1])).transpose(0, 1)  # (v, N, d)
-        found: Tensor = self.projector(every.flatten(0, 1)).unflatten(0, every.shape[:2])
-        return found[:, shares.start : shares.start + n].flatten(0, 1)
+        projected = self.projector(every.flatten(0, 1)).unflatten(0, every.shape[:2])
+        return projected[:, shares.start : shares.start + n].flatten(0, 1)
 
     def _contrastive(self, vectors: Tensor, n: int, shares: Shares) -> dict[str, Term]:
         options = self.options
         queries, keys, *negatives = vectors.split(n)
-        how = {"temperature": options.temperature, "similarity": options.similarity}
-        if options.augmented_as != "positive":
-            return {"contrastive": contrast(queries, keys, negatives, shares, self.gather_mode, **how)}
-        augmented = negatives.pop()
+        positives = {"contrastive": keys}
+        if options.augmented_as == "positive":
+            positives["contrastive_augmented"] = negatives.pop()
         return {
-            "contrastive": contrast(queries, keys, negatives, shares, self.gather_mode, **how),
-            "contrastive_augmented": contrast(queries, augmented, negatives, shares, self.gather_mode, **how),
-        }
+            name: contrast(
+                queries, positive, negatives, shares, self.gather_mode,
+                temperature=options.temperature, similarity=options.similarity,
+            )
+            for name, positive in positives.items()
+        }  # fmt: skip

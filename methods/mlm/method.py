@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from stsbench.errors import StsbenchError
 from stsbench.methods.mlm.options import MaskedLMOptions
@@ -25,6 +26,8 @@ class MaskedLM(Method):
     Options = MaskedLMOptions
     held_out_metric = "masked_accuracy"
     needs_negatives = False
+    options: MaskedLMOptions
+    guesses: Tensor  # (2,) correct guesses and guesses since the last `metrics`
 
     def __init__(self, backbone: Backbone, options: MaskedLMOptions) -> None:
         """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for shares beyond 1 or no mask token."""
@@ -39,7 +42,7 @@ class MaskedLM(Method):
         if backbone.tokenizer.mask_token_id is None:
             raise StsbenchError(f"mlm needs a mask token, and the tokenizer of {backbone.name} has none")
         self.head = LMHead.load(backbone.folder, backbone.model, backbone.name, tied=options.tied)
-        # correct guesses and guesses since the last `metrics`: a buffer, so that a resumed run logs the same numbers
+        # a buffer, so that a resumed run logs the same numbers
         self.register_buffer("guesses", torch.zeros(2, dtype=torch.long))
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import StsbenchError
-from stsbench.methods.promptbert.checks import check_backbone, check_length, check_options, roles_of
+from stsbench.methods.promptbert.checks import check_backbone, check_length, check_options
 from stsbench.methods.promptbert.options import PromptBERTOptions
 from stsbench.methods.promptbert.views import ViewMaker
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.contrast import contrast
 from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.denoising import template_vectors
 from stsbench.training.modules.lm_transform import load_transform
@@ -30,6 +32,7 @@ class PromptBERT(Method):
     name = "promptbert"
     default_recipe = "unsup-promptbert-base"
     Options = PromptBERTOptions
+    options: PromptBERTOptions
 
     def __init__(self, backbone: Backbone, options: PromptBERTOptions) -> None:
         """backbone: with the pooler mask, its `folder` and `name`.
@@ -54,13 +57,14 @@ class PromptBERT(Method):
     @classmethod
     def roles(cls, options: PromptBERTOptions, given: tuple[str, ...]) -> tuple[str, ...]:
         """("sentence",), or anchor, positive and the hard negatives that the data give."""
-        used: tuple[str, ...] = roles_of(options, given)
-        return used
+        check_options(options)
+        return pairs_or_sentence(
+            "promptbert", options.view, given, unsupervised="unsup-promptbert-base", supervised="sup-promptbert-base"
+        )
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The sentence in both templates; or a view a role, the anchor in the first template, all others in the second."""
-        views: Views = self.make_views(rows)
-        return views
+        return self.make_views(rows)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """contrastive: SimCSE's Eq. 4 (plain sentences) or 5 (pairs, hard negatives), of the denoised vectors at [MASK]."""
@@ -75,8 +79,7 @@ class PromptBERT(Method):
 
     def read(self, rows: Examples, role: str) -> Ragged:
         """The texts inside the first template."""
-        found: Ragged = self.make_views.read(rows, role)
-        return found
+        return self.make_views.read(rows, role)
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(n, d) vectors as the loss compares them, denoised and through the head. ids, mask: (n, L), as `read` gives."""
@@ -122,22 +125,22 @@ class PromptBERT(Method):
             parts = [(self.first, mask[:first]), (self.second, mask[first:])]
         places = torch.cat([template.places(rows) for template, rows in parts])
         soft = None if self.words is None else SoftPrompt(rows=self.first.words(mask), vectors=self.words)
-        found = self.backbone.at(ids, mask, places, soft)
+        states = self.backbone.at(ids, mask, places, soft)
+        head: Callable[[Tensor], Tensor] = self.head or nn.Identity()
         if not self.options.denoise:
-            return found if self.head is None else self.head(found)
+            return head(states)
         alone = torch.cat([self._alone(template, rows) for template, rows in parts])
         if self.options.head == "transform":
-            assert self.head is not None
-            return self.head(found) - self.head(alone)
-        return found - alone if self.head is None else self.head(found - alone)
+            return head(states) - head(alone)
+        return head(states - alone)
 
     def _alone(self, template: TokenTemplate, mask: Tensor) -> Tensor:
         """(rows, d) the vectors of the template without a sentence, where its parts stand around as many tokens."""
         options = self.options
-        own = template is self.first or options.denoise_second_shift == "own"
+        at_its_place = template is self.first or options.denoise_second_shift == "own"
         return template_vectors(
             self.backbone, template, template.counts(mask), positions=options.denoise_positions,
-            start=options.denoise_start, split=None if own else len(self.first.before),
+            start=options.denoise_start, split=None if at_its_place else len(self.first.before),
             gradient=options.denoise_gradient, vectors=self.words,
         )  # fmt: skip
 
@@ -155,17 +158,16 @@ class PromptBERT(Method):
 
 
 def _template(backbone: Backbone, template: str, name: str) -> TokenTemplate:
-    found = TokenTemplate(backbone.tokenizer, template, name)
-    check_length(found, name, backbone)
-    return found
+    parsed = TokenTemplate(backbone.tokenizer, template, name)
+    check_length(parsed, name, backbone)
+    return parsed
 
 
 def _head(backbone: Backbone, options: PromptBERTOptions) -> nn.Module | None:
     if options.head == "none":
         return None
     if options.head == "transform":
-        found: nn.Module = load_transform(backbone.folder, backbone.model, backbone.name)
-        return found
+        return load_transform(backbone.folder, backbone.model, backbone.name)
     return MLPHead(backbone.width, getattr(backbone.model.config, "initializer_range", 0.02))
 
 

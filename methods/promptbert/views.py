@@ -29,5 +29,4 @@ class ViewMaker:
 
     def _read(self, rows: Examples, role: str, template: TokenTemplate) -> Ragged:
         pieces = template.pieces(rows.texts(role), self.limit) if self.inside else rows.ids(role)
-        found: Ragged = template.wrap(pieces)
-        return found
+        return template.wrap(pieces)

@@ -29,6 +29,7 @@ class Decoder(nn.Module):
             nn.ConvTranspose2d(head.fusion_channels, 1, (rows, head.fusion_width))
             for _ in range(1 if options.transposed_fusion == "shared" else rows)
         )
+        self.kernels = head.kernels
         self.convs = nn.ModuleList(nn.ConvTranspose1d(head.channels, head.width, kernel) for kernel in head.kernels)
         self.positions: nn.Parameter | None = None
         if options.unpool == "repeat+position":
@@ -40,9 +41,10 @@ class Decoder(nn.Module):
         total = features.tokens.shape[1]
         counts = features.real.sum(1)
         parts = []
-        for conv, channels, places in zip(self.convs, self._channels(features.vectors), features.places, strict=True):
-            windows = total - conv.kernel_size[0] + 1
-            last = (counts - conv.kernel_size[0]).clamp(min=0)  # a text shorter than the kernel has one window
+        channels_of = self._channels(features.vectors)
+        for conv, kernel, channels, places in zip(self.convs, self.kernels, channels_of, features.places, strict=True):
+            windows = total - kernel + 1
+            last = (counts - kernel).clamp(min=0)  # a text shorter than the kernel has one window
             parts.append(conv(self._unpooled(channels, places, last, windows)))
         rebuilt: Tensor = torch.stack(parts).mean(0) if len(parts) > 1 else parts[0]
         return rebuilt.transpose(1, 2)

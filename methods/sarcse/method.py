@@ -13,13 +13,13 @@ from stsbench.data.text.frequency import token_counts
 from stsbench.encoders.forward.borrowed import borrowed
 from stsbench.encoders.forward.text_cnn import Features
 from stsbench.errors import StsbenchError
-from stsbench.methods.sarcse.checks import check_options, check_pooler, rebuilds, roles_of
+from stsbench.methods.sarcse.checks import check_options, check_pooler, rebuilds
 from stsbench.methods.sarcse.decoder import Decoder
 from stsbench.methods.sarcse.options import SARCSEOptions
-from stsbench.methods.sarcse.views import views_of
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrast import contrast
 from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.roles import pairs_or_sentence, role_views
 from stsbench.training.losses.reconstruction import reconstruction_loss, token_errors, token_weights
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.rows.batches import to_batch
@@ -34,6 +34,10 @@ class SARCSE(Method):
     name = "sarcse"
     default_recipe = "roberta-base"
     Options = SARCSEOptions
+    options: SARCSEOptions
+    weights: Tensor  # (vocabulary,) of Eq. 8
+    sums: Tensor  # (2,) errors and weights since the last `metrics`
+    tokens: Tensor  # () how many tokens these are of
 
     def __init__(self, backbone: Backbone, options: SARCSEOptions) -> None:
         """backbone: with the pooler text_cnn. Raises StsbenchError, one line, for another, or for options at odds."""
@@ -49,15 +53,15 @@ class SARCSE(Method):
             # Eq. 8 needs the training text: until `prepare` has counted it, or a checkpoint is read, there are no weights
             start = torch.nan if options.self_adaptive else 1.0
             self.register_buffer("weights", torch.full((size,), start))
-            # errors, weights and number of tokens since the last `metrics`: buffers, so that a resumed run logs the same
+            # buffers, so that a resumed run logs the same
             self.register_buffer("sums", torch.zeros(2))
             self.register_buffer("tokens", torch.zeros((), dtype=torch.long))
 
     @classmethod
     def roles(cls, options: SARCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
         """("sentence",), or anchor, positive and the hard negatives that the data give."""
-        used: tuple[str, ...] = roles_of(options, given)
-        return used
+        check_options(options)
+        return pairs_or_sentence("sarcse", options.view, given)
 
     def prepare(self, rows: Any) -> None:
         """The weights of Eq. 8, from the tokens of all texts trained on as they are cut for training.
@@ -74,20 +78,19 @@ class SARCSE(Method):
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The sentence twice, or as many views as the data have roles."""
-        views: Views = views_of(rows)
-        return views
+        return role_views(self, rows)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """contrastive, and with a decoder reconstruction (of the first view) and reconstruction_positive (of all others)."""
         options, n = self.options, len(batch)
         features = self._features(batch)
         queries, keys, *negatives = features.vectors.split(n)
-        found = contrast(
+        contrastive = contrast(
             queries, keys, negatives, batch.shares, self.gather_mode,
             temperature=options.temperature, similarity=options.similarity,
         )  # fmt: skip
-        found.weight = options.contrastive_weight
-        terms = {"contrastive": found}
+        contrastive.weight = options.contrastive_weight
+        terms = {"contrastive": contrastive}
         if self.decoder is not None:
             errors, weights = self._errors(features, batch.ids)
             self._count(errors.detach(), weights, features)
@@ -130,7 +133,7 @@ class SARCSE(Method):
         tokenizer = copy.deepcopy(self.backbone.tokenizer)  # truncation, once set, would stay on in the shared one
         pad = 0 if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-        found = []
+        losses = []
         # the packed pass draws a seed even where nothing is dropped
         with torch.random.fork_rng(devices=devices), borrowed(self):
             for start in range(0, len(texts), _TEXTS):
@@ -139,13 +142,12 @@ class SARCSE(Method):
                 batch = to_batch(Views([ids]), Shares((len(part),)), pad, device)
                 errors, weights = (values.tolist() for values in self._errors(self._features(batch), batch.ids))
                 for row, error, weight in zip(ids, errors, weights, strict=True):
-                    found.append(list(zip(tokenizer.convert_ids_to_tokens(row[1:-1]), error, weight, strict=False)))
-        return found
+                    losses.append(list(zip(tokenizer.convert_ids_to_tokens(row[1:-1]), error, weight, strict=False)))
+        return losses
 
     def _features(self, batch: Batch) -> Features:
         assert self.backbone.head is not None
-        features: Features = self.backbone.head.features(self.backbone(batch.ids, batch.mask)[0], batch.mask)
-        return features
+        return self.backbone.head.features(self.backbone(batch.ids, batch.mask)[0], batch.mask)
 
     def _errors(self, features: Features, ids: Tensor) -> tuple[Tensor, Tensor]:
         """(rows, T) the squared error of each token, by options.mse_reduction, and its weight. ids: (rows, L)."""

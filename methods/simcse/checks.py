@@ -1,10 +1,9 @@
-"""Which of SimCSE's options and data go together: whatever would act in no way, or not as published, is refused."""
+"""Which of SimCSE's options and data go together: whatever would have no effect, or not as published, is refused."""
 
 from __future__ import annotations
 
 from stsbench.errors import StsbenchError
 from stsbench.methods.simcse.options import SimCSEOptions
-from stsbench.training.api.roles import pairs_or_sentence
 
 NEXT = {"next": 1, "next3": 3}  # view -> how many following sentences may be the positive
 _RATED = ("crop", "delete_words", "mlm")
@@ -46,14 +45,9 @@ def check_head(options: SimCSEOptions, pooler: str) -> None:
         )
 
 
-def roles_of(options: SimCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
-    """("sentence",) for plain text, else anchor, positive and the hard negatives given. Raises StsbenchError, one line."""
-    check_options(options)
-    used = pairs_or_sentence(
-        "simcse", options.view, given, unsupervised="unsup-bert-base", supervised="sup-bert-base"
-    )  # fmt: skip
-    if options.alpha != 1 and used == ("sentence",):
+def check_alpha(options: SimCSEOptions, roles: tuple[str, ...]) -> None:
+    """Raises StsbenchError for a weight of hard negatives where the data have none. roles: those used."""
+    if options.alpha != 1 and roles == ("sentence",):
         raise StsbenchError("options.alpha weighs hard negatives, and plain sentences have none: leave it at 1")
-    if options.alpha != 1 and "negative" not in used:
+    if options.alpha != 1 and "negative" not in roles:
         raise StsbenchError("options.alpha weighs hard negatives, and the data have none: leave it at 1, or name negative")
-    return used

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
-from stsbench.methods.simcse.checks import NEXT, check_head, check_options, roles_of
+from stsbench.methods.simcse.checks import NEXT, check_alpha, check_head, check_options
 from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.methods.simcse.replacement import Replacer
 from stsbench.methods.simcse.views import ViewMaker
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Term, Views
 from stsbench.training.api.contrast import contrast
 from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import LMHead, made_up
@@ -31,6 +32,7 @@ class SimCSE(Method):
     name = "simcse"
     default_recipe = "unsup-bert-base"
     Options = SimCSEOptions
+    options: SimCSEOptions
 
     def __init__(self, backbone: Backbone, options: SimCSEOptions) -> None:
         """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for options that do not go together."""
@@ -49,8 +51,12 @@ class SimCSE(Method):
     @classmethod
     def roles(cls, options: SimCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
         """("sentence",), or anchor, positive and the hard negatives that the data give."""
-        used: tuple[str, ...] = roles_of(options, given)
-        return used
+        check_options(options)
+        roles = pairs_or_sentence(
+            "simcse", options.view, given, unsupervised="unsup-bert-base", supervised="sup-bert-base"
+        )  # fmt: skip
+        check_alpha(options, roles)
+        return roles
 
     @classmethod
     def usable(cls, options: SimCSEOptions, rows: Any) -> NDArray[np.bool_] | None:
@@ -70,8 +76,7 @@ class SimCSE(Method):
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """One view (one dropout mask for both), two, or as many as the data have roles, in their order."""
-        views: Views = self.make_views(rows, rng)
-        return views
+        return self.make_views(rows, rng)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """contrastive: the mean over anchors of -log(e^(sim(z1, z2) / t) / sum over the batch); mlm: the auxiliary loss."""
@@ -100,12 +105,12 @@ class SimCSE(Method):
 
     def inputs(self) -> dict[str, str]:
         """The thesaurus of the view synonym, the replacing model of the view mlm."""
-        found = {}
+        digests = {}
         if self.options.thesaurus is not None:
-            found["thesaurus"] = sha256_file(Path(self.options.thesaurus))
+            digests["thesaurus"] = sha256_file(Path(self.options.thesaurus))
         if self.replacer is not None:
-            found["replacer"] = self.replacer.digest
-        return found
+            digests["replacer"] = self.replacer.digest
+        return digests
 
     def notes(self) -> list[str]:
         """A masked-LM head that the checkpoint does not have."""
@@ -126,6 +131,7 @@ class SimCSE(Method):
             vectors = list(_encode(self.backbone, self.head, ids, batch.mask).split(n))
             return vectors * 2 if self.options.fixed_dropout_mask else vectors
         backbone, head = self.second
+        assert isinstance(backbone, Backbone)
         first = _encode(self.backbone, self.head, ids[:n], batch.mask[:n])
         return [first, *_encode(backbone, head, ids[n:], batch.mask[n:]).split(n)]
 

@@ -31,9 +31,9 @@ _folder = click.option(
 def info(folder: Path | None) -> None:
     """Say what is stored, encoder by encoder."""
     store = EmbeddingCache(folder or default_folder())
-    held = store.encoders()
-    click.echo(f"{store.folder}: {_readable(store.size())}, {_count(len(held), 'encoder')}")
-    for entry in held:
+    encoders = store.encoders()
+    click.echo(f"{store.folder}: {_readable(store.size())}, {_count(len(encoders), 'encoder')}")
+    for entry in encoders:
         used = datetime.fromtimestamp(entry.used).strftime("%Y-%m-%d %H:%M")
         texts = _count(entry.texts, "text")
         click.echo(f"{entry.fingerprint[:12]}  {texts}, {_readable(entry.bytes)}, used {used}  {entry.name or '?'}")

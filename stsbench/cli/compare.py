@@ -44,24 +44,24 @@ def compare_(
     if names == []:
         raise click.UsageError("--protocol names nothing")
     a, b = _run_of(a), _run_of(b)
-    found = compare(a, b, protocols=names, metric=metric, resamples=resamples, seed=seed)
-    _print_left_out(found)
-    if not found.tables:
+    comparison = compare(a, b, protocols=names, metric=metric, resamples=resamples, seed=seed)
+    _print_left_out(comparison)
+    if not comparison.tables:
         what = f" of protocol {protocol}" if protocol else ""
         raise StsbenchError(f"{a} and {b} share no measurement{what}: there is nothing to compare")
     if json_target:
-        text = json.dumps(_as_json(found, a, b, resamples, seed), indent=1) + "\n"
+        text = json.dumps(_as_json(comparison, a, b, resamples, seed), indent=1) + "\n"
         if json_target == "-":
             click.echo(text, nl=False)
         else:
             with atomic_write(Path(json_target)) as stream:
                 stream.write(text)
     if json_target != "-":
-        print_who(found, a, b, sys.stdout)
-        for table in found.tables:
+        print_who(comparison, a, b, sys.stdout)
+        for table in comparison.tables:
             print_table(table, sys.stdout)
         click.echo(LIMITS)
-    return 3 if found.failures else 0
+    return 3 if comparison.failures else 0
 
 
 def _run_of(folder: Path) -> Path:
@@ -76,9 +76,9 @@ def _run_of(folder: Path) -> Path:
     return inside[0] if inside else folder
 
 
-def _print_left_out(found: Comparison) -> None:
+def _print_left_out(comparison: Comparison) -> None:
     """One line on stderr for each reason and protocol."""
-    for word, items in (("failed", found.failures), ("not compared", found.left_out)):
+    for word, items in (("failed", comparison.failures), ("not compared", comparison.left_out)):
         tasks: dict[tuple[str, str], list[str]] = {}
         for label, task, reason in items:
             tasks.setdefault((label, reason), []).append(task)
@@ -86,7 +86,7 @@ def _print_left_out(found: Comparison) -> None:
             click.echo(f"{word}: {label} {', '.join(dict.fromkeys(names))}: {reason}", err=True)
 
 
-def _as_json(found: Comparison, a: Path, b: Path, resamples: int, seed: int) -> dict[str, Any]:
+def _as_json(comparison: Comparison, a: Path, b: Path, resamples: int, seed: int) -> dict[str, Any]:
     from stsbench.cli.output.differences import LIMITS
 
     def run(path: Path, record: Record) -> dict[str, Any]:
@@ -96,9 +96,9 @@ def _as_json(found: Comparison, a: Path, b: Path, resamples: int, seed: int) -> 
         return [dict(zip(("protocol", "task", "reason"), item, strict=True)) for item in items]
 
     return {
-        "a": run(a, found.runs[0]), "b": run(b, found.runs[1]), "resamples": resamples, "seed": seed,
-        "tables": [_table_json(table) for table in found.tables],
-        "not_compared": reasons(found.left_out), "failed": reasons(found.failures), "limits": LIMITS,
+        "a": run(a, comparison.runs[0]), "b": run(b, comparison.runs[1]), "resamples": resamples, "seed": seed,
+        "tables": [_table_json(table) for table in comparison.tables],
+        "not_compared": reasons(comparison.left_out), "failed": reasons(comparison.failures), "limits": LIMITS,
     }  # fmt: skip
 
 

@@ -146,8 +146,8 @@ def overlap(
 def _root(data_dir: Path | None) -> Path:
     from stsbench.data.fetch.sources import data_root
 
-    own = os.environ.get("STSBENCH_DATA")
-    root = data_dir or (Path(own) if own else data_root())
+    configured = os.environ.get("STSBENCH_DATA")
+    root = data_dir or (Path(configured) if configured else data_root())
     if not root.is_dir():
         raise DataError(f"{root} does not exist: fetch the data with `stsbench data fetch` or give --data-dir")
     return root

@@ -106,11 +106,11 @@ def read_set(
     data = load(set_id, data_dir=data_dir, sample=sample, offline=offline)
     for line in data.warnings:
         click.echo(f"warning: {line}", err=True)
-    found: dict[str, list[int]] = {}
+    items: dict[str, list[int]] = {}
     for part in (data.first, data.second):
         for number, text in enumerate(fed(part), start=1):
-            found.setdefault(text, []).append(number)
-    return found
+            items.setdefault(text, []).append(number)
+    return items
 
 
 def read_lines(path: Path, column: int | None) -> dict[str, list[int]]:
@@ -120,7 +120,7 @@ def read_lines(path: Path, column: int | None) -> dict[str, list[int]]:
     """
     from stsbench.data.sets.relevance import numbered_lines
 
-    found: dict[str, list[int]] = {}
+    places: dict[str, list[int]] = {}
     for number, line in numbered_lines(path):
         if not line.strip():
             continue
@@ -131,10 +131,10 @@ def read_lines(path: Path, column: int | None) -> dict[str, list[int]]:
             columns = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
             raise DataError(f"{path}:{number} has {columns}: there is no --column {column}")
         if text := " ".join(cells[(column or 1) - 1].split()):
-            found.setdefault(text, []).append(number)
-    if not found:
+            places.setdefault(text, []).append(number)
+    if not places:
         raise DataError(f"{path} holds no text")
-    return found
+    return places
 
 
 def _named(name: str, texts: Sequence[str]) -> str:

@@ -32,9 +32,11 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
             click.echo(f"{name:12} {preset['paper']}")
     elif what == "encoders":
         from stsbench.encoders.forward.pooling import POOLERS
+        from stsbench.encoders.load import kinds as encoder_kinds
 
         click.echo("minilm, a Hub id, a transformers or sentence-transformers folder")
         click.echo("lexical:token-set, lexical:tfidf, words:GLOVE.txt, vectors:FILE.npz, python:module:callable")
+        click.echo(f"kinds: {', '.join(encoder_kinds())}")
         click.echo(f"poolers: {', '.join(POOLERS)}")
     elif what == "data":
         from stsbench.data.sets.catalog import entries

@@ -1,4 +1,8 @@
-"""What an encoder is: text in, vectors out, and a spec that names everything which changes a vector."""
+"""What an encoder is: text in, vectors out, and a spec that names everything which changes a vector.
+
+Whoever adds a kind of encoder needs this file alone: derive from Encoder, set `spec`, write `run`, and register the class
+under its kind in the entry points `stsbench.encoders`. `stsbench eval --model KIND:ARGUMENT` then calls its `load`.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,12 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
+from stsbench.errors import EncoderError
 
 Progress = Callable[[int], None]  # called with the number of texts just finished
 
@@ -25,7 +31,7 @@ class EncoderSpec:
     tokenizer: str = ""  # sha256 over the tokenizer's files
     pooler: str | None = None
     template: str | None = None
-    prefix: str | None = None
+    prefix: str | None = None  # the prompt that sentence-transformers stores; every committed record has this key
     max_length: int | None = None  # tokens, special ones included
     dtype: str = "float32"
     normalize: bool = False
@@ -41,6 +47,29 @@ class EncoderSpec:
 
 
 @dataclass(frozen=True)
+class EncoderOptions:
+    """What a user asks of an encoder. None: what the model folder stores, else the default of its kind."""
+
+    model: str = ""  # all that stands after --model, the kind included
+    pooler: str | None = None
+    template: str | None = None  # the text around each sentence
+    full_stop: bool | None = None  # put one behind a text that ends in none of . ? " '
+    max_length: int | None = None  # tokens, special ones included
+    dtype: str = "float32"
+    # the following change no vector
+    device: str | None = None
+    batch_tokens: int | None = None
+    offline: bool = False
+
+    def refuse_changes(self) -> None:
+        """EncoderError for an option that would change the vectors, in kinds of encoders that know no such option."""
+        for name in ("pooler", "template", "full_stop", "max_length", "dtype"):
+            if getattr(self, name) != getattr(type(self), name):
+                option = name.replace("_", "-")
+                raise EncoderError(f"--{option} does not apply to {self.model}: it is for transformers only")
+
+
+@dataclass(frozen=True)
 class Encoded:
     """vectors: float32 (n, d), dense or scipy CSR; truncated: bool (n,), texts that lost tokens to max_length."""
 
@@ -49,13 +78,23 @@ class Encoded:
 
 
 class Encoder(ABC):
-    """Text to vectors. Implementations give `spec` and `run`; `run` may assume distinct texts."""
+    """Text to vectors. A kind of encoder sets `spec` and writes `run`; `run` may assume distinct texts."""
 
     spec: EncoderSpec
     cacheable: bool = True  # False: cheaper to compute than to read, or not a function of the text alone
     # True: `fit` on a set's own texts before encoding them, so that a score does not depend on which other tasks were run.
     fitted_per_set: bool = False
     notes: tuple[str, ...] = ()  # what a user should know before a run, a line each
+
+    @classmethod
+    def load(cls, argument: str, options: EncoderOptions) -> Encoder:
+        """The encoder for `--model KIND:ARGUMENT`, here `cls(ARGUMENT)`, for kinds without options.
+
+        A kind that honours `options` writes its own. Raises EncoderError, one line, for whatever a user can put right.
+        """
+        options.refuse_changes()
+        make = cast(Callable[[str], Encoder], cls)
+        return make(argument)
 
     @abstractmethod
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:

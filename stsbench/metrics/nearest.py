@@ -75,9 +75,9 @@ def _exact(
             if len(memory) < asked.shape[0] * rows.shape[0]:
                 memory = np.empty(asked.shape[0] * rows.shape[0], np.float32)
             products = _products(asked, rows, memory)
-            own = exclude[part] - start
-            mine = np.flatnonzero((own >= 0) & (own < rows.shape[0]))
-            products[mine, own[mine]] = -np.inf
+            hidden = exclude[part] - start
+            mine = np.flatnonzero((hidden >= 0) & (hidden < rows.shape[0]))
+            products[mine, hidden[mine]] = -np.inf
             # What a float32 sum may be off by (Higham 2002, section 3.1), with room for the scaling and the last rounding.
             margin = np.float32((_terms(rows) + 16) * 2.0**-23 * size * asked_size)
             at, column = _candidates(products, scores[part, -1], k, margin)
@@ -147,12 +147,12 @@ def _rescored(queries: Any, rows: Any, at: Positions, column: Positions, cosine:
     return out
 
 
-def _merge(scores: Floats, positions: Positions, at: Positions, found: Floats, where: Positions) -> None:
+def _merge(scores: Floats, positions: Positions, at: Positions, exact: Floats, where: Positions) -> None:
     """Put m candidates (query, score, position) among the k kept, in place."""
     k = scores.shape[1]
     touched, group = np.unique(at, return_inverse=True)
     group = np.concatenate([group, np.repeat(np.arange(len(touched)), k)])
-    score = np.concatenate([found, scores[touched].ravel()])
+    score = np.concatenate([exact, scores[touched].ravel()])
     position = np.concatenate([where, positions[touched].ravel()])
     order = np.lexsort((position, -score, group))
     first = np.searchsorted(group[order], np.arange(len(touched)))

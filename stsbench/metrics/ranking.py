@@ -24,7 +24,7 @@ def ranks_of(
     queries: Any,
     corpus: Any,
     relevant: Sequence[Sequence[int]],
-    own: Sequence[Sequence[int]] | None = None,
+    exclude: Sequence[Sequence[int]] | None = None,
     *,
     ties: str = "worst",
     block: int = 4096,
@@ -41,15 +41,15 @@ def ranks_of(
     """
     if ties not in TIES:
         raise ValueError(f"unknown ties '{ties}'; known: {', '.join(TIES)}")
-    own = [()] * len(relevant) if own is None else own
-    _check(relevant, own, corpus.shape[0])
+    exclude = [()] * len(relevant) if exclude is None else exclude
+    _check(relevant, exclude, corpus.shape[0])
     query = np.repeat(np.arange(len(relevant)), [len(each) for each in relevant])
     position = np.array([place for each in relevant for place in each], dtype=np.int64)
     score = np.concatenate([
         paired_similarity(queries[query[low : low + _PAIRS]], corpus[position[low : low + _PAIRS]])
         for low in range(0, len(query), _PAIRS)
     ])  # fmt: skip
-    hidden = np.array([(i, place) for i, each in enumerate(own) for place in each], np.int64).reshape(-1, 2)
+    hidden = np.array([(i, place) for i, each in enumerate(exclude) for place in each], np.int64).reshape(-1, 2)
     larger, tied = np.zeros(len(query)), np.zeros(len(query))
     for start in range(0, corpus.shape[0], block):
         rows = _unit(corpus[start : start + block], "corpus row", start)
@@ -91,21 +91,16 @@ def reciprocal_rank(ranks: Floats, query: Index, k: int | None = None) -> Floats
     return np.asarray(np.where(best <= (np.inf if k is None else k), 1 / best, 0.0))
 
 
-def precision_at_1(ranks: Floats, query: Index) -> Floats:
-    """(q,) 1 where the best-ranked text is relevant, else 0."""
-    return hit(ranks, query, 1)
-
-
 def _best(ranks: Floats, query: Index) -> Floats:
     best = np.full(int(query.max()) + 1, np.inf)
     np.minimum.at(best, query, ranks)
     return best
 
 
-def _check(relevant: Sequence[Sequence[int]], own: Sequence[Sequence[int]], n: int) -> None:
+def _check(relevant: Sequence[Sequence[int]], exclude: Sequence[Sequence[int]], n: int) -> None:
     if not len(relevant):
         raise ScoreError("there is no query")
-    for number, (wanted, mine) in enumerate(zip(relevant, own, strict=True)):
+    for number, (wanted, mine) in enumerate(zip(relevant, exclude, strict=True)):
         if not wanted:
             raise ScoreError(f"query {number} (from 0) has no relevant text")
         if len(set(wanted)) < len(wanted) or not all(0 <= place < n for place in wanted):

@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-def told_apart(values: Floats, draws: Floats, level: float = LEVEL) -> Bools:
+def significantly_different(values: Floats, draws: Floats, level: float = LEVEL) -> Bools:
     """bool (r, r), symmetric: which pairs of r scores differ, with at most 1 - `level` odds of one false claim among all.
 
     values: (r,) finite scores; draws: (r, b) of them over b resamples that all share. Every pair's difference is compared
@@ -24,11 +24,11 @@ def told_apart(values: Floats, draws: Floats, level: float = LEVEL) -> Bools:
     few left tell nothing apart. A difference that is the same in every resample is no chance, unless it is 0.
     """
     count = len(values)
-    apart = np.zeros((count, count), dtype=np.bool_)
+    different = np.zeros((count, count), dtype=np.bool_)
     draws = draws[:, np.isfinite(draws).all(axis=0)]
     kept = draws.shape[1]
     if count < 2 or critical_value(np.zeros(kept), level) == inf:
-        return apart
+        return different
     size = max(float(np.abs(values).max()), float(np.abs(draws).max())) * ROUNDING
     largest = np.zeros(kept)
     statistic = np.zeros((count, count))
@@ -42,11 +42,11 @@ def told_apart(values: Floats, draws: Floats, level: float = LEVEL) -> Bools:
             np.maximum(largest, deviations.max(axis=0), out=largest)
         certain = np.where(np.abs(difference) > size, inf, 0.0)
         statistic[i, i + 1 :] = np.divide(np.abs(difference), error, out=certain, where=varies)
-    apart = statistic > critical_value(largest, level)
-    return np.asarray(apart | apart.T)
+    different = statistic > critical_value(largest, level)
+    return np.asarray(different | different.T)
 
 
-def rank_intervals(values: Floats, apart: Bools, lower_is_better: bool = False) -> tuple[Ints, Ints, Ints]:
+def rank_intervals(values: Floats, different: Bools, lower_is_better: bool = False) -> tuple[Ints, Ints, Ints]:
     """(place, first, last), each int (r,): the rank among r scores, and the best and worst rank that is not ruled out.
 
     place: 1 + how many are better, ties share it; first: 1 + how many are told apart and better; last: r - how many are
@@ -54,12 +54,12 @@ def rank_intervals(values: Floats, apart: Bools, lower_is_better: bool = False) 
     """
     better = values[None, :] < values[:, None] if lower_is_better else values[None, :] > values[:, None]  # column than row
     place = 1 + better.sum(axis=1)
-    first = 1 + (better & apart).sum(axis=1)
-    last = len(values) - (better.T & apart).sum(axis=1)
+    first = 1 + (better & different).sum(axis=1)
+    last = len(values) - (better.T & different).sum(axis=1)
     return place.astype(np.int64), first.astype(np.int64), last.astype(np.int64)
 
 
-def letters(values: Floats, apart: Bools, lower_is_better: bool = False) -> list[str]:
+def letters(values: Floats, different: Bools, lower_is_better: bool = False) -> list[str]:
     """A compact letter display: two scores share a letter exactly where they are not told apart; the best starts with 'a'.
 
     Insert and absorb (Piepho 2004, An Algorithm for a Letter-Based Representation of All-Pairwise Comparisons): one column
@@ -69,7 +69,7 @@ def letters(values: Floats, apart: Bools, lower_is_better: bool = False) -> list
     order = np.argsort(values if lower_is_better else -values, kind="stable")
     columns = {(1 << len(order)) - 1} if len(order) else set()  # sets of positions in `order`, as bits
     for i, j in combinations(range(len(order)), 2):
-        if apart[order[i], order[j]]:
+        if different[order[i], order[j]]:
             columns = _split(columns, 1 << i, 1 << j)
     members = sorted([position for position in range(len(order)) if column >> position & 1] for column in columns)
     shown = [""] * len(order)

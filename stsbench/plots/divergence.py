@@ -56,12 +56,12 @@ def figure(folders: Sequence[Path]) -> Any:
 
 def _stage(run: Trained) -> str:
     """The first stage whose dev lines hold the divergence of the views."""
-    found = next((stage for stage in run.stages() if run.curves(stage, _DELTA)), None)
-    if found is None:
+    stage_of_run = next((stage for stage in run.stages() if run.curves(stage, _DELTA)), None)
+    if stage_of_run is None:
         raise StsbenchError(
             f"{run.folder} has logged no divergence: diffaug does, in its first stage, at every dev score (options.diagnose)"
         )
-    return found
+    return stage_of_run
 
 
 def _draw(panel: Any, run: Trained, stage: str, key: str, colour: str) -> None:

@@ -37,12 +37,12 @@ def drawn(folders: Sequence[Path], protocols: Sequence[str]) -> list[Drawn]:
     Raises StsbenchError when a folder has none, when a file is missing or damaged, or when runs were measured on
     different data or with different settings: they do not belong into one picture.
     """
-    found = [(folder, _record(folder, protocols)) for folder in folders]
-    _comparable(found)
-    labels = _labels(found)
+    records = [(folder, _record(folder, protocols)) for folder in folders]
+    _comparable(records)
+    labels = _labels(records)
     return [
         Drawn(label, folder, record, read_observations(folder / record.observations.file, record.observations.sha256))
-        for label, (folder, record) in zip(labels, found, strict=True)
+        for label, (folder, record) in zip(labels, records, strict=True)
     ]
 
 
@@ -83,8 +83,8 @@ def _record(folder: Path, protocols: Sequence[str]) -> Record:
     )
 
 
-def _comparable(found: Sequence[tuple[Path, Record]]) -> None:
-    (folder, first), *others = found
+def _comparable(records: Sequence[tuple[Path, Record]]) -> None:
+    (folder, first), *others = records
     for other, record in others:
         if record.data.digest != first.data.digest:
             raise StsbenchError(
@@ -102,13 +102,13 @@ def _comparable(found: Sequence[tuple[Path, Record]]) -> None:
             )
 
 
-def _labels(found: Sequence[tuple[Path, Record]]) -> list[str]:
+def _labels(records: Sequence[tuple[Path, Record]]) -> list[str]:
     """The shortest that tells the runs apart: the model's name, then its pooler too, then the run folder."""
-    specs = [record.encoder.spec for _, record in found]
+    specs = [record.encoder.spec for _, record in records]
     names = [_short(str(spec.get("name") or "?")) for spec in specs]
     poolers = [spec.get("pooler") for spec in specs]
     both = [f"{name}, {pooler}" if pooler else name for name, pooler in zip(names, poolers, strict=True)]
-    folders = [folder.resolve().name for folder, _ in found]
+    folders = [folder.resolve().name for folder, _ in records]
     for labels in (names, both, folders):
         if len(set(labels)) == len(labels):
             return labels

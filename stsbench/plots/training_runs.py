@@ -45,21 +45,21 @@ class Trained:
         logs = self.logs
         if key.startswith("dev:"):
             logs = [[line for line in log if line["kind"] == "dev" and line["name"] == key[4:]] for log in logs]
-        found = [curve(log, stage, "score" if key.startswith("dev:") else key) for log in logs]
-        if not all(steps for steps, _ in found):
-            if any(steps for steps, _ in found):
+        curves = [curve(log, stage, "score" if key.startswith("dev:") else key) for log in logs]
+        if not all(steps for steps, _ in curves):
+            if any(steps for steps, _ in curves):
                 raise StsbenchError(f"{self.folder}: not every seed has logged {key} in stage {stage}: draw the seeds apart")
             return []
-        common = set.intersection(*(set(steps) for steps, _ in found))
+        common = set.intersection(*(set(steps) for steps, _ in curves))
         if not common:
             raise StsbenchError(f"{self.folder}: its seeds logged {key} at no common step: draw them one by one")
         at = np.array(sorted(common))
-        return [(at, np.array([dict(zip(*each, strict=True))[step] for step in at.tolist()])) for each in found]
+        return [(at, np.array([dict(zip(*each, strict=True))[step] for step in at.tolist()])) for each in curves]
 
     def bests(self, name: str) -> list[dict[str, Any]]:
         """Each seed's dev line whose weights were kept, where it is of this name and of a stage that this run trained."""
-        found = [best for log in self.logs if (best := best_dev(log)) and best["name"] == name]
-        return [best for best in found if best["stage"] in self.stages()]
+        bests = [best for log in self.logs if (best := best_dev(log)) and best["name"] == name]
+        return [best for best in bests if best["stage"] in self.stages()]
 
 
 def trained(folder: Path) -> Trained:
@@ -92,13 +92,13 @@ def panel_keys(runs: Sequence[Trained]) -> list[str]:
 
 def names(runs: Sequence[Trained]) -> list[str]:
     """The runs' folder names, or paths where those are alike; with the number of seeds."""
-    found = [run.folder.resolve().name for run in runs]
-    if len(set(found)) < len(found):
-        found = [str(run.folder) for run in runs]
-    if len(set(found)) < len(found):
-        found = [f"{name} ({number})" for number, name in enumerate(found, start=1)]
+    shown = [run.folder.resolve().name for run in runs]
+    if len(set(shown)) < len(shown):
+        shown = [str(run.folder) for run in runs]
+    if len(set(shown)) < len(shown):
+        shown = [f"{name} ({number})" for number, name in enumerate(shown, start=1)]
     seeds = [f", {len(run.logs)} seeds" if len(run.logs) > 1 else "" for run in runs]
-    return [name + of for name, of in zip(found, seeds, strict=True)]
+    return [name + of for name, of in zip(shown, seeds, strict=True)]
 
 
 def labels(runs: Sequence[Trained]) -> list[str]:
@@ -109,15 +109,15 @@ def labels(runs: Sequence[Trained]) -> list[str]:
 
 def best_score(run: Trained) -> tuple[str, str]:
     """('sts-b dev', '84.62 at step 750'), or the seeds' mean ± standard deviation; '' twice where one has no dev score."""
-    found = [best for log in run.logs if (best := best_dev(log))]
-    if len(found) < len(run.logs) or len({best["name"] for best in found}) != 1:
+    bests = [best for log in run.logs if (best := best_dev(log))]
+    if len(bests) < len(run.logs) or len({best["name"] for best in bests}) != 1:
         return "", ""
-    name, scores = found[0]["name"], [best["score"] for best in found]
+    name, scores = bests[0]["name"], [best["score"] for best in bests]
     digits = 4 if name.startswith("held-out") else 2
     if len(scores) > 1:
         return name, f"{fmean(scores):.{digits}f} ± {stdev(scores):.{digits}f}"
-    stage = f" of {found[0]['stage']}" if len({*run.stages(), found[0]["stage"]}) > 1 else ""
-    return name, f"{scores[0]:.{digits}f} at step {found[0]['step']}{stage}"
+    stage = f" of {bests[0]['stage']}" if len({*run.stages(), bests[0]["stage"]}) > 1 else ""
+    return name, f"{scores[0]:.{digits}f} at step {bests[0]['step']}{stage}"
 
 
 def smoothed(values: Floats, share: float) -> Floats:

@@ -17,11 +17,13 @@ from stsbench.probes.schemes import Rows
 
 Tensor = Any
 _PREDICTED = 4096  # rows predicted at a time
-_ADAM = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
+_ADAM: dict[str, Any] = {
+    "lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "maximize": False,
+}  # fmt: skip
 _RMSPROP = {"lr": 1e-2, "alpha": 0.99, "eps": 1e-8}
 
 
-class Table:
+class FeatureTable:
     """Features with a last column of ones, (n, d + 1), and the labels as classes (n,) and one-hot (n, c), on the device."""
 
     def __init__(self, x: NDArray[np.floating[Any]], y: Rows, classes: int, dtype: Any, device: Any) -> None:
@@ -63,11 +65,11 @@ def initial_weight(width: int, classes: int, seed: int) -> Tensor:
 class Model:
     """Weights of g stacks in training, and their optimiser's state."""
 
-    def __init__(self, table: Table, start: Tensor, regs: Sequence[Sequence[float]], optimizer: str) -> None:
+    def __init__(self, table: FeatureTable, start: Tensor, regs: Sequence[Sequence[float]], optimizer: str) -> None:
         import torch
 
         self.table = table
-        like = {"dtype": table.features.dtype, "device": table.features.device}
+        like: dict[str, Any] = {"dtype": table.features.dtype, "device": table.features.device}
         self.regs = torch.tensor(regs, **like)[:, :, None, None]
         self.weight = start.to(**like).expand(*self.regs.shape[:2], *start.shape).clone()
         self.moments = [torch.zeros_like(self.weight) for _ in range(2 if optimizer == "adam" else 1)]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.errors import ScoreError
-from stsbench.probes.newton import Features, Found, Problems, minimise
+from stsbench.probes.newton import Features, Minimum, Problems, minimise
 from stsbench.probes.schemes import Fit, Rows, Solver
 from stsbench.probes.sklearn_solver import checked
 
@@ -66,7 +66,7 @@ class Exact:
         )  # fmt: skip
 
     def __call__(self, fits: Sequence[Fit]) -> list[Rows]:
-        return [found.predicted for found in self.fitted(fits)]
+        return [classifier.predicted for classifier in self.fitted(fits)]
 
     def fitted(self, fits: Sequence[Fit]) -> list[Fitted]:
         """The classifiers themselves, in the order of the fits."""
@@ -77,13 +77,13 @@ class Exact:
         for present, members in groups.items():
             if len(present) < 2:
                 raise ScoreError("a classifier's training rows hold fewer than two classes: nothing can be learnt")
-            for number, found in zip(members, self._group([fits[i] for i in members], np.array(present)), strict=True):
-                out[number] = found
+            for number, classifier in zip(members, self._group([fits[i] for i in members], np.array(present)), strict=True):
+                out[number] = classifier
         if self.counts is not None:
             for key, value in (
                 ("fits", len(fits)),
-                ("unconverged", sum(not found.solved for found in out.values())),
-                ("iterations", sum(found.iterations for found in out.values())),
+                ("unconverged", sum(not classifier.solved for classifier in out.values())),
+                ("iterations", sum(classifier.iterations for classifier in out.values())),
             ):
                 self.counts[key] = self.counts.get(key, 0) + value
         return [out[number] for number in range(len(fits))]
@@ -103,8 +103,8 @@ class Exact:
         for chosen in blocks:
             block = [fits[i] for i in chosen]
             starts = [self.starts.get((*present.tolist(), fit.reg)) for fit in block]
-            found = self._solve(block, present, starts, self.tolerance)
-            out.update(zip(chosen, self._unpack(block, found, present), strict=True))
+            minimum = self._solve(block, present, starts, self.tolerance)
+            out.update(zip(chosen, self._unpack(block, minimum, present), strict=True))
         return [out[number] for number in range(len(fits))]
 
     def _prepare(self, fits: Sequence[Fit], present: Rows) -> None:
@@ -121,7 +121,7 @@ class Exact:
                 self.starts[key] = self._solve([Fit(union, None, union[:0], reg)], present, [start], LOOSE).coef[0]
             start = self.starts.get(key, start)
 
-    def _solve(self, fits: Sequence[Fit], present: Rows, starts: Sequence[Any], tolerance: float) -> Found:
+    def _solve(self, fits: Sequence[Fit], present: Rows, starts: Sequence[Any], tolerance: float) -> Minimum:
         import torch
 
         truth = (self.y == present[1])[None] if len(present) == 2 else self.y == present[:, None]
@@ -138,16 +138,16 @@ class Exact:
         with torch.inference_mode():
             return minimise(self.features, problems, start, tolerance)
 
-    def _unpack(self, fits: Sequence[Fit], found: Found, present: Rows) -> Iterator[Fitted]:
-        turned = found.coef[:, :, :-1] @ self.turn.T
-        coef, intercept = turned.cpu().numpy(), (found.coef[:, :, -1] - turned @ self.mean).cpu().numpy()
+    def _unpack(self, fits: Sequence[Fit], minimum: Minimum, present: Rows) -> Iterator[Fitted]:
+        turned = minimum.coef[:, :, :-1] @ self.turn.T
+        coef, intercept = turned.cpu().numpy(), (minimum.coef[:, :, -1] - turned @ self.mean).cpu().numpy()
         if intercept.shape[1] > 1:  # a constant added to all is free
             intercept = intercept - intercept.mean(axis=1, keepdims=True)
-        margin = found.margin.cpu().numpy()
+        margin = minimum.margin.cpu().numpy()
         for i, fit in enumerate(fits):
             values = margin[i][:, fit.predict]
             best = (values[0] > 0).astype(np.int64) if len(values) == 1 else values.argmax(axis=0)
-            yield Fitted(present, coef[i], intercept[i], present[best], int(found.iterations[i]), bool(found.solved[i]))
+            yield Fitted(present, coef[i], intercept[i], present[best], int(minimum.iterations[i]), bool(minimum.solved[i]))
 
 
 def exact_solver(

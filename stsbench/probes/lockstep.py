@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.probes.batched import Model, Table, initial_weight
+from stsbench.probes.batched import FeatureTable, Model, initial_weight
 from stsbench.probes.schemes import Fit, Rows, Solver
 
 _CACHE = 2 << 20  # bytes that one step touches, for each thread: they should stay in a core's cache
@@ -76,14 +76,14 @@ def lockstep_solver(
     name = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         place = torch.device(name)
-        table = Table(x, y, classes, getattr(torch, dtype), place)
+        table = FeatureTable(x, y, classes, getattr(torch, dtype), place)
     except (TypeError, RuntimeError, AssertionError) as error:  # no such device, or one without float64 (Apple's)
         raise StsbenchError(f"the probe cannot compute in {dtype} on device {name}: use the cpu") from error
     start = initial_weight(x.shape[1], classes, seed)
     most = _CACHE * torch.get_num_threads() if place.type == "cpu" else _MEMORY
 
     def solve(fits: Sequence[Fit]) -> list[Rows]:
-        found: list[Rows] = [fit.predict for fit in fits]
+        predicted: list[Rows] = [fit.predict for fit in fits]
         alike: dict[tuple[int, int], list[_Stack]] = {}
         for stack in _stacks(fits, seed, validation):
             alike.setdefault((ceil(len(stack.train) / batch), len(stack.fits)), []).append(stack)
@@ -96,8 +96,8 @@ def lockstep_solver(
                 with torch.inference_mode():
                     for position, weight in run.train(epoch_size, max_epoch, tenacity, progress):
                         rows = table.to_device(fits[position].predict)
-                        found[position] = table.classify(weight, rows)[0].cpu().numpy()
-        return found
+                        predicted[position] = table.classify(weight, rows)[0].cpu().numpy()
+        return predicted
 
     return solve
 
@@ -111,8 +111,8 @@ def _stacks(fits: Sequence[Fit], seed: int, validation: float) -> list[_Stack]:
             if stop is None:
                 # SentEval's split takes the stream's first permutation; the epochs go on from there.
                 drawn = len(train)
-                shuffled, held = train[np.random.RandomState(seed).permutation(drawn)], int(validation * drawn)
-                train, stop = shuffled[held:], shuffled[:held]
+                shuffled, cut = train[np.random.RandomState(seed).permutation(drawn)], int(validation * drawn)
+                train, stop = shuffled[cut:], shuffled[:cut]
             if not len(train) or not len(stop):
                 few = f"{len(train)} to train on, {len(stop)} to stop early on"
                 raise ScoreError(f"too few items for the probe: {few}")
@@ -125,7 +125,7 @@ def _stacks(fits: Sequence[Fit], seed: int, validation: float) -> list[_Stack]:
 class _Run:
     """Stacks with equally many batches an epoch and equally many fits, trained together until all have stopped."""
 
-    def __init__(self, table: Table, stacks: list[_Stack], start: Any, optimizer: str, batch: int, seed: int) -> None:
+    def __init__(self, table: FeatureTable, stacks: list[_Stack], start: Any, optimizer: str, batch: int, seed: int) -> None:
         self.table, self.stacks, self.batch = table, stacks, batch
         self.model = Model(table, start, [stack.regs for stack in stacks], optimizer)
         self.streams = {(len(stack.train), stack.drawn): np.random.RandomState(seed) for stack in stacks}
@@ -177,8 +177,8 @@ class _Run:
         orders = {key: stream.permutation(key[0]) for key, stream in self.streams.items()}
         sizes = np.array([len(stack.train) for stack in self.stacks])
         rows = np.zeros((len(sizes), sizes.max()), dtype=np.int64)
-        for own, stack in zip(rows, self.stacks, strict=True):
-            own[: len(stack.train)] = stack.train[orders[len(stack.train), stack.drawn]]
+        for row, stack in zip(rows, self.stacks, strict=True):
+            row[: len(stack.train)] = stack.train[orders[len(stack.train), stack.drawn]]
         order = self.table.to_device(rows)
         whole = (sizes.max() - 1) // self.batch * self.batch  # where the last batch starts, whole or not
         for first in range(0, whole, self.batch):
@@ -191,7 +191,7 @@ class _Run:
         """int64 (g, r): how many of its stopping rows each fit classifies rightly."""
         import torch
 
-        found = []
+        hits = []
         for weight, rows in zip(self.model.weight, self.stops, strict=True):
-            found.append((self.table.classify(weight, rows) == self.table.labels[rows]).sum(1))
-        return np.asarray(torch.stack(found).cpu().numpy())
+            hits.append((self.table.classify(weight, rows) == self.table.labels[rows]).sum(1))
+        return np.asarray(torch.stack(hits).cpu().numpy())

@@ -65,7 +65,7 @@ class Problems:
 
 
 @dataclass
-class Found:
+class Minimum:
     """coef: float64 (f, k, d); margin: (f, k, n) of every row; iterations: (f,); solved: bool (f,)."""
 
     coef: Any
@@ -74,7 +74,7 @@ class Found:
     solved: Any
 
 
-def minimise(features: Features, problems: Problems, start: Any, tolerance: float, limit: int = NEWTON_LIMIT) -> Found:
+def minimise(features: Features, problems: Problems, start: Any, tolerance: float, limit: int = NEWTON_LIMIT) -> Minimum:
     """Solve every problem from `start` (f, k, d) until |gradient| <= tolerance, or report it as not solved.
 
     The gradient is taken times `scale`, but for the intercept's. The objective is 1-strongly convex in the penalised
@@ -86,7 +86,7 @@ def minimise(features: Features, problems: Problems, start: Any, tolerance: floa
 
     f, (k, n) = len(problems.weight), problems.target.shape
     steps, solved = torch.zeros(f, dtype=torch.int64), torch.zeros(f, dtype=torch.bool)
-    found = Found(start.clone(), start.new_zeros(f, k, n), steps, solved)
+    minimum = Minimum(start.clone(), start.new_zeros(f, k, n), steps, solved)
     active = torch.arange(f, device=start.device)
     unit = features.penalty * features.scale + (1 - features.penalty)
     bar = (1e-14 * max(1, features.scale**2) * problems.reg * problems.weight.sum(1)).clamp(min=tolerance)
@@ -100,8 +100,8 @@ def minimise(features: Features, problems: Problems, start: Any, tolerance: floa
         going = (size > bar) & (step < limit) & size.isfinite()
         if not bool(going.all()):
             left = active[~going]
-            found.coef[left], found.margin[left] = coef[~going], margin[~going]
-            found.iterations[left.cpu()], found.solved[left.cpu()] = step, (size <= bar)[~going].cpu()
+            minimum.coef[left], minimum.margin[left] = coef[~going], margin[~going]
+            minimum.iterations[left.cpu()], minimum.solved[left.cpu()] = step, (size <= bar)[~going].cpu()
             if not bool(going.any()):
                 break
             active, problems = active[going], problems.keep(going)
@@ -111,7 +111,7 @@ def minimise(features: Features, problems: Problems, start: Any, tolerance: floa
         accuracy = torch.maximum(0.1 * (size / first).sqrt().clamp(max=1), 0.3 * bar / size)
         move = _direction(features, problems, margin, gradient, accuracy)
         coef, margin, residual = _line_search(features, problems, coef, margin, gradient, move)
-    return found
+    return minimum
 
 
 def _times(rows: Any, matrix: Any) -> Any:
@@ -119,8 +119,8 @@ def _times(rows: Any, matrix: Any) -> Any:
     import torch
 
     some = rows if rows.shape[1] == 1 else rows[:, :-1]
-    found = (some.flatten(0, 1) @ matrix).view(*some.shape[:2], -1)
-    return found if some is rows else torch.cat([found, -found.sum(1, keepdim=True)], dim=1)
+    product = (some.flatten(0, 1) @ matrix).view(*some.shape[:2], -1)
+    return product if some is rows else torch.cat([product, -product.sum(1, keepdim=True)], dim=1)
 
 
 def _centred(rows: Any) -> Any:

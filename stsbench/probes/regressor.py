@@ -24,7 +24,7 @@ CLASSES = np.arange(1.0, 6.0)  # the scores that the softmax is over
 
 
 @dataclass(frozen=True)
-class Recipe:
+class RegressorSettings:
     """How the head is fitted. A round of `round_epochs` epochs begins while no more than `max_epoch` have been run, as in
     SentEval: 1,050 epochs at most. The fit ends with the round that fails to improve for the (tenacity + 1)-th time in all.
     """
@@ -75,7 +75,7 @@ def expected_scores(features: Any, weights: Floats32) -> Floats:
 
 
 def fit_regressor(
-    train: Any, train_gold: Floats, dev: Any, dev_gold: Floats, test: Any, recipe: Recipe | None = None
+    train: Any, train_gold: Floats, dev: Any, dev_gold: Floats, test: Any, settings: RegressorSettings | None = None
 ) -> Regression:
     """Fit on `train` (n, 2d) with scores (n,), keep the round best on `dev` by Spearman, predict `test` (t, 2d).
 
@@ -84,19 +84,19 @@ def fit_regressor(
     """
     from threadpoolctl import threadpool_limits
 
-    recipe = recipe or Recipe()
+    settings = settings or RegressorSettings()
     for name, features in (("train", train), ("dev", dev), ("test", test)):
         check_features(name, features)
     if np.ptp(dev_gold) == 0:
         raise ScoreError(f"all {len(dev_gold)} gold scores of the dev split are equal ({dev_gold[0]:g}): no round is best")
-    labels, fitted, best = soft_labels(train_gold), _Fit(train, recipe), None
+    labels, fitted, best = soft_labels(train_gold), _Fit(train, settings), None
     scores: list[float] = []
     highest, failures, epochs = -1.0, 0, 0
-    while epochs <= recipe.max_epoch and failures <= recipe.tenacity:
+    while epochs <= settings.max_epoch and failures <= settings.tenacity:
         with threadpool_limits(1, user_api="blas"):  # a step is too small to share: threads only wait for one another
-            for _ in range(recipe.round_epochs):
+            for _ in range(settings.round_epochs):
                 fitted.epoch(labels)
-        epochs += recipe.round_epochs
+        epochs += settings.round_epochs
         weights = fitted.weights
         scores.append(_spearman_or_zero(expected_scores(dev, weights), dev_gold))
         if scores[-1] > highest:
@@ -111,18 +111,18 @@ def fit_regressor(
 class _Fit:
     """The head's weights (2d + 1, 5), the bias last, and Adam's moments of them (Kingma & Ba 2015, torch's defaults)."""
 
-    def __init__(self, features: Any, recipe: Recipe) -> None:
+    def __init__(self, features: Any, settings: RegressorSettings) -> None:
         from scipy.sparse import issparse
 
-        self.recipe = recipe
-        start = initial_weight(features.shape[1], len(CLASSES), recipe.seed)
+        self.settings = settings
+        start = initial_weight(features.shape[1], len(CLASSES), settings.seed)
         self._start: Floats32 = np.ascontiguousarray(start.numpy().T)
         # Adam leaves a weight alone whose gradient is always 0: of sparse features, only columns with values are fitted.
         columns = np.unique(features.indices) if issparse(features) else np.arange(features.shape[1])
         self._rows = np.append(columns, features.shape[1])
         self._features = features[:, columns] if issparse(features) else features
         self._weights: Floats32 = self._start[self._rows]
-        self._order = np.random.RandomState(recipe.seed)  # the stream that np.random.seed starts, without touching it
+        self._order = np.random.RandomState(settings.seed)  # the stream that np.random.seed starts, without touching it
         self._mean, self._square = np.zeros_like(self._weights), np.zeros_like(self._weights)
         self._gradient, self._scratch = np.empty_like(self._weights), np.empty_like(self._weights)
         self._steps = 0
@@ -137,8 +137,8 @@ class _Fit:
     def epoch(self, labels: Floats32) -> None:
         """One pass in a fresh random order; the last batch is what is left."""
         order = self._order.permutation(len(labels))
-        for start in range(0, len(order), self.recipe.batch):
-            rows = order[start : start + self.recipe.batch]
+        for start in range(0, len(order), self.settings.batch):
+            rows = order[start : start + self.settings.batch]
             batch = self._features[rows]
             self._step(batch, _probabilities(batch, self._weights), labels[rows])
 
@@ -163,7 +163,7 @@ class _Fit:
         scratch *= np.float32(1 / math.sqrt(1 - 0.999**self._steps))
         scratch += np.float32(1e-8)
         np.divide(self._mean, scratch, out=scratch)
-        scratch *= np.float32(self.recipe.learning_rate / (1 - 0.9**self._steps))
+        scratch *= np.float32(self.settings.learning_rate / (1 - 0.9**self._steps))
         self._weights -= scratch
 
 

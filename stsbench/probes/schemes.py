@@ -56,7 +56,7 @@ def nested(y: Rows, k: int, seed: int, regs: Sequence[float], solver: Solver) ->
     everything = np.arange(len(y), dtype=np.int64)
     outer = _folds(everything, y, k, seed)
     inner = [_folds(train, y, k, seed) for train, _ in outer]
-    fits = [Fit(train, held, held, reg) for folds in inner for reg in regs for train, held in folds]
+    fits = [Fit(train, held_out, held_out, reg) for folds in inner for reg in regs for train, held_out in folds]
     grid = _grid(fits, solver(fits), y, len(outer), len(regs), k)
     chosen = grid.argmax(axis=1)
     last = solver([Fit(train, None, test, regs[best]) for (train, test), best in zip(outer, chosen, strict=True)])
@@ -70,7 +70,7 @@ def cross_validated(
 ) -> Probed:
     """Stratified k-fold on `train` chooses, a refit on all of it is tested on `test` (SentEval's KFoldClassifier)."""
     folds = _folds(train, y, k, seed)
-    fits = [Fit(rows, held, held, reg) for reg in regs for rows, held in folds]
+    fits = [Fit(rows, held_out, held_out, reg) for reg in regs for rows, held_out in folds]
     grid = _grid(fits, solver(fits), y, 1, len(regs), k)
     return _tested(test, grid, solver, lambda best: Fit(train, None, test, regs[best]))
 
@@ -117,14 +117,14 @@ def _folds(rows: Rows, y: Rows, k: int, seed: int) -> list[tuple[Rows, Rows]]:
     splitter = StratifiedKFold(n_splits=k, shuffle=True, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a class with fewer items than folds: SentEval goes on too
-        folds = [(rows[train], rows[held]) for train, held in splitter.split(np.zeros(len(rows)), y[rows])]
+        folds = [(rows[train], rows[held_out]) for train, held_out in splitter.split(np.zeros(len(rows)), y[rows])]
     for number, (train, _) in enumerate(folds, start=1):
         _two_classes(y[train], f"the training part of fold {number} of {k}")
     return folds
 
 
 def _two_classes(labels: Rows, where: str) -> None:
-    found = np.unique(labels)
-    if len(found) < 2:
-        only = f"only class {found[0]}" if len(found) else "no item"
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        only = f"only class {classes[0]}" if len(classes) else "no item"
         raise ScoreError(f"{where} holds {only}: nothing can be learnt from it")

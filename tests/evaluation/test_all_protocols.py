@@ -147,7 +147,7 @@ def test_settings_reach_the_protocols_that_have_them():
 
 def test_a_protocol_s_own_data_without_items_is_still_data(tmp_path, monkeypatch):
     """What mteb loads from the Hub has no texts here; a set of length 0 must not be looked for in the catalog."""
-    from stsbench.data.sets.sets import Corpus
+    from stsbench.data.sets.sets import PairSet
     from stsbench.evaluation.protocol import Observations
 
     class Own(GeometryProtocol):
@@ -155,7 +155,7 @@ def test_a_protocol_s_own_data_without_items_is_still_data(tmp_path, monkeypatch
             return {"mine": "own:mine"}
 
         def load(self, set_id):
-            return Corpus("own:mine", "mine", "own", lines=(), known=False)
+            return PairSet("own:mine", "mine", "own", first=(), second=(), gold=np.array([]), subsets=(), known=False)
 
         def observe(self, embed, data):
             return Observations({"seen": np.array([len(embed(["asked for later"])[0])])})

@@ -36,7 +36,7 @@ from stsbench.evaluation.records import (
 from stsbench.evaluation.rescore import encoder_key, score_again, task_of
 from stsbench.protocols.sts import StsProtocol
 
-SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "record.schema.json"
+SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "reference" / "record.schema.json"
 SHA = "0" * 64
 
 

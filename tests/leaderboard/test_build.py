@@ -46,7 +46,7 @@ def made(own_runs, tmp_path_factory):
     add(board, [own_runs["letters"]], "letters", entry)
     add(board, [own_runs["noisy"], own_runs["noisy-2"]], "noisy", entry.model_copy(update={"method": HOSTILE}))
     add(board, [own_runs["words"]], "words", entry.model_copy(update={"method": "words | of `all` kinds"}))
-    (home / "docs").mkdir()
+    (home / "docs" / "findings").mkdir(parents=True)
     (home / "README.md").write_text(f"# Title\n\n{BEGIN}\nold\n{END}\n\nEnd.\n")
     build(board)
     return home
@@ -76,12 +76,12 @@ def files(folder):
 def test_everything_is_there(made):
     found = files(made)
     assert {SITE, "leaderboard/tables/leaderboard.md", "leaderboard/tables/leaderboard.csv",
-            "leaderboard/tables/leaderboard.tex", "docs/protocol-sensitivity.md",
-            "docs/protocol-sensitivity.svg"} <= found.keys()  # fmt: skip
+            "leaderboard/tables/leaderboard.tex", "docs/findings/protocol-sensitivity.md",
+            "docs/findings/protocol-sensitivity.svg"} <= found.keys()  # fmt: skip
     assert len(found[SITE]) < 1_000_000
     readme = found["README.md"].decode()
     assert readme.startswith("# Title") and readme.endswith("End.\n") and "old" not in readme and "letters" in readme
-    for name in (SITE, "docs/protocol-sensitivity.svg", "README.md", "leaderboard/tables/leaderboard.md"):
+    for name in (SITE, "docs/findings/protocol-sensitivity.svg", "README.md", "leaderboard/tables/leaderboard.md"):
         assert HOSTILE not in found[name].decode()
 
 
@@ -90,7 +90,7 @@ def test_a_check_passes_without_heavy_packages_and_a_second_build_changes_no_byt
     assert (checked.returncode, checked.stdout) == (0, "up to date\n"), checked.stderr
     before = files(checkout)
     shutil.rmtree(checkout / "leaderboard/site")
-    (checkout / "docs/protocol-sensitivity.svg").unlink()
+    (checkout / "docs/findings/protocol-sensitivity.svg").unlink()
     assert barred("leaderboard", "build", seed="2").returncode == 0
     assert files(checkout) == before
 
@@ -106,7 +106,7 @@ def test_an_edited_score_fails_the_check_and_names_the_record(checkout, cli, fie
 
 
 @pytest.mark.parametrize(
-    "name", [SITE, "leaderboard/tables/leaderboard.csv", "docs/protocol-sensitivity.md", "README.md"]
+    "name", [SITE, "leaderboard/tables/leaderboard.csv", "docs/findings/protocol-sensitivity.md", "README.md"]
 )
 def test_an_output_that_is_out_of_date_is_named(checkout, cli, name):
     path = checkout / name
@@ -122,11 +122,11 @@ def test_an_output_that_is_out_of_date_is_named(checkout, cli, name):
     ("damage", "says"),
     [
         (lambda board: (board / "measured/letters/entry.yaml").unlink(), "entry.yaml"),
-        (lambda board: (board / "measured/stray.txt").write_text("x"), "stray.txt is no entry"),
+        (lambda board: (board / "measured/stray.txt").write_text("x"), "stray.txt is not an entry"),
         (lambda board: (board / "measured/empty").mkdir(), "entry.yaml"),
         (lambda board: min((board / "measured/letters").rglob("*.npz")).unlink(), "is missing"),
         (lambda board: min((board / "measured/letters").rglob("*.json")).write_text("{"), "is not a valid record"),
-        (lambda board: shutil.rmtree(board / "measured"), "is no board"),
+        (lambda board: shutil.rmtree(board / "measured"), "is not a board"),
     ],
 )
 def test_what_is_damaged_is_named(checkout, cli, damage, says):

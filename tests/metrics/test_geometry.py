@@ -225,5 +225,5 @@ def test_real_counts():
     from stsbench.data.fetch.sources import load
 
     data = load("stsb/test", data_dir=real_data(), offline=True)
-    assert int((data.gold > 4).sum()) == 231 and len(data.texts) == 2551  # the figures of docs/protocol-geometry.md
+    assert int((data.gold > 4).sum()) == 231 and len(data.texts) == 2551  # as in protocol-geometry.md
     assert [len(group) for group in geometry.by_rating(data.gold, data.gold).values()] == [243, 198, 265, 335, 338]

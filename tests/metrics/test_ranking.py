@@ -11,7 +11,7 @@ from sklearn.metrics import label_ranking_average_precision_score
 
 from stsbench.errors import ScoreError
 from stsbench.metrics import ranking as module
-from stsbench.metrics.ranking import hit, precision_at_1, ranks_of, recall, reciprocal_rank
+from stsbench.metrics.ranking import hit, ranks_of, recall, reciprocal_rank
 
 SMALL = st.integers(-2, 2).map(float)
 
@@ -136,12 +136,12 @@ def test_mrr_of_one_relevant_text_is_scikit_learns():
 
 @given(st.integers(0, 1000))
 @settings(max_examples=15, deadline=None)
-def test_recall_rises_to_one_and_mrr_at_1_is_precision_at_1(seed):
+def test_recall_rises_to_one_and_mrr_at_1_is_the_hit_rate_at_1(seed):
     queries, corpus, relevant, _ = data(seed=seed, q=6, n=40)
     ranks, query = ranks_of(queries, corpus, relevant)
     values = np.array([recall(ranks, query, k) for k in range(1, 41)])
     assert (np.diff(values, axis=0) >= 0).all() and (values[-1] == 1).all()
-    assert reciprocal_rank(ranks, query, 1).tolist() == precision_at_1(ranks, query).tolist()
+    assert reciprocal_rank(ranks, query, 1).tolist() == hit(ranks, query, 1).tolist()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stsbench.metrics.bootstrap import resample_counts
-from stsbench.metrics.ranks import letters, rank_intervals, told_apart
+from stsbench.metrics.ranks import letters, rank_intervals, significantly_different
 
 ITEMS, MODELS = 250, 5
 
@@ -26,16 +26,16 @@ def simulated(shift: float, number: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_equal_models_are_all_together_in_about_95_of_100_simulations() -> None:
     runs = 500
-    wrong = sum(told_apart(*simulated(0.0, number)).any() for number in range(runs))
+    wrong = sum(significantly_different(*simulated(0.0, number)).any() for number in range(runs))
     spread = 3 * (0.05 * 0.95 / runs) ** 0.5
     # An uncorrected critical value of 1.96 is wrong in about 25 % of them; one that is far too large never is.
     assert 0.05 - spread < wrong / runs < 0.05 + spread, wrong / runs
 
 
 def test_a_better_model_is_found() -> None:
-    found = [told_apart(*simulated(1.5, number)) for number in range(50)]
-    assert np.mean([apart[0, 1:] for apart in found]) > 0.9
-    assert np.mean([apart[1:, 1:] for apart in found]) < 0.05
+    found = [significantly_different(*simulated(1.5, number)) for number in range(50)]
+    assert np.mean([different[0, 1:] for different in found]) > 0.9
+    assert np.mean([different[1:, 1:] for different in found]) < 0.05
 
 
 def test_told_apart_is_the_studentised_maximum() -> None:
@@ -45,11 +45,11 @@ def test_told_apart_is_the_studentised_maximum() -> None:
     largest = sorted(
         max(abs(draws[i, b] - draws[j, b] - values[i] + values[j]) / errors[i, j] for i, j in pairs) for b in range(400)
     )
-    apart = told_apart(values, draws)
+    different = significantly_different(values, draws)
     for i, j in pairs:
         reached = sum(each >= abs(values[i] - values[j]) / errors[i, j] for each in largest)
-        assert apart[i, j] == ((1 + reached) / 401 < 0.05) == apart[j, i]
-    assert 0 < apart.sum() < MODELS * (MODELS - 1)
+        assert different[i, j] == ((1 + reached) / 401 < 0.05) == different[j, i]
+    assert 0 < different.sum() < MODELS * (MODELS - 1)
 
 
 def test_differences_without_spread_and_missing_draws() -> None:
@@ -58,32 +58,32 @@ def test_differences_without_spread_and_missing_draws() -> None:
     # The third is the second with the rounding of another way to compute it, the fourth always one point below.
     draws = np.array([50 + rng.normal(size=200), base, base * (1 + 1e-15), base - 1])
     values = draws.mean(axis=1)
-    apart = told_apart(values, draws)
-    assert not apart[1, 2] and not apart[0, :3].any()
-    assert apart[1, 3] and apart[2, 3]
+    different = significantly_different(values, draws)
+    assert not different[1, 2] and not different[0, :3].any()
+    assert different[1, 3] and different[2, 3]
     holes = np.insert(draws, [0, 5, 200], np.nan, axis=1)
     holes[1, 6] = 1e9  # the other scores of this resample are missing
-    assert np.array_equal(told_apart(values, holes), apart)
-    assert not told_apart(values, np.full((4, 200), np.nan)).any()
-    assert not told_apart(np.array([1.0, 9.0]), np.zeros((2, 10))).any()  # ten draws cannot show one in twenty
-    assert told_apart(np.array([1.0]), draws[:1]).tolist() == [[False]]
+    assert np.array_equal(significantly_different(values, holes), different)
+    assert not significantly_different(values, np.full((4, 200), np.nan)).any()
+    assert not significantly_different(np.array([1.0, 9.0]), np.zeros((2, 10))).any()  # ten draws cannot show one in twenty
+    assert significantly_different(np.array([1.0]), draws[:1]).tolist() == [[False]]
 
 
 def test_rank_intervals_by_hand() -> None:
     values = np.array([70.0, 90.0, 80.0, 80.0, 10.0])
-    apart = np.zeros((5, 5), dtype=bool)
+    different = np.zeros((5, 5), dtype=bool)
     for i, j in [(0, 1), (4, 0), (4, 1), (4, 2), (4, 3)]:
-        apart[i, j] = apart[j, i] = True
-    place, first, last = rank_intervals(values, apart)
+        different[i, j] = different[j, i] = True
+    place, first, last = rank_intervals(values, different)
     assert place.tolist() == [4, 1, 2, 2, 5]
     assert first.tolist() == [2, 1, 1, 1, 5]
     assert last.tolist() == [4, 3, 4, 4, 5]
-    up = rank_intervals(-values, apart, lower_is_better=True)
+    up = rank_intervals(-values, different, lower_is_better=True)
     assert [each.tolist() for each in up] == [place.tolist(), first.tolist(), last.tolist()]
 
 
-def display(values: list[float], apart: np.ndarray, **options: bool) -> list[list[str]]:
-    return [re.findall(r"[a-z]\d*", text) for text in letters(np.array(values), apart, **options)]
+def display(values: list[float], different: np.ndarray, **options: bool) -> list[list[str]]:
+    return [re.findall(r"[a-z]\d*", text) for text in letters(np.array(values), different, **options)]
 
 
 @st.composite
@@ -97,30 +97,30 @@ def tables(draw: st.DrawFn) -> tuple[list[float], np.ndarray]:
 
 @given(tables())
 def test_a_letter_is_shared_exactly_where_not_told_apart(table: tuple[list[float], np.ndarray]) -> None:
-    values, apart = table
-    shown = display(values, apart)
+    values, different = table
+    shown = display(values, different)
     for i, j in combinations(range(len(values)), 2):
-        assert bool(set(shown[i]) & set(shown[j])) == (not apart[i, j])
+        assert bool(set(shown[i]) & set(shown[j])) == (not different[i, j])
     assert all(shown)
     holders = [{i for i, mine in enumerate(shown) if letter in mine} for letter in {each for mine in shown for each in mine}]
     assert not any(one < other or (one == other and one is not other) for one in holders for other in holders)
     assert shown[int(np.argmax(values))][0] == "a"
-    assert display([-value for value in values], apart, lower_is_better=True) == shown
+    assert display([-value for value in values], different, lower_is_better=True) == shown
 
 
 def test_letters_by_hand() -> None:
-    apart = np.zeros((4, 4), dtype=bool)
-    apart[1, 3] = apart[3, 1] = True  # the best and the worst
-    assert letters(np.array([80.0, 90.0, 85.0, 10.0]), apart) == ["ab", "a", "ab", "b"]
+    different = np.zeros((4, 4), dtype=bool)
+    different[1, 3] = different[3, 1] = True  # the best and the worst
+    assert letters(np.array([80.0, 90.0, 85.0, 10.0]), different) == ["ab", "a", "ab", "b"]
     assert letters(np.array([]), np.zeros((0, 0), dtype=bool)) == []
 
 
 @pytest.mark.parametrize("count", [26, 27, 60])
 def test_more_groups_than_letters_stay_readable(count: int) -> None:
     values = np.arange(count, 0, -1.0)
-    apart = np.abs(values[:, None] - values[None]) > 1  # neighbours are together: a chain of count - 1 groups
-    shown = display(list(values), apart)
+    different = np.abs(values[:, None] - values[None]) > 1  # neighbours are together: a chain of count - 1 groups
+    shown = display(list(values), different)
     assert shown[0] == ["a"] and len({letter for mine in shown for letter in mine}) == count - 1
-    assert all(bool(set(shown[i]) & set(shown[j])) == (not apart[i, j]) for i, j in combinations(range(count), 2))
+    assert all(bool(set(shown[i]) & set(shown[j])) == (not different[i, j]) for i, j in combinations(range(count), 2))
     assert shown[-1] == [f"{chr(97 + (count - 2) % 26)}{(count - 2) // 26 + 1 if count > 27 else ''}"]
     assert max(len(mine) for mine in shown) == 2

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.probes import lockstep
-from stsbench.probes.batched import Model, Table, initial_weight
+from stsbench.probes.batched import FeatureTable, Model, initial_weight
 from stsbench.probes.lockstep import lockstep_solver
 from stsbench.probes.schemes import Fit, cross_validated, given_splits, nested
 
@@ -163,7 +163,7 @@ def test_a_step_is_autograds(classes, optimizer):
     """Weights after four steps, batches of unequal sizes among them, against autograd and torch.optim."""
     x, y = blobs(40, classes, d=6)
     regs = [[1e-3, 0.5], [0.0, 2.0]]
-    table = Table(x, y, classes, torch.float64, torch.device("cpu"))
+    table = FeatureTable(x, y, classes, torch.float64, torch.device("cpu"))
     start = initial_weight(6, classes, 3)
     model = Model(table, start, regs, optimizer)
     rng = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from regression_oracle import naive_regression, naive_soft_labels
 from scipy import sparse
 
 from stsbench.errors import ScoreError
-from stsbench.probes.regressor import Recipe, _Fit, expected_scores, fit_regressor, pair_features, soft_labels
+from stsbench.probes.regressor import RegressorSettings, _Fit, expected_scores, fit_regressor, pair_features, soft_labels
 
 SIZES = (150, 40, 60)
 SHORT = {"round_epochs": 2, "max_epoch": 10}
@@ -58,7 +58,7 @@ def test_scores_outside_the_classes_are_refused(wrong):
 @pytest.mark.parametrize(("seed", "spread"), [(0, 1.0), (1, 0.05), (2, 30.0)])
 def test_the_head_equals_the_slow_transcription(seed, spread):
     parts = problem(seed, spread=spread)
-    found = fit_regressor(*parts, Recipe(round_epochs=10, max_epoch=100))
+    found = fit_regressor(*parts, RegressorSettings(round_epochs=10, max_epoch=100))
     predicted, history, epochs = naive_regression(*parts, epochs=10, rounds=11)
     assert found.predicted == pytest.approx(predicted, abs=1e-5)
     assert found.dev_spearman == pytest.approx(history, abs=1e-6) and found.epochs == epochs
@@ -66,17 +66,17 @@ def test_the_head_equals_the_slow_transcription(seed, spread):
 
 def test_early_stopping_equals_the_slow_transcription():
     parts = problem(1)
-    found = fit_regressor(*parts, Recipe(round_epochs=10, batch=32))
+    found = fit_regressor(*parts, RegressorSettings(round_epochs=10, batch=32))
     predicted, history, epochs = naive_regression(*parts, epochs=10, rounds=101, batch=32)
     assert found.epochs == epochs < 1000 and found.dev_spearman == pytest.approx(history, abs=1e-6)
     assert found.predicted == pytest.approx(predicted, abs=1e-5)
 
 
 def test_the_last_round_begins_at_the_limit():
-    assert fit_regressor(*problem(), Recipe(round_epochs=10, max_epoch=100)).epochs == 110
+    assert fit_regressor(*problem(), RegressorSettings(round_epochs=10, max_epoch=100)).epochs == 110
     for epochs, tenacity in ((50, 3), (20, 0)):
         # Nothing is learnt, so after the first every round fails: tenacity + 1 of them.
-        still = fit_regressor(*problem(), Recipe(round_epochs=10, learning_rate=1e-30, tenacity=tenacity))
+        still = fit_regressor(*problem(), RegressorSettings(round_epochs=10, learning_rate=1e-30, tenacity=tenacity))
         assert still.epochs == epochs and len(set(still.dev_spearman)) == 1
 
 
@@ -85,7 +85,8 @@ def test_failures_are_counted_over_all_rounds():
     kinds = set()
     for seed in range(8):
         train, train_gold, dev, dev_gold, test = problem(seed)
-        found = fit_regressor(train, train_gold, dev, dev_gold, test, Recipe(round_epochs=2, learning_rate=0.05, batch=16))
+        settings = RegressorSettings(round_epochs=2, learning_rate=0.05, batch=16)
+        found = fit_regressor(train, train_gold, dev, dev_gold, test, settings)
         history = found.dev_spearman
         best = np.maximum.accumulate(np.r_[-1, history[:-1]])
         better = history > best
@@ -96,14 +97,14 @@ def test_failures_are_counted_over_all_rounds():
 
 def test_a_round_without_a_spearman_counts_as_zero():
     train, train_gold, dev, dev_gold, test = problem()
-    found = fit_regressor(train, train_gold, np.zeros_like(dev), dev_gold, test, Recipe(round_epochs=1))
+    found = fit_regressor(train, train_gold, np.zeros_like(dev), dev_gold, test, RegressorSettings(round_epochs=1))
     assert found.dev_spearman.tolist() == [0.0] * 5  # the first 0 improves on -1
 
 
 def test_the_first_step_goes_down_the_numeric_gradient():
     """Adam's first step has the length of the learning rate in every weight, against the sign of its gradient."""
     train, gold, *_ = problem(5, width=3)
-    fit = _Fit(train, Recipe(batch=len(train)))
+    fit = _Fit(train, RegressorSettings(batch=len(train)))
     start = fit.weights.astype(np.float64)
 
     def loss(weights):
@@ -130,7 +131,7 @@ def test_global_generators_are_left_alone():
     wanted = np.random.rand(), torch.rand(1).item()
     np.random.seed(3)
     torch.manual_seed(3)
-    fit_regressor(*problem(), Recipe(round_epochs=1, max_epoch=0))
+    fit_regressor(*problem(), RegressorSettings(round_epochs=1, max_epoch=0))
     assert (np.random.rand(), torch.rand(1).item()) == wanted
 
 
@@ -152,9 +153,9 @@ def test_sparse_and_dense_fits_agree(kind):
     train, train_gold, dev, dev_gold, test = problem(4)
     train, dev, test = (np.where(x > 0, x, 0) for x in (train, dev, test))
     train[:, 2] = 0  # a column that only dev and test have
-    recipe = Recipe(round_epochs=5, max_epoch=20)
-    dense = fit_regressor(train, train_gold, dev, dev_gold, test, recipe)
-    thin = fit_regressor(kind(train), train_gold, kind(dev), dev_gold, kind(test), recipe)
+    settings = RegressorSettings(round_epochs=5, max_epoch=20)
+    dense = fit_regressor(train, train_gold, dev, dev_gold, test, settings)
+    thin = fit_regressor(kind(train), train_gold, kind(dev), dev_gold, kind(test), settings)
     assert thin.predicted == pytest.approx(dense.predicted, abs=1e-5)
 
 

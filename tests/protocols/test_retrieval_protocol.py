@@ -45,11 +45,11 @@ def test_each_sentence_of_a_pair_with_gold_5_looks_for_the_other():
     found = from_pairs(pairs(), "merge")
     assert found.queries == (FIRST[0], FIRST[1], SECOND[0], SECOND[1])
     assert [found.corpus[i] for (i,) in found.relevant] == [SECOND[0], SECOND[1], FIRST[0], FIRST[1]]
-    assert [found.corpus[i] for i in found.own] == list(found.queries)
+    assert [found.corpus[i] for i in found.query_positions] == list(found.queries)
     assert len(found.corpus) == 8 and len(set(found.corpus)) == 8
     kept = from_pairs(pairs(), "keep")
     assert kept.queries == found.queries and kept.corpus == FIRST + SECOND
-    assert kept.own == (0, 1, 5, 6) and kept.relevant == ((5,), (6,), (0,), (1,))
+    assert kept.query_positions == (0, 1, 5, 6) and kept.relevant == ((5,), (6,), (0,), (1,))
 
 
 def test_what_becomes_of_equal_sentences():
@@ -146,24 +146,24 @@ def beir(files=OWN):
 
 
 def test_both_layouts_read_the_same(tmp_path):
-    own = write(tmp_path / "mine", OWN)
+    folder = write(tmp_path / "mine", OWN)
     write(tmp_path / "b", {})
     theirs = write(tmp_path / "b" / "mine", beir())
-    one, two = read_relevance(own), read_relevance(theirs)
+    one, two = read_relevance(folder), read_relevance(theirs)
     assert one.queries == ("Where does the cat sleep?", "What do dogs like?", "The weather.")
-    assert one.relevant == ((0,), (1, 3), (0,)) and one.own == (-1, -1, 2)
+    assert one.relevant == ((0,), (1, 3), (0,)) and one.query_positions == (-1, -1, 2)
     assert (one.id, one.task, one.text_version) == ("own:mine", "mine", "own") and one.warnings == ()
     assert one.digest == two.digest and two.warnings == ("1 of 4 queries have no relevant text in test.tsv: left out",)
-    write(own, {"corpus.tsv": OWN["corpus.tsv"].replace("bones", "balls")})
-    assert read_relevance(own).digest != one.digest
+    write(folder, {"corpus.tsv": OWN["corpus.tsv"].replace("bones", "balls")})
+    assert read_relevance(folder).digest != one.digest
 
 
 def test_a_query_that_is_its_own_answer_may_be_found(tmp_path):
     folder = write(tmp_path / "mine", OWN | {"relevance.tsv": OWN["relevance.tsv"].replace("d3\td1", "d3\td3")})
-    assert read_relevance(folder).own == (-1, -1, -1)
+    assert read_relevance(folder).query_positions == (-1, -1, -1)
     # The same id alone does not make a text the query.
     folder = write(tmp_path / "mine", OWN | {"corpus.tsv": OWN["corpus.tsv"].replace("The weather.", "Rain.")})
-    assert read_relevance(folder).own == (-1, -1, -1)
+    assert read_relevance(folder).query_positions == (-1, -1, -1)
 
 
 FAULTS = [
@@ -240,7 +240,7 @@ def test_counts_of_the_real_task():
     data = load("stsb/test", data_dir=real_data())
     merged, kept = from_pairs(data, "merge"), from_pairs(data, "keep")
     assert len(kept.corpus) == 2758 and len(merged.corpus) == 2551
-    assert len(merged) == len(kept) == 2 * 97  # what the printed figures are shares of, see docs/protocol-retrieval.md
+    assert len(merged) == len(kept) == 2 * 97  # the denominators in protocol-retrieval.md
     copied = sum(kept.corpus.count(text) > 1 for text in kept.queries)
     assert copied == 39
 

@@ -72,6 +72,16 @@ def random_prompt(tokenizer, family="bert", *, prefixes=0, words=False, head=Non
     )
 
 
+def values(prompt):
+    """Every tensor's values as lists, named."""
+    named = {"words": prompt.words}
+    for i, prefix in enumerate(prompt.prefixes):
+        named |= {f"keys {i}": prefix.keys, f"values {i}": prefix.values}
+    for part in prompt.modules():
+        named |= {f"{type(part).__name__} {name}": value for name, value in part.state_dict().items()}
+    return {name: None if value is None else value.tolist() for name, value in named.items()}
+
+
 def by_hand(folder, texts):
     """float64 vectors (n, d) from what the folder's files say, by transformers and safetensors alone, one text at a time."""
     said = json.loads((folder / "stsbench.json").read_text("utf-8"))["prompt"]

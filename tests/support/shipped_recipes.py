@@ -6,7 +6,8 @@ import pytest
 
 from stsbench import registry
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.publications.publications import PUBLISHED, load_publications
+from stsbench.leaderboard.publications.load import load_publications
+from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.training.recipes.recipes import GROUP, find_recipe, recipe_names
 
 METHODS = registry.names(GROUP)

@@ -22,20 +22,20 @@ def write_bundle(root: Path, target: Path) -> list[str]:
     `.gz` or `.tgz` at the end of the name compresses. The same files give the same bytes. Raises DataError when `root`
     holds none of them.
     """
-    found = {name: path for name in sorted(expected(root)) if (path := path_in(root, name)).is_file()}
-    if not found:
+    files = {name: path for name in sorted(expected(root)) if (path := path_in(root, name)).is_file()}
+    if not files:
         raise DataError(f"{root} holds none of the benchmark's files: nothing to bundle")
-    digests = {name: sha256_file(path) for name, path in found.items()}
+    digests = {name: sha256_file(path) for name, path in files.items()}
     manifest = json.dumps({"stsbench_bundle": 1, "files": digests}, indent=1).encode()
     with atomic_write(target, "wb") as stream:
         if target.suffix in (".gz", ".tgz"):
             import gzip
 
             with gzip.GzipFile(filename="", fileobj=stream, mode="wb", mtime=0) as packed:
-                _pack(packed, manifest, found)
+                _pack(packed, manifest, files)
         else:
-            _pack(stream, manifest, found)
-    return list(found)
+            _pack(stream, manifest, files)
+    return list(files)
 
 
 def install_bundle(bundle: Path, root: Path, *, strict: bool = False) -> FetchReport:
@@ -55,10 +55,10 @@ def install_bundle(bundle: Path, root: Path, *, strict: bool = False) -> FetchRe
         return install(folder, names, root, source=str(bundle), strict=strict)
 
 
-def _pack(stream: object, manifest: bytes, found: dict[str, Path]) -> None:
+def _pack(stream: object, manifest: bytes, files: dict[str, Path]) -> None:
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload]
         _add(tar, MANIFEST, manifest)
-        for name, path in found.items():
+        for name, path in files.items():
             _add(tar, name, path.read_bytes())
 
 
@@ -70,9 +70,9 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 def _manifest(bundle: Path, folder: Path) -> dict[str, str]:
     try:
-        held = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        if held["stsbench_bundle"] != 1:
-            raise DataError(f"{bundle} was written by another version of stsbench (format {held['stsbench_bundle']})")
-        return dict(held["files"])
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if manifest["stsbench_bundle"] != 1:
+            raise DataError(f"{bundle} was written by another version of stsbench (format {manifest['stsbench_bundle']})")
+        return dict(manifest["files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{bundle} is no stsbench bundle: it has no readable {MANIFEST}") from error

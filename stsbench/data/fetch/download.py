@@ -146,7 +146,7 @@ def _note(part: Path, url: str, headers: Any) -> None:
 def _resumable(part: Path, url: str) -> str:
     """The validator under which `part` may go on, or "" where it must begin again."""
     try:
-        held = json.loads(_state(part).read_text(encoding="utf-8"))
-        return str(held["validator"]) if held["url"] == url else ""
+        state = json.loads(_state(part).read_text(encoding="utf-8"))
+        return str(state["validator"]) if state["url"] == url else ""
     except (OSError, ValueError, KeyError, TypeError):
         return ""

@@ -73,24 +73,24 @@ def install(unpacked: Path, names: Sequence[str], root: Path, *, source: str, st
     Raises DataError, `root` untouched, when nothing is known, and with `strict` when a file differs or is missing.
     """
     known = expected(root)
-    found = _known_names(names, known)
-    if not found:
+    known_files = _known_names(names, known)
+    if not known_files:
         raise DataError(f"{source} holds none of the benchmark's files")
-    digests = {name: sha256_file(unpacked / inside) for name, inside in found.items()}
+    digests = {name: sha256_file(unpacked / inside) for name, inside in known_files.items()}
     changed = tuple(name for name, digest in digests.items() if known[name] not in ("", digest))
-    missing = tuple(name for name in catalog().files if name not in found)
+    missing = tuple(name for name in catalog().files if name not in known_files)
     if strict and (changed or missing):
         fault = f"{changed[0]} differs from the catalog" if changed else f"{missing[0]} is missing"
         raise DataError(f"{source}: {fault} ({len(changed)} changed, {len(missing)} missing; refused: --strict)")
     try:
-        for name, inside in found.items():
+        for name, inside in known_files.items():
             target = root / name
             target.parent.mkdir(parents=True, exist_ok=True)
             (unpacked / inside).replace(target)
     except OSError as error:
         raise DataError(f"cannot write to {root}: {error.strerror or error}") from error
     remember(root, {name: digest for name, digest in digests.items() if not known[name]})
-    return FetchReport(root, tuple(found), changed, missing)
+    return FetchReport(root, tuple(known_files), changed, missing)
 
 
 def _known_names(names: Sequence[str], known: dict[str, str]) -> dict[str, str]:

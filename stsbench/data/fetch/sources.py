@@ -30,7 +30,7 @@ LABELLED: dict[str, Callable[[Path, str], labelled.Items]] = {
 
 
 @dataclass(frozen=True)
-class Found:
+class Location:
     """A folder that holds every file of a set, and how it is called in records ("user cache", "sample", a path)."""
 
     root: Path
@@ -49,19 +49,19 @@ def load(
     """
     sample = sample or text_version == "sample"
     item = entry(set_id, "senteval" if sample else text_version)
-    found = locate(item, data_dir=data_dir, sample=sample, offline=offline)
-    warnings = [] if sample else check(item, found.root)
+    location = locate(item, data_dir=data_dir, sample=sample, offline=offline)
+    warnings = [] if sample else check(item, location.root)
     if strict and warnings:
         raise DataError(f"{warnings[0]} (refused: --strict-data)")
-    data = read(item, found.root, text_version="sample" if sample else item.text_version)
+    data = read(item, location.root, text_version="sample" if sample else item.text_version)
     if warnings:
         warnings += _miscounted(item, data)
-    return replace(data, origin=found.origin, known=not warnings, warnings=tuple(warnings))
+    return replace(data, origin=location.origin, known=not warnings, warnings=tuple(warnings))
 
 
 def locate(
     item: Entry, *, data_dir: Path | None = None, sample: bool = False, offline: bool = False
-) -> Found:
+) -> Location:
     """The first place that holds all of the set's files; an explicit `data_dir` or `sample` is the only place asked.
 
     Raises DataError naming the missing path, also where a place holds only a part of the set: places are never mixed.
@@ -69,12 +69,12 @@ def locate(
     if sample:
         root = Path(__file__).resolve().parents[1] / "sample"
         _complete(item, root, "the sample data in the package")
-        return Found(root, "sample")
+        return Location(root, "sample")
     if data_dir is not None:
         if not data_dir.is_dir():
             raise MissingDataError(f"--data-dir {data_dir}: no such folder")
         _complete(item, data_dir, "--data-dir")
-        return Found(data_dir, str(data_dir))
+        return Location(data_dir, str(data_dir))
     places: list[tuple[Path, str]] = []
     if own := os.environ.get("STSBENCH_DATA"):
         if not Path(own).is_dir():
@@ -84,7 +84,7 @@ def locate(
     for root, origin in places:
         if len(missing(item, root)) < len(item.files):
             _complete(item, root, origin)
-            return Found(root, origin)
+            return Location(root, origin)
     return _fetched(item, offline, [str(root) for root, _ in places])
 
 
@@ -126,7 +126,7 @@ def read(item: Entry, root: Path, text_version: str | None = None) -> PairSet | 
     named = list(item.counts) if len(item.counts) == len(paths) else [item.task] * len(paths)
     if item.kind == "classes" or item.kind in LABELLED:
         return _labelled(item, zip(paths, named, strict=True), text_version or item.text_version)
-    rows = readers.Rows()
+    rows = readers.PairRows()
     if item.kind == "sts-year":
         rows = readers.read_sts_year(paths[0].parent, tuple(item.counts))
     else:
@@ -139,7 +139,7 @@ def read(item: Entry, root: Path, text_version: str | None = None) -> PairSet | 
     )
 
 
-def _pairs(item: Entry, path: Path, subset: str) -> readers.Rows:
+def _pairs(item: Entry, path: Path, subset: str) -> readers.PairRows:
     if item.kind == "stsb":
         return readers.read_stsb(path, subset)
     if item.kind == "sick":
@@ -167,17 +167,17 @@ def _complete(item: Entry, root: Path, place: str) -> None:
 
 
 def _miscounted(item: Entry, data: PairSet | LabelledSet) -> list[str]:
-    found, what = data.counts, "pairs" if isinstance(data, PairSet) else "items"
+    counts, what = data.counts, "pairs" if isinstance(data, PairSet) else "items"
     if item.kind == "classes":
         ones = int(np.count_nonzero(data.labels)) if isinstance(data, LabelledSet) else 0
-        found = dict(zip(item.counts, (ones, len(data) - ones), strict=True))
+        counts = dict(zip(item.counts, (ones, len(data) - ones), strict=True))
     return [
-        f"{item.id} {part} holds {found.get(part, 0)} {what}, the catalog says {count}"
-        for part, count in item.counts.items() if found.get(part, 0) != count
+        f"{item.id} {part} holds {counts.get(part, 0)} {what}, the catalog says {count}"
+        for part, count in item.counts.items() if counts.get(part, 0) != count
     ]
 
 
-def _fetched(item: Entry, offline: bool, places: list[str]) -> Found:
+def _fetched(item: Entry, offline: bool, places: list[str]) -> Location:
     from stsbench.data.fetch import fetch
 
     looked = f"{item.id} ({item.text_version} text) is not in {' or '.join(places)}"
@@ -192,4 +192,4 @@ def _fetched(item: Entry, offline: bool, places: list[str]) -> Found:
     except DataError as error:
         raise MissingDataError(f"{looked} and cannot be fetched: {error}; {WAYS}") from error
     _complete(item, root, "the fetched archive")
-    return Found(root, "user cache")
+    return Location(root, "user cache")

@@ -67,8 +67,8 @@ def catalog() -> Catalog:
         (Path(__file__).resolve().parents[1] / "catalog.yaml").read_text(encoding="utf-8"),
         Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),
     )
-    found = [_entry(item, raw["licences"], raw["citations"]) for item in raw["sets"]]
-    return Catalog(HubFile(**raw["archive"]), {(item.id, item.text_version): item for item in found}, raw["documents"])
+    sets = [_entry(item, raw["licences"], raw["citations"]) for item in raw["sets"]]
+    return Catalog(HubFile(**raw["archive"]), {(item.id, item.text_version): item for item in sets}, raw["documents"])
 
 
 def entries(text_version: str | None = None) -> tuple[Entry, ...]:
@@ -78,12 +78,12 @@ def entries(text_version: str | None = None) -> tuple[Entry, ...]:
 
 def entry(set_id: str, text_version: str = "senteval") -> Entry:
     """The entry of one set; raises DataError with the nearest name, or with the text versions the set has."""
-    found = catalog().entries.get((set_id, text_version))
-    if found is not None:
-        return found
-    known = [item.text_version for item in entries() if item.id == set_id]
-    if known:
-        raise DataError(f"{set_id} has no text version {text_version!r}: it has {', '.join(known)}")
+    known = catalog().entries.get((set_id, text_version))
+    if known is not None:
+        return known
+    versions = [item.text_version for item in entries() if item.id == set_id]
+    if versions:
+        raise DataError(f"{set_id} has no text version {text_version!r}: it has {', '.join(versions)}")
     names = list(dict.fromkeys(item.id for item in entries()))
     near = difflib.get_close_matches(set_id.lower(), names, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"

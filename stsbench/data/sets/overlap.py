@@ -45,12 +45,12 @@ def overlap(target: DataSet, others: Sequence[DataSet]) -> OverlapReport:
     Raises DataError for a set that does not hold scored pairs.
     """
     mask = overlapping_pairs(target, others)
-    own = _sentences([target])
-    found = {other.id: own & _sentences([other]) for other in others}
-    shared: set[str] = set().union(*found.values())
+    sentences_of_target = _sentences([target])
+    common_with = {other.id: sentences_of_target & _sentences([other]) for other in others}
+    shared: set[str] = set().union(*common_with.values())
     return OverlapReport(
-        target=target.id, others=tuple(found), sentences=len(own), shared=len(shared),
-        by_other={name: len(common) for name, common in found.items()}, pairs=len(target),
+        target=target.id, others=tuple(common_with), sentences=len(sentences_of_target), shared=len(shared),
+        by_other={name: len(common) for name, common in common_with.items()}, pairs=len(target),
         touched_pairs=int(mask.sum()),
     )
 

@@ -21,7 +21,7 @@ _MAX_BYTES = 256 * 1024 * 1024  # far above any set here; stops a gzip bomb
 
 
 @dataclass
-class Rows:
+class PairRows:
     """Scored pairs while they are being read: four lists of one length n."""
 
     first: list[str] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Rows:
         self.gold.append(gold)
         self.subsets.append(subset)
 
-    def extend(self, other: Rows) -> None:
+    def extend(self, other: PairRows) -> None:
         """Append another file's pairs."""
         self.first += other.first
         self.second += other.second
@@ -54,13 +54,13 @@ def lines_of(path: Path, encoding: str = "utf-8") -> list[str]:
     return _decoded(_bytes_of(path), path, encoding)
 
 
-def read_sts_year(folder: Path, subsets: Sequence[str]) -> Rows:
+def read_sts_year(folder: Path, subsets: Sequence[str]) -> PairRows:
     """STS12-16: `STS.input.<subset>.txt` zipped with `STS.gs.<subset>.txt`, subsets in the order given.
 
     Pairs with a blank gold line were never scored; they are dropped AFTER zipping, so the two files stay aligned.
     Raises DataError for files of different length, a line without exactly one tab, an empty sentence, a bad score.
     """
-    rows = Rows()
+    rows = PairRows()
     for subset in subsets:
         input_path, gold_path = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
         pairs, scores = lines_of(input_path), lines_of(gold_path)
@@ -78,9 +78,9 @@ def read_sts_year(folder: Path, subsets: Sequence[str]) -> Rows:
     return rows
 
 
-def read_stsb(path: Path, subset: str = "STS-B") -> Rows:
+def read_stsb(path: Path, subset: str = "STS-B") -> PairRows:
     """One split of the STS Benchmark: tab-separated despite `.csv`, no header, no quoting; columns 4, 5, 6 are used."""
-    rows = Rows()
+    rows = PairRows()
     for number, line in enumerate(lines_of(path), start=1):
         cells = line.strip().split("\t")  # no csv module: a lone quotation mark is part of the sentence
         if len(cells) < 7:
@@ -90,9 +90,9 @@ def read_stsb(path: Path, subset: str = "STS-B") -> Rows:
     return rows
 
 
-def read_sick(path: Path, subset: str = "SICK-R") -> Rows:
+def read_sick(path: Path, subset: str = "SICK-R") -> PairRows:
     """One SICK file: a header line, then pair_ID, sentence A, sentence B, relatedness 1-5, entailment label."""
-    rows = Rows()
+    rows = PairRows()
     for number, cells in sick_cells(path):
         gold = _score(cells[3], path, number, 1.0, 5.0)
         rows.add(*pair_of(cells[1], cells[2], path, number), gold, subset)
@@ -112,7 +112,7 @@ def sick_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
         yield number, cells
 
 
-def read_raw(path: Path, subset: str, low: float = 0.0, high: float = 5.0) -> Rows:
+def read_raw(path: Path, subset: str, low: float = 0.0, high: float = 5.0) -> PairRows:
     """A Hub file of JSON lines (plain or .gz) with sentence1, sentence2 and score; the texts are kept letter by letter.
 
     Raises DataError for a broken gzip stream, a line that is no JSON object, a missing or wrong field.
@@ -120,7 +120,7 @@ def read_raw(path: Path, subset: str, low: float = 0.0, high: float = 5.0) -> Ro
     data = _bytes_of(path)
     if path.suffix == ".gz":
         data = _unzipped(data, path)
-    rows = Rows()
+    rows = PairRows()
     for number, line in enumerate(_decoded(data, path), start=1):
         item = json_object(line, path, number)
         first, second = item.get("sentence1"), item.get("sentence2")

@@ -26,8 +26,8 @@ def read_relevance(folder: Path) -> RetrievalSet:
     name = folder_name(folder)
     layouts = [suffix for suffix in (".tsv", ".jsonl") if (folder / f"queries{suffix}").is_file()]
     if len(layouts) != 1:
-        found = "both" if layouts else "neither"
-        raise DataError(f"{folder} must hold queries.tsv (your own files) or queries.jsonl (BEIR's layout): it has {found}")
+        which = "both" if layouts else "neither"
+        raise DataError(f"{folder} must hold queries.tsv (your own files) or queries.jsonl (BEIR's layout): it has {which}")
     beir = layouts == [".jsonl"]
     texts = _texts_jsonl if beir else _texts_tsv
     queries, corpus = texts(folder / f"queries{layouts[0]}"), texts(folder / f"corpus{layouts[0]}")
@@ -39,11 +39,11 @@ def read_relevance(folder: Path) -> RetrievalSet:
         raise DataError(f"{judged}: no relevant text for query {without[0]!r} ({len(without)} of {len(queries)} queries)")
     warnings = [f"{len(without)} of {len(queries)} queries have no relevant text in {judged.name}: left out"]
     kept = [key for key in queries if relevant[key]]
-    own = [_own(key, queries[key], corpus, position, relevant[key]) for key in kept]
+    query_positions = [_query_position(key, queries[key], corpus, position, relevant[key]) for key in kept]
     return RetrievalSet(
         id=f"own:{name}", task=name, text_version="own", origin=str(folder), warnings=tuple(warnings if without else ()),
         queries=tuple(queries[key] for key in kept), corpus=tuple(corpus.values()),
-        relevant=tuple(tuple(sorted(relevant[key])) for key in kept), own=tuple(own),
+        relevant=tuple(tuple(sorted(relevant[key])) for key in kept), query_positions=tuple(query_positions),
     )  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def folder_name(folder: Path) -> str:
     return folder.name if folder.name not in ("", "..") else folder.resolve().name
 
 
-def _own(key: str, text: str, corpus: Texts, position: dict[str, int], relevant: set[int]) -> int:
+def _query_position(key: str, text: str, corpus: Texts, position: dict[str, int], relevant: set[int]) -> int:
     place = position[key] if corpus.get(key) == text else -1
     return -1 if place in relevant else place
 
@@ -106,10 +106,10 @@ def _texts_jsonl(path: Path) -> Texts:
 
 
 def _judgements(folder: Path) -> Path:
-    found = [path for path in (folder / "qrels" / "test.tsv", folder / "qrels.tsv") if path.is_file()]
-    if len(found) != 1:
-        raise DataError(f"{folder} must hold one of qrels/test.tsv and qrels.tsv: it has {'both' if found else 'neither'}")
-    return found[0]
+    files = [path for path in (folder / "qrels" / "test.tsv", folder / "qrels.tsv") if path.is_file()]
+    if len(files) != 1:
+        raise DataError(f"{folder} must hold one of qrels/test.tsv and qrels.tsv: it has {'both' if files else 'neither'}")
+    return files[0]
 
 
 def _relevance(path: Path, queries: Texts, position: dict[str, int]) -> dict[str, set[int]]:

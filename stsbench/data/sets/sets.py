@@ -137,7 +137,7 @@ class RetrievalSet(DataSet):
     queries: tuple[str, ...]
     corpus: tuple[str, ...]
     relevant: tuple[tuple[int, ...], ...]
-    own: tuple[int, ...]
+    query_positions: tuple[int, ...]
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -151,29 +151,8 @@ class RetrievalSet(DataSet):
         return {"queries": len(self.queries), "corpus": len(self.corpus)}
 
     def rows(self) -> Iterable[Any]:
-        yield from zip(self.queries, self.relevant, self.own, strict=True)
+        yield from zip(self.queries, self.relevant, self.query_positions, strict=True)
         yield from self.corpus
-
-
-@dataclass(frozen=True)
-class Corpus(DataSet):
-    """Plain sentences, one an item."""
-
-    lines: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self.lines))
-
-    @property
-    def counts(self) -> dict[str, int]:
-        return {"all": len(self.lines)}
-
-    def rows(self) -> Iterable[Any]:
-        return iter(self.lines)
 
 
 def fed(texts: Sequence[str]) -> list[str]:

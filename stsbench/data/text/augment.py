@@ -42,8 +42,8 @@ def synonym(words: Sequence[str], thesaurus: Thesaurus, rng: np.random.Generator
 
     Punctuation around the word stays. A word that starts with a capital gets a synonym that does.
     """
-    found = [(place, *_split(word)) for place, word in enumerate(words)]
-    candidates = [entry for entry in found if entry[2].lower() in thesaurus]
+    split = [(place, *_split(word)) for place, word in enumerate(words)]
+    candidates = [entry for entry in split if entry[2].lower() in thesaurus]
     changed = list(words)
     if candidates:
         place, before, word, after = candidates[int(rng.integers(len(candidates)))]
@@ -63,7 +63,7 @@ def read_thesaurus(path: Path) -> Thesaurus:
 
     Raises DataError naming file and line for a row without a synonym other than the word, or with an empty cell.
     """
-    found: dict[str, dict[str, None]] = {}
+    synonyms: dict[str, dict[str, None]] = {}
     for number, line in enumerate(lines_of(path), start=1):
         if not line.strip():
             continue
@@ -73,10 +73,10 @@ def read_thesaurus(path: Path) -> Thesaurus:
         others = [other for other in others if other.lower() != word.lower()]
         if not others:
             raise DataError(f"{path}:{number}: no synonym of '{word}'; expected word TAB synonym TAB synonym ...")
-        found.setdefault(word.lower(), {}).update(dict.fromkeys(others))
-    if not found:
+        synonyms.setdefault(word.lower(), {}).update(dict.fromkeys(others))
+    if not synonyms:
         raise DataError(f"{path} holds no synonyms; expected rows of word TAB synonym TAB synonym ...")
-    return {word: tuple(others) for word, others in found.items()}
+    return {word: tuple(others) for word, others in synonyms.items()}
 
 
 def _without(words: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:

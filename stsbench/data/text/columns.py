@@ -19,71 +19,71 @@ _KNOWN: tuple[tuple[dict[str, str], dict[str, str]], ...] = (
 )
 
 
-def roles_of(given: Sequence[str], columns: Mapping[str, str], where: Mapping[str, str], place: str) -> dict[str, str]:
+def roles_of(header: Sequence[str], columns: Mapping[str, str], where: Mapping[str, str], place: str) -> dict[str, str]:
     """Role -> column, in the order of ROLES, other roles after them by name.
 
     given: the file's columns; columns: the user's choice, or empty for a header known here; where: columns that must be
     there too; place: `file:line` of the header. Raises DataError, with what to set, for a column that is missing or occurs
     twice, and for a header that is not known.
     """
-    found = dict(columns) or _known(given, place)
-    needed = dict.fromkeys((*found.values(), *where))
-    if twice := next((column for column in needed if given.count(column) > 1), None):
+    roles = dict(columns) or _known(header, place)
+    needed = dict.fromkeys((*roles.values(), *where))
+    if twice := next((column for column in needed if header.count(column) > 1), None):
         raise DataError(f"{place}: the column {twice!r} occurs twice; see data.columns and data.where")
-    if missing := [column for column in needed if column not in given]:
+    if missing := [column for column in needed if column not in header]:
         which = f"column {missing[0]!r} is" if len(missing) == 1 else f"columns {', '.join(map(repr, missing))} are"
-        remedy = _remedy(given, found, where)
-        raise DataError(f"{place}: the {which} missing (there are {', '.join(given)}); give {remedy}")
-    if set(found) <= {LABEL}:
+        remedy = _remedy(header, roles, where)
+        raise DataError(f"{place}: the {which} missing (there are {', '.join(header)}); give {remedy}")
+    if set(roles) <= {LABEL}:
         raise DataError(f"{place}: data.columns names no text")
-    return dict(sorted(found.items(), key=lambda item: (_rank(item[0]), item[0])))
+    return dict(sorted(roles.items(), key=lambda item: (_rank(item[0]), item[0])))
 
 
-def optional_columns(found: Mapping[str, str]) -> set[str]:
+def optional_columns(roles: Mapping[str, str]) -> set[str]:
     """Columns of a known header that were not there, but would have a role if they were."""
     return {
-        column for must, may in _KNOWN if must.items() <= found.items()
-        for role, column in may.items() if role not in found
+        column for must, may in _KNOWN if must.items() <= roles.items()
+        for role, column in may.items() if role not in roles
     }  # fmt: skip
 
 
-def _known(given: Sequence[str], place: str) -> dict[str, str]:
-    fitting = [{**must, **may} for must, may in _KNOWN if set(must.values()) <= set(given)]
+def _known(header: Sequence[str], place: str) -> dict[str, str]:
+    fitting = [{**must, **may} for must, may in _KNOWN if set(must.values()) <= set(header)]
     if len(fitting) != 1:
         which = "more than one known header fits" if fitting else "no known header"
         raise DataError(
             f"{place}: {which}; say with --set 'data.columns={{sentence: ...}}' or --set 'data.columns={{anchor: ..., "
-            f"positive: ...}}' which of the columns is what: {', '.join(given)}"
+            f"positive: ...}}' which of the columns is what: {', '.join(header)}"
         )
-    return {role: column for role, column in fitting[0].items() if column in given}
+    return {role: column for role, column in fitting[0].items() if column in header}
 
 
-def _remedy(given: Sequence[str], columns: Mapping[str, str], where: Mapping[str, str]) -> str:
+def _remedy(header: Sequence[str], columns: Mapping[str, str], where: Mapping[str, str]) -> str:
     """The --set that names what the file has for the roles of `columns`, known names filled in, "..." for the others."""
     words = []
-    if not set(columns.values()) <= set(given):
-        chosen = _instead(given, columns)
+    if not set(columns.values()) <= set(header):
+        chosen = _suggested(header, columns)
         words.append(f"--set 'data.columns={{{', '.join(f'{role}: {column}' for role, column in chosen.items())}}}'")
         if "..." in chosen.values():
             words[0] += " (... being one of these columns; leave out a role that the file does not have)"
-        if chosen.get("anchor") == "premise" and LABEL in given and LABEL not in where:
+        if chosen.get("anchor") == "premise" and LABEL in header and LABEL not in where:
             return f"{words[0]} and --set 'data.where={{{LABEL}: ...}}' for the rows of one {LABEL} only"
-    if not set(where) <= set(given):
+    if not set(where) <= set(header):
         words.append("--set 'data.where={}' for all rows, or a column and its value in the braces")
     return " and ".join(words)
 
 
-def _instead(given: Sequence[str], columns: Mapping[str, str]) -> dict[str, str]:
+def _suggested(header: Sequence[str], columns: Mapping[str, str]) -> dict[str, str]:
     """Role -> column of the file, as far as a known header says, for roles that `columns` gives to missing columns."""
     for must, may in _KNOWN:
-        if set(must) <= set(columns) and all(given.count(column) == 1 for column in must.values()):
-            known = {role: column for role, column in {**must, **may}.items() if role in columns and column in given}
+        if set(must) <= set(columns) and all(header.count(column) == 1 for column in must.values()):
+            known = {role: column for role, column in {**must, **may}.items() if role in columns and column in header}
             break
     else:
-        if {"anchor", "positive"} <= set(columns) and {"premise", "hypothesis"} <= set(given):
+        if {"anchor", "positive"} <= set(columns) and {"premise", "hypothesis"} <= set(header):
             return {"anchor": "premise", "positive": "hypothesis"}
-        known = {role: column for role, column in columns.items() if column in given}
-    spare = len(set(given) - set(known.values())) > 0
+        known = {role: column for role, column in columns.items() if column in header}
+    spare = len(set(header) - set(known.values())) > 0
     return {**known, **{role: "..." for role in columns if role not in known and spare}}
 
 

@@ -12,7 +12,7 @@ from stsbench.data.text.store import TextStore
 from stsbench.data.text.tokens import TokenStore
 
 
-class Rows:
+class TextRows:
     """n rows of a TextStore, in this order. Satisfies stsbench.training.api.batch.Examples."""
 
     def __init__(self, store: TextStore, tokens: TokenStore, rows: RowNumbers) -> None:
@@ -41,6 +41,6 @@ class Rows:
         """int64 (n,): the k-th row after each in the same document, -1 where that has ended. Needs data.contiguous."""
         return self.store.following(self._numbers, k)
 
-    def at(self, rows: RowNumbers) -> Rows:
+    def at(self, rows: RowNumbers) -> TextRows:
         """Other rows of the same data, e.g. those that `following` gives."""
-        return Rows(self.store, self.tokens, rows)
+        return TextRows(self.store, self.tokens, rows)

@@ -58,7 +58,7 @@ def _state(path: Path) -> dict[str, int]:
 
 def _known(record: Path) -> dict[str, object]:
     try:
-        held = json.loads(record.read_text(encoding="utf-8"))
+        state = json.loads(record.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return held if isinstance(held, dict) else {}
+    return state if isinstance(state, dict) else {}

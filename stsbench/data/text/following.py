@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.text.examples import Rows
+from stsbench.data.text.examples import TextRows
 from stsbench.errors import DataError
 
 
-def following(rows: Any, reach: int, rng: np.random.Generator) -> Rows:
-    """For each of `rows` (a Rows) one of the `reach` that follow it in its document, uniform among those there.
+def following(rows: Any, reach: int, rng: np.random.Generator) -> TextRows:
+    """For each of `rows` (a TextRows) one of the `reach` that follow it in its document, uniform among those there.
 
     Raises DataError for a row that nothing follows: those that are not `followed` are to be left out.
     """
@@ -21,19 +21,19 @@ def following(rows: Any, reach: int, rng: np.random.Generator) -> Rows:
     if not there.all():
         row = rows.rows[int(np.argmin(there))]
         raise DataError(f"row {row} has no next sentence in its document: such rows cannot be trained on")
-    chosen: Rows = rows.at(ahead[np.arange(len(ahead)), rng.integers(0, there)])
+    chosen: TextRows = rows.at(ahead[np.arange(len(ahead)), rng.integers(0, there)])
     return chosen
 
 
 def followed(rows: Any, option: str) -> NDArray[np.bool_]:
-    """(n,) which of `rows` (a Rows) another one of the same document follows, as Method.usable wants it.
+    """(n,) which of `rows` (a TextRows) another one of the same document follows, as Method.usable wants it.
 
     Raises DataError naming `option` where none is: the file's lines are not said to follow one another.
     """
-    found: NDArray[np.bool_] = np.asarray(rows.following(1)) >= 0
-    if not found.any():
+    has_next: NDArray[np.bool_] = np.asarray(rows.following(1)) >= 0
+    if not has_next.any():
         raise DataError(
             f"{option}: no row has a next sentence; set data.contiguous for a text file whose lines follow one another, "
             "a blank line between documents"
         )
-    return found
+    return has_next

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.text.examples import Rows
+from stsbench.data.text.examples import TextRows
 from stsbench.data.text.store import training_cache
 from stsbench.errors import DataError
 from stsbench.files import atomic_write
@@ -19,7 +19,7 @@ _VERSION = 1  # of what is counted and of the file
 _CHUNK = 10_000  # rows held at a time
 
 
-def token_counts(rows: Rows, size: int, special_ids: Collection[int], cache: Path | None = None) -> NDArray[np.int64]:
+def token_counts(rows: TextRows, size: int, special_ids: Collection[int], cache: Path | None = None) -> NDArray[np.int64]:
     """int64 (size,): how often each token id occurs in the texts of all roles of `rows`, cut as they are trained on.
 
     size: V, the number of ids there are; special_ids: those not counted, their count is 0. A row that `rows` holds twice
@@ -31,16 +31,16 @@ def token_counts(rows: Rows, size: int, special_ids: Collection[int], cache: Pat
     special = sorted(set(special_ids))
     what = [_VERSION, rows.tokens.digest, list(rows.roles), size, special, hashlib.sha256(numbers.tobytes()).hexdigest()]
     path = (cache or training_cache()) / "counts" / hashlib.sha256(json.dumps(what).encode()).hexdigest()
-    found = _read(path, size)
-    if found is None:
-        found = _count(rows, numbers, size, special)
-        content = found.astype("<i8").tobytes()
+    counts = _read(path, size)
+    if counts is None:
+        counts = _count(rows, numbers, size, special)
+        content = counts.astype("<i8").tobytes()
         with atomic_write(path, "wb") as stream:
             stream.write(hashlib.sha256(content).digest() + content)
-    return found
+    return counts
 
 
-def _count(rows: Rows, numbers: NDArray[np.int64], size: int, special: list[int]) -> NDArray[np.int64]:
+def _count(rows: TextRows, numbers: NDArray[np.int64], size: int, special: list[int]) -> NDArray[np.int64]:
     counts = np.zeros(size, dtype=np.int64)
     for start in range(0, len(numbers), _CHUNK):
         part = rows.at(numbers[start : start + _CHUNK])

@@ -16,7 +16,7 @@ _NOT_TEXT = {
 }  # fmt: skip
 
 
-def numbered_lines(path: Path, watch: Callable[[bytes], object] | None = None) -> Iterator[tuple[int, str]]:
+def numbered_lines(path: Path, on_bytes: Callable[[bytes], object] | None = None) -> Iterator[tuple[int, str]]:
     """(number from 1, line with its line end) of every line; `watch` sees every byte of the file, in order.
 
     U+2028 or U+0085 inside a sentence is text, not a line end; a byte order mark is dropped. Raises DataError naming the
@@ -29,8 +29,8 @@ def numbered_lines(path: Path, watch: Callable[[bytes], object] | None = None) -
             number = 0
             while raw := stream.readline(LONGEST + 1):
                 number += 1
-                if watch is not None:
-                    watch(raw)
+                if on_bytes is not None:
+                    on_bytes(raw)
                 if number == 1:
                     _check_start(raw, path)
                     raw = raw.removeprefix(_BOM)

@@ -14,7 +14,7 @@ from stsbench.data.text.lines import numbered_lines, without_end
 from stsbench.errors import DataError
 
 Lines = Iterator[tuple[int, str]]
-Watch = Callable[[bytes], object]  # sees every byte of the file as it is read
+OnBytes = Callable[[bytes], object]  # sees every byte of the file as it is read
 
 _EXTENSIONS = {".txt": "text", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl"}
 _PACKED = {".gz", ".zip", ".xz", ".bz2", ".zst"}
@@ -26,13 +26,13 @@ _UNCLOSED = {
 
 def file_format(path: Path, format: str = "auto") -> str:
     """text, csv, tsv or jsonl; "auto" goes by the extension. Raises DataError where that says nothing."""
-    found = _EXTENSIONS.get(path.suffix.lower(), "") if format == "auto" else format
+    name = _EXTENSIONS.get(path.suffix.lower(), "") if format == "auto" else format
     if format == "auto" and path.suffix.lower() in _PACKED:
         raise DataError(f"{path} is compressed ({path.suffix}): decompress it first")
-    if found not in _EXTENSIONS.values():
+    if name not in _EXTENSIONS.values():
         said = f"extension {path.suffix!r}" if format == "auto" else f"data.format {format!r}"
         raise DataError(f"{path}: the {said} is no known format; set data.format to text, csv, tsv or jsonl")
-    return found
+    return name
 
 
 class RowReader:
@@ -43,11 +43,11 @@ class RowReader:
     """
 
     def __init__(
-        self, path: Path, kind: str, columns: Mapping[str, str], where: Mapping[str, str], watch: Watch | None
+        self, path: Path, kind: str, columns: Mapping[str, str], where: Mapping[str, str], on_bytes: OnBytes | None
     ) -> None:
         self.path, self.left_out = path, 0
         self._wanted = list(where.values())
-        records = _READERS[kind](numbered_lines(path, watch), path)
+        records = _READERS[kind](numbered_lines(path, on_bytes), path)
         header = next(records, None) if kind in ("csv", "tsv") else None
         first = next(records, None)
         while kind == "jsonl" and first is not None and first[1] is None:
@@ -101,7 +101,7 @@ class RowReader:
 
 def read_rows(
     path: Path, format: str = "auto", columns: Mapping[str, str] | None = None, where: Mapping[str, str] | None = None,
-    watch: Watch | None = None,
+    on_bytes: OnBytes | None = None,
 ) -> RowReader:  # fmt: skip
     """The rows of `path`, whose header has been read.
 
@@ -109,7 +109,7 @@ def read_rows(
     the rows to keep. Plain text has a row a line; a TSV's quotes are text; a CSV's quotes may hold line ends. Every fault of
     the file, here and while iterating, is a DataError that names it and the line on which the bad row starts.
     """
-    return RowReader(path, file_format(path, format), columns or {}, where or {}, watch)
+    return RowReader(path, file_format(path, format), columns or {}, where or {}, on_bytes)
 
 
 def _plain(lines: Lines, path: Path) -> Iterator[tuple[int, str | None]]:

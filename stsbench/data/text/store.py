@@ -31,7 +31,7 @@ def training_cache() -> Path:
 def open_store(
     file: Path, *, format: str = "auto", columns: Mapping[str, str] | None = None, where: Mapping[str, str] | None = None,
     drop_blank: bool = False, drop_duplicates: bool = False, contiguous: bool = False, cache: Path | None = None,
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> TextStore:  # fmt: skip
     """The rows of a text, CSV, TSV or JSON-lines file of any size (see stsbench.data.text.rows for what each may hold).
 
@@ -48,8 +48,8 @@ def open_store(
     key = hashlib.sha256(json.dumps([_VERSION, digest, asdict(settings)], sort_keys=True).encode()).hexdigest()
 
     def build(folder: Path) -> None:
-        if say is not None:
-            say(f"reading {file} ({file.stat().st_size / 1e6:,.1f} MB), once: later runs find its rows in {cache}")
+        if log is not None:
+            log(f"reading {file} ({file.stat().st_size / 1e6:,.1f} MB), once: later runs find its rows in {cache}")
         sha = hashlib.sha256()
         write_store(file, folder, settings, sha.update)
         if sha.hexdigest() != digest:
@@ -68,8 +68,8 @@ class TextStore:
 
     def __init__(self, path: Path, folder: Path, settings: ReadSettings) -> None:
         self.path, self.settings = path, settings
-        held = json.loads((folder / META).read_text(encoding="utf-8"))
-        self.meta = StoreMeta(**{**held, "roles": tuple(held["roles"]), "labels": tuple(held["labels"])})
+        meta = json.loads((folder / META).read_text(encoding="utf-8"))
+        self.meta = StoreMeta(**{**meta, "roles": tuple(meta["roles"]), "labels": tuple(meta["labels"])})
         self._texts = {
             role: Ragged(folder, f"text{i}", "u1") for i, role in enumerate(self.meta.roles) if role != LABEL
         }
@@ -114,20 +114,11 @@ class TextStore:
         """The line of the file, from 1, on which a row starts: for messages."""
         return int(self.lines[self._numbers([row])[0]])
 
-    def document(self, row: int) -> int:
-        """The number, from 0, of the document that a row belongs to."""
-        return int(self._contiguous()[self._numbers([row])[0]])
-
     def following(self, rows: RowNumbers, k: int = 1) -> NDArray[np.int64]:
         """int64 (n,): the k-th row after each of n rows, -1 where the document has ended; dropped rows do not count."""
         documents, at = self._contiguous(), self._numbers(rows)
         after = np.minimum(at + k, len(self) - 1)
         return np.where((at + k < len(self)) & (documents[after] == documents[at]), at + k, -1)
-
-    def next_in_document(self, row: int) -> int | None:
-        """The next row of the same document, or None at its end."""
-        after = int(self.following([row])[0])
-        return None if after < 0 else after
 
     def report(self) -> str:
         """One line: what was read, what is blank or a duplicate and what became of it, and how many rows there are."""

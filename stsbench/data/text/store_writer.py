@@ -13,7 +13,7 @@ import numpy as np
 
 from stsbench.data.text.columns import LABEL
 from stsbench.data.text.ragged import ArrayWriter, RaggedWriter, mapped
-from stsbench.data.text.rows import RowReader, Watch, read_rows
+from stsbench.data.text.rows import OnBytes, RowReader, read_rows
 from stsbench.data.text.seen import SIZE, Seen
 from stsbench.errors import DataError
 
@@ -50,9 +50,9 @@ class StoreMeta:
     digest: str  # sha256 over the roles, the kept rows' texts and their documents
 
 
-def write_store(path: Path, folder: Path, settings: ReadSettings, watch: Watch) -> StoreMeta:
+def write_store(path: Path, folder: Path, settings: ReadSettings, on_bytes: OnBytes) -> StoreMeta:
     """Read `path` once and fill `folder`. Raises DataError for whatever is wrong with the file, and where no row is left."""
-    reader = read_rows(path, settings.format, settings.columns, settings.where, watch)
+    reader = read_rows(path, settings.format, settings.columns, settings.where, on_bytes)
     with ExitStack() as stack:
         writer = _Writer(path, folder, settings, reader.roles, stack)
         for line, texts in reader:
@@ -154,8 +154,8 @@ def _sort_labels(folder: Path, classes: Mapping[str, int]) -> None:
     number = np.zeros(len(classes), np.int32)
     for new, name in enumerate(sorted(classes)):
         number[classes[name]] = new
-    found = mapped(folder / "labels", "<i4")
+    labels = mapped(folder / "labels", "<i4")
     with ArrayWriter(folder, "labels.sorted", "<i4") as writer:
-        for start in range(0, len(found), 1_000_000):
-            writer.add(number[found[start : start + 1_000_000]])
+        for start in range(0, len(labels), 1_000_000):
+            writer.add(number[labels[start : start + 1_000_000]])
     (folder / "labels.sorted").replace(folder / "labels")

@@ -26,7 +26,7 @@ _CHUNK = 10_000  # texts handed to the tokenizer at a time
 
 def tokenised(
     store: TextStore, tokenizer: Any, tokenizer_digest: str, max_length: int, roles: Sequence[str], *,
-    say: Callable[[str], None] | None = None, progress: Callable[[int], None] | None = None, cache: Path | None = None,
+    log: Callable[[str], None] | None = None, progress: Callable[[int], None] | None = None, cache: Path | None = None,
 ) -> TokenStore:  # fmt: skip
     """Token ids of every text of `roles` ("label" aside), as the transformers `tokenizer` gives them with truncation.
 
@@ -45,8 +45,8 @@ def tokenised(
     ).hexdigest()
 
     def build(folder: Path) -> None:
-        if say is not None:
-            say(f"tokenising {len(roles) * len(store):,} texts of {store.path}, once")
+        if log is not None:
+            log(f"tokenising {len(roles) * len(store):,} texts of {store.path}, once")
         sha = hashlib.sha256()
         truncated = {}
         with _cutting(tokenizer, max_length) as encode:
@@ -66,10 +66,10 @@ class TokenStore:
     """
 
     def __init__(self, folder: Path, roles: Sequence[str], max_length: int) -> None:
-        held = json.loads((folder / META).read_text(encoding="utf-8"))
+        meta = json.loads((folder / META).read_text(encoding="utf-8"))
         self.roles, self.max_length = tuple(roles), max_length
-        self.digest: str = held["digest"]
-        self.truncated: dict[str, int] = held["truncated"]
+        self.digest: str = meta["digest"]
+        self.truncated: dict[str, int] = meta["truncated"]
         self._ids = {role: Ragged(folder, f"ids{i}", "<i4") for i, role in enumerate(roles)}
 
     def ids(self, role: str, rows: RowNumbers) -> list[NDArray[np.int32]]:

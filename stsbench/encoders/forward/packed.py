@@ -48,7 +48,7 @@ def supports(model: Any) -> bool:
 
 def own_positions(embeddings: Any, ids: Tensor, shift: int = 0) -> Tensor:
     """(n, L) position ids as transformers counts them in `ids` (n, L), real tokens' `shift` later."""
-    pad = getattr(embeddings.position_embeddings, "padding_idx", None)
+    pad: int | None = getattr(embeddings.position_embeddings, "padding_idx", None)
     if pad is None:
         return torch.arange(shift, shift + ids.shape[1], device=ids.device).expand_as(ids)
     real = ids.ne(pad).long()  # RoBERTa: from the padding index on; a padding token inside a text keeps that position

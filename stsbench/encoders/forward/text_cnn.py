@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from stsbench.errors import EncoderError
 from stsbench.files import atomic_write
 
 # Each is monotone, so that it may follow the maximum it is published before: the same numbers from a fraction of the work.
-_ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "none": lambda values: values}
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "tanh": torch.tanh, "none": lambda values: values}
 
 
 @dataclass(frozen=True)

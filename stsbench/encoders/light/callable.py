@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
+from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
 from stsbench.errors import EncoderError
 
 
@@ -38,6 +38,12 @@ class CallableEncoder(Encoder):
             options={"fingerprint": fingerprint} if self.cacheable else {},
         )
 
+    @classmethod
+    def load(cls, argument: str, options: EncoderOptions) -> CallableEncoder:
+        """`python:package.module:callable`; dots after the second colon are allowed."""
+        options.refuse_changes()
+        return cls(_imported(argument, options.model), options.model)
+
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 (n, d), dense or CSR. Raises EncoderError when the callable fails or returns anything else."""
         try:
@@ -52,9 +58,8 @@ class CallableEncoder(Encoder):
         return Encoded(vectors, np.zeros(len(texts), dtype=bool))
 
 
-def load_callable(argument: str) -> CallableEncoder:
-    """The encoder for `python:ARGUMENT`, ARGUMENT being `package.module:callable` (dots after the colon allowed)."""
-    name = f"python:{argument}"
+def _imported(argument: str, name: str) -> Callable[[list[str]], Any]:
+    """What `package.module:callable` names. EncoderError, which calls it `name`: it cannot be imported."""
     module_name, _, attribute = argument.partition(":")
     if not module_name or not attribute:
         raise EncoderError(f"{name}: expected python:package.module:callable")
@@ -66,11 +71,11 @@ def load_callable(argument: str) -> CallableEncoder:
     except Exception as error:  # a module may fail with anything at all while it is imported
         raise EncoderError(f"{name}: cannot import {module_name}: {type(error).__name__}: {error}") from error
     try:
-        fn = operator.attrgetter(attribute)(module)
+        fn: Callable[[list[str]], Any] = operator.attrgetter(attribute)(module)
     except AttributeError as error:
         where = getattr(module, "__file__", None) or module_name
         raise EncoderError(f"{name}: {where} has no '{attribute}'") from error
-    return CallableEncoder(fn, name)
+    return fn
 
 
 def _matrix(returned: Any, n: int, name: str) -> Any:

@@ -9,6 +9,7 @@ Both give scipy CSR matrices, and neither is cached: computing them costs less t
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import hashlib
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
+from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
 from stsbench.errors import EncoderError
 
 
@@ -26,14 +27,29 @@ def _spec(name: str, revision: int, options: dict[str, Any]) -> EncoderSpec:
     return EncoderSpec(name=name, kind="lexical", weights=weights, options=options)
 
 
-class TokenSet(Encoder):
+class Lexical(Encoder):
+    """The kind `lexical`; the argument names one of its encoders."""
+
+    cacheable = False
+
+    @classmethod
+    def load(cls, argument: str, options: EncoderOptions) -> Encoder:
+        """`lexical:ARGUMENT`. EncoderError: none is called so, or options for transformers."""
+        options.refuse_changes()
+        if argument not in LEXICAL:
+            close = difflib.get_close_matches(argument, LEXICAL, n=1)
+            known = ", ".join(f"lexical:{name}" for name in LEXICAL)
+            hint = f"did you mean 'lexical:{close[0]}'?" if close else f"known are {known}"
+            raise EncoderError(f"unknown encoder 'lexical:{argument}'; {hint}")
+        return LEXICAL[argument]()
+
+
+class TokenSet(Lexical):
     """Binary bag of tokens: lower-cased, accents stripped, split as BERT's BasicTokenizer does.
 
     The vocabulary grows with every call, so a column means the same token in all matrices of one instance; a later
     matrix may be wider than an earlier one (`earlier.resize(...)` widens it). A text without tokens is a zero row.
     """
-
-    cacheable = False
 
     def __init__(self) -> None:
         from tokenizers.normalizers import BertNormalizer
@@ -66,13 +82,12 @@ class TokenSet(Encoder):
         return Encoded(vectors, np.zeros(len(texts), dtype=bool))
 
 
-class TfIdf(Encoder):
+class TfIdf(Lexical):
     """Scikit-learn's TfidfVectorizer with its defaults: lower-cased words of two letters up, smoothed idf, l2 rows.
 
     Inverse document frequencies come from `fit`, and what they were fitted on is part of the spec.
     """
 
-    cacheable = False
     fitted_per_set = True
 
     def __init__(self, vectorizer: Any = None, fitted_on: str | None = None) -> None:

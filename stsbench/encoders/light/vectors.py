@@ -19,11 +19,11 @@ class StoredVectors(Encoder):
 
     cacheable = False
 
-    def __init__(self, path: Path, name: str | None = None) -> None:
-        self.path = path
+    def __init__(self, file: str | Path) -> None:
+        self.path = path = Path(file)
         texts, self._vectors = _read(path)
         self._rows = _rows(path, texts, self._vectors)
-        self.spec = EncoderSpec(name=name or f"vectors:{path}", kind="vectors", weights=sha256_file(path))
+        self.spec = EncoderSpec(name=f"vectors:{path}", kind="vectors", weights=sha256_file(path))
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 (n, d). Raises EncoderError naming the first text that is not in the file, and how many are not."""
@@ -44,7 +44,7 @@ def _read(path: Path) -> tuple[NDArray[np.str_], NDArray[np.float32]]:
     try:
         loaded = np.load(path, allow_pickle=False)
         if not isinstance(loaded, np.lib.npyio.NpzFile):  # a single array, from a .npy file
-            raise EncoderError(f"{path} is no .npz archive with the arrays 'texts' and 'vectors'")
+            raise EncoderError(f"{path} is not an .npz archive with the arrays 'texts' and 'vectors'")
         with loaded as archive:
             if lacking := [key for key in ("texts", "vectors") if key not in archive.files]:
                 raise EncoderError(f"{path} has no array '{lacking[0]}': it holds {', '.join(archive.files) or 'none'}")

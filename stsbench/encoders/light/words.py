@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
+from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
 from stsbench.encoders.light.stopwords import stop_words, words_digest
 from stsbench.encoders.light.wordfile import Vector, read_dimension, read_words
 from stsbench.errors import EncoderError
@@ -53,6 +53,18 @@ class WordAverage(Encoder):
                 "stop_words_sha256": words_digest(self._stop),
             },
         )
+
+    @classmethod
+    def load(cls, argument: str, options: EncoderOptions) -> WordAverage:
+        """`words:PATH` or `words:PATH?variant=sentence-transformers&stop_words=sklearn`."""
+        options.refuse_changes()
+        path, _, query = argument.rpartition("?")
+        if not path or Path(argument).is_file():  # a question mark may be part of a file name
+            return cls(Path(argument), name=options.model)
+        settings = dict(parse_qsl(query, keep_blank_values=True))
+        if unknown := sorted(set(settings) - {"variant", "stop_words"}):
+            raise EncoderError(f"{options.model}: unknown option '{unknown[0]}': known are variant and stop_words")
+        return cls(Path(path), settings.get("variant", "senteval"), settings.get("stop_words"), options.model)
 
     def prepare(self, texts: Sequence[str]) -> None:
         """Read the vectors that `texts` need in one pass over the file, so that later calls need none."""
@@ -99,15 +111,3 @@ class WordAverage(Encoder):
     def _stat(self) -> tuple[int, int]:
         stat = self.path.stat()
         return stat.st_size, stat.st_mtime_ns
-
-
-def load_words(argument: str) -> WordAverage:
-    """The encoder for `words:ARGUMENT`: PATH, or PATH?variant=sentence-transformers&stop_words=sklearn."""
-    name = f"words:{argument}"
-    path, _, query = argument.rpartition("?")
-    if not path or Path(argument).is_file():  # a question mark may be part of a file name
-        return WordAverage(Path(argument), name=name)
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    if unknown := sorted(set(options) - {"variant", "stop_words"}):
-        raise EncoderError(f"{name}: unknown option '{unknown[0]}': known are variant and stop_words")
-    return WordAverage(Path(path), options.get("variant", "senteval"), options.get("stop_words"), name)

@@ -1,10 +1,12 @@
-"""How a prompted encoder reads a text: the template, what is learned around it, and what is made of the mask's vector."""
+"""What stands around a text: said by the user, stored by sentence-transformers, or trained with the model.
+
+PromptSettings describes any of the three and is always there; Prompt is a trained one with its tensors.
+"""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from stsbench.encoders.forward.soft import KeyValues
@@ -12,10 +14,65 @@ from stsbench.encoders.forward.soft import KeyValues
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from stsbench.encoders.prompt.bottlenecks import Bottlenecks
+
+
+@dataclass(frozen=True)
+class PromptSettings:
+    """What changes a vector around a text, without tensors. The empty one, PLAIN, is that of an encoder without a prompt.
+
+    template: None for the text alone; text_prompt: what sentence-transformers stores as the default prompt, directly before
+    the text; trained: the prompt is part of the model, and so recorded whole. All else is as in Prompt, where "head" is the
+    kind of the head, "words" and "prefixes" are the lengths of the tensors, and "bottlenecks" their settings.
+    """
+
+    template: str | None = None
+    full_stop: bool = False
+    text_prompt: str | None = None
+    trained: bool = False
+    text: Literal["inside", "pieces"] = "inside"
+    pieces: int | None = None
+    denoise: bool = False
+    positions: Literal["matched", "empty"] = "matched"
+    start: Literal["own", "zero"] = "own"
+    head: Literal["dense", "transform"] | None = None
+    each: bool = False
+    words: int | None = None
+    prefixes: tuple[int, ...] = ()
+    shift: int = 0
+    bottlenecks: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> PromptSettings:
+        """A trained prompt, from what Prompt.settings() gave and stsbench.json keeps."""
+        return cls(**{**stored, "prefixes": tuple(stored["prefixes"])}, trained=True)
+
+    def stored(self) -> dict[str, Any]:
+        """The trained prompt as stsbench.json keeps it, and Prompt.settings() gives it."""
+        about = {field.name: getattr(self, field.name) for field in fields(self)}
+        del about["text_prompt"], about["trained"]
+        return {**about, "prefixes": list(self.prefixes)}
+
+    def spec_options(self) -> dict[str, Any]:
+        """EncoderSpec.options: what the fields `template` and `prefix` of the spec do not say."""
+        if self.trained:
+            about = self.stored()
+            del about["template"]
+            return {"prompt": about}
+        return {"full_stop": True} if self.full_stop else {}
+
+    def changed(self, template: str | None, full_stop: bool | None) -> PromptSettings:
+        """With what a user asks for (None: nothing); a template takes the place of all that was there before."""
+        prompt = self if template is None else PromptSettings(template)
+        return prompt if full_stop is None else replace(prompt, full_stop=full_stop)
+
+
+PLAIN = PromptSettings()
+
 
 @dataclass(frozen=True)
 class Prompt:
-    """Everything of the pooler `mask` that the transformers model and its tokenizer do not hold.
+    """Everything of the pooler `mask` that the transformers model and its tokenizer do not hold, as a method trains it.
 
     template: with {} or [X] for the sentence and [MASK] or {mask}; full_stop: put one behind a text that ends in none of
     . ? " ' (PromptBERT's evaluation.py); text: "inside": the filled template is tokenised, "pieces": the sentence is
@@ -26,8 +83,8 @@ class Prompt:
     head: (n, d) -> (n, d), or None; each: head(h) - head(delta) instead of head(h - delta).
 
     words: (m, d) learned embeddings of the template's tokens in order, special tokens left out; None: the model's own.
-    prefixes: none, one, or several whose vectors are averaged; shift: positions that stand before the text. bottlenecks: a
-    stsbench.encoders.prompt.bottlenecks.Bottlenecks of one set, or None.
+    prefixes: none, one, or several whose vectors are averaged; shift: positions that stand before the text. bottlenecks: of
+    one set, or None.
     """
 
     template: str
@@ -42,7 +99,7 @@ class Prompt:
     words: Tensor | None = None
     prefixes: tuple[KeyValues, ...] = ()
     shift: int = 0
-    bottlenecks: nn.Module | None = None
+    bottlenecks: Bottlenecks | None = None
 
     def settings(self) -> dict[str, Any]:
         """Everything but the tensors' values, for a JSON file: of tensors their number, their lengths or their kind."""
@@ -58,36 +115,12 @@ class Prompt:
         """The head and the bottlenecks, those that there are."""
         return tuple(part for part in (self.head, self.bottlenecks) if part is not None)
 
-    def digest(self) -> str | None:
-        """sha256 over the values of all tensors; None without any."""
-        tensors = [] if self.words is None else [("words", self.words)]
-        for place, prefix in enumerate(self.prefixes):
-            tensors += [(f"{place} keys", prefix.keys), (f"{place} values", prefix.values)]
-        for part in self.modules():
-            # an LMTransform's choices that settings() does not name
-            about = [type(part).__name__, *(str(getattr(part, key)) for key in ("activation", "eps") if hasattr(part, key))]
-            tensors += [(" ".join([*about, name]), value) for name, value in part.state_dict().items()]
-        if not tensors:
-            return None
-        sha = hashlib.sha256()
-        for name, value in tensors:
-            sha.update(f"{name} {tuple(value.shape)}\n".encode())
-            sha.update(value.detach().cpu().float().contiguous().numpy().tobytes())
-        return sha.hexdigest()
-
     def _kind(self) -> str | None:
         if self.head is None:
             return None
         from stsbench.encoders.prompt.lm_transform import LMTransform
 
         return "transform" if isinstance(self.head, LMTransform) else "dense"
-
-
-def spec_options(settings: Mapping[str, Any] | None, full_stop: bool) -> dict[str, Any]:
-    """EncoderSpec.options of an encoder with a prompt of these settings, or none. full_stop: of one without a prompt."""
-    if settings is not None:
-        return {"prompt": {key: value for key, value in settings.items() if key != "template"}}
-    return {"full_stop": True} if full_stop else {}
 
 
 def described(options: Mapping[str, Any]) -> list[str]:

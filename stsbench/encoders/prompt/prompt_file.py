@@ -14,6 +14,8 @@ from stsbench.errors import EncoderError, StsbenchError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from stsbench.encoders.prompt.bottlenecks import Bottlenecks
+
 PROMPT_FILE = "prompt.safetensors"
 _KINDS: dict[str, Any] = {  # of Prompt.settings(): types, or the words that are allowed
     "template": (str,), "full_stop": (bool,), "text": {"inside", "pieces"}, "pieces": (int, type(None)), "denoise": (bool,),
@@ -128,7 +130,7 @@ def _words(found: dict[str, Tensor], count: int | None, width: int) -> Tensor | 
     return words
 
 
-def _bottlenecks(settings: Mapping[str, Any] | None, found: dict[str, Tensor], sizes: tuple[int, int]) -> nn.Module | None:
+def _bottlenecks(settings: Mapping[str, Any] | None, found: dict[str, Tensor], sizes: tuple[int, int]) -> Bottlenecks | None:
     if settings is None:
         _check_none("bottlenecks", found)
         return None

@@ -82,7 +82,7 @@ class PromptedVectors:
         return found[0] if len(found) == 1 else torch.stack(found).mean(0)
 
     def _headed(self, vectors: Tensor, alone: Tensor | None) -> Tensor:
-        head = self.prompt.head or torch.nn.Identity()
+        head: Callable[[Tensor], Tensor] = self.prompt.head or torch.nn.Identity()
         if alone is not None and self.prompt.each:
             return head(vectors) - head(alone)
         return head(vectors if alone is None else vectors - alone)

@@ -37,9 +37,9 @@ class Template:
 
 
 def parse_template(
-    template: str | None, mask_token: str | None, needs_mask: bool, prefix: str = "", option: str = "--template"
+    template: str | None, mask_token: str | None, needs_mask: bool, text_prompt: str = "", option: str = "--template"
 ) -> Template:
-    """Read `template`; `prefix` (a stored prompt) goes directly before the sentence; option: what errors call it.
+    """Read `template`; text_prompt: a stored prompt, directly before the sentence; option: what errors call the template.
 
     EncoderError: no or several places for the sentence or the mask, a mask for a tokenizer that has none, or no mask
     where the pooler needs one.
@@ -47,7 +47,7 @@ def parse_template(
     if template is None:
         if needs_mask:
             raise EncoderError("--pooler mask needs --template, e.g. 'This sentence : \"{}\" means [MASK] .'")
-        return Template(before=prefix)
+        return Template(before=text_prompt)
     places = [(template.find(mark), mark) for mark in _SENTENCE if mark in template]
     if len(places) != 1 or template.count(places[0][1]) != 1:
         raise EncoderError(f"{option} {template!r} must hold {{}} or [X] for the sentence exactly once")
@@ -61,7 +61,7 @@ def parse_template(
             raise EncoderError(f"{option} {template!r}: this model's tokenizer has no mask token")
         for mask in _MASK:
             before, after = before.replace(mask, mask_token), after.replace(mask, mask_token)
-    return Template(before + prefix, after, mask_last=masks[1] > 0, has_mask=sum(masks) > 0)
+    return Template(before + text_prompt, after, mask_last=masks[1] > 0, has_mask=sum(masks) > 0)
 
 
 def with_full_stop(text: str) -> str:

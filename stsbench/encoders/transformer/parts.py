@@ -1,15 +1,45 @@
-"""What a transformer encoder is put together from: a device, a forward pass, a learned head. Each is checked before use."""
+"""What a transformer encoder computes with: model, tokenizer, learned heads, a trained prompt; each is checked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stsbench.encoders.forward.checkpoint import load_model, load_tokenizer
+from stsbench.encoders.prompt.prompt import Prompt
+from stsbench.encoders.prompt.prompt_file import read_prompt
+from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.errors import EncoderError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Loaded from a folder, or in memory while a model is trained."""
+
+    model: Any  # a transformers encoder, on the device where all is computed
+    tokenizer: Any
+    dense: Callable[[Tensor], Tensor] | None = None  # (n, d) -> (n, d), tanh included: of the pooler cls+dense
+    text_cnn: Any = None  # the TextCNN of the pooler text_cnn
+    prompt: Prompt | None = None  # a trained one with its tensors: of the pooler mask
+
+
+def load_parts(config: EncoderConfig, device: str | None = None) -> Parts:
+    """What `config` describes. EncoderError, one line: a file is missing or broken, or there is no such device."""
+    assert config.folder is not None
+    place = choose_device(device)
+    model, missing = load_model(config.folder, config.name, config.dtype)
+    model, tokenizer = model.to(place), load_tokenizer(config.folder, config.name)
+    return Parts(
+        model, tokenizer,
+        dense=choose_dense(model, missing, config.folder, config.name) if config.pooler == "cls+dense" else None,
+        text_cnn=choose_text_cnn(model, tokenizer, config.folder, config.name) if config.pooler == "text_cnn" else None,
+        prompt=read_prompt(config.folder, config.prompt.stored()) if config.prompt.trained else None,
+    )  # fmt: skip
 
 
 def choose_device(name: str | None) -> Any:

@@ -11,7 +11,7 @@ def backbone_folder(name: str, offline: bool = False, option: str = "--backbone"
     """The transformers folder that a recipe's backbone.model stands for: also `minilm`, a training run, and a
     sentence-transformers folder, whose transformer is meant. option: what an EncoderError calls the setting."""
     from stsbench.encoders.transformer.find import resolve
-    from stsbench.encoders.transformer.sentence_transformer import read_modules
+    from stsbench.encoders.transformer.modules import read_modules
 
     if name == "minilm":
         from stsbench.encoders.transformer.minilm import find_minilm

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import copy
-import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
+from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.forward import batching
-from stsbench.encoders.forward.checkpoint import (
-    load_model,
-    load_tokenizer,
-    position_limit,
-    tokenizer_digest,
-)
+from stsbench.encoders.forward.checkpoint import position_limit
 from stsbench.encoders.forward.pooling import STATES, check_pooler, pool
-from stsbench.encoders.prompt.prompt import Prompt, spec_options
-from stsbench.encoders.prompt.template import Template, parse_template
+from stsbench.encoders.prompt.prompt import Prompt, PromptSettings
+from stsbench.encoders.prompt.template import parse_template
 from stsbench.encoders.prompt.tokenise import Tokeniser
-from stsbench.encoders.transformer.exported import encoder_digest
-from stsbench.encoders.transformer.parts import check_ends, choose_dense, choose_device, choose_packed, choose_text_cnn
+from stsbench.encoders.transformer.config import EncoderConfig
+from stsbench.encoders.transformer.parts import Parts, choose_packed
 from stsbench.errors import EncoderError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-DTYPES = ("float32", "bfloat16")
 _CHUNK = 32_768  # texts tokenised, sorted and copied back at a time: bounds memory on corpora of millions
 _BUDGET = {"cpu": 1024, "cuda": 32_768}  # tokens a batch: a CPU wants its caches, a GPU wants work
 
@@ -40,149 +31,47 @@ class TransformerEncoder(Encoder):
     """A BERT-like (packed) or any other (padded) transformers encoder with one of POOLERS."""
 
     def __init__(
-        self,
-        path_or_id: str | Path,
-        *,
-        pooler: str,
-        template: str | None = None,
-        max_length: int | None = None,
-        dtype: str = "float32",
-        device: str | None = None,
-        batch_tokens: int | None = None,
-        engine: str = "auto",
-        offline: bool = False,
-        name: str | None = None,
-        prefix: str | None = None,
-        normalize: bool = False,
-        full_stop: bool = False,
-        prompt: Prompt | None = None,
-        stored: bool = False,
+        self, config: EncoderConfig, parts: Parts, *, batch_tokens: int | None = None, engine: str = "auto"
     ) -> None:
-        """Load a folder or a Hub id.
+        """What `config` describes, computed with `parts`.
 
-        max_length: tokens, special ones included, at most and by default the model's position limit; batch_tokens:
-        tokens a batch (default 1,024 on a CPU, 32,768 on a GPU); engine: "packed", "padded" or "auto" (packed where
-        supported); name: what the spec shows, by default `path_or_id`; prefix: a stored prompt before each sentence;
-        full_stop: put one behind texts that end in none of . ? " '; prompt: for the pooler mask, instead of template and
-        full_stop; stored: it is the folder's own, whose tensors the digest of the weights covers.
-        Raises EncoderError, one line, for whatever a user can put right.
+        batch_tokens: tokens a batch (default 1,024 on a CPU, 32,768 on a GPU); engine: "packed", "padded" or "auto" (packed
+        where supported). EncoderError, one line: the parts do not go together, or cannot do what the config asks for.
         """
-        from stsbench.encoders.transformer.find import resolve
-
-        self.name = name or str(path_or_id)
-        check_pooler(pooler, self.name)
-        if dtype not in DTYPES:
-            raise EncoderError(f"--dtype {dtype} is unknown (there are {', '.join(DTYPES)})")
-        if batch_tokens is not None and batch_tokens < 1:
-            raise EncoderError(f"--batch-tokens must be positive, not {batch_tokens}")
-        folder = path_or_id if isinstance(path_or_id, Path) else resolve(path_or_id, offline)
-        place = choose_device(device)
-        model, missing = load_model(folder, self.name, dtype)
-        tokenizer = load_tokenizer(folder, self.name)
-        model = model.to(place)
-        dense = choose_dense(model, missing, folder, self.name) if pooler == "cls+dense" else None
-        head = choose_text_cnn(model, tokenizer, folder, self.name) if pooler == "text_cnn" else None
-        settings = _settings(prompt, self.name, pooler, template is not None or full_stop)
-        filled = None if prompt else parse_template(template, tokenizer.mask_token, pooler == "mask", prefix or "")
-        limit = self._assemble(
-            model, tokenizer, pooler, dense, head, filled, max_length, batch_tokens, engine, normalize, prompt, full_stop
-        )
-        weights = encoder_digest(folder, pooler, settings if stored else None)
-        if prompt is not None and not stored and (values := prompt.digest()):
-            weights = hashlib.sha256(f"{weights} {values}".encode()).hexdigest()
-        self.spec = EncoderSpec(
-            name=self.name, kind="transformers", weights=weights, tokenizer=tokenizer_digest(folder), pooler=pooler,
-            template=template if prompt is None else prompt.template, prefix=prefix or None, max_length=limit,
-            dtype=dtype, normalize=normalize, options=spec_options(settings, full_stop),
-        )
-
-    @classmethod
-    def from_parts(
-        cls,
-        model: Any,
-        tokenizer: Any,
-        *,
-        pooler: str,
-        dense: Any = None,
-        text_cnn: Any = None,
-        max_length: int | None = None,
-        name: str,
-        batch_tokens: int | None = None,
-        normalize: bool = False,
-        prompt: Prompt | None = None,
-    ) -> TransformerEncoder:
-        """The encoder of a model in memory that may be changed, and is read anew, between two uses.
-
-        dense: Linear(d, d) of pooler "cls+dense", tanh follows it; text_cnn: the TextCNN of pooler "text_cnn"; prompt: of
-        pooler "mask". The model stays on its device, and keeps its modes, its gradients and its tokenizer; random states
-        are not touched. Nothing is cached: no digest could be.
-        """
-        from functools import partial
-
-        from stsbench.encoders.forward.borrowed import borrowed
-
-        check_pooler(pooler, name)
-        if (dense is None) == (pooler == "cls+dense"):
-            raise EncoderError(f"{name}: pooler cls+dense and a dense layer go together")
-        if (text_cnn is None) == (pooler == "text_cnn"):
-            raise EncoderError(f"{name}: pooler text_cnn and a TextCNN go together")
-        encoder = cls.__new__(cls)
-        encoder.name = name
-        # A copy: a call with truncation=True leaves it switched on in the tokenizer, which would cut texts here, unseen.
-        own = copy.deepcopy(tokenizer) if getattr(tokenizer, "is_fast", False) else tokenizer
-        head = None if dense is None else lambda first: dense(first).tanh()
-        if text_cnn is not None:
-            check_ends(own, name)
-        settings = _settings(prompt, name, pooler, False)
-        filled = None if prompt else parse_template(None, own.mask_token, pooler == "mask")
-        limit = encoder._assemble(
-            model, own, pooler, head, text_cnn, filled, max_length, batch_tokens, "auto", normalize, prompt, False
-        )
-        learned = [part for part in (dense, text_cnn) if part is not None] + list(prompt.modules() if prompt else ())
-        encoder._guard = partial(borrowed, model, *learned)
-        encoder.cacheable = False
-        encoder.spec = EncoderSpec(
-            name=name, kind="transformers", weights="live", pooler=pooler, max_length=limit,
-            template=None if prompt is None else prompt.template, dtype=str(model.dtype).removeprefix("torch."),
-            normalize=normalize, options=spec_options(settings, False),
-        )
-        return encoder
-
-    def _assemble(
-        self, model: Any, tokenizer: Any, pooler: str, dense: Callable[[Tensor], Tensor] | None, text_cnn: Any,
-        filled: Template | None, max_length: int | None, batch_tokens: int | None, engine: str, normalize: bool,
-        prompt: Prompt | None, full_stop: bool,
-    ) -> int | None:  # fmt: skip
-        """Everything but the spec, whose length limit is returned. filled: the template, None with a prompt."""
         import torch
 
-        limit, shift = position_limit(model, tokenizer), 0 if prompt is None else prompt.shift
-        limit = None if limit is None else limit - shift
-        if max_length is not None and limit is not None and max_length > limit:
-            left = f"that its prefix leaves of {limit + shift} " if shift else ""
-            raise EncoderError(f"--max-length {max_length} is more than the {limit} {left}positions of {self.name}")
-        limit = limit if max_length is None else max_length
-        self.model, self.pooler, self.dense, self.normalize = model, pooler, dense, normalize
-        self.text_cnn = text_cnn
-        self.width = int(model.config.hidden_size if text_cnn is None else text_cnn.vector_width)
+        if config.pooler != "mask" and parts.prompt is not None:
+            raise EncoderError(f"{config.name}: a trained prompt needs the pooler mask, not {config.pooler}")
+        model, tokenizer = parts.model, parts.tokenizer
+        self.name, self.notes = config.name, config.notes
+        self.pooler, self.normalize = check_pooler(config.pooler, config.name), config.normalize
+        self.spec = config.spec(position_limit(model, tokenizer))
+        self.model, self.dense, self.text_cnn = model, parts.dense, parts.text_cnn
+        self.width = int(model.config.hidden_size if parts.text_cnn is None else parts.text_cnn.vector_width)
         self.device = next(model.parameters()).device
-        self.prompt: Prompt | None = None
         self.packed = choose_packed(engine, model, self.name)
-        if prompt is None:
-            assert filled is not None
-            self.tokeniser: Any = Tokeniser(tokenizer, limit, filled, full_stop)
-        else:
-            from stsbench.encoders.prompt.prompted import placed, tokeniser
-            from stsbench.encoders.prompt.template import TokenTemplate
-
-            self.template = TokenTemplate(tokenizer, prompt.template, self.name)
-            self.prompt = placed(prompt, model, self.name)
-            self.tokeniser = tokeniser(tokenizer, self.template, prompt, limit)
-            self.packed &= prompt.bottlenecks is None  # they hook into the model's own pass
         self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
         self.budget = batch_tokens or _BUDGET.get(self.device.type, 8192)
         self._guard: Callable[[], AbstractContextManager[None]] = torch.inference_mode
-        return limit
+        self._read_prompt(config.prompt, parts)
+
+    def _read_prompt(self, settings: PromptSettings, parts: Parts) -> None:
+        """How texts become tokens, and what is learned around them."""
+        self.prompt: Prompt | None = None  # with tensors
+        limit, tokenizer = self.spec.max_length, parts.tokenizer
+        if parts.prompt is None:
+            filled = parse_template(
+                settings.template, tokenizer.mask_token, self.pooler == "mask", settings.text_prompt or ""
+            )
+            self.tokeniser: Any = Tokeniser(tokenizer, limit, filled, settings.full_stop)
+            return
+        from stsbench.encoders.prompt.prompted import placed, tokeniser
+        from stsbench.encoders.prompt.template import TokenTemplate
+
+        self.template = TokenTemplate(tokenizer, parts.prompt.template, self.name)
+        self.prompt = placed(parts.prompt, parts.model, self.name)
+        self.tokeniser = tokeniser(tokenizer, self.template, parts.prompt, limit)
+        self.packed &= self.prompt.bottlenecks is None  # they hook into the model's own pass
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 (n, d) vectors of n texts and which were cut. A vector moves by less than 1e-5 with its company."""
@@ -282,12 +171,3 @@ class TransformerEncoder(Encoder):
         if self.device.type != "cuda":
             return values.to(self.device)
         return values.pin_memory().to(self.device, non_blocking=True)
-
-
-def _settings(prompt: Prompt | None, name: str, pooler: str, more: bool) -> dict[str, Any] | None:
-    """The prompt's settings. EncoderError: another pooler, or a template or a full stop given beside it."""
-    if prompt is None:
-        return None
-    if pooler != "mask" or more:
-        raise EncoderError(f"{name}: a prompt has the pooler mask, and a template and a full stop of its own")
-    return prompt.settings()

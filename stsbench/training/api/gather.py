@@ -30,7 +30,8 @@ def gather(vectors: Tensor, shares: Shares, mode: Gathering = "exact") -> Tensor
     if mode == "local" or len(shares.sizes) == 1:
         return vectors
     if mode == "exact":
-        return _Gather.apply(vectors, shares)
+        gathered: Tensor = _Gather.apply(vectors, shares)  # type: ignore[no-untyped-call]
+        return gathered
     rows = _collect(vectors.detach(), shares)
     rows[shares.rank] = vectors
     return torch.cat(rows)
@@ -55,7 +56,7 @@ class _Gather(torch.autograd.Function):
         return torch.cat(_collect(vectors, shares))
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         shares: Shares = ctx.shares
         total = gradient.clone(memory_format=torch.contiguous_format)

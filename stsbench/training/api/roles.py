@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from stsbench.errors import StsbenchError
+from stsbench.training.api.batch import Examples, Views
+
+if TYPE_CHECKING:
+    from stsbench.training.api.method import Method
 
 PAIRS = ("anchor", "positive", "negative", "negative2")
 
@@ -42,6 +48,13 @@ def pairs_or_sentence(
             f"{_take('a supervised', supervised)}set options.view given"
         )
     return pairs
+
+
+def role_views(method: Method, rows: Examples) -> Views:
+    """The sentence twice, or a view for each role in the rows' order, every text as `Method.read` gives it."""
+    if rows.roles == ("sentence",):
+        return Views([method.read(rows, "sentence")] * 2)
+    return Views([method.read(rows, role) for role in rows.roles])
 
 
 def _take(kind: str, recipe: str | None) -> str:

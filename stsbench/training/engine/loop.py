@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 
-from stsbench.data.text.examples import Rows
+from stsbench.data.text.examples import TextRows
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Shares, Term, Views
 from stsbench.training.api.method import Method
@@ -46,7 +46,7 @@ class Beside:
     """Labelled rows, of which a batch goes with each forward pass of a stage, epoch after epoch while the stage lasts."""
 
     batches: Batches
-    rows: Callable[[Any], Rows]
+    rows: Callable[[Any], TextRows]
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Stage:
     name: str
     settings: TrainingSettings
     batches: Batches
-    rows: Callable[[Any], Rows]  # row numbers -> their texts and tokens
+    rows: Callable[[Any], TextRows]  # row numbers -> their texts and tokens
     tokens_pad: int
     key: int = 0
     instead: bool = False
@@ -264,8 +264,8 @@ class Loop:
 
 
 def held_out_batches(
-    method: Method, rows: Callable[[Any], Rows], held_out: np.ndarray, pad: int, size: int, seed: int, device: torch.device,
-    instead: bool = False,
+    method: Method, rows: Callable[[Any], TextRows], held_out: np.ndarray, pad: int, size: int, seed: int,
+    device: torch.device, instead: bool = False,
 ) -> Callable[[], Iterator[Batch]]:  # fmt: skip
     """The same batches of held-out rows, with the same random choices, every time. instead: they are labelled rows."""
 

@@ -27,7 +27,13 @@ class Backbone(nn.Module):
     engine: "packed" computes real tokens only (packed_training.py; BERT and RoBERTa on a CPU), "padded" is the
     transformers module's own pass, "auto" the first where it is possible. Their results are the same up to rounding, their
     dropout masks are other draws from the same distribution. Padding holds no state worth reading in either.
+    folder, name, offline: where it was read, what messages call it, and whether nothing was to be downloaded, set by
+    `make_backbone`.
     """
+
+    folder: Path
+    name: str
+    offline: bool
 
     def __init__(
         self, model: Any, tokenizer: Any, pooler: str = "cls", max_length: int = 32, engine: Engine = "auto",
@@ -75,7 +81,8 @@ class Backbone(nn.Module):
             raise ValueError("the state of a padding place is asked for")
         if packed := self._packed(ids, mask, soft):
             return packed.at(places)
-        return self(ids, mask, soft=soft)[0][torch.arange(len(ids), device=ids.device), places]
+        states: Tensor = self(ids, mask, soft=soft)[0]
+        return states[torch.arange(len(ids), device=ids.device), places]
 
     def pooled(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(n, vector_width) sentence vectors by the pooler. ids, mask: (n, L), for the pooler text_cnn padded right.

@@ -20,6 +20,8 @@ _PLACES = 1024  # that get vocabulary logits at a time: 125 MB with BERT's vocab
 class Generator(nn.Module):
     """A masked LM with the encoder's vocabulary. Nothing in it is ever trained, and nothing it does has a gradient."""
 
+    words: Tensor  # the ids that are tokens
+
     def __init__(
         self, backbone: Backbone, model: str | None, mode: Literal["train", "eval"], option: str = "options.generator"
     ) -> None:
@@ -74,7 +76,7 @@ class Generator(nn.Module):
         rows = chosen.any(1).nonzero().squeeze(1)
         if not len(rows):
             return ids
-        words: Tensor = self.words
+        words = self.words
         if forbidden:
             words = words[~torch.isin(words, torch.tensor(list(forbidden), device=words.device))]
         filled = ids.clone()

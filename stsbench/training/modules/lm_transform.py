@@ -38,8 +38,9 @@ def load_transform(folder: Path, model: Any, name: str) -> LMTransform:
 def _transform_parts(head: LMHead, config: Any, name: str) -> tuple[Any, str, Any]:
     """Dense layer, activation's name and LayerNorm of a head."""
     parts = head.parts
-    if "cls" in parts and hasattr(getattr(parts["cls"], "predictions", None), "transform"):
-        part: Any = parts["cls"].predictions.transform
+    predictions: Any = getattr(parts["cls"], "predictions", None) if "cls" in parts else None
+    if hasattr(predictions, "transform"):
+        part: Any = predictions.transform
         return part.dense, str(config.hidden_act), part.LayerNorm
     if "lm_head" in parts and hasattr(parts["lm_head"], "layer_norm"):
         part = parts["lm_head"]

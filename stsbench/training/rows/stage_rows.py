@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.text.columns import LABEL
-from stsbench.data.text.examples import Rows
+from stsbench.data.text.examples import TextRows
 from stsbench.data.text.store import TextStore, open_store
 from stsbench.data.text.tokens import TokenStore, tokenised
 from stsbench.encoders.forward.checkpoint import tokenizer_digest
@@ -43,9 +43,9 @@ class StageData:
     trained: NDArray[np.int64]
     held_out: NDArray[np.int64]
 
-    def rows(self, numbers: Any) -> Rows:
+    def rows(self, numbers: Any) -> TextRows:
         """The texts and tokens of these rows."""
-        return Rows(self.store, self.tokens, numbers)
+        return TextRows(self.store, self.tokens, numbers)
 
 
 def open_rows(recipe: Recipe, kind: type[Method], options: Any, backbone: Backbone, folder: Path, stages: Sequence[str],
@@ -87,12 +87,12 @@ def open_data(settings: DataSettings, recipe: Recipe, kind: type[Method], option
     with _of_section(what):
         store = open_store(
             path, format=settings.format, columns=settings.columns, where=settings.where, drop_blank=settings.drop_blank,
-            drop_duplicates=settings.drop_duplicates, contiguous=settings.contiguous, say=say,
+            drop_duplicates=settings.drop_duplicates, contiguous=settings.contiguous, log=say,
         )  # fmt: skip
     roles = kind.labelled_roles(options, store.roles) if labelled else kind.roles(options, store.roles)
     say(f"{path.name}: {store.report()}, used as {', '.join(roles)}")
     texts = tuple(role for role in roles if role != "label")
-    tokens = tokenised(store, backbone.tokenizer, tokenizer_digest(folder), backbone.max_length, texts, say=say)
+    tokens = tokenised(store, backbone.tokenizer, tokenizer_digest(folder), backbone.max_length, texts, log=say)
     if cut := sum(tokens.truncated.values()):
         say(f"{path.name}: {cut:,} of {len(texts) * len(store):,} texts are cut at {backbone.max_length} tokens")
     numbers = np.arange(len(store), dtype=np.int64)
@@ -102,7 +102,7 @@ def open_data(settings: DataSettings, recipe: Recipe, kind: type[Method], option
         say(f"{path.name}: {len(numbers):,} of {len(store):,} rows, drawn by {what}.share {settings.share:g}, seed {seed}")
         if not len(numbers):
             raise DataError(f"{path}: {what}.share {settings.share:g} leaves no row of {len(store)}: raise it")
-    usable = None if labelled else kind.usable(options, Rows(store, tokens, np.arange(len(store), dtype=np.int64)))
+    usable = None if labelled else kind.usable(options, TextRows(store, tokens, np.arange(len(store), dtype=np.int64)))
     if usable is not None:
         say(f"{path.name}: {int((~usable).sum())} rows cannot be used by these options (no sentence follows them, say)")
         if store.meta.documents == 1 and len(store) > _ONE_DOCUMENT:

@@ -19,7 +19,7 @@ from stsbench.errors import DataError
 PAIR_SETS = [item for item in entries("senteval") if item.kind in ("sts-year", "stsb", "sick")]
 
 
-def year(folder: Path, pairs: bytes, gold: bytes) -> readers.Rows:
+def year(folder: Path, pairs: bytes, gold: bytes) -> readers.PairRows:
     (folder / "STS.input.x.txt").write_bytes(pairs)
     (folder / "STS.gs.x.txt").write_bytes(gold)
     return readers.read_sts_year(folder, ["x"])

@@ -12,7 +12,7 @@ from tiny_models import build, sentences
 from transformers import AutoTokenizer
 
 from stsbench.data.text import frequency
-from stsbench.data.text.examples import Rows
+from stsbench.data.text.examples import TextRows
 from stsbench.data.text.frequency import token_counts
 from stsbench.data.text.store import open_store
 from stsbench.data.text.tokens import tokenised
@@ -38,7 +38,7 @@ def text(tmp_path_factory):
 def rows_of(folder, text, cache, numbers=None, limit=10, roles=("anchor", "positive")):
     store = open_store(text, columns={"anchor": "one", "positive": "two"}, cache=cache)
     held = tokenised(store, AutoTokenizer.from_pretrained(folder), "tiny", limit, roles, cache=cache)
-    return Rows(store, held, range(len(store)) if numbers is None else numbers)
+    return TextRows(store, held, range(len(store)) if numbers is None else numbers)
 
 
 def naive(folder, texts, limit, special):

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.light.lexical import TfIdf, TokenSet
 from stsbench.encoders.load import load_encoder
+from stsbench.encoders.transformer.lazy import LazyEncoder
 from stsbench.errors import EncoderError
 
 STS = Path(__file__).resolve().parents[4] / "shared" / "data" / "downstream" / "STS"
@@ -138,18 +140,16 @@ def test_options_for_transformers_are_refused(option, value):
 
 
 def test_transformers_get_every_option(monkeypatch):
-    import types
-
-    seen = {}
-    hub = types.ModuleType("stsbench.encoders.transformer.load_transformer")
-    hub.load_transformer = lambda name, **options: seen.update(options, name=name) or TokenSet()
-    monkeypatch.setitem(sys.modules, "stsbench.encoders.transformer.load_transformer", hub)
+    seen = []
+    monkeypatch.setattr(LazyEncoder, "load", lambda argument, options: seen.append((argument, options)) or TokenSet())
     options = dict(
         pooler="cls", template="t", max_length=3, dtype="bfloat16", device="cpu", batch_tokens=7, offline=True,
         full_stop=True,
     )
     load_encoder("org/name", **options)
-    assert seen == {"name": "org/name", **options}
+    assert seen == [("org/name", EncoderOptions(model="org/name", **options))]
+    load_encoder("org/name", EncoderOptions(pooler="cls"), offline=True)
+    assert seen[1:] == [("org/name", EncoderOptions(model="org/name", pooler="cls", offline=True))]
 
 
 def test_no_light_encoder_imports_torch():

@@ -63,7 +63,7 @@ def test_files_that_are_no_archive(tmp_path):
     with pytest.raises(EncoderError, match="cannot read"):
         load_encoder(f"vectors:{tmp_path}/x.npz")
     np.save(tmp_path / "y.npy", VECTORS)
-    with pytest.raises(EncoderError, match=r"no \.npz archive"):
+    with pytest.raises(EncoderError, match=r"not an \.npz archive"):
         load_encoder(f"vectors:{tmp_path}/y.npy")
     whole = tmp_path / "z.npz"
     np.savez(whole, texts=np.array(TEXTS), vectors=VECTORS)

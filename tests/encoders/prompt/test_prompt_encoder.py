@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from loaded import loaded
 from prompt_models import ROBERTA, folder
 from tiny_models import build
 from transformers import DynamicCache
 
 from stsbench.encoders.forward.checkpoint import load_model, load_tokenizer
 from stsbench.encoders.forward.soft import KeyValues
+from stsbench.encoders.load import load_encoder
 from stsbench.encoders.prompt.bottlenecks import Bottlenecks, attached
 from stsbench.encoders.prompt.lm_transform import LMTransform
 from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.encoders.prompt.prompt import Prompt, described
-from stsbench.encoders.transformer.load_transformer import load_transformer
-from stsbench.encoders.transformer.transformer import TransformerEncoder
+from stsbench.encoders.prompt.prompt_file import write_prompt
+from stsbench.encoders.transformer.exported import Exported, write_exported
 from stsbench.errors import EncoderError
 from stsbench.training.api.method import Inference
 from stsbench.training.engine.live import live_encoder
@@ -137,7 +140,7 @@ def test_equals_transformers_one_text_at_a_time(folders, family, case):
     prompt = made_up(case, family)
     want = by_hand(folders[family], prompt, TEXTS)
     for engine in ("packed", "padded"):
-        encoder = TransformerEncoder(folders[family], pooler="mask", prompt=prompt, engine=engine, batch_tokens=60)
+        encoder = loaded(folders[family], pooler="mask", prompt=prompt, engine=engine, batch_tokens=60)
         np.testing.assert_allclose(encoder.run(TEXTS).vectors, want, atol=2e-5, err_msg=engine)
         assert encoder.spec.template == prompt.template and encoder.spec.max_length == 64 - prompt.shift
     assert np.abs(want - want[0]).max() > 1e-2
@@ -145,8 +148,8 @@ def test_equals_transformers_one_text_at_a_time(folders, family, case):
 
 def test_a_prompt_of_a_template_alone_is_pooler_and_template(folders):
     for family, template in TEMPLATES.items():
-        ours = TransformerEncoder(folders[family], pooler="mask", prompt=Prompt(template))
-        plain = TransformerEncoder(folders[family], pooler="mask", template=template)
+        ours = loaded(folders[family], pooler="mask", prompt=Prompt(template))
+        plain = loaded(folders[family], pooler="mask", template=template)
         assert np.array_equal(ours.encode(TEXTS), plain.encode(TEXTS))
 
 
@@ -157,7 +160,7 @@ def test_bottlenecks_act_in_both_passes(folders):
     made.up.normal_(0, 0.3)
     made.down.normal_(0, 0.3)
     prompt = Prompt(TEMPLATES["bert"], denoise=True, bottlenecks=made)
-    encoder = TransformerEncoder(folders["bert"], pooler="mask", prompt=prompt)
+    encoder = loaded(folders["bert"], pooler="mask", prompt=prompt)
     got = encoder.encode(TEXTS)
     model, _ = load_model(folders["bert"], "tiny", "float32")
     tok = load_tokenizer(folders["bert"], "tiny")
@@ -168,12 +171,12 @@ def test_bottlenecks_act_in_both_passes(folders):
         states = [model(torch.tensor([row]), position_ids=torch.tensor([at])).last_hidden_state[0, place]
                   for row, at in ((ids, list(range(len(ids)))), (alone, later))]  # fmt: skip
     np.testing.assert_allclose(encoder.encode(["the cat"])[0], (states[0] - states[1]).numpy(), atol=1e-5)
-    assert np.abs(got - TransformerEncoder(folders["bert"], pooler="mask", prompt=replace(prompt, bottlenecks=None))
+    assert np.abs(got - loaded(folders["bert"], pooler="mask", prompt=replace(prompt, bottlenecks=None))
                   .encode(TEXTS)).max() > 1e-2  # fmt: skip
     assert not any(part._forward_hooks for part in encoder.model.modules() if isinstance(part, torch.nn.Linear))
 
 
-def test_every_field_changes_the_fingerprint(folders):
+def test_every_field_changes_the_fingerprint(folders, tmp_path):
     path = folders["bert"]
     config = load_model(path, "tiny", "float32")[0].config
     base = Prompt(TEMPLATES["bert"], words=learned("bert"), prefixes=(prefix(3, 1),), head=head("dense"),
@@ -188,8 +191,11 @@ def test_every_field_changes_the_fingerprint(folders):
     more += [replace(base, prefixes=(*base.prefixes, prefix(3, 1))), replace(base, words=None), replace(base, prefixes=())]
 
     def fingerprint(prompt):
-        # a folder's own tensors are covered by the digest of its files
-        return TransformerEncoder(path, pooler="mask", prompt=prompt).spec.fingerprint()
+        place = tmp_path / str(len(list(tmp_path.iterdir())))
+        shutil.copytree(path, place)
+        write_prompt(place, prompt)
+        write_exported(place, Exported("mask", prompt=prompt.settings()))
+        return load_encoder(str(place)).spec.fingerprint()
 
     found = [fingerprint(prompt) for prompt in [base, *more]]
     assert len(set(found)) == len(found) and fingerprint(base) == found[0]
@@ -208,7 +214,7 @@ def test_the_template_alone_is_computed_once_a_run_for_each_count(folders, monke
 
     monkeypatch.setattr(packed.PackedForward, "__call__", counting)
     prompt = Prompt(TEMPLATES["bert"], denoise=True)
-    encoder = TransformerEncoder(folders["bert"], pooler="mask", prompt=prompt, batch_tokens=40)
+    encoder = loaded(folders["bert"], pooler="mask", prompt=prompt, batch_tokens=40)
     encoder.run(["cat", "dog", "the cat", "the dog", "a cat", "the cat eats food in the park"] * 2)
     assert sum(groups[0][0] for groups in asked) == 3
 
@@ -233,7 +239,7 @@ def test_a_live_encoder_follows_head_words_and_model_and_leaves_them_as_they_wer
 
 def test_bfloat16_is_near(folders):
     prompt = made_up("two, denoised", "bert")
-    full, half = (TransformerEncoder(folders["bert"], pooler="mask", prompt=replace(prompt, head=head("dense")), dtype=dtype)
+    full, half = (loaded(folders["bert"], pooler="mask", prompt=replace(prompt, head=head("dense")), dtype=dtype)
                   .encode([text for text in TEXTS if text]) for dtype in ("float32", "bfloat16"))  # fmt: skip
     cosines = (full * half).sum(1) / np.linalg.norm(full, axis=1) / np.linalg.norm(half, axis=1)
     assert half.dtype == np.float32 and cosines.min() > 0.99
@@ -264,30 +270,29 @@ def test_a_stored_prompt_is_used_whole_or_set_aside_whole(tmp_path, folders):
 
 def test_limits(folders):
     prompt = Prompt(TEMPLATES["bert"], prefixes=(prefix(6, 1),), shift=6)
-    encoder = TransformerEncoder(folders["bert"], pooler="mask", prompt=prompt)
+    encoder = loaded(folders["bert"], pooler="mask", prompt=prompt)
     assert encoder.spec.max_length == 58
     encoded = encoder.run(["cat " * 80, "cat " * 47, "cat"])
     assert encoded.truncated.tolist() == [True, False, False] and np.isfinite(encoded.vectors).all()
     np.testing.assert_allclose(encoded.vectors[0], encoder.encode(["cat " * (58 - 11)])[0], atol=1e-5)
     with pytest.raises(EncoderError, match="--max-length 60 is more than the 58 that its prefix leaves of 64 positions"):
-        TransformerEncoder(folders["bert"], pooler="mask", prompt=prompt, max_length=60)
-    cut = TransformerEncoder(folders["bert"], pooler="mask", prompt=Prompt(TEMPLATES["bert"], text="pieces", pieces=2))
+        loaded(folders["bert"], pooler="mask", prompt=prompt, max_length=60)
+    cut = loaded(folders["bert"], pooler="mask", prompt=Prompt(TEMPLATES["bert"], text="pieces", pieces=2))
     assert cut.run(["the cat eats", "the cat"]).truncated.tolist() == [True, False]
     np.testing.assert_allclose(*cut.encode(["the cat eats", "the cat"]), atol=1e-5)
     with pytest.raises(EncoderError, match="leaves no token for the sentence"):
-        TransformerEncoder(folders["bert"], pooler="mask", prompt=Prompt(TEMPLATES["bert"], text="pieces"), max_length=11)
+        loaded(folders["bert"], pooler="mask", prompt=Prompt(TEMPLATES["bert"], text="pieces"), max_length=11)
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"pooler": "cls"}, "has the pooler mask"), ({"template": "{} [MASK]"}, "a template"),
-    ({"full_stop": True}, "a full stop of its own"),
+    ({"pooler": "cls"}, "needs the pooler mask"),
     ({"prompt": Prompt("{} means")}, "exactly once"), ({"prompt": Prompt("{} [MASK]", words=torch.zeros(2, 32))}, "learned"),
     ({"prompt": Prompt(TEMPLATES["bert"], words=torch.zeros(9, 8))}, "width 8"),
     ({"prompt": Prompt(TEMPLATES["bert"], prefixes=(KeyValues(torch.zeros(2, 3, 32), torch.zeros(2, 3, 32)),))}, "prefix"),
 ])  # fmt: skip
 def test_what_does_not_go_together(folders, options, message):
     with pytest.raises(EncoderError, match=message) as caught:
-        TransformerEncoder(folders["bert"], **{"pooler": "mask", "prompt": Prompt(TEMPLATES["bert"]), **options})
+        loaded(folders["bert"], **{"pooler": "mask", "prompt": Prompt(TEMPLATES["bert"]), **options})
     assert "\n" not in str(caught.value)
 
 
@@ -295,8 +300,7 @@ def test_what_does_not_go_together(folders, options, message):
 
 
 def load(path, **options):
-    defaults = {"max_length": None, "dtype": "float32", "device": "cpu", "batch_tokens": None, "offline": True}
-    return load_transformer(str(path), **{"pooler": "mean", "template": None, **defaults, **options})
+    return load_encoder(str(path), **{"pooler": "mean", "device": "cpu", "offline": True, **options})
 
 
 def test_the_full_stop_is_recorded_only_where_it_acts(folders):
@@ -314,7 +318,7 @@ def test_fingerprints_are_what_they_were(tmp_path, monkeypatch):
     """The spec of an encoder without a prompt holds the fields and values that it had before there were prompts."""
     build(tmp_path)
     for digest in ("encoder_digest", "tokenizer_digest"):
-        monkeypatch.setattr(f"stsbench.encoders.transformer.load_transformer.{digest}", lambda *_: "0" * 64)
+        monkeypatch.setattr(f"stsbench.encoders.transformer.config.{digest}", lambda *_: "0" * 64)
     assert load(tmp_path).spec.fingerprint() == PLAIN
     assert load(tmp_path, pooler="mask", template="a {} [MASK]").spec.fingerprint() == MASKED
 

@@ -8,36 +8,37 @@ from dataclasses import replace
 import pytest
 from tiny_models import build
 
-from stsbench.encoders.transformer.lazy import LazyEncoder, stated_limit
-from stsbench.encoders.transformer.load_transformer import load_transformer
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.transformer.config import stated_positions
+from stsbench.encoders.transformer.lazy import LazyEncoder
 from stsbench.errors import EncoderError
-
-NOTHING = dict.fromkeys(("template", "max_length", "device", "batch_tokens"))
 
 
 def test_the_spec_is_that_of_the_loaded_model(tmp_path):
     build(tmp_path)
-    lazy = load_transformer(str(tmp_path), pooler="mean", dtype="float32", offline=True, **NOTHING)
+    lazy = load_encoder(str(tmp_path), pooler="mean", offline=True)
     assert isinstance(lazy, LazyEncoder)
     assert lazy.spec == lazy.built.spec
 
 
 def test_a_spec_that_does_not_hold_is_refused(tmp_path):
     build(tmp_path)
-    lazy = load_transformer(str(tmp_path), pooler="mean", dtype="float32", offline=True, **NOTHING)
+    lazy = load_encoder(str(tmp_path), pooler="mean", offline=True)
     assert isinstance(lazy, LazyEncoder)
-    liar = LazyEncoder(replace(lazy.spec, max_length=7), lambda: lazy.built)
-    with pytest.raises(EncoderError, match="misstates"):
-        liar.run(["a"])
+    with pytest.raises(EncoderError, match="misstates its positions: the model cuts texts at 64 tokens instead of 7"):
+        LazyEncoder(replace(lazy.config, positions=7), lazy.options).run(["a"])
+    for digest in ("weights", "tokenizer"):
+        with pytest.raises(EncoderError, match="changed while it was being loaded"):
+            LazyEncoder(replace(lazy.config, **{digest: "0" * 64}), lazy.options).run(["a"])
 
 
 def test_unknown_architectures_are_not_guessed(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "novel", "max_position_embeddings": 64}))
-    assert stated_limit(tmp_path) is None
+    assert stated_positions(tmp_path) is None
     (tmp_path / "config.json").write_text(
         json.dumps({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1})
     )
-    assert stated_limit(tmp_path) == 512
+    assert stated_positions(tmp_path) == 512
 
 
 def test_a_cached_run_imports_no_torch(tmp_path):

@@ -12,10 +12,11 @@ import torch
 from safetensors.torch import save_file
 from tiny_models import MINILM, add_modules, build, sentences
 
+from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer import minilm
 from stsbench.encoders.transformer.find import resolve
-from stsbench.encoders.transformer.load_transformer import load_transformer
-from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder, read_modules
+from stsbench.encoders.transformer.modules import read_modules
+from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 from stsbench.errors import EncoderError
 
 TEXTS = sentences(30)
@@ -23,9 +24,7 @@ MEAN = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
 
 
 def load(name, **options):
-    defaults = {"pooler": None, "template": None, "max_length": None, "dtype": "float32", "device": "cpu",
-                "batch_tokens": None, "offline": True}
-    return load_transformer(str(name), **{**defaults, **options})
+    return load_encoder(str(name), device="cpu", offline=True, **options)
 
 
 def library(folder, **options):
@@ -61,7 +60,7 @@ def test_stored_modules_run_here_and_equal_the_library(tmp_path, config, pooler,
     assert (overridden.spec.pooler, overridden.spec.normalize) == ("last2", bool(extra))
 
 
-def test_the_stored_default_prompt_is_a_prefix(tmp_path):
+def test_the_stored_default_prompt_goes_before_each_sentence(tmp_path):
     add_modules(build(tmp_path), MEAN, prompts={"sts": "the dog : ", "other": "x"}, default_prompt_name="sts")
     encoder = load(tmp_path)
     assert encoder.spec.prefix == "the dog : "

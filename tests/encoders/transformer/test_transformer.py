@@ -7,13 +7,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from loaded import loaded
 from safetensors.torch import load_file, save_file
 from tiny_models import MINILM, build, sentences
 from transformers import AutoModel, AutoTokenizer
 
 from stsbench.encoders.forward.pooling import POOLERS
 from stsbench.encoders.transformer import transformer
-from stsbench.encoders.transformer.transformer import TransformerEncoder
 from stsbench.errors import EncoderError
 
 TEXTS = sentences(60)
@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def encoder(folder):
-    return TransformerEncoder(folder, pooler="mean", batch_tokens=100)
+    return loaded(folder, pooler="mean", batch_tokens=100)
 
 
 def reference(folder, pooler, texts):
@@ -65,7 +65,7 @@ def test_every_pooler_equals_transformers(tmp_path, family, engine):
         if pooler == "text_cnn":  # learned: tests/training/export/test_text_cnn_export.py
             continue
         template = TEMPLATE if pooler == "mask" else None
-        encoder = TransformerEncoder(tmp_path, pooler=pooler, template=template, engine=engine, batch_tokens=100)
+        encoder = loaded(tmp_path, pooler=pooler, template=template, engine=engine, batch_tokens=100)
         encoded = encoder.run(TEXTS)
         assert encoded.vectors.dtype == np.float32
         assert not encoded.truncated.any()
@@ -74,12 +74,12 @@ def test_every_pooler_equals_transformers(tmp_path, family, engine):
 
 @pytest.mark.parametrize("family", ["distilbert", "mpnet"])
 def test_other_models_take_the_padded_path(tmp_path, family):
-    encoder = TransformerEncoder(build(tmp_path, family), pooler="mean", batch_tokens=100)
+    encoder = loaded(build(tmp_path, family), pooler="mean", batch_tokens=100)
     assert not encoder.packed
     assert encoder.spec.max_length == 64
     np.testing.assert_allclose(encoder.encode(TEXTS), reference(tmp_path, "mean", TEXTS), atol=1e-5)
     with pytest.raises(EncoderError, match="no packed forward"):
-        TransformerEncoder(tmp_path, pooler="mean", engine="packed")
+        loaded(tmp_path, pooler="mean", engine="packed")
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -101,7 +101,7 @@ def test_stored_truncation_and_padding_do_not_act(encoder):
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_texts_over_the_limit_are_cut_and_flagged(tmp_path, family):
-    encoder = TransformerEncoder(build(tmp_path, family), pooler="mean")
+    encoder = loaded(build(tmp_path, family), pooler="mean")
     assert encoder.spec.max_length == 64
     exact, longer = " ".join(["cat"] * 62), " ".join(["cat"] * 62 + ["dog"] * 9)
     encoded = encoder.run([exact, longer, "dog"])
@@ -110,24 +110,24 @@ def test_texts_over_the_limit_are_cut_and_flagged(tmp_path, family):
 
 
 def test_max_length_is_recorded_and_checked(folder):
-    short = TransformerEncoder(folder, pooler="cls", max_length=6)
+    short = loaded(folder, pooler="cls", max_length=6)
     assert short.spec.max_length == 6
-    assert short.spec.fingerprint() != TransformerEncoder(folder, pooler="cls").spec.fingerprint()
+    assert short.spec.fingerprint() != loaded(folder, pooler="cls").spec.fingerprint()
     assert short.run(["the cat eats food with the dog", "the cat eats food"]).truncated.tolist() == [True, False]
     for wrong, message in ((65, "more than the 64 positions"), (2, "leaves no token")):
         with pytest.raises(EncoderError, match=message):
-            TransformerEncoder(folder, pooler="cls", max_length=wrong)
+            loaded(folder, pooler="cls", max_length=wrong)
 
 
 def test_a_long_text_never_loses_the_template(folder):
-    encoder = TransformerEncoder(folder, pooler="mask", template=TEMPLATE, max_length=10)
+    encoder = loaded(folder, pooler="mask", template=TEMPLATE, max_length=10)
     encoded = encoder.run(["man " * 40, "man man man man"])
     assert encoded.truncated.tolist() == [True, False]  # [CLS] the man man man man means [MASK] . [SEP]
     np.testing.assert_allclose(encoded.vectors[0], encoded.vectors[1], atol=1e-5)
 
 
 def test_a_mask_token_in_the_sentence_is_not_the_templates(folder):
-    encoder = TransformerEncoder(folder, pooler="mask", template=TEMPLATE)
+    encoder = loaded(folder, pooler="mask", template=TEMPLATE)
     ids, _ = encoder.tokeniser(["cat [MASK] dog"])
     assert encoder.tokeniser.mark(ids[0], "") == len(ids[0]) - 3  # [MASK] . [SEP]
 
@@ -169,11 +169,11 @@ def test_chunks_and_duplicates(encoder, monkeypatch):
 
 def test_pooler_weights_are_never_made_up(tmp_path):
     bare = build(tmp_path / "bare", pooler=False)
-    TransformerEncoder(bare, pooler="cls")  # needs none
+    loaded(bare, pooler="cls")  # needs none
     with pytest.raises(EncoderError, match="stores no pooler weights; use --pooler cls"):
-        TransformerEncoder(bare, pooler="cls+dense")
+        loaded(bare, pooler="cls+dense")
     with pytest.raises(EncoderError, match="has no pooler layer"):
-        TransformerEncoder(build(tmp_path / "distilbert", "distilbert"), pooler="cls+dense")
+        loaded(build(tmp_path / "distilbert", "distilbert"), pooler="cls+dense")
 
 
 def test_missing_and_broken_weights(tmp_path):
@@ -183,14 +183,14 @@ def test_missing_and_broken_weights(tmp_path):
     kept = {key: value for key, value in weights.items() if "layer.1.output.dense" not in key}
     save_file(kept, file, metadata={"format": "pt"})
     with pytest.raises(EncoderError, match=r"lacks 2 of its weights, e\.g\. encoder.layer.1.output.dense.bias"):
-        TransformerEncoder(tmp_path, pooler="mean")
+        loaded(tmp_path, pooler="mean")
     file.write_bytes(file.read_bytes()[:1000])
     with pytest.raises(EncoderError, match="cannot load") as caught:
-        TransformerEncoder(tmp_path, pooler="mean")
+        loaded(tmp_path, pooler="mean")
     assert "\n" not in str(caught.value)
     file.unlink()
     with pytest.raises(EncoderError, match="holds no weights"):
-        TransformerEncoder(tmp_path, pooler="mean")
+        loaded(tmp_path, pooler="mean")
 
 
 def test_wrong_options(folder):
@@ -198,30 +198,30 @@ def test_wrong_options(folder):
         ({"pooler": "men"}, "did you mean mean"), ({"dtype": "int8"}, "--dtype int8"),
         ({"engine": "fast"}, "engine 'fast'"),
         ({"device": "cuda:99"}, "--device cuda:99"), ({"device": "abacus"}, "--device abacus"),
-        ({"batch_tokens": 0}, "--batch-tokens"), ({"pooler": "mask"}, "needs --template"),
+        ({"batch_tokens": 0}, "--batch-tokens"), ({"pooler": "mask"}, "needs a --template"),
     ):
         with pytest.raises(EncoderError, match=message):
-            TransformerEncoder(folder, **{"pooler": "mean", **options})
+            loaded(folder, **{"pooler": "mean", **options})
 
 
 def test_the_spec_follows_weights_and_tokenizer_not_the_name(tmp_path):
-    first = TransformerEncoder(build(tmp_path / "a"), pooler="mean")
-    second = TransformerEncoder(build(tmp_path / "b"), pooler="mean", name="another")
-    assert second.spec.name == "another"
+    first = loaded(build(tmp_path / "a"), pooler="mean")
+    second = loaded(build(tmp_path / "b"), pooler="mean")
+    assert first.spec.name != second.spec.name
     assert first.spec.fingerprint() == second.spec.fingerprint()
     file = tmp_path / "b" / "model.safetensors"
     weights = load_file(file)
     weights["embeddings.LayerNorm.bias"] += 1
     save_file(weights, file, metadata={"format": "pt"})
-    assert TransformerEncoder(tmp_path / "b", pooler="mean").spec.weights != first.spec.weights
+    assert loaded(tmp_path / "b", pooler="mean").spec.weights != first.spec.weights
     (tmp_path / "a" / "tokenizer_config.json").write_text((tmp_path / "a" / "tokenizer_config.json").read_text() + "\n")
-    changed = TransformerEncoder(tmp_path / "a", pooler="mean").spec
+    changed = loaded(tmp_path / "a", pooler="mean").spec
     assert changed.weights == first.spec.weights
     assert changed.tokenizer != first.spec.tokenizer
 
 
 def test_bfloat16_is_near_and_recorded(folder, encoder):
-    half = TransformerEncoder(folder, pooler="mean", dtype="bfloat16")
+    half = loaded(folder, pooler="mean", dtype="bfloat16")
     assert half.spec.dtype == "bfloat16"
     ours, want = half.run(TEXTS).vectors, encoder.run(TEXTS).vectors
     assert ours.dtype == np.float32
@@ -235,7 +235,8 @@ def test_minilm_equals_sentence_transformers():
     texts = ["Her cello needs new strings.", "Ein Hund", "", "word " * 180, "x" * 5, "The stock fell 3.5% on Monday."]
     model = library.SentenceTransformer(str(MINILM), device="cpu", model_kwargs={"dtype": torch.float32})
     model.max_seq_length = 512
-    ours = TransformerEncoder(MINILM, pooler="mean", normalize=True)
+    ours = loaded(MINILM)
+    assert (ours.pooler, ours.normalize) == ("mean", True)
     assert ours.packed
     assert not ours.run(texts).truncated.any()  # 182 tokens: neither 128 nor 256 may act
     np.testing.assert_allclose(ours.encode(texts), model.encode(texts), atol=2e-6)

@@ -16,7 +16,7 @@ from synthetic_sts import B2, observations, said, write_run
 from stsbench.leaderboard.identify.model import source
 from stsbench.leaderboard.identify.numbers import ORDER
 from stsbench.leaderboard.identify.observed import run_folders
-from stsbench.leaderboard.publications.publications import load_publications
+from stsbench.leaderboard.publications.load import load_publications
 
 WORDS = {"all": "sts: all, Spearman", "wmean": "sts: wmean, Spearman"}
 PAPERS = {"all": {"sbert", "simcse"}, "wmean": {"whitening", "bert-flow"}}
@@ -46,7 +46,7 @@ def test_what_a_paper_reported_in_table_b2_is_recognised(cli, runs, name):
     first, second = found["settings"][:2]
     assert first["place"] == 1 and first["setting"][0].startswith(WORDS[row["is"]])
     assert PAPERS[row["is"]] <= set(first["papers"])
-    assert (first["to_the_last_digit"], found["verdict"], found["not_told_apart"]) == (row["exact"], "nearest", 1)
+    assert (first["to_the_last_digit"], found["verdict"], found["indistinguishable"]) == (row["exact"], "nearest", 1)
     own = np.abs(np.array(row[row["is"]]) - row["reported"])
     assert first["mean_absolute_difference"] == pytest.approx(own.mean(), abs=0.006)
     assert first["largest_task"] == ORDER[own.argmax()]
@@ -58,7 +58,7 @@ def test_what_a_paper_reported_in_table_b2_is_recognised(cli, runs, name):
 @pytest.mark.parametrize("name", B2)
 def test_what_was_reproduced_in_table_b2_is_said_to_be(cli, runs, name, how):
     found, text = asked(cli, said(B2[name][how]), runs[name])
-    assert found["verdict"] == "reproduced" and found["not_told_apart"] == 1
+    assert found["verdict"] == "reproduced" and found["indistinguishable"] == 1
     [setting] = found["settings"][0]["setting"]
     assert setting.startswith(WORDS[how])
     assert text.splitlines()[-1] == (
@@ -204,15 +204,15 @@ def test_a_hub_that_cannot_be_asked(cli, hub, monkeypatch):
 def test_settings_that_these_tasks_do_not_tell_apart_share_a_line(cli, runs):
     found, text = asked(cli, "STS-B=76.98", runs["sbert"])
     assert found["settings"][0]["setting"][0].startswith("sts: all, mean or wmean, Spearman; STS-B by cosine")
-    assert "cannot be told apart by these tasks" in text
+    assert "cannot be distinguished by these tasks" in text
     assert {*PAPERS["all"], *PAPERS["wmean"]} <= set(found["settings"][0]["papers"])
     assert "a match may be chance" in found["sentence"]
 
 
 def test_far_numbers_are_reproduced_by_nothing(cli, runs):
     found, text = asked(cli, "11,12,13,14,15,16,17", runs["sbert"])
-    assert found["verdict"] == "nearest" and found["not_told_apart"] > 1
-    assert "It cannot be told apart from" in text
+    assert found["verdict"] == "nearest" and found["indistinguishable"] > 1
+    assert "It cannot be distinguished from" in text
 
 
 def test_shares_are_recognised_and_compared_in_points(cli, runs):
@@ -250,7 +250,7 @@ def test_a_wrong_average_is_said(cli, runs):
         ("STS12=1,STS12=2", ("STS12 is given twice",)), ("=3", ("empty name",)), ("SST=3", ("did you mean", "SST2")),
         ("STS12/part 9=3", ("did you mean", "STS12/part")), ("hello", ("not understood", "TASK=NUMBER")),
         ("none.csv", ("cannot read none.csv",)), ("simcse:B.2:99", ("B.2", "99")),
-        ("hello", ("by commas, spaces, tabs, & or |",)), ("70,80,x", ("'x' is no number", "by commas, spaces")),
+        ("hello", ("by commas, spaces, tabs, & or |",)), ("70,80,x", ("'x' is not a number", "by commas, spaces")),
         ("& 1 & 2 & 3 & 4 & 5 & 6 & 7", ("nothing stands before the first separator",)), ("", ("not understood",)),
         ("\t1\t2\t3\t4\t5\t6\t7", ("nothing stands before the first separator",)), (" -,-", ("not understood",)),
         ("|  | 1 | 2 | 3 | 4 | 5 | 6 | 7 |", ("nothing stands before the first separator",)),

@@ -19,7 +19,7 @@ from stsbench.leaderboard.identify.numbers import ORDER, Number, Numbers, read_n
 from stsbench.leaderboard.identify.observed import empty, known_tasks, observed, run_folders
 from stsbench.leaderboard.identify.report import further, heading
 from stsbench.leaderboard.identify.search import merged, search
-from stsbench.leaderboard.identify.settings import Candidate, Cell, candidates
+from stsbench.leaderboard.identify.settings import Candidate, CandidateScore, candidates
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def sample(tmp_path_factory):
     result = evaluate(
         words, output=folder, sample=True, protocols=PROTOCOLS, settings=FEW_STEPS, resamples=0, no_cache=True
     )
-    return observed([result.folder], lambda line: None)
+    return observed([result.folder], lambda match: None)
 
 
 def find_themselves(seen, tasks):
@@ -87,7 +87,7 @@ def find_themselves(seen, tasks):
             written = {task: f"{value if plain else value / 100:.6f}" for task, value in values.items()}
         printed = {task: Number.of(text, task) for task, text in written.items()}
         found = search(Numbers(printed), seen)
-        first = [setting for line in found.lines if line.place == 1 for setting in line.settings]
+        first = [setting for match in found.matches if match.place == 1 for setting in match.settings]
         own = [all(choice in choices for (_, choice), (_, choices) in zip(each.slots, setting, strict=True))
                for setting in first if len(setting) == len(each.slots)]  # fmt: skip
         assert any(own), (each.slots, first)
@@ -113,7 +113,7 @@ def test_every_setting_of_a_measured_run_finds_itself():
     folders = [folder for folder in folders if any(folder.glob("sts.*")) and any(folder.glob("regression.*"))]
     if not folders:
         pytest.skip("no run with sts and regression in leaderboard/measured")
-    seen = observed(folders[:1], lambda line: None)
+    seen = observed(folders[:1], lambda match: None)
     assert find_themselves(seen, list(ORDER)) >= 6 * 2 * 2
 
 
@@ -132,55 +132,55 @@ def given(text, seen):
 def test_a_setting_that_lacks_a_task_is_never_ranked(runs, tmp_path):
     row = B2["sbert"]
     made = {task: seen for task, seen in observations(row["all"], row["wmean"]).items() if task != "STS13"}
-    seen = observed([write_run(tmp_path / "run", made)], lambda line: None)
+    seen = observed([write_run(tmp_path / "run", made)], lambda match: None)
     found = given(said(row["all"]), seen)
-    assert (found.lines, found.verdict) == ((), "nothing checked")
+    assert (found.matches, found.verdict) == ((), "nothing checked")
     assert {missing for _, missing in found.unchecked if "STS-B of regression" not in missing} >= {("STS13",)}
     assert all("STS13" in missing for _, missing in found.unchecked)
     less = given("STS12=70.97,STS14=73.19,STS-B=76.98", seen)
-    assert less.lines[0].reproduced and all(len(line.differences) == 3 for line in less.lines)
+    assert less.matches[0].reproduced and all(len(match.differences) == 3 for match in less.matches)
 
 
 def test_settings_within_rounding_of_each_other_are_all_first(sample):
     [value] = [each.points("STS-B", False, 0) for each in candidates(sample, ["STS-B"])
                if chosen(each) == ["sts", "all", "Spearman", "cosine"]]  # fmt: skip
     found = search(Numbers({"STS-B": Number(round(value / 10) * 10, -1)}), sample)  # known to the tens only
-    tied = [line for line in found.lines if line.place == 1]
-    assert len(tied) > 1 and all(line.reproduced for line in tied) and len(found.rivals) == len(tied) - 1
-    assert all(line.place > len(tied) for line in found.lines[len(tied) :])
+    tied = [match for match in found.matches if match.place == 1]
+    assert len(tied) > 1 and all(match.reproduced for match in tied) and len(found.rivals) == len(tied) - 1
+    assert all(match.place > len(tied) for match in found.matches[len(tied) :])
 
 
 def test_half_a_unit_of_the_last_digit_is_the_threshold(runs):
-    seen = observed([runs["sbert"]], lambda line: None)
+    seen = observed([runs["sbert"]], lambda match: None)
     [value] = [each.points("STS12", False, 0) for each in candidates(seen, ["STS12"])
                if chosen(each) == ["sts", "all", "Spearman"]]  # fmt: skip
     for digits in (0, 1, 2, 4):
         unit = 10.0**-digits
         for away, reproduced in ((0.49, True), (0.51, False)):
             found = search(Numbers({"STS12": Number(value + away * unit, digits)}), seen)
-            line = min(found.lines, key=lambda line: line.mean)
-            assert line.reproduced is reproduced and found.verdict == ("reproduced" if reproduced else "nearest")
+            match = min(found.matches, key=lambda match: match.mean)
+            assert match.reproduced is reproduced and found.verdict == ("reproduced" if reproduced else "nearest")
 
 
 def test_what_reproduces_the_numbers_stands_before_what_is_nearer_on_average(monkeypatch):
     form = empty("sts")
 
     def made(name, *values):
-        cells = [Cell(value, form, "some/test", "all", ("spearman",)) for value in values]
+        cells = [CandidateScore(value, form, "some/test", "all", ("spearman",)) for value in values]
         return Candidate((("protocol", name),), dict(zip("ab", cells, strict=True)), (), ())
 
     two = [made("nearer", 50.0, 60.006), made("rounded", 50.004, 60.004)]
     monkeypatch.setattr(identify, "candidates", lambda seen, tasks: two)
     found = search(Numbers({"a": Number(50.0, 2), "b": Number(60.0, 2)}), [])
-    assert [line.settings[0][0][1] for line in found.lines] == [("rounded",), ("nearer",)]
-    assert [(line.place, line.exact, line.reproduced) for line in found.lines] == [(1, 2, True), (2, 1, False)]
-    assert found.lines[1].mean < found.lines[0].mean
+    assert [match.settings[0][0][1] for match in found.matches] == [("rounded",), ("nearer",)]
+    assert [(match.place, match.exact, match.reproduced) for match in found.matches] == [(1, 2, True), (2, 1, False)]
+    assert found.matches[1].mean < found.matches[0].mean
 
 
 def test_a_metric_that_a_task_does_not_have_is_no_setting(sample):
     """Only MRPC has an F1: for MR and CR it is not even said to be unchecked."""
     found = given("MR=50.00,CR=60.00", sample)
-    settings = [setting for line in found.lines for setting in line.settings] + [setting for setting, _ in found.unchecked]
+    settings = [*(setting for match in found.matches for setting in match.settings), *(each for each, _ in found.unchecked)]
     metrics = {choice for setting in settings for name, choices in setting if name == "metric" for choice in choices}
     assert metrics == {"accuracy", "dev accuracy"}
 
@@ -202,7 +202,7 @@ def test_presets_are_named_with_exactly_their_own_setting(sample):
         seen.add(plain)
         head = empty("regression")
         ids = {"STS-B": "stsb/splits", "SICK-R": "sick-r/splits"}
-        own = {task: Cell(0, head, id, None, (metric.lower(),)) for task, id in ids.items()}
+        own = {task: CandidateScore(0, head, id, None, (metric.lower(),)) for task, id in ids.items()}
         assert set(replace(each, cells={**each.cells, **own}).papers()) == TRAINED.get((how, metric), set())
     assert seen == {True, False}
 
@@ -212,8 +212,8 @@ def test_an_error_is_no_share(sample):
     [mse] = [each.cells["SICK-R"].value for each in candidates(sample, ["SICK-R"]) if ("metric", "mse") in each.slots]
     for number in (mse, mse / 10):
         found = search(Numbers({"SICK-R": Number(round(number, 4), 4)}), sample)
-        line = next(line for line in found.lines if any(("metric", ("mse",)) in setting for setting in line.settings))
-        assert line.differences["SICK-R"] == pytest.approx((mse - number) * found.numbers.scale, abs=0.01)
+        match = next(match for match in found.matches if any(("metric", ("mse",)) in setting for setting in match.settings))
+        assert match.differences["SICK-R"] == pytest.approx((mse - number) * found.numbers.scale, abs=0.01)
 
 
 def test_an_average_may_be_of_full_or_of_two_decimals_scores(sample):
@@ -226,7 +226,7 @@ def test_an_average_may_be_of_full_or_of_two_decimals_scores(sample):
 
 def test_a_transfer_average_is_of_all_seven(sample):
     found = given("MR=50.00,Avg=60.00", sample)
-    assert {len(line.differences) for line in found.lines} == {2}
+    assert {len(match.differences) for match in found.matches} == {2}
     both = "Avg of which tasks"
     with pytest.raises(StsbenchError, match=both):
         given("MR=50.00,STS12=50.00,Avg=60.00", sample)
@@ -237,15 +237,15 @@ def test_a_presets_own_run_is_searched_in_full(tmp_path):
     row = B2["sbert"]
     made = observations(row["all"], row["wmean"])
     settings = {"resamples": 0, "aggregations": ["all"], "metrics": ["spearman"]}
-    seen = observed([write_run(tmp_path / "run", made, settings)], lambda line: None)
-    assert given(said(row["wmean"]), seen).lines[0].reproduced
+    seen = observed([write_run(tmp_path / "run", made, settings)], lambda match: None)
+    assert given(said(row["wmean"]), seen).matches[0].reproduced
 
 
 def test_two_presets_of_one_encoder_are_one_setting(tmp_path):
     made = observations(B2["sbert"]["all"], B2["sbert"]["wmean"])
     one = write_run(tmp_path / "run", made)
-    seen = observed([one, one], lambda line: None)
-    assert len(seen) == 1 and len(given(said(B2["sbert"]["all"]), seen).lines) == 6
+    seen = observed([one, one], lambda match: None)
+    assert len(seen) == 1 and len(given(said(B2["sbert"]["all"]), seen).matches) == 6
 
 
 def test_different_data_of_one_encoder_are_refused(tmp_path):
@@ -254,7 +254,7 @@ def test_different_data_of_one_encoder_are_refused(tmp_path):
     gold = {**made["STS-B"].arrays, "gold": made["STS-B"].arrays["gold"][::-1]}
     two = write_run(tmp_path / "b" / "run", {"STS-B": replace(made["STS-B"], arrays=gold)})
     with pytest.raises(StsbenchError, match="different data"):
-        observed([one, two], lambda line: None)
+        observed([one, two], lambda match: None)
 
 
 def test_merging_settings_is_exact():
@@ -326,14 +326,14 @@ def test_a_cell_that_is_not_printed_moves_no_other(row, data):
 
 
 def test_what_is_not_printed_is_said(runs):
-    seen = observed([runs["sbert"]], lambda line: None)
+    seen = observed([runs["sbert"]], lambda match: None)
     row = B2["sbert"]["all"]
     found = given(said(row).replace(said(row[3:4]), "-"), seen)
-    assert found.lines[0].reproduced and set(found.lines[0].differences) == set(ORDER) - {"STS15"}
+    assert found.matches[0].reproduced and set(found.matches[0].differences) == set(ORDER) - {"STS15"}
     assert "Not printed, so left out of the comparison: STS15." in heading(found, seen)
     named = read_numbers("sts12 = 70.97 STS12/part 9=3 STS-B=-")
     assert named == Numbers({"sts12": Number(70.97, 2), "STS12/part 9": Number(3.0, 0)}, ("STS-B",))
-    assert not any("Not printed" in line for line in heading(given(said(row), seen), seen))
+    assert not any("Not printed" in match for match in heading(given(said(row), seen), seen))
     with pytest.raises(StsbenchError, match="unknown task 'STS-C'"):
         given("STS12=1,STS-C=-", seen)
     with pytest.raises(StsbenchError, match="STS12 is given twice"):
@@ -362,11 +362,11 @@ def test_a_number_beyond_any_percentage(sample):
     [rank] = [each for each in candidates(sample, ["STS-B"]) if ("metric", "effective rank") in each.slots]
     value = rank.points("STS-B", False, 0)
     found = search(Numbers({"STS-B": Number(value + 100.5, 1)}), sample)
-    assert [line.differences["STS-B"] for line in found.lines] == [pytest.approx(-100.5)] and not found.unchecked
+    assert [match.differences["STS-B"] for match in found.matches] == [pytest.approx(-100.5)] and not found.unchecked
     for text in ("STS-B=150,STS12=70", "STS12=100.01", "STS12=-101", "MR=8000", "STS12=70,Avg=101"):
         with pytest.raises(StsbenchError, match="is impossible: no correlation, accuracy or recall lies beyond 100"):
             given(text, sample)
-    assert given("STS12=100,STS13=-100.00", sample).lines
+    assert given("STS12=100,STS13=-100.00", sample).matches
 
 
 def test_one_setting_is_no_settings():

@@ -12,14 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.publications.publications import (
-    PUBLISHED,
-    Heading,
-    Paper,
-    PublishedRow,
-    find_row,
-    load_publications,
-)
+from stsbench.leaderboard.publications.load import find_row, load_publications
+from stsbench.leaderboard.publications.model import Heading, Paper, PublishedRow
+from stsbench.leaderboard.records.paths import PUBLISHED
 
 ROWS = {
     "bert-flow": 16, "bert-whitening": 20, "consert": 17, "consert-readme": 10, "ct-readme": 24, "declutr": 46,
@@ -203,9 +198,9 @@ def test_mistakes_of_whole_files(tmp_path):
     with pytest.raises(StsbenchError, match="holds no published results"):
         load_publications(tmp_path)
     for content, message in [
-        ("paper: {", "toy.yaml is no YAML"),
-        ("paper: 2020-13-45\ntables: []\n", "toy.yaml is no YAML"),
-        ("? [paper]\n: 1\n", "toy.yaml is no YAML"),
+        ("paper: {", "toy.yaml is not valid YAML"),
+        ("paper: 2020-13-45\ntables: []\n", "toy.yaml is not valid YAML"),
+        ("? [paper]\n: 1\n", "toy.yaml is not valid YAML"),
         ("1: 2\n", "needs 'paper' and 'tables'"),
         ("- 1\n", "needs 'paper' and 'tables'"),
         (yaml.safe_dump({**toy(), "more": 1}), "needs 'paper' and 'tables'"),
@@ -244,7 +239,7 @@ def test_rows_split_over_headings_are_found_under_one_name():
 
 def test_loading_needs_nothing_heavy():
     code = (
-        "import sys; from stsbench.leaderboard.publications.publications import load_publications; load_publications(); "
+        "import sys; from stsbench.leaderboard.publications.load import load_publications; load_publications(); "
         "print(sorted({'torch', 'mteb', 'sklearn', 'matplotlib', 'transformers'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -55,7 +55,7 @@ def test_alike_is_one_tab_and_its_numbers_are_the_records(board, runs):
     assert ("STS12", "MSRpar") in row.subsets and row.flags == ("nli",)
 
 
-def test_ranks_are_bounded_by_what_can_be_told_apart(board, tmp_path, monkeypatch):
+def test_ranks_are_bounded_by_significant_differences(board, tmp_path, monkeypatch):
     same = own(tmp_path, monkeypatch, "same", Letters(0, 0.1, "same vectors"), resamples=None)
     found = board(
         letters=(["letters"], LETTERS), noisy=(["noisy"], LETTERS), twin=(["noisy-2"], LETTERS), same=([same], LETTERS)
@@ -229,14 +229,14 @@ def test_intervals_over_few_seeds_hold_what_they_promise(seeds):
 
     from stsbench.evaluation.comparability import Setting
     from stsbench.leaderboard.ranks.board import Cell
-    from stsbench.leaderboard.ranks.lines import RESAMPLES, Line, merged
+    from stsbench.leaderboard.ranks.lines import RESAMPLES, ScoreLine, merged
 
     rng, inside, rounds = np.random.default_rng(seeds), 0, 400
     for number in range(rounds):
         values = rng.normal(50, 1, seeds)
         runs = []
         for value in values:
-            line = Line(Setting("sts", 1, "{}", "senteval", "spearman", "all"), None, cells={"STS-B": Cell(value)})
+            line = ScoreLine(Setting("sts", 1, "{}", "senteval", "spearman", "all"), None, cells={"STS-B": Cell(value)})
             line.draws["STS-B"] = np.full(RESAMPLES, value)
             runs.append([line])
         ((line, _),) = merged(SimpleNamespace(id=f"entry-{number}"), runs)
@@ -245,7 +245,7 @@ def test_intervals_over_few_seeds_hold_what_they_promise(seeds):
 
 
 def test_records_that_do_not_tell_shared_pairs_are_marked(board, copied):
-    """As stored before pairs were told apart: the same scores, an interval of the average that is too narrow."""
+    """As stored before records said which pair is which: the same scores, an interval of the average that is too narrow."""
     import json
 
     from stsbench.files import sha256_file

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from scipy.stats import kendalltau
 
-from stsbench.leaderboard.page.picture import CHARACTERS, LINE, PLACE_LINE, apart, picture, ticks, wrapped
+from stsbench.leaderboard.page.picture import CHARACTERS, LINE, PLACE_LINE, picture, spread_out, ticks, wrapped
 from stsbench.leaderboard.page.sensitivity_page import sensitivity_page
 from stsbench.leaderboard.ranks.board import Board, Cell, Rank, Row, Tab
 from stsbench.leaderboard.ranks.sensitivity import sensitivity
@@ -164,7 +164,7 @@ def test_other_digests_behind_the_average_and_tabs_of_published_rows_change_noth
     assert sensitivity([*published, *tabs]) == found
 
 
-def test_rows_of_one_name_are_told_apart_by_backbone_then_by_id():
+def test_rows_of_one_name_are_distinguished_by_backbone_then_by_id():
     def names(*rows):
         rows = tuple(Row(id, "measured", method, backbone, None, {"Avg": Cell(50.0 - i)})
                      for i, (id, method, backbone) in enumerate(rows))  # fmt: skip
@@ -176,19 +176,19 @@ def test_rows_of_one_name_are_told_apart_by_backbone_then_by_id():
     assert len(set(names(("a", "x (b1)", "b3"), ("b", "x", "b1"), ("c", "x", "b2")))) == 3
 
 
-def test_who_can_be_told_apart_follows_the_letters():
+def test_which_differences_are_significant_follows_the_letters():
     ties = ("a", "ab", "b", "ca2", "a2")
     tabs = [
         replace(each, measured=tuple(
             replace(row, rank=Rank(i + 1, 1, 5, tie)) for i, (row, tie) in enumerate(zip(each.measured, ties, strict=True))
         )) for each in six()
     ]  # fmt: skip
-    told = sensitivity(tabs).told_apart
+    told = sensitivity(tabs).significant
     first = [row.method for row in tabs[0].measured]
     assert {frozenset(key[1:]) for key, apart in told.items() if key[0] == NAMES[0] and not apart} == {
         frozenset((first[i], first[j])) for i, j in ((0, 1), (1, 2), (3, 4))
     }
-    assert len(told) == 6 * 10 and not sensitivity(six()).told_apart
+    assert len(told) == 6 * 10 and not sensitivity(six()).significant
 
 
 # The picture.
@@ -279,7 +279,7 @@ def test_labels_and_places_never_overlap_and_stay_inside(scores, length):
 @given(st.lists(st.tuples(st.floats(-500, 500), st.floats(1, 40)), max_size=12))
 def test_pushing_apart_moves_as_little_as_can_be(items):
     wanted, heights = [each[0] for each in items], [each[1] for each in items]
-    got = apart(wanted, heights, -1e6, 1e6)
+    got = spread_out(wanted, heights, -1e6, 1e6)
     order = sorted(range(len(items)), key=lambda i: wanted[i])
     for i, j in pairwise(order):
         assert got[j] - got[i] >= (heights[i] + heights[j]) / 2 - 1e-6
@@ -294,7 +294,7 @@ def test_pushing_apart_moves_as_little_as_can_be(items):
 
 
 def test_labels_are_kept_inside_where_they_fit():
-    assert apart([0.0, 0.0], [10, 10], 5, 100) == [10, 20] and apart([99.0, 99.0], [10, 10], 5, 100) == [85, 95]
+    assert spread_out([0.0, 0.0], [10, 10], 5, 100) == [10, 20] and spread_out([99.0, 99.0], [10, 10], 5, 100) == [85, 95]
 
 
 @pytest.mark.parametrize(("low", "high"), [(50, 80), (0, 0.3), (0, 3), (77.95, 78.06), (-20, 90), (54.1, 54.4)])
@@ -364,12 +364,12 @@ def test_the_page_says_what_is_noise(found):
 
     def said(verdicts):
         told = {(name, *pair): verdict for name, verdict in zip(NAMES, verdicts, strict=True)}
-        return sensitivity_page(Board((), {}, replace(found, told_apart=told)))
+        return sensitivity_page(Board((), {}, replace(found, significant=told)))
 
-    assert "under none of them can the two be told apart" in said([False] * 6)
-    assert "under each of them the two can be told apart" in said([True] * 6)
-    assert "told apart only under all Spearman and mean Spearman\n" in said([True, True] + [False] * 4)
-    assert "told apart" not in sensitivity_page(Board((), {}, found)).split("## Rows that swap")[1]
+    assert "under none of them do the two differ significantly" in said([False] * 6)
+    assert "under each of them the two differ significantly" in said([True] * 6)
+    assert "differ significantly only under all Spearman and mean Spearman\n" in said([True, True] + [False] * 4)
+    assert "significantly" not in sensitivity_page(Board((), {}, found)).split("## Rows that swap")[1]
 
 
 def test_the_page_says_that_nothing_swaps():

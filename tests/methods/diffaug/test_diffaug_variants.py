@@ -187,15 +187,15 @@ def test_nothing_is_watched_in_stage_joint_or_without_texts(folders):
 
 @pytest.mark.parametrize(("options", "said"), [
     ({"module": "adapter", "at_test": "average"}, r"at_test average runs two prefixes"),
-    ({"module": "lora", "clip_frozen": True}, r"options\.clip_frozen acts with options\.module prefix, not with lora"),
-    ({"rank": 8}, r"options\.rank acts with options\.module adapter or lora, not with prefix"),
-    ({"module": "lora", "adapter_activation": "gelu"}, r"options\.adapter_activation acts with options\.module adapter"),
-    ({"module": "adapter", "lora_scale": 2.0}, r"options\.lora_scale acts with options\.module lora, not with adapter"),
-    ({"views": "same", "at_test": "second"}, r"at_test second tells two modules apart"),
-    ({"denoise": False, "denoise_offset": 8}, r"options\.denoise_offset acts with options\.denoise"),
+    ({"module": "lora", "clip_frozen": True}, r"options\.clip_frozen applies only to options\.module prefix, not to lora"),
+    ({"rank": 8}, r"options\.rank applies only to options\.module adapter or lora, not to prefix"),
+    ({"module": "lora", "adapter_activation": "gelu"}, r"options\.adapter_activation applies only to options\.module"),
+    ({"module": "adapter", "lora_scale": 2.0}, r"options\.lora_scale applies only to options\.module lora, not to adapter"),
+    ({"views": "same", "at_test": "second"}, r"at_test second chooses between two modules"),
+    ({"denoise": False, "denoise_offset": 8}, r"options\.denoise_offset applies only to options\.denoise"),
     ({"denoise_start": "zero"}, r"positions of bert begin with 0"),
     ({"prefix_length": 30}, r"and bert has 64"),
-    ({"similarity": "dot", "temperature": 0.1}, r"options\.temperature acts with options\.similarity cosine"),
+    ({"similarity": "dot", "temperature": 0.1}, r"options\.temperature applies only to options\.similarity cosine"),
 ], ids=str)  # fmt: skip
 def test_options_that_do_not_go_together(folders, options, said):
     with pytest.raises(StsbenchError, match=said) as caught:

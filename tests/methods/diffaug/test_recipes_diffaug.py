@@ -5,7 +5,8 @@ from recipe_runs import NLI, TRIPLES, session
 from shipped_recipes import BERT, ROBERTA, changed, held, printed, recipe, settings
 from training_runs import one_thread
 
-from stsbench.leaderboard.publications.publications import PUBLISHED, load_publications
+from stsbench.leaderboard.publications.load import load_publications
+from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.methods.diffaug.checks import check_options
 from stsbench.methods.diffaug.options import DiffAugOptions
 from stsbench.training.api.roles import pairs_or_sentence

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stsbench.errors import StsbenchError
-from stsbench.methods.diffcse.checks import changes, check_options, detects, generates, roles_of
+from stsbench.methods.diffcse.checks import changes, check_options, detects, generates
+from stsbench.methods.diffcse.method import DiffCSE
 from stsbench.methods.diffcse.options import DiffCSEOptions
 
 ALL = ["replace", "insert", "delete"]
@@ -22,8 +23,8 @@ REFUSED = [
     ({"contrastive": False, **AS_NEGATIVE}, r"augmented_as negative .* options\.contrastive must be true"),
     ({"contrastive": False, "detach": True}, r"detach true with options\.contrastive false leaves the encoder without"),
     ({"contrastive": False, "condition": "raw"}, r"condition raw .* set options\.projector none"),
-    ({"contrastive": False, "temperature": 0.1}, r"temperature 0\.1 acts in no way: .*contrastive false; leave it at 0\.05"),
-    ({"contrastive": False, "similarity": "dot"}, r"similarity dot acts in no way: .*leave it at cosine"),
+    ({"contrastive": False, "temperature": 0.1}, r"temperature 0\.1 has no effect: .*contrastive false; leave it at 0\.05"),
+    ({"contrastive": False, "similarity": "dot"}, r"similarity dot has no effect: .*leave it at cosine"),
     ({"operators": []}, r"operators takes one or more of replace, insert, delete, each once, not \[\]"),
     ({"operators": ["delete", "delete"]}, r"operators takes .* not \[delete, delete\]"),
     ({**CONDITIONAL, **INSERT}, r"task conditional_mlm .* must be \[replace\], not \[insert\]"),
@@ -32,21 +33,21 @@ REFUSED = [
     ({"sentence": "next", "view": "given"}, r"sentence next needs text .* options\.view given"),
     ({"sentence": "same+next", **AS_NEGATIVE}, r"augmented_as negative .* options\.sentence same\+next must be same"),
     ({"operators": ["insert", "delete"], **AS_NEGATIVE}, r"adds one view, .* set options\.combine choice"),
-    ({"combine": "choice"}, r"combine choice acts in no way: options\.operators has only replace; leave it at sum"),
-    ({"projector": "none", "condition": "raw"}, r"condition raw acts in no way: .*projector none; leave it at projected"),
-    ({**CORRECTIVE, "rtd_mean": "attended"}, r"rtd_mean attended acts in no way: options\.task corrective_lm"),
-    ({**CONDITIONAL, "rtd_mean": "attended"}, r"rtd_mean attended acts in no way: options\.task conditional_mlm"),
-    ({"edit_ratio": 0.3}, r"edit_ratio 0\.3 acts in no way: it belongs to insert and delete"),
-    *[({**INSERT, **one}, rf"{next(iter(one))} \S+ acts in no way: it belongs to the operator replace")
+    ({"combine": "choice"}, r"combine choice has no effect: options\.operators has only replace; leave it at sum"),
+    ({"projector": "none", "condition": "raw"}, r"condition raw has no effect: .*projector none; leave it at projected"),
+    ({**CORRECTIVE, "rtd_mean": "attended"}, r"rtd_mean attended has no effect: options\.task corrective_lm"),
+    ({**CONDITIONAL, "rtd_mean": "attended"}, r"rtd_mean attended has no effect: options\.task conditional_mlm"),
+    ({"edit_ratio": 0.3}, r"edit_ratio 0\.3 has no effect: it belongs to insert and delete"),
+    *[({**INSERT, **one}, rf"{next(iter(one))} \S+ has no effect: it belongs to the operator replace")
       for one in ({"mask_ratio": 0.15}, {"masked": 0.7}, {"random": 0.0}, {"replace": "masked"})],
-    *[({**base, **one}, rf"{next(iter(one))} \S+ acts in no way: .*leave it at")
+    *[({**base, **one}, rf"{next(iter(one))} \S+ has no effect: .*leave it at")
       for base in (CONDITIONAL, DELETE, OFF)
       for one in ({"generator": "a/model"}, {"generator_mode": "eval"}, {"replacement": "sampling"}, {"replace": "masked"})],
-    *[({**OFF, **one}, rf"{next(iter(one))} .* acts in no way: no changed sentence is made with options\.rtd_weight 0")
+    *[({**OFF, **one}, rf"{next(iter(one))} .* has no effect: no changed sentence is made with options\.rtd_weight 0")
       for one in ({"task": "corrective_lm"}, {"condition": "raw"}, {"detach": True}, {"rtd_mean": "attended"},
                   {"sentence": "next"}, INSERT, {"mask_ratio": 0.15}, {"masked": 0.7}, {"random": 0.0},
                   {"edit_ratio": 0.3})],
-    *[({**AS_NEGATIVE, **one}, rf"{next(iter(one))} \S+ acts in no way: there is no discriminator")
+    *[({**AS_NEGATIVE, **one}, rf"{next(iter(one))} \S+ has no effect: there is no discriminator")
       for one in ({"task": "corrective_lm"}, {"condition": "raw"}, {"detach": True}, {"rtd_mean": "attended"})],
 ]  # fmt: skip
 
@@ -79,7 +80,7 @@ def test_what_has_no_meaning_is_refused(options, message):
         check_options(DiffCSEOptions(**options))
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 250
     with pytest.raises(StsbenchError, match=message):
-        roles_of(DiffCSEOptions(**options), ("sentence",))
+        DiffCSE.roles(DiffCSEOptions(**options), ("sentence",))
 
 
 @pytest.mark.parametrize("options", ACCEPTED)
@@ -138,10 +139,10 @@ def test_accepted_options_leave_nothing_idle(data):
 
 def test_roles():
     given = DiffCSEOptions(view="given")
-    assert roles_of(DiffCSEOptions(), ("label", "sentence")) == ("sentence",)
-    assert roles_of(given, ("negative", "positive", "anchor")) == ("anchor", "positive", "negative")
+    assert DiffCSE.roles(DiffCSEOptions(), ("label", "sentence")) == ("sentence",)
+    assert DiffCSE.roles(given, ("negative", "positive", "anchor")) == ("anchor", "positive", "negative")
     four = ("anchor", "positive", "negative", "negative2")
-    assert roles_of(given, four) == four
+    assert DiffCSE.roles(given, four) == four
     for options, roles, message in [
         (DiffCSEOptions(), ("sentence", "anchor"), "the data give both sentence and anchor"),
         (DiffCSEOptions(), ("label",), r"needs the column sentence, .* \(the data give label\)"),
@@ -153,4 +154,4 @@ def test_roles():
         (DiffCSEOptions(), ("anchor", "positive"), r"set options\.view given"),
     ]:
         with pytest.raises(StsbenchError, match=message):
-            roles_of(options, roles)
+            DiffCSE.roles(options, roles)

@@ -3,8 +3,10 @@
 import pytest
 from shipped_recipes import BERT, BERT_LARGE, ROBERTA, changed, held, printed, recipe, settings
 
-from stsbench.leaderboard.publications.publications import PUBLISHED, load_publications
-from stsbench.methods.diffcse.checks import check_options, generates, roles_of
+from stsbench.leaderboard.publications.load import load_publications
+from stsbench.leaderboard.records.paths import PUBLISHED
+from stsbench.methods.diffcse.checks import check_options, generates
+from stsbench.methods.diffcse.method import DiffCSE
 from stsbench.methods.diffcse.options import DiffCSEOptions
 from stsbench.training.recipes.describe import card
 from stsbench.training.recipes.recipes import default_recipe, recipe_names
@@ -19,7 +21,7 @@ def test_the_options_of_a_recipe_go_together(name):
     found = recipe(name, "diffcse")
     options = DiffCSEOptions(**found.options)
     check_options(options)
-    assert roles_of(options, ("sentence",)) == ("sentence",) and found.data.columns == {}
+    assert DiffCSE.roles(options, ("sentence",)) == ("sentence",) and found.data.columns == {}
     assert (options.generator is not None) == generates(options)
     assert found.data.contiguous == (options.sentence != "same")
 

@@ -16,10 +16,10 @@ NOT_DENOISED = {"denoise": False}
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"similarity": "dot", "temperature": 0.1}, r"^options\.temperature 0\.1 acts in no way: .*dot has none"),
+    ({"similarity": "dot", "temperature": 0.1}, r"^options\.temperature 0\.1 has no effect: .*dot has none"),
     ({"denoise_gradient": False, **NOT_DENOISED}, r"^options\.denoise_gradient false .*: training does not"),
     ({"denoise_second_shift": "first", **NOT_DENOISED}, r"^options\.denoise_second_shift first .*: training does"),
-    ({"denoise_gradient": False, "test_denoise": True, **NOT_DENOISED}, r"^options\.denoise_gradient false acts in no way"),
+    ({"denoise_gradient": False, "test_denoise": True, **NOT_DENOISED}, r"^options\.denoise_gradient false has no effect"),
     ({"denoise_positions": "empty", **NOT_DENOISED}, r"^options\.denoise_positions empty .*: nothing is denoised"),
     ({"denoise_start": "zero", **NOT_DENOISED}, r"^options\.denoise_start zero .*: nothing is denoised"),
     ({"denoise_second_shift": "first", "denoise_positions": "empty"}, "empty moves nothing; leave it at own$"),
@@ -48,7 +48,7 @@ def test_options_that_go_together(folders, options):
 
 def test_positions_from_0_are_bert_s_own(folders):
     promptbert(folders["roberta"], denoise_start="zero")
-    with pytest.raises(StsbenchError, match="zero acts in no way: the positions of bert begin with 0"):
+    with pytest.raises(StsbenchError, match="zero has no effect: the positions of bert begin with 0"):
         promptbert(folders["bert"], denoise_start="zero")
 
 

@@ -5,8 +5,10 @@ from recipe_runs import NLI, TRIPLES, session
 from shipped_recipes import BERT, ROBERTA, changed, held, printed, recipe, settings
 from training_runs import one_thread
 
-from stsbench.leaderboard.publications.publications import PUBLISHED, load_publications
-from stsbench.methods.promptbert.checks import check_options, roles_of
+from stsbench.leaderboard.publications.load import load_publications
+from stsbench.leaderboard.records.paths import PUBLISHED
+from stsbench.methods.promptbert.checks import check_options
+from stsbench.methods.promptbert.method import PromptBERT
 from stsbench.methods.promptbert.options import PromptBERTOptions
 from stsbench.training.recipes.describe import card
 from stsbench.training.recipes.recipes import default_recipe, recipe_names
@@ -25,7 +27,7 @@ def test_the_options_of_a_recipe_go_together(name):
     options = PromptBERTOptions(**found.options)
     check_options(options)
     given = tuple(found.data.columns) or ("sentence",)
-    assert roles_of(options, given) == given
+    assert PromptBERT.roles(options, given) == given
     assert (found.labelled is None) == (found.semi is None)
     assert found.backbone.pooler == "mask" and found.backbone.max_length == 34
 

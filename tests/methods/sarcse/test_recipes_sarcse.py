@@ -3,8 +3,10 @@
 import pytest
 from shipped_recipes import BERT, ROBERTA, ROBERTA_LARGE, changed, held, printed, recipe, settings
 
-from stsbench.leaderboard.publications.publications import PUBLISHED, load_publications
-from stsbench.methods.sarcse.checks import check_options, check_pooler, roles_of
+from stsbench.leaderboard.publications.load import load_publications
+from stsbench.leaderboard.records.paths import PUBLISHED
+from stsbench.methods.sarcse.checks import check_options, check_pooler
+from stsbench.methods.sarcse.method import SARCSE
 from stsbench.methods.sarcse.options import SARCSEOptions
 from stsbench.training.recipes.describe import card
 from stsbench.training.recipes.recipes import default_recipe, recipe_names
@@ -19,7 +21,7 @@ def test_the_options_of_a_recipe_go_together(name):
     options = SARCSEOptions(**found.options)
     check_options(options)
     check_pooler(found.backbone.pooler)
-    assert roles_of(options, ("sentence",)) == ("sentence",) and found.data.columns == {}
+    assert SARCSE.roles(options, ("sentence",)) == ("sentence",) and found.data.columns == {}
 
 
 # Published scores ------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import torch
 from method_oracle import LIMIT, MemoryRows, batch_of, make, tokens, total
 from sarcse_oracle import PLAIN, SIZES, TEXTS, TRIPLETS, bert, folder, naive_view, sarcse, text_cnn_backbone
 
-from stsbench.data.text.examples import Rows
+from stsbench.data.text.examples import TextRows
 from stsbench.data.text.store import open_store
 from stsbench.data.text.tokens import tokenised
 from stsbench.errors import StsbenchError
@@ -28,7 +28,7 @@ def rows(folder, tmp_path, monkeypatch):
     path.write_text("\n".join(texts) + "\n", "utf-8")
     store = open_store(path)
     held = tokenised(store, text_cnn_backbone(folder).tokenizer, "tiny", LIMIT, ("sentence",))
-    return Rows(store, held, range(len(store))), texts
+    return TextRows(store, held, range(len(store))), texts
 
 
 # --- Eq. 8 ---

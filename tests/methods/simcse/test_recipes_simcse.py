@@ -22,7 +22,8 @@ from shipped_recipes import (
 )
 
 from stsbench import registry
-from stsbench.methods.simcse.checks import check_head, check_options, roles_of
+from stsbench.methods.simcse.checks import check_head, check_options
+from stsbench.methods.simcse.method import SimCSE
 from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.training.recipes import describe
 from stsbench.training.recipes.recipes import (
@@ -84,7 +85,7 @@ def test_the_options_of_a_simcse_recipe_go_together(name):
     check_options(options)
     check_head(options, found.backbone.pooler)
     given = tuple(found.data.columns) or ("sentence",)
-    assert set(roles_of(options, given)) == set(given)
+    assert set(SimCSE.roles(options, given)) == set(given)
 
 
 # Published scores ------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from tiny_models import tokenizer
 from transformers import AutoTokenizer
 
 from stsbench.data.text import augment
-from stsbench.data.text.examples import Rows
+from stsbench.data.text.examples import TextRows
 from stsbench.data.text.store import open_store
 from stsbench.data.text.tokens import tokenised
 from stsbench.errors import DataError, StsbenchError
@@ -108,7 +108,7 @@ def test_following_sentences_of_a_file(folder, tmp_path):
     for contiguous in (True, False):
         store = open_store(path, contiguous=contiguous, cache=tmp_path)
         tokenised_store = tokenised(store, method.backbone.tokenizer, "tiny", LIMIT, ("sentence",), cache=tmp_path)
-        every = Rows(store, tokenised_store, range(len(store)))
+        every = TextRows(store, tokenised_store, range(len(store)))
         if not contiguous:
             with pytest.raises(DataError, match=r"data\.contiguous"):
                 SimCSE.usable(method.options, every)

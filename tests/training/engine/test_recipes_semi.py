@@ -5,8 +5,10 @@ from recipe_runs import NLI, TRIPLES, session
 from shipped_recipes import LATER, METHODS, S, U, changed, held, printed, recipe
 from training_runs import one_thread
 
-from stsbench.leaderboard.publications.publications import PUBLISHED, load_publications
-from stsbench.methods.simcse.checks import check_options, roles_of
+from stsbench.leaderboard.publications.load import load_publications
+from stsbench.leaderboard.records.paths import PUBLISHED
+from stsbench.methods.simcse.checks import check_options
+from stsbench.methods.simcse.method import SimCSE
 from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.training.recipes.describe import card
 from stsbench.training.recipes.recipes import recipe_names
@@ -46,7 +48,7 @@ def test_the_options_of_a_recipe_go_together(name):
     options = SimCSEOptions(**found.options)
     check_options(options)
     given = tuple(found.data.columns) or ("sentence",)
-    assert roles_of(options, given) == given
+    assert SimCSE.roles(options, given) == given
     assert found.source.paper == "Wang and Lu 2022 (DiffAug)"
 
 

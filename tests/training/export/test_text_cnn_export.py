@@ -12,6 +12,7 @@ import pytest
 import tiny_models
 import torch
 from clirun import cli, place
+from loaded import loaded
 from safetensors.torch import load_file, save_file
 from text_cnn_oracle import SMALL, by_loops
 from training_runs import make_text, one_thread
@@ -21,7 +22,8 @@ from stsbench.encoders.forward.text_cnn import TextCNN
 from stsbench.encoders.forward.text_cnn_files import text_cnn_folder
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.exported import encoder_digest
-from stsbench.encoders.transformer.transformer import TransformerEncoder
+from stsbench.encoders.transformer.live import LiveEncoder
+from stsbench.encoders.transformer.parts import Parts
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.training.api.method import Inference
 from stsbench.training.engine.live import live_encoder
@@ -85,7 +87,7 @@ def test_three_readers_give_the_same_vectors(tmp_path, family):
     ours = load_encoder(str(tmp_path / "out"))
     assert (ours.spec.kind, ours.spec.pooler, ours.spec.max_length) == ("transformers", "text_cnn", 64)
     close(ours.encode(TEXTS), vectors)
-    close(TransformerEncoder(tmp_path / "out", pooler="text_cnn", engine="padded", batch_tokens=90).encode(TEXTS), vectors)
+    close(loaded(tmp_path / "out", engine="padded", batch_tokens=90).encode(TEXTS), vectors)
     model = library(tmp_path / "out", trust_remote_code=True)
     assert model.get_embedding_dimension() == 16
     close(model.encode(TEXTS), vectors)
@@ -176,9 +178,9 @@ def test_a_head_that_is_gone_or_another_models_is_not_replaced(exported, tmp_pat
 def test_a_pooler_and_its_head_go_together(tmp_path):
     made = inference(tmp_path)
     with pytest.raises(EncoderError, match="pooler text_cnn and a TextCNN go together"):
-        TransformerEncoder.from_parts(made.model, made.tokenizer, pooler="text_cnn", name="dev")
+        LiveEncoder(Parts(made.model, made.tokenizer), pooler="text_cnn", name="dev")
     with pytest.raises(EncoderError, match="pooler text_cnn and a TextCNN go together"):
-        TransformerEncoder.from_parts(made.model, made.tokenizer, pooler="cls", text_cnn=made.text_cnn, name="dev")
+        LiveEncoder(Parts(made.model, made.tokenizer, text_cnn=made.text_cnn), pooler="cls", name="dev")
     for wrong in (Inference(made.model, made.tokenizer, "text_cnn"),
                   Inference(made.model, made.tokenizer, "mean", text_cnn=made.text_cnn)):  # fmt: skip
         with pytest.raises(ValueError, match="cannot be exported with text_cnn="):

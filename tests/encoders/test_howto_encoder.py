@@ -1,0 +1,61 @@
+"""docs/how-to/adding-an-encoder.md works as it stands: its code blocks are an installed plug-in."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import stsbench
+from stsbench import registry
+from stsbench.cli.main import cli
+
+PAGE = Path(stsbench.__file__).resolve().parents[1] / "docs" / "how-to" / "adding-an-encoder.md"
+
+
+def block(language):
+    return re.search(rf"```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)[1]
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """The page's module and, from its pyproject.toml, the metadata that pip would write; a kind that is not an encoder."""
+    (tmp_path / "ngrams.py").write_text(block("python"))
+    project = tomllib.loads(block("toml"))["project"]
+    points = [f"{name} = {value}\n" for name, value in project["entry-points"]["stsbench.encoders"].items()]
+    facts = tmp_path / "stsbench_ngrams-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    points += ["odd = json:dumps\n", "bad = nowhere:X\n"]
+    (facts / "entry_points.txt").write_text("[stsbench.encoders]\n" + "".join(points))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    registry._points.cache_clear()
+    yield
+    registry._points.cache_clear()
+
+
+def ran(*words):
+    return CliRunner().invoke(cli, [*words])
+
+
+def test_the_plug_in_is_measured(installed, tmp_path):
+    words = ["eval", "--model", "ngrams:3", "--protocol", "sts", "--sample", "--resamples", "0"]
+    result = ran(*words, "--output", str(tmp_path / "run"))
+    assert result.exit_code == 0, result.output
+    assert "encoder ngrams:3" in result.output and "STS-B" in result.output
+    assert "ngrams" in ran("list", "encoders").output
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (("ngrams:x",), "expected a number of characters"), (("ngram:3",), "did you mean 'ngrams:'?"),
+    (("ngrams:",), "names nothing after the colon"),
+    (("ngrams:3", "--pooler", "mean"), "--pooler does not apply to ngrams:3: it is for transformers only"),
+    (("odd:x",), "not a class derived from stsbench.encoders.base.Encoder"), (("bad:x",), "failed to load"),
+])  # fmt: skip
+def test_what_is_refused(installed, tmp_path, words, message):
+    result = ran("eval", "--model", *words, "--protocol", "sts", "--sample", "--output", str(tmp_path / "run"))
+    assert result.exit_code and message in f"{result.output}{result.exception}"

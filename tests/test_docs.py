@@ -1,0 +1,74 @@
+"""Every relative link of every Markdown page leads to a file, and its fragment to a heading."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("docs", "benchmarks", "methods", "leaderboard", "protocols", "stsbench", "tests")
+LINK = re.compile(r"\]\(<?([^)<>\s]+)>?\)|(?:src|href)=\"([^\"]+)\"")
+FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`[^`\n]*`")
+# Pages that are linked before they are written; to be emptied.
+PENDING = {f"docs/how-to/adding-{what}.md" for what in ("a-method", "a-protocol", "an-encoder")}
+
+
+def pages(root: Path) -> list[Path]:
+    """The Markdown files of a checkout; build outputs and environments at its top do not count."""
+    return sorted([*root.glob("*.md"), *(page for folder in FOLDERS for page in (root / folder).rglob("*.md"))])
+
+
+def prose(page: Path) -> str:
+    """A page without its code blocks and code spans."""
+    return CODE.sub("", FENCE.sub("", page.read_text("utf-8")))
+
+
+def anchors(page: Path) -> set[str]:
+    """The fragments that GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(root: Path) -> list[str]:
+    """`page: link` for each relative link without a file or heading at its end."""
+    broken = []
+    for page in pages(root):
+        for match in LINK.finditer(prose(page)):
+            link = match[1] or match[2]
+            if re.match(r"[a-z]+:", link):
+                continue
+            name, _, fragment = link.partition("#")
+            target = (page.parent / name if name else page).resolve()
+            missing = not target.exists() or (fragment and target.suffix == ".md" and fragment not in anchors(target))
+            if missing and target not in {root.resolve() / name for name in PENDING}:
+                broken.append(f"{page.relative_to(root)}: {link}")
+    return broken
+
+
+def test_every_relative_link_resolves():
+    assert len(pages(ROOT)) > 25  # the walk sees something
+    assert broken_links(ROOT) == []
+
+
+def test_every_page_of_the_docs_is_listed():
+    listed = {match[1] for match in LINK.finditer((ROOT / "docs" / "README.md").read_text("utf-8"))}
+    written = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")} - {"README.md"}
+    assert written <= listed
+
+
+@pytest.mark.parametrize(
+    "link, ok",
+    [
+        ("other.md", True), ("other.md#two-words", True), ("#here", True), ("<other.md>", True),
+        ("https://example.org/x", True),
+        ("missing.md", False), ("other.md#three-words", False), ("#there", False), ("../other.md", False),
+    ],
+)  # fmt: skip
+def test_a_planted_link_is_judged(tmp_path, link, ok):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/other.md").write_text("# Title\n\n## Two words\n", "utf-8")
+    (tmp_path / "docs/page.md").write_text(f"# Here\n\nSee [this]({link}), not `[that](nowhere.md)`.\n", "utf-8")
+    assert broken_links(tmp_path) == ([] if ok else [f"docs/page.md: {link}"])
