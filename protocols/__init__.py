@@ -1,1 +1,25 @@
-"""How to measure: one file a protocol, YAML presets for papers that differ only in settings."""
+"""How to measure: one file a protocol, YAML presets for papers that differ only in settings.
+
+The classes load on first use: some need libraries that others do without.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stsbench.protocols.geometry import GeometryProtocol
+    from stsbench.protocols.mteb import MtebProtocol
+    from stsbench.protocols.regression import RegressionProtocol
+    from stsbench.protocols.retrieval import RetrievalProtocol
+    from stsbench.protocols.sts import StsProtocol
+    from stsbench.protocols.transfer import TransferProtocol
+
+__all__ = [
+    "GeometryProtocol", "MtebProtocol", "RegressionProtocol", "RetrievalProtocol", "StsProtocol", "TransferProtocol",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(import_module(f"stsbench.protocols.{name.removesuffix('Protocol').lower()}"), name)
+    raise AttributeError(f"module 'stsbench.protocols' has no attribute '{name}'")

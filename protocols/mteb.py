@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import AfterValidator
+from pydantic import BeforeValidator
 
 from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
@@ -59,8 +59,9 @@ class HubData(DataSet):
         return self.parts
 
 
-def _known_sets(tasks: dict[str, str]) -> dict[str, str]:
-    if not tasks or not all(id in TASKS.values() or id.startswith(HUB) for id in tasks.values()):
+def _known_sets(tasks: Any) -> Any:
+    ids = list(tasks.values()) if isinstance(tasks, dict) else []
+    if not ids or not all(isinstance(id, str) and (id in TASKS.values() or id.startswith(HUB)) for id in ids):
         raise requirement("must be tasks with their set ids, as mteb:NAME sets them")
     return tasks
 
@@ -68,7 +69,7 @@ def _known_sets(tasks: dict[str, str]) -> dict[str, str]:
 class MtebSettings(Settings):
     """Both are set by `mteb:NAME`."""
 
-    tasks: Annotated[dict[str, str], AfterValidator(_known_sets)] = setting(
+    tasks: Annotated[dict[str, str], BeforeValidator(_known_sets)] = setting(
         TASKS, "task -> id of the set it is measured on", "the STS tasks of Muennighoff et al. 2023, on the data held here"
     )
     benchmark: Text | None = setting(
@@ -147,12 +148,12 @@ class MtebProtocol(Protocol):
         if isinstance(data, PairSet) and hub_revision(data.id, data.text_version, data.known, len(data)) is None:
             # Not the Hub's revision: mteb cannot know that these are other texts.
             result.dataset_revision = f"stsbench {data.id} {data.text_version} {data.digest}"
-        found = [
+        scored = [
             (metric, split, each["hf_subset"], each["main_score" if metric == main else metric])
             for split, scores in result.scores.items() for each in scores
             for metric in dict.fromkeys([main, *(name for name in STS_METRICS if name in each)])
         ]  # fmt: skip
-        metrics, splits, subsets, values = (list(column) for column in zip(*found, strict=True))
+        metrics, splits, subsets, values = (list(column) for column in zip(*scored, strict=True))
         arrays = {"value": np.array(values, dtype=np.float64),
                   "items": np.array([items[key] for key in zip(splits, subsets, strict=True)], dtype=np.int64)}  # fmt: skip
         names = {"metric": metrics, "split": splits, "subset": subsets, "mteb_task": [task.metadata.name],

@@ -91,12 +91,12 @@ class RegressionProtocol(Protocol):
 
     def _relatedness(self, features: dict[str, Any], rows: Rows, gold: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
         taken = ("seed", "batch", "learning_rate", "round_epochs", "tenacity", "max_epoch")
-        found = fit_regressor(
+        fitted = fit_regressor(
             features["train"], gold[rows["train"]], features["dev"], gold[rows["dev"]], features["test"],
             RegressorSettings(**{key: self.settings[key] for key in taken}),
         )  # fmt: skip
-        epochs = np.array([found.epochs], dtype=np.int64)
-        return {"predicted": found.predicted, "dev_spearman": found.dev_spearman, "epochs": epochs}
+        epochs = np.array([fitted.epochs], dtype=np.int64)
+        return {"predicted": fitted.predicted, "dev_spearman": fitted.dev_spearman, "epochs": epochs}
 
     def _entailment(
         self, embed: Embed, features: dict[str, Any], rows: Rows, labels: NDArray[np.int64]

@@ -61,13 +61,13 @@ class RetrievalProtocol(Protocol):
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
         super().__init__(settings, label)
         form = self.variants.get(self.label.partition(":")[2], {}) if "folder" not in self.settings else {}
-        if (given := self.settings["duplicates"]) != form.get("duplicates", given):
-            raise StsbenchError(f"retrieval: duplicates must be {form['duplicates']} in {self.label}, not {given!r}")
+        if (duplicates := self.settings["duplicates"]) != form.get("duplicates", duplicates):
+            raise StsbenchError(f"retrieval: duplicates must be {form['duplicates']} in {self.label}, not {duplicates!r}")
         self._folder: Path | None = None
         if "folder" in self.settings:
             if self.settings["duplicates"] != "keep":
                 raise StsbenchError(
-                    f"retrieval: duplicates must be keep, not {given!r}: every id of your own folder is a text of its own"
+                    f"retrieval: duplicates must be keep, not {duplicates!r}: each id of your folder is another text"
                 )
             self._folder = Path(self.settings["folder"])
             self.settings["folder"] = folder_name(self._folder)
@@ -98,18 +98,18 @@ class RetrievalProtocol(Protocol):
         """rank float64 (m,) and query int64 (m,), one number for each relevant text; group int64 (q,): which queries
         are redrawn together (the two of a pair); corpus int64 (1,): its size."""
         if isinstance(data, PairSet):
-            found = from_pairs(data, self.settings["duplicates"])
-            group = np.tile(np.arange(len(found) // 2), 2)
+            task = from_pairs(data, self.settings["duplicates"])
+            group = np.tile(np.arange(len(task) // 2), 2)
         else:
-            found, group = data, np.arange(len(data))
-        hidden: list[tuple[int, ...]] = [(place,) if place >= 0 else () for place in found.query_positions]
+            task, group = data, np.arange(len(data))
+        hidden: list[tuple[int, ...]] = [(place,) if place >= 0 else () for place in task.query_positions]
         if self.settings["duplicates"] == "drop":
-            copies = _places(found.corpus)
-            hidden = [copies[text] for text in found.queries]
+            copies = _places(task.corpus)
+            hidden = [copies[text] for text in task.queries]
         rank, query = ranks_of(
-            embed(found.queries), embed(found.corpus), found.relevant, hidden, ties=self.settings["ties"]
+            embed(task.queries), embed(task.corpus), task.relevant, hidden, ties=self.settings["ties"]
         )
-        size = np.array([len(found.corpus)], dtype=np.int64)
+        size = np.array([len(task.corpus)], dtype=np.int64)
         return Observations({"rank": rank, "query": query, "group": group, "corpus": size})
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
@@ -129,8 +129,8 @@ class RetrievalProtocol(Protocol):
         """Groups of queries are redrawn: the two of a pair together, those of a user's own folder one by one."""
         if not resamples:
             return {}
-        found = _means(self._values(observations), observations.arrays["group"], data_id, resamples, seed)
-        return {(None, None, metric): 100 * each for metric, each in found.items()}
+        means = _means(self._values(observations), observations.arrays["group"], data_id, resamples, seed)
+        return {(None, None, metric): 100 * each for metric, each in means.items()}
 
     def _values(self, observations: Observations) -> dict[str, NDArray[np.float64]]:
         """Metric -> (q,) shares and reciprocal ranks, one a query."""
@@ -177,11 +177,11 @@ def from_pairs(data: PairSet, duplicates: str) -> RetrievalSet:
         one, other = [place[data.first[i]] for i in chosen], [place[data.second[i]] for i in chosen]
     else:
         one, other = chosen, [i + len(data) for i in chosen]
-    own = (*one, *other)
+    places = (*one, *other)
     return RetrievalSet(
         id=data.id, task=data.task, text_version=data.text_version, origin=data.origin, known=data.known,
-        queries=tuple(corpus[i] for i in own), corpus=corpus, relevant=tuple((i,) for i in (*other, *one)),
-        query_positions=own,
+        queries=tuple(corpus[i] for i in places), corpus=corpus, relevant=tuple((i,) for i in (*other, *one)),
+        query_positions=places,
     )  # fmt: skip
 
 
@@ -189,4 +189,4 @@ def _places(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     places: dict[str, list[int]] = {}
     for position, text in enumerate(texts):
         places.setdefault(text, []).append(position)
-    return {text: tuple(found) for text, found in places.items()}
+    return {text: tuple(copies) for text, copies in places.items()}

@@ -91,8 +91,8 @@ class StsProtocol(Protocol):
                         points.append(correlation(similarity[members], gold[members], metric))
                     except ScoreError as error:
                         raise ScoreError(f"{task}, subset {name}: {error}") from error
-                    own = draws.get((name, None, metric))
-                    rows.append(self._row(task, name, None, metric, points[-1], own, len(members)))
+                    drawn = draws.get((name, None, metric))
+                    rows.append(self._row(task, name, None, metric, points[-1], drawn, len(members)))
             try:
                 pooled = correlation(similarity, gold, metric)
             except ScoreError as error:
@@ -135,8 +135,8 @@ class StsProtocol(Protocol):
         drawn: Drawn = {}
         for metric in self.settings["metrics"]:
             for name, members in groups.items():
-                own = counts[:, members]
-                drawn[name, None, metric] = 100 * bootstrap_correlation(similarity[members], gold[members], own, metric)
+                weights = counts[:, members]
+                drawn[name, None, metric] = 100 * bootstrap_correlation(similarity[members], gold[members], weights, metric)
             parts = [drawn[name, None, metric] for name in groups]
             for how in self.settings["aggregations"]:
                 if len(groups) == 1:
@@ -152,11 +152,11 @@ class StsProtocol(Protocol):
         bootstrap (every distinct pair is drawn a Poisson(1) number of times; Chamandy et al. 2012)."""
         parts = [observed[task][0].arrays for task in AVERAGED if task in observed]
         if len(parts) < len(AVERAGED) or not all("pair" in part for part in parts):
-            return super().average_draws(observed, resamples, seed)  # records of before pairs were told apart
+            return super().average_draws(observed, resamples, seed)  # records from before observations held pair keys
         counts = _drawn_together(tuple(part["pair"].astype("<u8").tobytes() for part in parts), resamples, seed)
         drawn: dict[Any, list[NDArray[np.float64]]] = {}
-        for task, own in zip(AVERAGED, counts, strict=True):
-            each = self._weighted(observed[task][0], own.astype(np.float64))
+        for task, weights in zip(AVERAGED, counts, strict=True):
+            each = self._weighted(observed[task][0], weights.astype(np.float64))
             for key, values in each.items():
                 if key[0] is None:
                     drawn.setdefault(key, []).append(values)
@@ -168,11 +168,11 @@ class StsProtocol(Protocol):
         Only where all seven tasks were scored: a mean over fewer is no STS average.
         """
         whole = (row for record in records for row in record.scores if row.subset is None)
-        found = {(row.task, row.aggregation, row.metric): row for row in whole}
+        by_score = {(row.task, row.aggregation, row.metric): row for row in whole}
         rows = []
         for metric in self.settings["metrics"]:
             for how in self.settings["aggregations"]:
-                seven = [found.get((task, how, metric)) for task in AVERAGED]
+                seven = [by_score.get((task, how, metric)) for task in AVERAGED]
                 chosen = [row for row in seven if row is not None]
                 if len(chosen) < len(seven):
                     continue

@@ -176,7 +176,7 @@ class TransferProtocol(Protocol):
         predicted, gold, fold = (arrays[name][order] for name in ("predicted", "gold", "fold"))
         within = (fold[:, None] == np.unique(fold)).astype(float)
         right = within * (predicted == gold)[:, None]
-        found, ones = (predicted == 1) & (gold == 1), (predicted == 1).astype(float) + (gold == 1)
+        hits, ones = (predicted == 1) & (gold == 1), (predicted == 1).astype(float) + (gold == 1)
         accuracy, f1s, step = np.empty(resamples), np.empty(resamples), max(1, AT_ONCE // len(gold))
         for start in range(0, resamples, step):
             many = slice(start, min(start + step, resamples))
@@ -184,17 +184,17 @@ class TransferProtocol(Protocol):
             counts = resample_counts(len(gold), many.stop - start, (seed, start, *data_id.encode()))
             with np.errstate(invalid="ignore"):
                 accuracy[many] = 100 * (counts @ right / (counts @ within)).mean(axis=1)
-                f1s[many] = 200 * (counts @ found) / (counts @ ones)
+                f1s[many] = 200 * (counts @ hits) / (counts @ ones)
         drawn: Drawn = {(None, None, "accuracy"): accuracy}
         return {**drawn, (None, None, "f1"): f1s} if data_id == "mrpc" else drawn
 
     def summarise(self, records: Sequence[Record]) -> list[ScoreRow]:
         """The transfer average: the mean of the seven printed accuracies, printed; none over fewer tasks."""
-        found = {row.task: row for record in records for row in record.scores
-                 if row.metric == "accuracy" and row.protocol == self.label}
-        if any(task not in found for task in TASKS):
+        by_task = {row.task: row for record in records for row in record.scores
+                   if row.metric == "accuracy" and row.protocol == self.label}
+        if any(task not in by_task for task in TASKS):
             return []
-        seven = [found[task] for task in TASKS]
+        seven = [by_task[task] for task in TASKS]
         return [self._row("Avg", "accuracy", average_of_printed([row.value for row in seven]), sum(row.n for row in seven))]
 
     def _row(
@@ -229,10 +229,10 @@ class TransferProtocol(Protocol):
 
 def f1(predicted: Rows, gold: Rows) -> float:
     """F1 of class 1. Raises ScoreError where neither array holds one."""
-    found, positives = int(((predicted == 1) & (gold == 1)).sum()), int((predicted == 1).sum() + (gold == 1).sum())
+    hits, positives = int(((predicted == 1) & (gold == 1)).sum()), int((predicted == 1).sum() + (gold == 1).sum())
     if not positives:
         raise ScoreError("no item of class 1 is there or predicted: F1 does not exist")
-    return 2 * found / positives
+    return 2 * hits / positives
 
 
 def _mean_as_printed(values: Any) -> float:

@@ -69,9 +69,9 @@ def parse_yaml(text: str, where: str) -> Any:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark and "\n" in text else ""
         problem = " ".join(filter(None, (error.context, error.problem)))
-        raise StsbenchError(f"{where}{line}: no valid YAML: {' '.join(problem.split())}") from error
+        raise StsbenchError(f"{where}{line}: not valid YAML: {' '.join(problem.split())}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: what looks like a date and is none
-        raise StsbenchError(f"{where}: no valid YAML: {' '.join(str(error).split())}") from error
+        raise StsbenchError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from error
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -79,25 +79,25 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text("utf-8")
     except UnicodeDecodeError as error:
-        raise StsbenchError(f"{path} is no UTF-8 text (byte {error.start})") from error
+        raise StsbenchError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except OSError as error:
         raise StsbenchError(f"cannot read {path}: {error.strerror or error}") from error
-    found = parse_yaml(text, str(path))
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+    data = parse_yaml(text, str(path))
+    if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
         raise StsbenchError(f"{path}: needs a mapping, a line 'key: value' for each setting")
-    return found
+    return data
 
 
-def load_config(path: Path, *, own: Iterable[str] = (), folders: Sequence[Path] = ()) -> dict[str, Any]:
-    """A file's mapping merged over what it `extends`; keys `own` are never taken from there.
+def load_config(path: Path, *, not_inherited: Iterable[str] = (), folders: Sequence[Path] = ()) -> dict[str, Any]:
+    """A file's mapping merged over what it `extends`; keys in `not_inherited` are never taken from there.
 
     extends: the name of a file beside this one (or in one of `folders`), without .yaml, or a path relative to this file.
     Mappings merge, key by key; everything else, lists too, is replaced. Raises StsbenchError for a circle.
     """
-    return _load(path, tuple(own), tuple(folders), ())
+    return _load(path, frozenset(not_inherited), tuple(folders), ())
 
 
-def _load(path: Path, own: tuple[str, ...], folders: tuple[Path, ...], above: tuple[Path, ...]) -> dict[str, Any]:
+def _load(path: Path, not_inherited: frozenset[str], folders: tuple[Path, ...], above: tuple[Path, ...]) -> dict[str, Any]:
     if path.resolve() in above:
         circle = " -> ".join(each.name for each in (*above[above.index(path.resolve()) :], path))
         raise StsbenchError(f"{path}: extends runs in a circle: {circle}")
@@ -105,8 +105,8 @@ def _load(path: Path, own: tuple[str, ...], folders: tuple[Path, ...], above: tu
     if "extends" not in data:
         return data
     parent = parent_of(path, data.pop("extends"), folders)
-    below = _load(parent, own, folders, (*above, path.resolve()))
-    return merge({key: value for key, value in below.items() if key not in own}, data)
+    below = _load(parent, not_inherited, folders, (*above, path.resolve()))
+    return merge({key: value for key, value in below.items() if key not in not_inherited}, data)
 
 
 def parent_of(path: Path, name: Any, folders: tuple[Path, ...]) -> Path:
@@ -120,12 +120,12 @@ def parent_of(path: Path, name: Any, folders: tuple[Path, ...]) -> Path:
     places = [folder / f"{name}.yaml" for folder in (path.parent, *folders)]
     if name == path.stem:  # a file may extend the shipped one of its own name; alone it is a circle
         places = [place for place in places if place.resolve() != path.resolve()] or places
-    found = next((place for place in places if place.is_file()), None)
-    if found is None:
+    existing = next((place for place in places if place.is_file()), None)
+    if existing is None:
         known = sorted({place.stem for folder in (path.parent, *folders) for place in folder.glob("*.yaml")} - {path.stem})
         hint = did_you_mean(name, known) if known else ""
         raise StsbenchError(f"{path}: extends {name}: no such recipe{hint if hint.startswith('; did') else ''}")
-    return found
+    return existing
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,12 +159,12 @@ def put(data: dict[str, Any], key: str, value: Any, where: str) -> None:
             inner[part] = {}
         inner = inner[part]
         if not isinstance(inner, dict):
-            raise StsbenchError(f"{where}: {'.'.join(way[:depth])} is no section, but {shown(inner)}")
+            raise StsbenchError(f"{where}: {'.'.join(way[:depth])} is not a section, but {shown(inner)}")
     inner[last] = value
 
 
-def validate(model: type[ModelT], data: Mapping[str, Any], where: str, prefix: str = "") -> ModelT:
-    """`data` as a `model`, types taken strictly ("64" is no number). prefix: the dotted key that `data` stands below.
+def validate(model: type[ModelT], data: Mapping[str, Any], where: str, above: str = "") -> ModelT:
+    """`data` as a `model`, types taken strictly ("64" is not a number). above: the dotted key that `data` stands below.
 
     Raises StsbenchError, one line beginning with `where`, for the first thing wrong, misspelt keys first.
     """
@@ -176,10 +176,10 @@ def validate(model: type[ModelT], data: Mapping[str, Any], where: str, prefix: s
         made = model.model_validate_json(text, strict=True)  # JSON: strict about numbers, and yet a list may be a tuple
     except ValidationError as error:
         first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-        raise StsbenchError(f"{where}: {_in_words(model, first, prefix)}") from error
+        raise StsbenchError(f"{where}: {_in_words(model, first, above)}") from error
     for key, value in flatten(made.model_dump(), lists=True).items():
         if isinstance(value, float) and not math.isfinite(value):
-            raise StsbenchError(f"{where}: {prefix}{key} must be a finite number, not {value}")
+            raise StsbenchError(f"{where}: {above}{key} must be a finite number, not {value}")
     return made
 
 
@@ -210,10 +210,10 @@ _BOUNDS = {"greater_than": ("gt", "above"), "greater_than_equal": ("ge", "at lea
            "less_than_equal": ("le", "at most")}  # fmt: skip
 
 
-def _in_words(model: type[BaseModel], error: Any, prefix: str) -> str:
+def _in_words(model: type[BaseModel], error: Any, above: str) -> str:
     """One of pydantic's errors as a sentence with the dotted key, the value and, for a misspelt word, the right one."""
     *outer, last = error["loc"] or ("",)
-    key = prefix + ".".join(map(str, error["loc"]))
+    key = above + ".".join(map(str, error["loc"]))
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
         return f"unknown key '{key}'{did_you_mean(str(last), _fields(model, outer))}"
@@ -279,7 +279,7 @@ def _model_in(annotation: Any) -> Any:
     """The model inside `X`, `X | None`, `list[X]`; None where there is none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for each in get_args(annotation) if (found := _model_in(each))), None)
+    return next((model for each in get_args(annotation) if (model := _model_in(each))), None)
 
 
 def shown(value: Any) -> str:

@@ -84,8 +84,8 @@ def test_a_shared_value_is_written_twice():
     [
         ("a: 1\nb: 2\na: 3\n", 3, "'a' is given twice"),
         ("a:\n  b: 1\n  c: 2\n  b: 1\n", 4, "'b' is given twice"),
-        ("a: 1\nb: [1, 2\nc: 3\n", 3, "no valid YAML"),
-        ("a: 1\n\tb: 2\n", 2, "no valid YAML"),
+        ("a: 1\nb: [1, 2\nc: 3\n", 3, "not valid YAML"),
+        ("a: 1\n\tb: 2\n", 2, "not valid YAML"),
     ],
 )
 def test_a_broken_file_is_named_with_its_line(tmp_path, text, line, part):
@@ -102,7 +102,7 @@ def test_a_file_without_a_mapping(tmp_path, text):
 def test_files_that_cannot_be_read(tmp_path):
     fails(lambda: read_yaml(tmp_path / "none.yaml"), "cannot read", "none.yaml")
     (tmp_path / "latin.yaml").write_bytes(b"a: caf\xe9\n")
-    fails(lambda: read_yaml(tmp_path / "latin.yaml"), "latin.yaml", "no UTF-8", "byte 6")
+    fails(lambda: read_yaml(tmp_path / "latin.yaml"), "latin.yaml", "not UTF-8", "byte 6")
     fails(lambda: read_yaml(write(tmp_path, day="a: 2021-13-45\n") / "day.yaml"), "day.yaml", "month")
 
 
@@ -119,8 +119,8 @@ def test_extends_merges_mappings_and_replaces_lists(tmp_path):
 
 def test_own_keys_are_not_inherited(tmp_path):
     write(tmp_path, top="published: [1]\nname: top\na: 1\n", low="extends: top\nname: low\n")
-    assert load_config(tmp_path / "low.yaml", own=["published", "name"]) == {"a": 1, "name": "low"}
-    assert load_config(tmp_path / "top.yaml", own=["published"])["published"] == [1]
+    assert load_config(tmp_path / "low.yaml", not_inherited=["published", "name"]) == {"a": 1, "name": "low"}
+    assert load_config(tmp_path / "top.yaml", not_inherited=["published"])["published"] == [1]
 
 
 def test_extends_a_path_or_a_recipe_of_another_folder(tmp_path):

@@ -87,7 +87,7 @@ def _measured(
     model: str, source: str | Encoder, pooler: str | None, numbers: Numbers, data_dir: Path | None, sample: bool
 ) -> Path:
     """The run folder of `model`, measured on the tasks in question under the plain protocols that score them."""
-    from stsbench.evaluation.api import Options, run
+    from stsbench.evaluation.api import EvalOptions, run
     from stsbench.evaluation.plan import kinds
 
     tasks = {task.partition("/")[0] for task in numbers.items}
@@ -104,10 +104,10 @@ def _measured(
         tasks.add("SICK-R-MTEB")
     chosen = [name for name, protocol in protocols.items() if tasks & set(protocol.tasks())]
     slug = re.sub(r"[^A-Za-z0-9.]+", "-", Path(model).name or model).strip("-.")[:40] or "model"
-    result = run(Options(
+    result = run(EvalOptions(
         model=source, output=Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{slug}", protocols=chosen,
         tasks=sorted(tasks), pooler=pooler, data_dir=data_dir, sample=sample, command=["stsbench", *sys.argv[1:]],
-    ), say=_log)  # fmt: skip
+    ), log=_log)  # fmt: skip
     for name, reason in result.failures.items():
         _log(f"failed: {name}: {reason}")
     if not result.records:

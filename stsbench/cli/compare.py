@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from stsbench.evaluation.compare import Comparison, Table
+    from stsbench.evaluation.compare import Comparison, ComparisonTable
     from stsbench.evaluation.records import Record
 
 RESAMPLES = 5000  # stsbench.evaluation.compare's, which --help would have to import
@@ -102,7 +102,7 @@ def _as_json(comparison: Comparison, a: Path, b: Path, resamples: int, seed: int
     }  # fmt: skip
 
 
-def _table_json(table: Table) -> dict[str, Any]:
+def _table_json(table: ComparisonTable) -> dict[str, Any]:
     from stsbench.cli.output.differences import sentence
 
     def row(item: Any) -> dict[str, Any]:

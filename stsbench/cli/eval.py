@@ -50,9 +50,9 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     from stsbench.cli.output.progress import progress_bar
     from stsbench.cli.output.report import print_report
     from stsbench.cli.output.tables import SAMPLE, emit_json, print_failures
-    from stsbench.evaluation.api import Options, run
+    from stsbench.evaluation.api import EvalOptions, run
 
-    def say(line: str) -> None:
+    def log(line: str) -> None:
         click.echo(line, err=True)
 
     if options["offline"]:
@@ -71,15 +71,15 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     output = options.pop("output") or _default_output(options["model"])
     command = ["stsbench", *sys.argv[1:]]
     options.update({key: value for key, value in names.items() if value is not None})
-    chosen = Options(output=output, command=command, **options)
+    chosen = EvalOptions(output=output, command=command, **options)
     with progress_bar() as progress:
-        result = run(chosen, say=say, progress=progress)
+        result = run(chosen, log=log, progress=progress)
     print_failures(result)
     if not result.records:
         raise StsbenchError("no task could be scored" if result.failures else "no task was asked for")
     if options["sample"] and json_target == "-":
-        say(SAMPLE)
-    say(f"run: {result.folder}")  # before anything that can still fail: the run is kept whatever happens to its table
+        log(SAMPLE)
+    log(f"run: {result.folder}")  # before anything that can still fail: the run is kept whatever happens to its table
     if json_target != "-":
         print_report(result, form)
     if json_target:

@@ -62,11 +62,11 @@ def _list_recipes(method: str | None, json_target: str | None) -> None:
     from stsbench.registry import names
     from stsbench.training.recipes.recipes import GROUP, find_recipe, recipe_names
 
-    found = [find_recipe(each, name)[0] for each in ([method] if method else names(GROUP)) for name in recipe_names(each)]
+    recipes = [find_recipe(each, name)[0] for each in ([method] if method else names(GROUP)) for name in recipe_names(each)]
     if json_target != "-":
-        _columns([(f"{one.method}/{one.name}", one.backbone.model, _score(one), one.description) for one in found])
+        _columns([(f"{one.method}/{one.name}", one.backbone.model, _score(one), one.description) for one in recipes])
     if json_target:
-        text = json.dumps([_as_row(one) for one in found], indent=1) + "\n"
+        text = json.dumps([_as_row(one) for one in recipes], indent=1) + "\n"
         if json_target == "-":
             click.echo(text, nl=False)
             return

@@ -31,7 +31,7 @@ StartProgress = Callable[[int], Progress]  # number of texts -> step function
 
 
 @dataclass
-class Options:
+class EvalOptions:
     """Everything `stsbench eval` takes, by the same names."""
 
     model: str | Encoder | Callable[..., Any]
@@ -59,11 +59,11 @@ class Options:
     no_cache: bool = False
     offline: bool = False
     command: Sequence[str] = ()
-    origin: Mapping[str, Any] = field(default_factory=dict)  # more for the records' provenance: a training's seed, say
+    extra_provenance: Mapping[str, Any] = field(default_factory=dict)  # for the records: a training's seed
 
 
-def run(options: Options, say: Callable[[str], None] = print, progress: StartProgress | None = None) -> Result:
-    """Plan, load, encode every distinct text once, observe, score, record. `say` gets one line for each thing a user
+def run(options: EvalOptions, log: Callable[[str], None] = print, progress: StartProgress | None = None) -> Result:
+    """Plan, load, encode every distinct text once, observe, score, record. `log` gets one line for each thing a user
     must know before and after.
 
     Raises StsbenchError before anything is encoded for unknown names and models, and when no task has usable data.
@@ -83,12 +83,12 @@ def run(options: Options, say: Callable[[str], None] = print, progress: StartPro
                 optional = isinstance(missing[id], MissingDataError) and "all" in options.protocols and not options.tasks
                 (left_out if optional else result.failures)[f"{each.label} {task}"] = str(missing[id])
     for line in dict.fromkeys(line for data in sets.values() for line in _warnings(data)):
-        say(f"warning: {line}")
+        log(f"warning: {line}")
     chosen = [(each, {task: sets[id] for task, id in each.tasks.items() if id in sets}) for each in planned]
     if options.without_overlap:
-        chosen = _without_overlap(chosen, options, say)
+        chosen = _without_overlap(chosen, options, log)
     encoder = _encoder(options)
-    _announce(encoder, options, [data for _, mine in chosen for data in mine.values()], say)
+    _announce(encoder, options, [data for _, mine in chosen for data in mine.values()], log)
     texts = list(dict.fromkeys(text for _, mine in chosen for data in mine.values() for text in data.texts))
     embed = Embed(encoder, _cache(options), progress(len(texts)) if progress else None)
     if not encoder.fitted_per_set or encoder.spec.fitted_on is not None:  # else fitted set by set
@@ -96,20 +96,20 @@ def run(options: Options, say: Callable[[str], None] = print, progress: StartPro
             embed.add(texts)
         except KeyboardInterrupt:
             if not options.no_cache and encoder.cacheable:
-                say("vectors are cached every 1,024 texts: the same command goes on there")
+                log("vectors are cached every 1,024 texts: the same command goes on there")
             raise
-        say(f"{len(texts)} distinct texts encoded or read from the cache in {time.monotonic() - began:.1f} s")
+        log(f"{len(texts)} distinct texts encoded or read from the cache in {time.monotonic() - began:.1f} s")
     try:
         for each, mine in chosen:
-            _measure(each, mine, embed, result, options, say, len(chosen) > 1)
+            _measure(each, mine, embed, result, options, log, len(chosen) > 1)
     except KeyboardInterrupt:
         result.save()
         if result.records:
             kept = f"the {len(result.records)} tasks measured so far are kept"
-            say(f"{kept}: stsbench score {result.folder}; --protocol and --tasks measure the others")
+            log(f"{kept}: stsbench score {result.folder}; --protocol and --tasks measure the others")
         raise
     result.save()
-    say(f"done in {time.monotonic() - began:.1f} s{_peak_memory()}")
+    log(f"done in {time.monotonic() - began:.1f} s{_peak_memory()}")
     return result
 
 
@@ -120,20 +120,20 @@ def _warnings(data: DataSet) -> list[str]:
 
 
 def _measure(
-    each: Planned, sets: dict[str, DataSet], embed: Embed, result: Result, options: Options,
-    say: Callable[[str], None], announced: bool,
+    each: Planned, sets: dict[str, DataSet], embed: Embed, result: Result, options: EvalOptions,
+    log: Callable[[str], None], announced: bool,
 ) -> None:
     """One protocol on its sets, with a line before and after where there are several protocols."""
     start = time.monotonic()
     if announced:
-        say(f"{each.label}: measuring {', '.join(sets)}")
-    origin = {"command": list(options.command), "batch_tokens": options.batch_tokens, **options.origin}
-    measure(result, embed, each.protocol, sets, strict=options.strict, say=say, origin=origin)
+        log(f"{each.label}: measuring {', '.join(sets)}")
+    extra = {"command": list(options.command), "batch_tokens": options.batch_tokens, **options.extra_provenance}
+    measure(result, embed, each.protocol, sets, strict=options.strict, log=log, extra_provenance=extra)
     if announced:
-        say(f"{each.label}: measured in {time.monotonic() - start:.1f} s")
+        log(f"{each.label}: measured in {time.monotonic() - start:.1f} s")
 
 
-def _settings(options: Options) -> dict[str, dict[str, Any]]:
+def _settings(options: EvalOptions) -> dict[str, dict[str, Any]]:
     """The protocols' settings among the options, by protocol; "" for every protocol that takes them."""
     named = {
         "similarity": options.similarity, "resamples": options.resamples,
@@ -142,7 +142,7 @@ def _settings(options: Options) -> dict[str, dict[str, Any]]:
     settings: dict[str, dict[str, Any]] = {"": {key: value for key, value in named.items() if value is not None}}
     for key, value in options.settings.items():
         if key in _ELSEWHERE:
-            raise StsbenchError(f"{key} is no setting to change alone: use {_ELSEWHERE[key]}")
+            raise StsbenchError(f"{key} cannot be changed by itself: use {_ELSEWHERE[key]}")
         protocol, dot, name = key.rpartition(".")
         if not dot or not name or not protocol:
             raise StsbenchError(f"the setting '{key}' names no protocol: write PROTOCOL.SETTING, as in retrieval.ties")
@@ -162,15 +162,15 @@ def _peak_memory() -> str:
     return f", peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9:.2f} GB"
 
 
-def _cache(options: Options) -> EmbeddingCache | None:
+def _cache(options: EvalOptions) -> EmbeddingCache | None:
     if options.no_cache:
         return None
     folder = options.cache_dir or cache_root() / "embeddings"
     return EmbeddingCache(folder, int(options.cache_limit * 1e9))
 
 
-def _check(options: Options) -> None:
-    """Options that would be ignored without a word are refused."""
+def _check(options: EvalOptions) -> None:
+    """EvalOptions that would be ignored without a word are refused."""
     if options.sample and options.data_dir:
         raise StsbenchError("--sample (sample=True) and --data-dir (data_dir) exclude each other")
     if options.sample and options.text_version == "raw":
@@ -195,7 +195,7 @@ def _with_text_version(planned: Planned, text_version: str, left_out: dict[str, 
     return replace(planned, tasks={task: id for task, id in planned.tasks.items() if id not in lacking})
 
 
-def _load_sets(planned: list[Planned], options: Options) -> tuple[dict[str, DataSet], dict[str, DataError]]:
+def _load_sets(planned: list[Planned], options: EvalOptions) -> tuple[dict[str, DataSet], dict[str, DataError]]:
     """Set id -> data, and set id -> why there are none. Raises the first such DataError when no set can be read."""
     sets: dict[str, DataSet] = {}
     missing: dict[str, DataError] = {}
@@ -204,8 +204,8 @@ def _load_sets(planned: list[Planned], options: Options) -> tuple[dict[str, Data
             if id in sets or id in missing:
                 continue
             try:
-                own = each.protocol.load(id)
-                sets[id] = _load(id, options) if own is None else own
+                loaded = each.protocol.load(id)
+                sets[id] = _load(id, options) if loaded is None else loaded
             except DataError as error:
                 missing[id] = error
     if missing and not sets:
@@ -213,7 +213,7 @@ def _load_sets(planned: list[Planned], options: Options) -> tuple[dict[str, Data
     return sets, missing
 
 
-def _load(id: str, options: Options) -> DataSet:
+def _load(id: str, options: EvalOptions) -> DataSet:
     from stsbench.data.fetch.sources import load
 
     return load(
@@ -225,7 +225,7 @@ def _load(id: str, options: Options) -> DataSet:
 Chosen = list[tuple[Planned, dict[str, DataSet]]]
 
 
-def _without_overlap(chosen: Chosen, options: Options, say: Callable[[str], None]) -> Chosen:
+def _without_overlap(chosen: Chosen, options: EvalOptions, log: Callable[[str], None]) -> Chosen:
     """The pairs that share no sentence with the named sets, for the protocols that know of this."""
     from stsbench.data.sets.overlap import overlapping_pairs
 
@@ -236,7 +236,7 @@ def _without_overlap(chosen: Chosen, options: Options, say: Callable[[str], None
             raise DataError(f"--without-overlap {id}: it holds labelled texts, not scored pairs")
         others[id] = other
     if whole := [each.label for each, _ in chosen if "without_overlap" not in each.protocol.settings]:
-        say(f"--without-overlap does not apply to {', '.join(whole)}: measured on the whole sets")
+        log(f"--without-overlap does not apply to {', '.join(whole)}: measured on the whole sets")
     filtered: Chosen = []
     said: set[str] = set()
     for each, sets in chosen:
@@ -252,7 +252,7 @@ def _without_overlap(chosen: Chosen, options: Options, say: Callable[[str], None
                 kept[task] = data.keep(~shared)
                 if data.id not in said:
                     count = f"{int(shared.sum())} of {len(data)} pairs"
-                    say(f"{data.id}: {count} share a sentence with {', '.join(others)}: left out")
+                    log(f"{data.id}: {count} share a sentence with {', '.join(others)}: left out")
                 said.add(data.id)
                 if not len(kept[task]):
                     raise DataError(f"{data.id}: no pair is left without those that overlap with {', '.join(others)}")
@@ -260,7 +260,7 @@ def _without_overlap(chosen: Chosen, options: Options, say: Callable[[str], None
     return filtered
 
 
-def _encoder(options: Options) -> Encoder:
+def _encoder(options: EvalOptions) -> Encoder:
     from stsbench.encoders.load import load_encoder
 
     if isinstance(options.model, Encoder):
@@ -276,22 +276,22 @@ def _encoder(options: Options) -> Encoder:
     )  # fmt: skip
 
 
-def _announce(encoder: Encoder, options: Options, chosen: list[DataSet], say: Callable[[str], None]) -> None:
+def _announce(encoder: Encoder, options: EvalOptions, chosen: list[DataSet], log: Callable[[str], None]) -> None:
     spec = encoder.spec
     parts = [f"encoder {spec.name}"]
     for name in ("pooler", "template", "prefix", "max_length"):
         if (value := getattr(spec, name)) is not None:
             parts.append(f"{name.replace('_', ' ')} {value}")
-    say(", ".join([*parts, *described(spec.options), spec.dtype, f"fingerprint {spec.fingerprint()[:12]}"]))
+    log(", ".join([*parts, *described(spec.options), spec.dtype, f"fingerprint {spec.fingerprint()[:12]}"]))
     for line in encoder.notes:
-        say(line)
+        log(line)
     sets = list({data.id: data for data in chosen}.values())
     text_versions = ", ".join(dict.fromkeys(data.text_version for data in sets))
     items = ", ".join(f"{data.id} {len(data)}" for data in sets)
     origins = ", ".join(dict.fromkeys(data.origin for data in sets if data.origin))
-    say(f"text version {text_versions}; items: {items}; from {origins}")
+    log(f"text version {text_versions}; items: {items}; from {origins}")
 
 
 def evaluate(model: str | Encoder | Callable[..., Any], *, output: str | Path, **options: Any) -> Result:
-    """Measure `model` as `stsbench eval` does; options by the names of `Options`. Returns rows, records and failures."""
-    return run(Options(model=model, output=Path(output), **options), say=lambda line: None)
+    """Measure `model` as `stsbench eval` does; options by the names of `EvalOptions`. Returns rows, records and failures."""
+    return run(EvalOptions(model=model, output=Path(output), **options), log=lambda line: None)

@@ -35,7 +35,7 @@ class Measured:
     record: Record
     protocol: Protocol
     task: str
-    _held: list[Observations] = field(default_factory=list, repr=False, compare=False)
+    _read: list[Observations] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def set_id(self) -> str:
@@ -47,10 +47,10 @@ class Measured:
 
     def observed(self) -> Observations:
         """The observations beside the record, read once."""
-        if not self._held:
+        if not self._read:
             stored = self.record.observations
-            self._held.append(read_observations(self.path.parent / stored.file, stored.sha256))
-        return self._held[0]
+            self._read.append(read_observations(self.path.parent / stored.file, stored.sha256))
+        return self._read[0]
 
     def setting(self, row: ScoreRow) -> Setting:
         """The setting of one of the record's rows."""

@@ -42,7 +42,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Table:
+class ComparisonTable:
     """One setting. average: where both runs have all the tasks that the protocol averages, else None.
 
     records: the two runs' first ones, which name it; no_test: why differences stand here without interval and p, or "";
@@ -63,7 +63,7 @@ class Comparison:
     """What two runs share. left_out, failures: (protocol's label, task, reason) of what could not be compared."""
 
     runs: tuple[Record, Record]  # one record of each: the encoders
-    tables: list[Table] = field(default_factory=list)
+    tables: list[ComparisonTable] = field(default_factory=list)
     left_out: list[tuple[str, str, str]] = field(default_factory=list)
     failures: list[tuple[str, str, str]] = field(default_factory=list)
 
@@ -80,11 +80,11 @@ def compare(
     """
     chosen = _chooser(protocols)
     loaded = [load_records(folder) for folder in (a, b)]
-    for folder, found in zip((a, b), loaded, strict=True):
-        if several_encoders([record for _, record in found]):
+    for folder, stored in zip((a, b), loaded, strict=True):
+        if several_encoders([record for _, record in stored]):
             raise StsbenchError(f"{folder} holds records of several encoders: compare runs of one encoder each")
     result = Comparison((loaded[0][0][1], loaded[1][0][1]))
-    mine, theirs = (_verified(letter, found, chosen, result) for letter, found in zip("AB", loaded, strict=True))
+    mine, theirs = (_verified(letter, stored, chosen, result) for letter, stored in zip("AB", loaded, strict=True))
     pairs = _matched(mine, theirs, result)
     tables: dict[tuple[Setting, bool], list[tuple[Pair, ScoreRow, ScoreRow]]] = {}
     for pair in pairs:
@@ -139,12 +139,12 @@ def _kept(protocol: Protocol) -> str:
 
 
 def _verified(
-    letter: str, found: list[tuple[Path, Record]], chosen: Callable[[Measured], Protocol | None], result: Comparison
+    letter: str, stored: list[tuple[Path, Record]], chosen: Callable[[Measured], Protocol | None], result: Comparison
 ) -> dict[tuple[object, ...], Measured]:
     """The chosen records by what makes two of them comparable, each scored again from its observations."""
     items: dict[tuple[object, ...], Measured] = {}
     scored: list[tuple[Path, Protocol, Record]] = []
-    for path, record in sorted(found, key=lambda item: item[1].provenance.get("position", 0)):
+    for path, record in sorted(stored, key=lambda item: item[1].provenance.get("position", 0)):
         try:
             item = measured(path, record)
         except StsbenchError as error:  # of another version, or of a plugin that is not here
@@ -252,7 +252,7 @@ def _average_draws(
         {pair[side].task: (pair[side].observed(), pair[side].set_id) for pair, _, _ in items} for side in range(2)
     ]
     if any("pair" not in seen.arrays for side in sides for seen, _ in side.values()):
-        # One of them was stored before pairs were told apart: both are drawn the older way, or they would not be paired.
+        # One was stored before observations held pair keys: both are drawn the older way, or they would not be paired.
         sides = [{task: (_without_pairs(seen), set_id) for task, (seen, set_id) in side.items()} for side in sides]
     key, parts = (None, row.aggregation, row.metric), []
     for block, start in enumerate(range(0, resamples, _BLOCK)):
@@ -281,7 +281,7 @@ def _narrowed(protocol: Protocol, row: ScoreRow) -> Protocol:
 def _table(
     setting: Setting, aside: bool, items: Sequence[tuple[Pair, ScoreRow, ScoreRow]],
     draws: Sequence[tuple[Floats, Floats] | None], drawn: tuple[Floats, Floats] | None,
-) -> Table:
+) -> ComparisonTable:
     rows = [
         Compared(pair[0].task, one.subset, one.n, one.value, other.value, _difference(one.value, other.value, drawn))
         for (pair, one, other), drawn in zip(items, draws, strict=True)
@@ -303,7 +303,7 @@ def _table(
         if any(each is not None for each in draws):
             no_test = "too many resamples have no score"
     unknown = dict.fromkeys(pair[0].set_id for pair, _, _ in items if not pair[0].record.data.known)
-    return Table(setting, (first[0].record, first[1].record), tuple(rows), average, no_test, aside, tuple(unknown))
+    return ComparisonTable(setting, (first[0].record, first[1].record), tuple(rows), average, no_test, aside, tuple(unknown))
 
 
 def _difference(a: float, b: float, drawn: tuple[Floats, Floats] | None) -> Difference:

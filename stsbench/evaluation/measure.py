@@ -89,30 +89,30 @@ def measure(
     sets: Mapping[str, DataSet],
     *,
     strict: bool = False,
-    say: Callable[[str], None] = lambda line: None,
-    origin: Mapping[str, Any] | None = None,
+    log: Callable[[str], None] = lambda line: None,
+    extra_provenance: Mapping[str, Any] | None = None,
 ) -> None:
     """Score an encoder on `sets` (task -> data) and add a record a set to `result`, which `Result.save` writes.
 
     A task that cannot be scored (constant predictions, vectors of NaN, ...) becomes a failure with a reason; the others go
-    on. `strict` refuses texts longer than the model's limit. `say` gets one line for what a user must know.
+    on. `strict` refuses texts longer than the model's limit. `log` gets one line for what a user must know.
     """
     before = len(result.records)
     for task, data in sets.items():
-        _measure_one(result, embed, protocol, task, data, strict, say, origin or {})
+        _measure_one(result, embed, protocol, task, data, strict, log, extra_provenance or {})
     result.summaries += protocol.summarise(result.records[before:])
 
 
 def _measure_one(
     result: Result, embed: Embed, protocol: Protocol, task: str, data: DataSet, strict: bool,
-    say: Callable[[str], None], origin: Mapping[str, Any],
+    log: Callable[[str], None], extra_provenance: Mapping[str, Any],
 ) -> None:
     began = time.monotonic()
     try:
         mine = embed.for_set(data.texts, f"{data.id}@{data.digest}")
         if problem := mine.unusable(data.texts):
             raise ScoreError(problem)
-        counts = _doubtful(mine, task, data, strict, say)
+        counts = _doubtful(mine, task, data, strict, log)
         observations = protocol.observe(mine, data)
         scores = protocol.score(observations, data.id, task)
     except (ScoreError, DataError, EncoderError) as error:
@@ -120,9 +120,9 @@ def _measure_one(
         return
     seconds = time.monotonic() - began
     for note in observations.names.get("notes", []):
-        say(f"{protocol.label} {task}: {note}")
+        log(f"{protocol.label} {task}: {note}")
     if seconds > LONG:
-        say(f"{protocol.label} {task}: {seconds:.0f} s")
+        log(f"{protocol.label} {task}: {seconds:.0f} s")
     who = EncoderIdentity(spec=asdict(mine.spec), fingerprint=mine.spec.fingerprint(), dimension=mine.dimension)
     how = ProtocolIdentity(
         name=protocol.name, label=protocol.label, version=protocol.version, settings=protocol.settings
@@ -134,11 +134,11 @@ def _measure_one(
     result.records.append(Record(
         created=now(), encoder=who, protocol=how, data=what_on,
         observations=ObservationFile(file=name, sha256=hashlib.sha256(content).hexdigest()),
-        counts=counts, scores=scores, provenance=provenance(seconds=round(seconds, 3), **origin),
+        counts=counts, scores=scores, provenance=provenance(seconds=round(seconds, 3), **extra_provenance),
     ))  # fmt: skip
 
 
-def _doubtful(embed: Embed, task: str, data: DataSet, strict: bool, say: Callable[[str], None]) -> dict[str, int]:
+def _doubtful(embed: Embed, task: str, data: DataSet, strict: bool, log: Callable[[str], None]) -> dict[str, int]:
     """How many distinct texts have a zero vector and how many were cut; said, and with `strict` refused."""
     texts = data.texts
     zero, cut = zero_rows(embed(texts)), embed.truncated(texts)
@@ -150,10 +150,10 @@ def _doubtful(embed: Embed, task: str, data: DataSet, strict: bool, say: Callabl
     counts = {"zero_vectors": int(zero.sum()), "truncated": int(cut.sum())}
     if counts["zero_vectors"]:
         meaning = " (cosine 0)" if isinstance(data, PairSet) else ""
-        say(f"{task}: {counts['zero_vectors']} of {len(texts)} distinct texts have a zero vector{meaning}")
+        log(f"{task}: {counts['zero_vectors']} of {len(texts)} distinct texts have a zero vector{meaning}")
     if counts["truncated"]:
         limit = f"the model's limit of {embed.spec.max_length} tokens"
-        say(f"{task}: {counts['truncated']} of {len(texts)} distinct texts were truncated to {limit}")
+        log(f"{task}: {counts['truncated']} of {len(texts)} distinct texts were truncated to {limit}")
     return counts
 
 

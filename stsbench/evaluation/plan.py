@@ -30,20 +30,19 @@ class Planned:
 
 def presets() -> dict[str, dict[str, Any]]:
     """Paper -> its preset (paper, left_out, parts: protocol, settings, tasks of each), by name."""
-    found = {}
+    papers = {}
     for file in sorted(resources.files("stsbench.protocols").joinpath("presets").iterdir(), key=lambda item: item.name):
         if file.name.endswith(".yaml"):
             read = yaml.safe_load(file.read_text("utf-8"))
             if "parts" not in read:
                 read["parts"] = [{key: read.pop(key) for key in ("protocol", "tasks", "settings") if key in read}]
-            found[file.name.removesuffix(".yaml")] = read
-    return found
+            papers[file.name.removesuffix(".yaml")] = read
+    return papers
 
 
 def kinds() -> dict[str, type[Protocol]]:
     """Every protocol that loads, by name, in their order."""
-    found = resolve_all(GROUP).items()
-    return dict(sorted(found, key=lambda item: (item[1].position, item[0])))
+    return dict(sorted(resolve_all(GROUP).items(), key=lambda item: (item[1].position, item[0])))
 
 
 def plan(
@@ -122,22 +121,22 @@ def _parts(name: str, settings: Settings, left_out: dict[str, str]) -> Iterator[
         yield Planned(name, protocol, protocol.tasks())
 
 
-def _built(label: str, kind: type[Protocol], own: Mapping[str, Any], settings: Settings) -> Protocol:
-    """`own` settings, those of a variant or a paper, and over them the user's that this protocol has."""
-    known = kind(own).settings
-    given = {**settings.get("", {}), **settings.get(kind.name, {})}
-    mine = {key: value for key, value in given.items() if key in known}  # `_all_used` finds those that nobody takes
+def _built(label: str, kind: type[Protocol], form: Mapping[str, Any], settings: Settings) -> Protocol:
+    """The settings of a form (a variant or a paper's preset), and over them the user's that this protocol has."""
+    known = kind(form).settings
+    asked = {**settings.get("", {}), **settings.get(kind.name, {})}
+    mine = {key: value for key, value in asked.items() if key in known}  # `_all_used` finds those that nobody takes
     base, colon, _ = label.partition(":")
     # `sts:mean` stays `sts` in the rows, where the aggregation has a column of its own; a paper's name stands there.
-    return kind({**own, **mine}, label if colon and kind.labels_variants else base)
+    return kind({**form, **mine}, label if colon and kind.labels_variants else base)
 
 
 def _all_used(settings: Settings, protocols: Sequence[Protocol]) -> None:
     """A setting that no protocol of the plan takes would be ignored: that is an error."""
-    for owner, given in settings.items():
+    for owner, asked in settings.items():
         takers = [each for each in protocols if owner in ("", each.name)]
         known = {key for each in takers for key in each.settings}
-        for key in given:
+        for key in asked:
             if key in known:
                 continue
             if owner and takers:

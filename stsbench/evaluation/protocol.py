@@ -91,8 +91,8 @@ class Protocol(ABC):
         key = (self.name, repr(self.settings), data_id, resamples, seed)
         if key not in observations.memo:
             observations.memo[key] = self.draws(observations, data_id, resamples, seed)
-        found: Drawn = observations.memo[key]
-        return found
+        drawn: Drawn = observations.memo[key]
+        return drawn
 
     def average_draws(
         self, observed: Mapping[str, tuple[Observations, str]], resamples: int, seed: int

@@ -56,7 +56,7 @@ def provenance(**more: Any) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "device": device_name(),
-        "versions": {name: found for name in _PACKAGES if (found := _version(name))},
+        "versions": {name: version for name in _PACKAGES if (version := _version(name))},
         "git": git_revision(),
         **more,
     }

@@ -135,11 +135,11 @@ def read_record(path: Path) -> Record:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or "file"
-        raise StsbenchError(f"{path} is no valid record: {field}: {first['msg']}") from error
+        raise StsbenchError(f"{path} is not a valid record: {field}: {first['msg']}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise StsbenchError(f"cannot read the record {path}: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise StsbenchError(f"{path} is no valid record: {error}") from error
+        raise StsbenchError(f"{path} is not a valid record: {error}") from error
     if record.observations.file != (file := f"observations/{path.stem}.npz"):
         raise StsbenchError(
             f"{path} was renamed or edited: its observations would be {file}, it names {record.observations.file}"
@@ -148,12 +148,12 @@ def read_record(path: Path) -> Record:
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key '{twice}' stands in it twice")
-    return found
+    return mapping
 
 
 def load_records(folder: Path) -> list[tuple[Path, Record]]:
@@ -161,12 +161,12 @@ def load_records(folder: Path) -> list[tuple[Path, Record]]:
     if folder.is_file():
         raise StsbenchError(f"{folder} is a file: name the run folder that holds it")
     if not folder.is_dir():
-        raise StsbenchError(f"{folder} is no run folder: no such folder")
+        raise StsbenchError(f"{folder} is not a run folder: no such folder")
     paths = sorted(folder.glob("*.json"))
     if trained := _trained(folder):
         raise StsbenchError(f"{folder} is a run of `stsbench train`, and holds no records itself: {trained}")
     if not paths:
-        raise StsbenchError(f"{folder} is no run folder: it holds no records (*.json)")
+        raise StsbenchError(f"{folder} is not a run folder: it holds no records (*.json)")
     return [(path, read_record(path)) for path in paths]
 
 

@@ -30,11 +30,11 @@ def score_again(folder: Path) -> Result:
     """
     result = Result(folder)
     groups: dict[str, tuple[Protocol, list[Record]]] = {}
-    found = load_records(folder)
-    if several_encoders([record for _, record in found]):
+    records_of = load_records(folder)
+    if several_encoders([record for _, record in records_of]):
         raise StsbenchError(f"{folder} holds records of several encoders: they have no table or average in common")
     scored: list[tuple[Path, Protocol, Record]] = []
-    for path, record in sorted(found, key=lambda item: item[1].provenance.get("position", 0)):
+    for path, record in sorted(records_of, key=lambda item: item[1].provenance.get("position", 0)):
         try:
             protocol, record.scores = rescored(path, record)
         except ScoreError as error:
@@ -67,19 +67,19 @@ def several_encoders(records: Sequence[Record]) -> bool:
     return len(keys) > 1 and len({json.dumps(record.encoder.spec, sort_keys=True) for record in records}) > 1
 
 
-def refuse_doubles(found: Iterable[tuple[Path, Protocol, Record]]) -> None:
+def refuse_doubles(measured: Iterable[tuple[Path, Protocol, Record]]) -> None:
     """Raises StsbenchError, naming both files, where two records of one setting and set are not the same measurement.
 
     A protocol and a paper's preset may measure the same thing in one run: the same encoder, with the same scores.
     """
-    held: dict[str, tuple[Path, Record, dict[tuple[str, str | None, str | None, str], tuple[float, int]]]] = {}
-    for path, protocol, record in found:
+    seen: dict[str, tuple[Path, Record, dict[tuple[str, str | None, str | None, str], tuple[float, int]]]] = {}
+    for path, protocol, record in measured:
         how, data = record.protocol, record.data
         kept = {key: value for key, value in how.settings.items() if key not in protocol.cosmetic}
-        own = data.digest if data.text_version == "own" else ""  # folders of one's own may share a name
-        key = json.dumps([how.name, how.version, kept, data.text_version, data.id, own], sort_keys=True)
+        digest = data.digest if data.text_version == "own" else ""  # two folders of a user may share a name
+        key = json.dumps([how.name, how.version, kept, data.text_version, data.id, digest], sort_keys=True)
         rows = {(row.task, row.subset, row.aggregation, row.metric): (row.value, row.n) for row in record.scores}
-        other_path, other, theirs = held.setdefault(key, (path, record, rows))
+        other_path, other, theirs = seen.setdefault(key, (path, record, rows))
         reason = ""
         if other.encoder.fingerprint != record.encoder.fingerprint:
             reason = "of encoders with different fingerprints"
@@ -136,7 +136,7 @@ def reread(path: Path, record: Record) -> tuple[Protocol, list[ScoreRow], Observ
 
 
 def task_of(protocol: Protocol, record: Record) -> str:
-    """The task a record measured: SICK-R and SICK-R-MTEB are two on data of one name, told apart by the set's id."""
+    """The task a record measured. SICK-R and SICK-R-MTEB measure data of one name: the set's id distinguishes them."""
     return {id: name for name, id in protocol.tasks().items()}.get(record.data.id, record.data.task)
 
 
@@ -162,17 +162,17 @@ def read_observations(path: Path, digest: str) -> Observations:
         if size > MOST_UNPACKED:
             raise StsbenchError(f"{path} would unpack to {size / 1e6:.0f} MB, at most {MOST_UNPACKED / 1e6:.0f} are read")
         if len(set(names)) < len(names) or not all(name.endswith(".npy") for name in names):
-            raise ValueError("it holds a member twice, or one that is no array")
+            raise ValueError("it holds a member twice, or one that is not an array")
         with np.load(path, allow_pickle=False) as stored:
-            found = {key: stored[key] for key in stored.files}
-        if text := next((key for key, array in found.items() if key.startswith("names.") and not _is_names(array)), None):
-            raise ValueError(f"{text} is no list of strings")
+            arrays = {key: stored[key] for key in stored.files}
+        if text := next((key for key, array in arrays.items() if key.startswith("names.") and not _is_names(array)), None):
+            raise ValueError(f"{text} is not a list of strings")
     except StsbenchError:
         raise
     except Exception as error:  # zipfile, zlib and numpy have a dozen kinds of errors for a damaged file
-        raise StsbenchError(f"{path} is no valid file of observations: {_line(error)}") from error
-    names_of = {key[6:]: array.tolist() for key, array in found.items() if key.startswith("names.")}
-    return Observations({key: array for key, array in found.items() if not key.startswith("names.")}, names_of)
+        raise StsbenchError(f"{path} is not a valid file of observations: {_line(error)}") from error
+    names_of = {key[6:]: array.tolist() for key, array in arrays.items() if key.startswith("names.")}
+    return Observations({key: array for key, array in arrays.items() if not key.startswith("names.")}, names_of)
 
 
 def _is_names(array: np.ndarray[Any, Any]) -> bool:

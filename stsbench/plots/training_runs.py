@@ -66,7 +66,7 @@ def trained(folder: Path) -> Trained:
     """The run in a folder, or the seeds below it. Raises StsbenchError where there is none, or one without a step."""
     seeds = sorted(folder.glob(f"seed-*/{LOG}"), key=lambda path: (len(path.parent.name), path))
     if not folder.is_dir():
-        raise StsbenchError(f"{folder} is no run folder: no such folder")
+        raise StsbenchError(f"{folder} is not a run folder: no such folder")
     paths = [folder / LOG] if (folder / LOG).exists() or not seeds else seeds
     logs = [read_log(path) for path in paths]
     for path, log in zip(paths, logs, strict=True):

@@ -12,4 +12,4 @@ _LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"
 
 def escaped(text: str) -> str:
     """`text` with every character that LaTeX would take for markup replaced by what prints it."""
-    return re.sub(r"[\\&%$#_{}~^<>|]", lambda found: _LATEX[found.group()], text)
+    return re.sub(r"[\\&%$#_{}~^<>|]", lambda match: _LATEX[match.group()], text)

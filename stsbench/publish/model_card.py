@@ -112,8 +112,8 @@ def _encoder(result: Result) -> str:
 
 
 def _one(values: Iterable[object], several: str) -> object:
-    found = list(dict.fromkeys(values))
-    return found[0] if len(found) == 1 else several
+    distinct = list(dict.fromkeys(values))
+    return distinct[0] if len(distinct) == 1 else several
 
 
 def _quoted(text: object) -> str | None:
@@ -152,12 +152,12 @@ def _scores(rows: Sequence[ScoreRow]) -> str:
     names = list(dict.fromkeys(_named(row) for row in kept))
     grid: list[list[str]] = [["", *tasks]]
     for name in names:
-        found = [cells.get((task, name)) for task in tasks]
-        grid.append([name, *(shown(row) if row else "" for row in found)])
+        mine = [cells.get((task, name)) for task in tasks]
+        grid.append([name, *(shown(row) if row else "" for row in mine)])
         if name == names[0]:
-            if any(row and row.low is not None for row in found):
-                grid.append(["its interval", *(_interval(row) if row else "" for row in found)])
-            grid.append(["items", *(str(row.n) if row else "" for row in found)])
+            if any(row and row.low is not None for row in mine):
+                grid.append(["its interval", *(_interval(row) if row else "" for row in mine)])
+            grid.append(["items", *(str(row.n) if row else "" for row in mine)])
     return _table(grid)
 
 
@@ -188,8 +188,8 @@ def _limits(result: Result, groups: Sequence[Group]) -> Iterable[str]:
     if strange := _ids(record for record in records if not record.data.known and record.data.text_version != "own"):
         yield f"Any other result: the files of {strange} are not those that the catalog knows."
     unlisted = (record for record in records if record.data.text_version == "own")
-    if own := _ids(record for record in unlisted if not record.data.id.startswith("mteb:")):
-        yield f"Anything not measured on the same data: {own} is the user's own."
+    if theirs := _ids(record for record in unlisted if not record.data.id.startswith("mteb:")):
+        yield f"Anything not measured on the same data: {theirs} is the user's own."
     if others := {str(other) for record in records for other in record.protocol.settings.get("without_overlap") or ()}:
         yield f"The published STS tasks: pairs that share a sentence with {plain(', '.join(sorted(others)))} were left out."
     if hows := sorted({row.aggregation for record in records for row in record.scores if row.aggregation in HOW} - {None}):
@@ -240,7 +240,7 @@ def _command(words: Sequence[str]) -> str:
 def plain(value: object) -> str:
     """Any text as Markdown that shows just it, in a table's cell too."""
     special = r"[\\`*\[\]<>#|~&$@]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\."
-    return re.sub(special, lambda found: f"&#{ord(found[0])};", visible(str(value)), flags=re.IGNORECASE)
+    return re.sub(special, lambda match: f"&#{ord(match[0])};", visible(str(value)), flags=re.IGNORECASE)
 
 
 def _table(lines: Sequence[Sequence[object]], texts: int = 1) -> str:

@@ -59,18 +59,18 @@ class Group:
 
 def groups_of(result: Result) -> list[Group]:
     """The records of a result by protocol, settings and text version, so that no table or average mixes two measurements."""
-    found: dict[tuple[str, str, int], Group] = {}
+    groups: dict[tuple[str, str, int], Group] = {}
     for record in result.records:
         number = 0
         while True:  # the same set twice, of other content: a table of its own
             key = (record.protocol.model_dump_json(), record.data.text_version, number)
-            if key not in found:
-                found[key] = Group(protocol_of_record(result.folder, record), record.protocol, record.data.text_version)
-            if record.data.id not in {each.data.id for each in found[key].records}:
+            if key not in groups:
+                groups[key] = Group(protocol_of_record(result.folder, record), record.protocol, record.data.text_version)
+            if record.data.id not in {each.data.id for each in groups[key].records}:
                 break
             number += 1
-        found[key].records.append(record)
-    return list(found.values())
+        groups[key].records.append(record)
+    return list(groups.values())
 
 
 def card_data(result: Result) -> Any:
@@ -228,10 +228,10 @@ def encoder_name(result: Result) -> str:
 def without_paths(argument: str) -> str:
     """An argument of a command with the folders of this machine left out: `words:/home/me/glove.txt` -> words:glove.txt."""
 
-    def last(found: re.Match[str]) -> str:
-        if found[1] == ":" and found[2].startswith("//"):
-            return found[0]  # https://
-        return found[1] + re.split(r"[/\\]", found[2].rstrip("/\\"))[-1]
+    def last(match: re.Match[str]) -> str:
+        if match[1] == ":" and match[2].startswith("//"):
+            return match[0]  # https://
+        return match[1] + re.split(r"[/\\]", match[2].rstrip("/\\"))[-1]
 
     return re.sub(rf"(^|[=:,])({LOCAL})", last, argument)
 

@@ -77,9 +77,9 @@ def test_wrong_usage_exits_with_2(cli, words):
 
 
 def test_score_show_and_list_name_what_is_unknown(cli):
-    fails(cli("score", "nowhere"), "nowhere is no run folder: no such folder")
+    fails(cli("score", "nowhere"), "nowhere is not a run folder: no such folder")
     Path("empty").mkdir()
-    fails(cli("score", "empty"), "empty is no run folder")
+    fails(cli("score", "empty"), "empty is not a run folder")
     fails(cli("show", "protocol", "simcs"), "did you mean simcse")
     fails(cli("show", "data", "stsb/tset"), "stsb/tset", "stsb/test")
 

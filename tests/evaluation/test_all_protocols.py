@@ -10,7 +10,7 @@ import pytest
 
 import stsbench.data
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.api import Options, evaluate, run
+from stsbench.evaluation.api import EvalOptions, evaluate, run
 from stsbench.evaluation.plan import kinds, plan
 from stsbench.evaluation.records import ScoreRow
 from stsbench.evaluation.rescore import score_again
@@ -171,11 +171,11 @@ def test_a_protocol_s_own_data_without_items_is_still_data(tmp_path, monkeypatch
 
 def test_without_overlap_says_what_it_does_not_touch(tmp_path, capsys):
     said = []
-    options = Options(
+    options = EvalOptions(
         model="lexical:token-set", output=tmp_path / "run", sample=True, protocols=["sts", "geometry"], tasks=["STS-B"],
         resamples=0, without_overlap=["stsb/dev"],
     )  # fmt: skip
-    run(options, say=said.append)
+    run(options, log=said.append)
     assert "--without-overlap does not apply to geometry: measured on the whole sets" in said
 
 

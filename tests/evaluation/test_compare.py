@@ -363,16 +363,17 @@ def row(task, value, low, high, p, corrected=None):
     ([(-2.0, -3.0, -1.0, 0.01)], None, "B is better than A on T0 by 2.00 points (95 % interval 1.00 to 3.00)."),
     ([(-0.002, -0.003, -0.001, 0.01)], None, "B is better than A on T0 by less than 0.01 points (95 % interval 0.00 to "
      "0.00)."),
-    ([SAME], None, "A and B cannot be told apart on T0 (A - B is 0.50 points, 95 % interval -1.00 to 2.00)."),
-    ([NONE, NONE], NONE, "A and B have the same score on each of the 2 tasks: they cannot be told apart."),
+    ([SAME], None, "A and B do not differ significantly on T0 (A - B is 0.50 points, 95 % interval -1.00 to 2.00)."),
+    ([NONE, NONE], NONE, "A and B have the same score on each of the 2 tasks: they do not differ significantly."),
     ([(2.0, 1.0, 3.0, 0.01), B, SAME], None, "Of 3 tasks A is better on 1 and B is better on 1, after correcting for 3 "
-     "comparisons (B on T1); on T2 they cannot be told apart."),
+     "comparisons (B on T1); on T2 they do not differ significantly."),
     ([B, B, SAME, NONE], (-4.0, -5.0, -3.0, 0.001), "B is better than A on average by 4.00 points (95 % interval 3.00 to "
-     "5.00); of 4 tasks B is better on 2, after correcting for 4 comparisons; on T2 and T3 they cannot be told apart."),
-    ([SAME, NONE], SAME, "A and B cannot be told apart on average (A - B is 0.50 points, 95 % interval -1.00 to 2.00); of 2 "
-     "tasks there is none on which they can be told apart, after correcting for 2 comparisons."),
-    ([(1.0, None, None, None), SAME], None, "Of 2 tasks there is none on which they can be told apart, after correcting for "
-     "1 comparison; on T0 there is no test."),
+     "5.00); of 4 tasks B is better on 2, after correcting for 4 comparisons; on T2 and T3 they do not "
+     "differ significantly."),
+    ([SAME, NONE], SAME, "A and B do not differ significantly on average (A - B is 0.50 points, 95 % interval "
+     "-1.00 to 2.00); of 2 tasks there is none on which they differ significantly, after correcting for 2 comparisons."),
+    ([(1.0, None, None, None), SAME], None, "Of 2 tasks there is none on which they differ significantly, after correcting "
+     "for 1 comparison; on T0 there is no test."),
 ])  # fmt: skip
 def test_sentences(tmp_path, rows, average, text):
     a = sts_run(tmp_path / "a", 0.2, ["STS-B"])
@@ -385,7 +386,7 @@ def test_sentences(tmp_path, rows, average, text):
 def test_a_folder_that_holds_one_run_stands_for_it(tmp_path, cli):
     run = sts_run(tmp_path / "entry" / "one", 0.1)
     code, out, _ = cli("compare", tmp_path / "entry", run, "--resamples", 40)
-    assert code == 0 and out.startswith(f"A: {run} ") and "cannot be told apart" in out
+    assert code == 0 and out.startswith(f"A: {run} ") and "do not differ significantly" in out
     sts_run(tmp_path / "entry" / "two", 0.5, TASKS, 1)
     code, _, err = cli("compare", tmp_path / "entry", run, "--resamples", 40)
     assert code == 1 and f"entry holds several runs: name one, such as {run}" in err

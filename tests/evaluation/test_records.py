@@ -139,7 +139,7 @@ def test_what_is_wrong_is_named(tmp_path, damage, field):
     path.write_text(json.dumps(content))
     with pytest.raises(StsbenchError) as caught:
         load_records(tmp_path)
-    assert str(caught.value).startswith(f"{path} is no valid record: {field}")
+    assert str(caught.value).startswith(f"{path} is not a valid record: {field}")
 
 
 def test_data_that_mteb_loads_by_itself_have_no_items():
@@ -173,13 +173,13 @@ def test_a_key_that_stands_twice_is_refused(tmp_path, part):
     path.write_text(path.read_text().replace(part, twice, 1))
     with pytest.raises(StsbenchError) as caught:
         read_record(path)
-    assert str(caught.value) == f"{path} is no valid record: the key '{key.strip(chr(34))}' stands in it twice"
+    assert str(caught.value) == f"{path} is not a valid record: the key '{key.strip(chr(34))}' stands in it twice"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null"])
 def test_files_that_are_no_record(tmp_path, content):
     (tmp_path / "a.json").write_bytes(content)
-    with pytest.raises(StsbenchError, match=r"a\.json is no valid record: file: "):
+    with pytest.raises(StsbenchError, match=r"a\.json is not a valid record: file: "):
         load_records(tmp_path)
 
 

@@ -125,7 +125,7 @@ def test_an_output_that_is_out_of_date_is_named(checkout, cli, name):
         (lambda board: (board / "measured/stray.txt").write_text("x"), "stray.txt is not an entry"),
         (lambda board: (board / "measured/empty").mkdir(), "entry.yaml"),
         (lambda board: min((board / "measured/letters").rglob("*.npz")).unlink(), "is missing"),
-        (lambda board: min((board / "measured/letters").rglob("*.json")).write_text("{"), "is no valid record"),
+        (lambda board: min((board / "measured/letters").rglob("*.json")).write_text("{"), "is not a valid record"),
         (lambda board: shutil.rmtree(board / "measured"), "is not a board"),
     ],
 )

@@ -193,11 +193,11 @@ def test_intervals_do_not_depend_on_the_encoder_but_on_the_data():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"bacth": 3}, "no setting 'bacth'; did you mean batch"), ({"batch": 0}, "batch must be a whole number from 1"),
+        ({"bacth": 3}, "no setting 'bacth'; did you mean batch"), ({"batch": 0}, "batch must be at least 1, not 0"),
         ({"tenacity": -1}, "tenacity"), ({"seed": 2**32}, "seed"), ({"resamples": True}, "resamples"),
-        ({"learning_rate": 0}, "learning_rate must be a number between 0 and 1e"),
+        ({"learning_rate": 0}, "learning_rate must be above 0"),
         ({"entailment_regs": []}, "entailment_regs"),
-        ({"soft_labels": "exact"}, "soft_labels must be bit-compatible, not 'exact'"),
+        ({"soft_labels": "exact"}, "soft_labels must be 'bit-compatible', not 'exact'"),
     ],
 )  # fmt: skip
 def test_settings_are_checked(wrong, message):

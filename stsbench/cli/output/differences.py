@@ -12,7 +12,7 @@ from rich.table import Table as Grid
 
 from stsbench.cli.output.tables import SAMPLE
 from stsbench.encoders.prompt.prompt import described
-from stsbench.evaluation.compare import Compared, Comparison, Table
+from stsbench.evaluation.compare import Compared, Comparison, ComparisonTable
 from stsbench.evaluation.forms import changed_settings
 from stsbench.evaluation.records import PLAIN, Record
 from stsbench.metrics.paired import LEVEL
@@ -25,16 +25,16 @@ _LOWER_IS_BETTER = frozenset({"mse"})
 _NO_BETTER = (PLAIN - _LOWER_IS_BETTER) | {"explained by first"}  # geometry describes: neither end is the better one
 
 
-def print_who(found: Comparison, a: Path, b: Path, stream: TextIO) -> None:
+def print_who(comparison: Comparison, a: Path, b: Path, stream: TextIO) -> None:
     """Two lines: which run is A, which is B; and one where both are one encoder."""
     console = _console(stream)
-    for letter, path, record in zip("AB", (a, b), found.runs, strict=True):
+    for letter, path, record in zip("AB", (a, b), comparison.runs, strict=True):
         console.print(f"{letter}: {path} ({_encoder(record)})", soft_wrap=True, markup=False)
-    if found.runs[0].encoder.fingerprint == found.runs[1].encoder.fingerprint:
+    if comparison.runs[0].encoder.fingerprint == comparison.runs[1].encoder.fingerprint:
         console.print("A and B name the same encoder.", soft_wrap=True)
 
 
-def print_table(table: Table, stream: TextIO) -> None:
+def print_table(table: ComparisonTable, stream: TextIO) -> None:
     """Its title, its rows and its sentence."""
     console = _console(stream)
     grid = Grid("task")
@@ -56,7 +56,7 @@ def print_table(table: Table, stream: TextIO) -> None:
     console.print()
 
 
-def title(table: Table) -> str:
+def title(table: ComparisonTable) -> str:
     """'sts (similarity dot): spearman, all, x 100', with whatever makes the scores incomparable with others."""
     setting, labels = table.setting, [record.protocol.label for record in table.records]
     record = table.records[0]
@@ -72,12 +72,12 @@ def title(table: Table) -> str:
     return f"{label}{f' ({changes})' if changes else ''}: {what}{unit}{aside}{text_version}"
 
 
-def sentence(table: Table) -> str:
+def sentence(table: ComparisonTable) -> str:
     """What the table says, in plain words."""
     rows, average = table.rows, table.average
     if all(row.a == row.b and not row.difference.high and not row.difference.low for row in rows):
         where = f"on {_name(rows[0])}" if len(rows) == 1 else f"on each of the {len(rows)} {_noun(table)}s"
-        why = f"; there is no test: {table.no_test}" if table.no_test else ": they cannot be told apart"
+        why = f"; there is no test: {table.no_test}" if table.no_test else ": they do not differ significantly"
         return f"A and B have the same score {where}{why}."
     if table.no_test:
         return f"{_untested(table)}; there is no test: {table.no_test}."
@@ -87,7 +87,7 @@ def sentence(table: Table) -> str:
     return f"{start} {len(rows)} {_noun(table)}s {_each(table, rows)}."
 
 
-def _one(table: Table, row: Compared, where: str) -> str:
+def _one(table: ComparisonTable, row: Compared, where: str) -> str:
     """'A is better than B on average by 5.31 points (95 % interval 4.60 to 6.02)'."""
     difference, metric = row.difference, table.setting.metric
     if difference.p is None or difference.low is None or difference.high is None:
@@ -96,39 +96,39 @@ def _one(table: Table, row: Compared, where: str) -> str:
     if difference.p >= 1 - LEVEL:
         bounds = f"{difference.low:z.{digits}f} to {difference.high:z.{digits}f}"
         value = _number(difference.value, metric)
-        return f"A and B cannot be told apart {where} (A - B is {value}, 95 % interval {bounds})"
+        return f"A and B do not differ significantly {where} (A - B is {value}, 95 % interval {bounds})"
     low, high = sorted((abs(difference.low), abs(difference.high)))  # both on one side of 0
     first, second = _order(row, metric)
     size, bounds = _size(difference.value, metric), f"{low:z.{digits}f} to {high:z.{digits}f}"
     return f"{first} is {_word(metric)} than {second} {where} by {size} (95 % interval {bounds})"
 
 
-def _each(table: Table, rows: Sequence[Compared]) -> str:
-    """'A is better on 6, after correcting for 7 comparisons; on SICK-R they cannot be told apart'."""
+def _each(table: ComparisonTable, rows: Sequence[Compared]) -> str:
+    """'A is better on 6, after correcting for 7 comparisons; on SICK-R they do not differ significantly'."""
     metric = table.setting.metric
     tested = [row for row in rows if row.corrected is not None]
-    apart = [row for row in tested if row.corrected is not None and row.corrected < 1 - LEVEL]
-    together = [row for row in tested if row not in apart]
+    significant = [row for row in tested if row.corrected is not None and row.corrected < 1 - LEVEL]
+    together = [row for row in tested if row not in significant]
     untested = [row for row in rows if row.corrected is None]
     after = f"after correcting for {_count(len(tested), 'comparison')}"
-    won = {side: [row for row in apart if _order(row, metric)[0] == side] for side in "AB"}
+    won = {side: [row for row in significant if _order(row, metric)[0] == side] for side in "AB"}
     words = []
-    if apart:
+    if significant:
         many = {side: "all" if len(won[side]) == len(rows) else len(won[side]) for side in "AB"}
         sides = [f"{side} is {_word(metric)} on {many[side]}" for side in "AB" if won[side]]
         words.append(f"{' and '.join(sides)}, {after}")
         if all(won.values()):
             words[-1] += f" (B on {_listed(won['B'])})"
         if together:
-            words.append(f"on {_listed(together)} they cannot be told apart")
+            words.append(f"on {_listed(together)} they do not differ significantly")
     else:
-        words.append(f"there is none on which they can be told apart, {after}")
+        words.append(f"there is none on which they differ significantly, {after}")
     if untested:
         words.append(f"on {_listed(untested)} there is no test")
     return "; ".join(words)
 
 
-def _untested(table: Table) -> str:
+def _untested(table: ComparisonTable) -> str:
     """The bare differences, in words that claim nothing."""
     metric, rows = table.setting.metric, table.rows
     if len(rows) > 1 and not table.average:
@@ -156,7 +156,7 @@ def _word(metric: str) -> str:
     return "higher" if metric in _NO_BETTER else "better"
 
 
-def _cells(table: Table, row: Compared) -> list[str]:
+def _cells(table: ComparisonTable, row: Compared) -> list[str]:
     difference, digits = row.difference, _digits(table.setting.metric)
     bounds = ""
     if difference.low is not None and difference.high is not None:
@@ -183,7 +183,7 @@ def _size(value: float, metric: str) -> str:
     return f"less than {_number(least, metric)}" if abs(value) < least / 2 else _number(abs(value), metric)
 
 
-def _noun(table: Table) -> str:
+def _noun(table: ComparisonTable) -> str:
     return "subset" if all(row.subset for row in table.rows) else "task"
 
 

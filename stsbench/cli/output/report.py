@@ -15,7 +15,6 @@ from stsbench.evaluation.measure import Result
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.publish.latex import escaped
 
-FORMATS = ("table", "latex", "markdown", "csv")
 ORIGIN = ("encoder", "pooler", "data", "view", "known", "settings")  # CSV columns behind those of a row
 
 

@@ -73,10 +73,10 @@ def _ordered(rows: list[ScoreRow]) -> list[ScoreRow]:
 
 def firsts(rows: Sequence[ScoreRow]) -> dict[tuple[str, str | None], ScoreRow]:
     """(task, subset) -> its first score: the one that a protocol reports before the others."""
-    found: dict[tuple[str, str | None], ScoreRow] = {}
+    first: dict[tuple[str, str | None], ScoreRow] = {}
     for row in rows:
-        found.setdefault((row.task, row.subset), row)
-    return found
+        first.setdefault((row.task, row.subset), row)
+    return first
 
 
 def named(result: Result, protocol: str) -> str:

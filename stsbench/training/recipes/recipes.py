@@ -93,7 +93,7 @@ def find_recipe(method: str, name_or_path: str) -> tuple[Recipe, dict[str, Any]]
     Raises StsbenchError, one line, for an unknown name and for the first thing that is wrong in a file.
     """
     path = _path(method, name_or_path)
-    raw = load_config(path, own=OWN, folders=[folder_of(method) / "recipes"])
+    raw = load_config(path, not_inherited=OWN, folders=[folder_of(method) / "recipes"])
     raw = {"name": path.stem, "method": method, **raw}
     if raw["method"] != method:
         raise StsbenchError(f"{path} is a recipe of method {shown(raw['method'])}, not of '{method}'")

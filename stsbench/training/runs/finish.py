@@ -135,16 +135,16 @@ def tested(
         if folder.exists():
             shutil.rmtree(folder)
         result = api.run(
-            api.Options(
+            api.EvalOptions(
                 model=str(options.output / "best"), output=folder, protocols=list(options.evaluate), device=options.device,
                 data_dir=options.data_dir, sample=options.sample, offline=options.offline, command=options.command,
-                origin={
+                extra_provenance={
                     "seed": options.recipe.seed, "recipe": f"{options.recipe.method}/{options.recipe.name}",
                     **trained_as(options.recipe),
                     **{key: summary[key] for key in ("stage", "from") if summary.get(key)},
                 },
             ),
-            say=say,
+            log=say,
         )  # fmt: skip
         summary = {**summary, "failures": dict(result.failures)}
     accelerator.wait_for_everyone()

@@ -270,7 +270,7 @@ def test_show_a_recipe_of_ones_own(text, method, tmp_path):
         ("seed: 1\n", "neither 'method: NAME'"),
         ("extends: unsup-bert-bsae\n", "did you mean unsup-bert-base"), ("extends: mine\n", "no such recipe"),
         ("extends: ./mine.yaml\n", "in a circle: mine.yaml -> mine.yaml"), ("method: simsce\n", "did you mean simcse?"),
-        ("method: mlm\n", "backbone"), ("method: 1\nextends: bert\n", "a recipe of method 1"), ("a: [\n", "no valid YAML"),
+        ("method: mlm\n", "backbone"), ("method: 1\nextends: bert\n", "a recipe of method 1"), ("a: [\n", "not valid YAML"),
     ],
 )  # fmt: skip
 def test_show_says_the_first_fault_of_a_file(text, part, tmp_path):
