@@ -35,7 +35,7 @@ def load_encoder(
         _reject_unknown_kind(model, kind if colon else "")
         from stsbench.encoders.transformer.load_transformer import load_transformer
 
-        encoder: Encoder = load_transformer(
+        return load_transformer(
             model,
             pooler=pooler,
             template=template,
@@ -46,7 +46,6 @@ def load_encoder(
             offline=offline,
             full_stop=full_stop,
         )
-        return encoder
     if not argument:
         raise EncoderError(f"'{model}' names nothing after the colon")
     changed = {
