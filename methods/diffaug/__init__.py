@@ -1,0 +1,1 @@
+"""DiffAug (Wang and Lu 2022)."""

@@ -1,0 +1,1 @@
+"""DiffCSE (Chuang et al. 2022)."""

@@ -1,0 +1,1 @@
+"""Continued masked-LM pre-training (Devlin et al. 2019)."""

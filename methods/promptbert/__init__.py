@@ -1,0 +1,1 @@
+"""PromptBERT (Jiang et al. 2022)."""

@@ -1,0 +1,1 @@
+"""SARCSE (Liu et al. 2024)."""

@@ -1,0 +1,1 @@
+"""SimCSE (Gao, Yao and Chen 2021)."""

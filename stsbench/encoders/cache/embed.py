@@ -78,8 +78,7 @@ class Embed:
     def truncated(self, texts: Sequence[str]) -> NDArray[np.bool_]:
         """bool (n,): which of n texts lost tokens to the model's limit."""
         self.add(texts)
-        flags: NDArray[np.bool_] = self._truncated[self._rows(texts)]
-        return flags
+        return self._truncated[self._rows(texts)]
 
     def _rows(self, texts: Sequence[str]) -> NDArray[np.intp]:
         return np.array([self._row[text] for text in texts], dtype=np.intp)

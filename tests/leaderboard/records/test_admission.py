@@ -75,7 +75,7 @@ def honest(own_runs, tmp_path, monkeypatch):
         )
     monkeypatch.setattr(admission, "catalog", lambda: SimpleNamespace(entries={**real.entries, **changed}))
     expected.learn([other], tmp_path / "expected.yaml")
-    monkeypatch.setattr(expected, "FILE", tmp_path / "expected.yaml")
+    monkeypatch.setattr(expected, "EXPECTED", tmp_path / "expected.yaml")
     expected.expected.cache_clear()
     yield folder
     expected.expected.cache_clear()
@@ -280,12 +280,12 @@ def letters(text):
         (mteb, {"notes": ["x" * 201]}, "hold texts (notes)"),
         (mteb, {"notes": ["x"] * 501}, "hold texts (notes)"),
         (mteb, {"items": 9}, "not of 8 items"),
-        (mteb, {"task_result": ["A sentence of the data set. " * 9]}, "no result of mteb"),
-        (mteb, {"task_result": ["[1]"]}, "no result of mteb"),
-        (mteb, {"task_result": ['{"task_name": "STS12"}']}, "no result of mteb"),
-        (mteb, {"task_result": ["[" * 100_000]}, "no result of mteb"),
-        (mteb, {"result": {"scores": {}}}, "no result of mteb"),
-        (mteb, {"result": {"scores": {"test": ["a sentence"]}}}, "no result of mteb"),
+        (mteb, {"task_result": ["A sentence of the data set. " * 9]}, "not a result of mteb"),
+        (mteb, {"task_result": ["[1]"]}, "not a result of mteb"),
+        (mteb, {"task_result": ['{"task_name": "STS12"}']}, "not a result of mteb"),
+        (mteb, {"task_result": ["[" * 100_000]}, "not a result of mteb"),
+        (mteb, {"result": {"scores": {}}}, "not a result of mteb"),
+        (mteb, {"result": {"scores": {"test": ["a sentence"]}}}, "not a result of mteb"),
         (mteb, {"result": {"more": {"deep": ["x" * 201]}}}, "hold texts (task_result)"),
         (mteb, {"result": {"x" * 201: 1}}, "hold texts (task_result)"),
     ],
