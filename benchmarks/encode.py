@@ -63,11 +63,11 @@ def model_folder(name: str, place: Path) -> Path:
     from stsbench.encoders.transformer.minilm import find_minilm
     from stsbench.errors import EncoderError
 
-    beside = Path(__file__).resolve().parents[2] / "shared" / "models" / "minilm-l6-fp16"
+    shared = Path(__file__).resolve().parents[2] / "shared" / "models" / "minilm-l6-fp16"
     try:
         minilm = find_minilm()
     except EncoderError:
-        minilm = beside
+        minilm = shared
     if name == "minilm":
         return minilm
     import torch
@@ -133,14 +133,14 @@ def measure(name: str, fraction: float, args: argparse.Namespace) -> dict[str, A
     lengths |= {t: len(ids) for b in naive for t, ids in zip(b, tokenise(b)[0], strict=True) if t not in lengths}
 
     def simcse() -> list[Any]:
-        found = []
+        vectors = []
         for batch in some_naive:
             inputs = tokenizer(batch, return_tensors="pt", padding=True)
             with torch.no_grad():
                 hidden = model(**inputs, output_hidden_states=True, return_dict=True).last_hidden_state
             mask = inputs["attention_mask"].unsqueeze(-1)
-            found.append(((hidden * mask).sum(1) / mask.sum(1)).numpy())
-        return found
+            vectors.append(((hidden * mask).sum(1) / mask.sum(1)).numpy())
+        return vectors
 
     calls = {
         "simcse": simcse,
@@ -173,8 +173,8 @@ def measure(name: str, fraction: float, args: argparse.Namespace) -> dict[str, A
     gaps = {}
     distinct = list(dict.fromkeys(t for batch in some_naive for t in batch))[:400]
     row: dict[str, Any] = {}
-    for batch, found in zip(some_naive, theirs, strict=True):
-        row.update(zip(batch, found, strict=True))
+    for batch, vectors in zip(some_naive, theirs, strict=True):
+        row.update(zip(batch, vectors, strict=True))
     want = np.stack([row[t] for t in distinct]).astype(np.float64)
     for dtype, encoder in encoders.items():
         got = encoder.run(distinct).vectors.astype(np.float64)

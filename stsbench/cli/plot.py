@@ -21,9 +21,9 @@ _TOKENS = "token-loss"  # of a trained method: the only one that loads a model
 @click.argument("picture", type=click.Choice([*_PICTURES, _TOKENS]))
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--output", metavar="FILE.png|.svg", type=click.Path(path_type=Path),
-              help="Where to write; without suffix both .png and .svg. Default: the picture's name, here.")  # fmt: skip
+              help="Where to write; without a suffix, both .png and .svg. Default: the picture's name.")  # fmt: skip
 @click.option("--text", "texts", multiple=True, metavar="TEXT",
-              help="Of token-loss: a text to draw. Repeat for several, the two of a pair say.")  # fmt: skip
+              help="For token-loss: a text to draw; repeat for several, such as the two of a pair.")  # fmt: skip
 def plot(picture: str, runs: tuple[Path, ...], output: Path | None, texts: tuple[str, ...]) -> int:
     """Draw a picture of one RUN folder or several.
 
@@ -54,12 +54,12 @@ def _check(picture: str, runs: tuple[Path, ...], texts: tuple[str, ...]) -> None
     """Raises a UsageError where runs and texts are not what the picture is of."""
     if picture != _TOKENS:
         if texts:
-            raise click.UsageError(f"--text belongs to the picture {_TOKENS}, not to {picture}")
+            raise click.UsageError(f"--text has no effect on {picture}: it is for {_TOKENS}")
         return
     if len(runs) > 1:
-        raise click.UsageError(f"{_TOKENS} is drawn of one run, not of {len(runs)}")
+        raise click.UsageError(f"{_TOKENS} draws one run, not {len(runs)}")
     if not texts or not all(text.strip() for text in texts):
-        raise click.UsageError(f"{_TOKENS} needs a text to draw, or several: --text 'Nine swans swim.' --text 'Swans swim.'")
+        raise click.UsageError(f"{_TOKENS} needs one text or several: --text 'Nine swans swim.' --text 'Swans swim.'")
 
 
 def _figure(picture: str, runs: tuple[Path, ...], texts: tuple[str, ...]) -> Any:

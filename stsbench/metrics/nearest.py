@@ -100,7 +100,7 @@ def _scaled(rows: Any, cosine: bool, start: int, what: str) -> tuple[Any, float]
             squares = np.einsum("nd,nd->n", rows, rows, dtype=np.float64)
     if not np.isfinite(squares).all():
         bad = int(np.argmin(np.isfinite(squares)))
-        raise ScoreError(f"{what} {start + bad} (from 0) holds NaN or infinity: it has no neighbours")
+        raise ScoreError(f"{what} {start + bad} (from 0) contains NaN or infinity: it has no neighbours")
     lengths = np.sqrt(squares)
     if not cosine:
         return rows, float(lengths.max(initial=0))

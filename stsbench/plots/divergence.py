@@ -59,7 +59,7 @@ def _stage(run: Trained) -> str:
     stage_of_run = next((stage for stage in run.stages() if run.curves(stage, _DELTA)), None)
     if stage_of_run is None:
         raise StsbenchError(
-            f"{run.folder} has logged no divergence: diffaug does, in its first stage, at every dev score (options.diagnose)"
+            f"{run.folder} has no divergence in its log: diffaug logs it at each dev score of stage 1 (options.diagnose)"
         )
     return stage_of_run
 

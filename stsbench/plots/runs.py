@@ -35,7 +35,7 @@ def drawn(folders: Sequence[Path], protocols: Sequence[str]) -> list[Drawn]:
     """Each folder's STS-B record by the first of `protocols` that it has, with observations.
 
     Raises StsbenchError when a folder has none, when a file is missing or damaged, or when runs were measured on
-    different data or with different settings: they do not belong into one picture.
+    different data or with different settings: they cannot share one picture.
     """
     records = [(folder, _record(folder, protocols)) for folder in folders]
     _comparable(records)
@@ -89,7 +89,7 @@ def _comparable(records: Sequence[tuple[Path, Record]]) -> None:
         if record.data.digest != first.data.digest:
             raise StsbenchError(
                 f"{folder} and {other} were measured on different data ({first.data.id}, {first.data.view} and "
-                f"{record.data.id}, {record.data.view}): they do not belong into one picture"
+                f"{record.data.id}, {record.data.view}): they cannot share one picture"
             )
         if record.protocol.name != first.protocol.name:
             continue  # the cosines of both protocols are the same
@@ -98,12 +98,12 @@ def _comparable(records: Sequence[tuple[Path, Record]]) -> None:
             key = next(key for key in sorted({*before, *after}) if before.get(key) != after.get(key))
             raise StsbenchError(
                 f"{folder} and {other} were measured with different settings ({key}: {before.get(key)} and "
-                f"{after.get(key)}): they do not belong into one picture"
+                f"{after.get(key)}): they cannot share one picture"
             )
 
 
 def _labels(records: Sequence[tuple[Path, Record]]) -> list[str]:
-    """The shortest that tells the runs apart: the model's name, then its pooler too, then the run folder."""
+    """The shortest labels that differ between the runs: the model's name, then its pooler too, then the run folder."""
     specs = [record.encoder.spec for _, record in records]
     names = [_short(str(spec.get("name") or "?")) for spec in specs]
     poolers = [spec.get("pooler") for spec in specs]
@@ -116,6 +116,6 @@ def _labels(records: Sequence[tuple[Path, Record]]) -> list[str]:
 
 
 def _short(name: str) -> str:
-    """A model's name without its folder or owner, at most 28 characters: the end tells models apart less."""
+    """A model's name without its folder or owner, at most 28 characters: models differ more at the beginning."""
     last = name.rstrip("/").rpartition("/")[2] or name
     return last if len(last) <= 28 else last[:27] + "…"

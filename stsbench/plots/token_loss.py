@@ -18,7 +18,7 @@ _LONGEST = 70  # characters of a text above its panel
 def figure(run: Path, texts: Sequence[str]) -> Any:
     """A matplotlib figure of the losses that the method trained in `run` gives to the tokens of `texts`.
 
-    Raises StsbenchError for what is no finished training, a method without such losses, and a text without a token.
+    Raises StsbenchError for an unfinished training run, a method without such losses, and a text without a token.
     """
     from stsbench.training.runs.trained import load_trained
 

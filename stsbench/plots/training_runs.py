@@ -48,11 +48,11 @@ class Trained:
         curves = [curve(log, stage, "score" if key.startswith("dev:") else key) for log in logs]
         if not all(steps for steps, _ in curves):
             if any(steps for steps, _ in curves):
-                raise StsbenchError(f"{self.folder}: not every seed has logged {key} in stage {stage}: draw the seeds apart")
+                raise StsbenchError(f"{self.folder}: not every seed has logged {key} in stage {stage}: draw each seed alone")
             return []
         common = set.intersection(*(set(steps) for steps, _ in curves))
         if not common:
-            raise StsbenchError(f"{self.folder}: its seeds logged {key} at no common step: draw them one by one")
+            raise StsbenchError(f"{self.folder}: its seeds have no common step with {key}: draw each seed alone")
         at = np.array(sorted(common))
         return [(at, np.array([dict(zip(*each, strict=True))[step] for step in at.tolist()])) for each in curves]
 
@@ -66,15 +66,15 @@ def trained(folder: Path) -> Trained:
     """The run in a folder, or the seeds below it. Raises StsbenchError where there is none, or one without a step."""
     seeds = sorted(folder.glob(f"seed-*/{LOG}"), key=lambda path: (len(path.parent.name), path))
     if not folder.is_dir():
-        raise StsbenchError(f"{folder} is no run folder: no such folder")
+        raise StsbenchError(f"{folder} does not exist: expected a run folder")
     paths = [folder / LOG] if (folder / LOG).exists() or not seeds else seeds
     logs = [read_log(path) for path in paths]
     for path, log in zip(paths, logs, strict=True):
         if not any(line["kind"] in ("train", "dev") for line in log):
-            raise StsbenchError(f"{path} holds no logged step yet: nothing to draw")
+            raise StsbenchError(f"{path} has no logged step yet: nothing to draw")
         started = {line["stage"] for line in log if line["kind"] == "start"}
         if lost := next((line["stage"] for line in log if line.get("stage", "") not in started | {""}), None):
-            raise StsbenchError(f"{path} has lines of stage {lost} and no start of it: the file was changed")
+            raise StsbenchError(f"{path} has lines of stage {lost} but not its start: the file was edited")
     return Trained(folder, logs)
 
 

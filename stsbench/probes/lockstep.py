@@ -63,9 +63,9 @@ def lockstep_solver(
     import torch
 
     if optimizer not in ("adam", "rmsprop"):
-        raise StsbenchError(f"unknown optimizer '{optimizer}' (there are adam, rmsprop)")
+        raise StsbenchError(f"unknown optimizer '{optimizer}'; known: adam, rmsprop")
     if dtype not in ("float32", "float64"):
-        raise StsbenchError(f"unknown dtype '{dtype}' of the probe (there are float32, float64)")
+        raise StsbenchError(f"unknown dtype '{dtype}' of the probe; known: float32, float64")
     bad = int((~np.isfinite(x)).any(axis=1).sum())
     if bad:
         raise ScoreError(f"{bad} of {len(x)} items have features that are NaN or infinite")

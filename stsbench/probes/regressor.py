@@ -88,7 +88,7 @@ def fit_regressor(
     for name, features in (("train", train), ("dev", dev), ("test", test)):
         check_features(name, features)
     if np.ptp(dev_gold) == 0:
-        raise ScoreError(f"all {len(dev_gold)} gold scores of the dev split are equal ({dev_gold[0]:g}): no round is best")
+        raise ScoreError(f"all {len(dev_gold)} gold scores of the dev split are equal ({dev_gold[0]:g}): no best round")
     labels, fitted, best = soft_labels(train_gold), _Fit(train, settings), None
     scores: list[float] = []
     highest, failures, epochs = -1.0, 0, 0
@@ -104,7 +104,7 @@ def fit_regressor(
         else:
             failures += 1
     if best is None:
-        raise ScoreError("the dev split was ranked exactly backwards in every round: no round is best")
+        raise ScoreError("the dev split was ranked exactly backwards in every round: no best round")
     return Regression(expected_scores(test, best), np.array(scores), epochs)
 
 

@@ -73,7 +73,7 @@ def _until_complete(
         if failures >= (min(2, tries) if unreachable else tries):  # offline: do not keep the user waiting
             kind = NoConnectionError if unreachable else DataError
             raise kind(f"cannot download {url}: {reason}" + (
-                f"; {best} bytes are kept in {part}, the next try goes on from there" if best else ""))
+                f"; {best} bytes are kept in {part}; the next attempt resumes there" if best else ""))
         time.sleep(pause * 2 ** (failures - 1))
 
 
@@ -90,7 +90,7 @@ def _once(url: str, part: Path, limit: int, timeout: float, progress: Progress |
             begin = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
             if not begin or int(begin[1]) != have:
                 part.unlink(missing_ok=True)
-                raise _CutError("the server answered with another range than was asked for")
+                raise _CutError("the server sent a different byte range from the one requested")
         else:
             have = 0
             _note(part, url, response.headers)

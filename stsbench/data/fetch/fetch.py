@@ -51,7 +51,7 @@ def fetch_raw(
     Raises DataError as `fetch_archive`; with `strict` a file that changed since the first fetch is refused.
     """
     if item.hub is None:
-        raise DataError(f"{item.id} ({item.view} view) is no single file on the Hub")
+        raise DataError(f"{item.id} ({item.view} view) is not a single file on the Hub")
     (name,) = item.files
     target = root / name
     with alone(root), workplace(root) as folder:

@@ -75,7 +75,7 @@ def install(unpacked: Path, names: Sequence[str], root: Path, *, source: str, st
     known = expected(root)
     known_files = _known_names(names, known)
     if not known_files:
-        raise DataError(f"{source} holds none of the benchmark's files")
+        raise DataError(f"{source} contains none of the benchmark's files")
     digests = {name: sha256_file(unpacked / inside) for name, inside in known_files.items()}
     changed = tuple(name for name, digest in digests.items() if known[name] not in ("", digest))
     missing = tuple(name for name in catalog().files if name not in known_files)

@@ -44,7 +44,7 @@ def load(
     """Read one set: scored pairs, or labelled texts, as its catalog entry says.
 
     A file whose sha256 is not the catalog's makes the set `known=False` with a warning that names it; `strict` refuses.
-    The sample has a view and so a digest of its own and is compared with nothing.
+    The sample has its own text version, hence its own digest, and is compared with nothing.
     Raises DataError for an unknown id, a missing or malformed file, or nothing found and no network.
     """
     sample = sample or view == "sample"
@@ -76,10 +76,10 @@ def locate(
         _complete(item, data_dir, "--data-dir")
         return Location(data_dir, str(data_dir))
     places: list[tuple[Path, str]] = []
-    if own := os.environ.get("STSBENCH_DATA"):
-        if not Path(own).is_dir():
-            raise DataError(f"$STSBENCH_DATA names {own}, which is no folder")
-        places.append((Path(own), own))
+    if configured := os.environ.get("STSBENCH_DATA"):
+        if not Path(configured).is_dir():
+            raise DataError(f"$STSBENCH_DATA names {configured}, which is not a folder")
+        places.append((Path(configured), configured))
     places.append((data_root(), "user cache"))
     for root, origin in places:
         if len(missing(item, root)) < len(item.files):
@@ -114,7 +114,7 @@ def check(item: Entry, root: Path) -> list[str]:
         if not path.is_file():
             continue
         if not expected:
-            lines.append(f"{path} was not fetched by stsbench and no digest of it is known: it cannot be checked")
+            lines.append(f"{path} was not fetched by stsbench and its digest is unknown: it cannot be checked")
         elif sha256_file(path) != expected:
             lines.append(f"{path} differs from the file known to {keeper} (sha256 {expected[:12]}…)")
     return lines

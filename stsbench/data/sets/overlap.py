@@ -1,4 +1,4 @@
-"""Sentences that one set shares with others: STS-B is built from STS12-17, so its dev split is no unseen data."""
+"""Sentences that one set shares with others: STS-B is built from STS12-17, so its dev split is not unseen data."""
 
 from __future__ import annotations
 

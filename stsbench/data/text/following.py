@@ -20,7 +20,7 @@ def following(rows: Any, reach: int, rng: np.random.Generator) -> TextRows:
     there = (ahead >= 0).sum(axis=1)
     if not there.all():
         row = rows.rows[int(np.argmin(there))]
-        raise DataError(f"row {row} has no next sentence in its document: such rows cannot be trained on")
+        raise DataError(f"row {row} has no next sentence in its document: such rows cannot be used for training")
     chosen: TextRows = rows.at(ahead[np.arange(len(ahead)), rng.integers(0, there)])
     return chosen
 

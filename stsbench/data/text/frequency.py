@@ -47,7 +47,8 @@ def _count(rows: TextRows, numbers: NDArray[np.int64], size: int, special: list[
         for role in rows.roles:
             ids = np.concatenate(part.ids(role))
             if len(ids) and ids.max() >= size:
-                raise DataError(f"{rows.store.path}: token id {ids.max()} is beyond the model's {size}: another tokenizer's")
+                raise DataError(f"{rows.store.path}: token id {ids.max()} is not below the model's vocabulary size, {size}: "
+                                "the text was tokenised by another tokenizer")
             counts += np.bincount(ids, minlength=size)
     counts[special] = 0
     return counts

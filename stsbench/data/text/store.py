@@ -38,7 +38,8 @@ def open_store(
     The first time it is read through, in bounded memory; later only its sha256 counts, and that is remembered while the file
     is untouched. drop_blank, drop_duplicates: leave out rows with an empty text, rows equal to an earlier one; both are
     counted either way. contiguous: rows follow one another in their documents; an empty line (in plain text: one of white
-    space) ends a document and is no row. say: told when a file has to be read. Raises DataError, one line.
+    space) ends a document and is not a row. log: called with one line when a file has to be read.
+    Raises DataError, one line.
     """
     cache = cache or training_cache()
     settings = ReadSettings(
@@ -49,12 +50,12 @@ def open_store(
 
     def build(folder: Path) -> None:
         if log is not None:
-            log(f"reading {file} ({file.stat().st_size / 1e6:,.1f} MB), once: later runs find its rows in {cache}")
+            log(f"reading {file} ({file.stat().st_size / 1e6:,.1f} MB) once; later runs use the rows kept in {cache}")
         sha = hashlib.sha256()
         write_store(file, folder, settings, sha.update)
         if sha.hexdigest() != digest:
             forget(file, cache)
-            raise DataError(f"{file} changed while it was being read: start again when it is complete")
+            raise DataError(f"{file} changed while it was being read: run again when it is complete")
 
     return TextStore(file, built_folder(cache / "text", key, build), settings)
 
@@ -107,7 +108,7 @@ class TextStore:
     def labels(self, rows: RowNumbers) -> NDArray[np.int64]:
         """int64 (n,): class numbers of n rows. Raises DataError where the file has no labels."""
         if LABEL not in self.roles:
-            raise DataError(f"{self.path} has no role 'label' (there are {', '.join(self.roles)}); see data.columns")
+            raise DataError(f"{self.path} has no role 'label' (its roles are {', '.join(self.roles)}); see data.columns")
         return self._labels[self._numbers(rows)].astype(np.int64)
 
     def line(self, row: int) -> int:
@@ -134,12 +135,12 @@ class TextStore:
 
     def _role(self, role: str) -> Ragged:
         if role not in self._texts:
-            raise DataError(f"{self.path} has no role {role!r} (there are {', '.join(self.roles)}); see data.columns")
+            raise DataError(f"{self.path} has no role {role!r} (its roles are {', '.join(self.roles)}); see data.columns")
         return self._texts[role]
 
     def _contiguous(self) -> NDArray[np.int64]:
         if not self.settings.contiguous:
-            raise DataError(f"{self.path} was read as separate rows: for the next sentence set data.contiguous=true")
+            raise DataError(f"{self.path} was read as separate rows: to use the next sentence, set data.contiguous=true")
         return self._documents
 
 
