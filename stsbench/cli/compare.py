@@ -30,10 +30,10 @@ RESAMPLES = 5000  # stsbench.evaluation.compare's, which --help would have to im
 def compare_(
     a: Path, b: Path, protocol: str | None, metric: str | None, resamples: int, seed: int, json_target: str | None
 ) -> int:
-    """Compare run folder A with run folder B, task by task and on average. A folder that holds one run stands for it.
+    """Compare run folder A with run folder B, task by task and on average. A folder that contains one run stands for it.
 
-    Only scores of the same data, measured in the same way, are compared; what is not is listed with its reason. p is of a
-    paired bootstrap over the items, then corrected for the number of tasks (Holm).
+    Only scores of the same data, measured in the same way, are compared; the others are listed with the reason. p is from a
+    paired bootstrap over the items, corrected for the number of tasks (Holm).
     """
     from stsbench.cli.output.differences import LIMITS, print_table, print_who
     from stsbench.errors import StsbenchError

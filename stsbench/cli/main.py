@@ -1,4 +1,4 @@
-"""The command line's door: lazy commands, one-line errors, exit codes."""
+"""Entry point of the command line: lazy commands, one-line errors, exit codes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def main() -> None:
         sys.stderr.write("stsbench: interrupted\n")
         sys.exit(130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: not a failure of ours
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: not a failure
         sys.exit(0)
     except (StsbenchError, OSError) as error:
         if debug:

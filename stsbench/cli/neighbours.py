@@ -35,8 +35,8 @@ def neighbours(
 ) -> int:
     """Find the lines of a text file, or the sentences of a data set, nearest to a query, by cosine.
 
-    Equal lines are one text: its first line is shown, and how many more there are. A line that equals the query is shown
-    too, with cosine 1. Of a data set the number is that of the item: both sentences of the first pair have 1.
+    Equal lines are one text: the first line is shown, with the number of further copies. A line equal to the query is shown
+    too, with cosine 1. For a data set the number is that of the item: both sentences of the first pair have 1.
     """
     from stsbench.cli.output.progress import progress_bar
     from stsbench.encoders.cache.cache import EmbeddingCache

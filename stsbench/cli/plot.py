@@ -33,17 +33,18 @@ def plot(picture: str, runs: tuple[Path, ...], output: Path | None, texts: tuple
     training: loss, dev score, learning rate and gradient norm of runs of `stsbench train`, finished or not; a folder with
     seeds is drawn as their mean with a band of one standard deviation.
 
-    divergence: what DiffAug's authors choose the length of their first stage by: how far the two views part, with dropout's
-    views beside it, how large the prefix is beside the text, and the dev score. Of runs of diffaug; seeds as a band.
+    divergence: what DiffAug's authors choose the length of their first stage by: the distance between the two views,
+    compared with that between dropout's views, the size of the prefix relative to the text, and the dev score. For runs
+    of diffaug; seeds as a band.
 
-    token-loss: what each token of a --text loses under the method that one run of `stsbench train` gave (sarcse:
+    token-loss: the loss of each token of a --text under the method trained by one run of `stsbench train` (sarcse:
     reconstruction), and that loss times the token's weight. The other pictures need neither model nor data.
     """
     from stsbench.plots.style import save, style, targets
 
     _check(picture, runs, texts)
     output = output or Path(picture)
-    targets(output)  # a wrong suffix is said before anything is drawn
+    targets(output)  # a wrong suffix is an error before anything is drawn
     with style():
         for path in save(_figure(picture, runs, texts), output):
             click.echo(str(path))

@@ -1,4 +1,4 @@
-"""Spearman and Pearson correlation, refusing what has none."""
+"""Spearman and Pearson correlation, with an error where it is undefined."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ from stsbench.evaluation.rescore import read_observations
 from stsbench.plots.style import GREY
 from stsbench.registry import resolve
 
-_UNSEEN = {"resamples", "seed"}  # settings that change no number of a picture
+_UNSEEN = {"resamples", "seed"}  # settings that change nothing in a picture
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """One run in a picture: its record of the drawn task, that record's observations, and a label unlike the others'."""
+    """One run in a picture: its record of the drawn task, that record's observations, and its distinct label."""
 
     label: str
     folder: Path
@@ -47,7 +47,7 @@ def drawn(folders: Sequence[Path], protocols: Sequence[str]) -> list[Drawn]:
 
 
 def mark_sample(drawing: Any, runs: Sequence[Drawn]) -> None:
-    """A small note in the picture when it shows the sample inside the package: never to be taken for a result."""
+    """A small note in a picture of the packaged sample, so that it is not taken for a result."""
     if any(run.record.data.view == "sample" for run in runs):
         # A title above all panels: the layout keeps its place free.
         drawing.suptitle("sample data", x=0.99, ha="right", fontsize=6, color=GREY)

@@ -1,4 +1,4 @@
-"""One look for every picture, and a way to write it: column widths, colours for every eye, the same bytes every time."""
+"""The style of all pictures, and writing them: column widths, colour-blind-safe colours, identical bytes every time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RC: Any = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The look, whatever a user's matplotlibrc says."""
+    """The style, whatever a user's matplotlibrc sets."""
     import matplotlib
 
     with matplotlib.rc_context():

@@ -1,4 +1,4 @@
-"""Training runs as curves over steps: one log a run, or one a seed; the stages of all runs on one axis."""
+"""Training runs as curves over steps: one log per run or per seed; the stages of all runs on one axis."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Trained:
     """One line of a picture: a run, or the runs of several seeds."""
 
     folder: Path
-    logs: list[list[dict[str, Any]]]  # one a seed
+    logs: list[list[dict[str, Any]]]  # one per seed
 
     def stages(self) -> dict[str, tuple[int, int]]:
         """Stage -> the steps before it and those until its end, in the order of training."""
@@ -38,7 +38,7 @@ class Trained:
         return {stage: (end - length, end) for (stage, length), end in zip(lengths.items(), ends, strict=True)}
 
     def curves(self, stage: str, key: str) -> list[Curve]:
-        """A key's curve in a stage, one a seed, at the steps that all seeds have; empty where none has it.
+        """A key's curve in a stage, one per seed, at the steps that all seeds have; empty where no seed has it.
 
         key: as in `curve`, or "dev:NAME" for a dev score. Raises StsbenchError where the seeds have no step in common.
         """

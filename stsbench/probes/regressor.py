@@ -52,7 +52,7 @@ def pair_features(first: Any, second: Any) -> Any:
 
     if issparse(first):
         return hstack([abs(first - second), first.multiply(second)], format="csr", dtype=np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, and refused by who fits
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow gives infinity, which fitting refuses
         return np.hstack([np.abs(first - second), first * second], dtype=np.float32, casting="same_kind")
 
 
@@ -93,7 +93,7 @@ def fit_regressor(
     scores: list[float] = []
     highest, failures, epochs = -1.0, 0, 0
     while epochs <= settings.max_epoch and failures <= settings.tenacity:
-        with threadpool_limits(1, user_api="blas"):  # a step is too small to share: threads only wait for one another
+        with threadpool_limits(1, user_api="blas"):  # a step is too small to share: threads would only wait for each other
             for _ in range(settings.round_epochs):
                 fitted.epoch(labels)
         epochs += settings.round_epochs

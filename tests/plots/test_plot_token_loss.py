@@ -117,7 +117,7 @@ def test_what_cannot_be_drawn_is_one_line(double, tmp_path, monkeypatch):
     for words in ([], ["--text", " "]):
         with pytest.raises(click.UsageError, match="token-loss needs one text or several"):
             call(tmp_path, *words)
-    with pytest.raises(click.UsageError, match="of one run, not of 2"):
+    with pytest.raises(click.UsageError, match="draws one run, not 2"):
         call(tmp_path, tmp_path, "--text", "a")
     with pytest.raises(StsbenchError, match=r"unknown suffix '\.pdf'"):
         call(tmp_path, "--text", "a", "--output", tmp_path / "a.pdf")

@@ -22,7 +22,7 @@ WAYS = (
     "or use --sample"
 )
 
-# Kinds of labelled texts -> reader of one file; "classes" is read file by file, one a class.
+# Kinds of labelled texts -> reader of one file; "classes" is read file by file, one per class.
 LABELLED: dict[str, Callable[[Path, str], labelled.Items]] = {
     "sst": labelled.read_sst, "trec": labelled.read_trec, "mrpc": labelled.read_mrpc,
     "sick-e": labelled.read_sick_entailment,
@@ -31,7 +31,7 @@ LABELLED: dict[str, Callable[[Path, str], labelled.Items]] = {
 
 @dataclass(frozen=True)
 class Location:
-    """A folder that holds every file of a set, and how it is called in records ("user cache", "sample", a path)."""
+    """A folder with every file of a set, and its name in records ("user cache", "sample", a path)."""
 
     root: Path
     origin: str
@@ -62,9 +62,9 @@ def load(
 def locate(
     item: Entry, *, data_dir: Path | None = None, sample: bool = False, offline: bool = False
 ) -> Location:
-    """The first place that holds all of the set's files; an explicit `data_dir` or `sample` is the only place asked.
+    """The first place that holds all of the set's files; an explicit `data_dir` or `sample` is the only place searched.
 
-    Raises DataError naming the missing path, also where a place holds only a part of the set: places are never mixed.
+    Raises DataError naming the missing path, also where a place has only part of the set: places are never mixed.
     """
     if sample:
         root = Path(__file__).resolve().parents[1] / "sample"

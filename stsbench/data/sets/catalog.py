@@ -44,7 +44,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Catalog:
-    """All entries by (id, view), the archive that holds the SentEval view, and the texts (licences) beside the data."""
+    """All entries by (id, view), the archive of the SentEval view, and the documents (licences) that come with the data."""
 
     archive: HubFile
     entries: Mapping[tuple[str, str], Entry]

@@ -113,7 +113,7 @@ def sick_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_raw(path: Path, subset: str, low: float = 0.0, high: float = 5.0) -> PairRows:
-    """A Hub file of JSON lines (plain or .gz) with sentence1, sentence2 and score; the texts are kept letter by letter.
+    """A Hub file of JSON lines (plain or .gz) with sentence1, sentence2 and score; the texts are kept unchanged.
 
     Raises DataError for a broken gzip stream, a line that is not a JSON object, a missing or wrong field.
     """
@@ -177,7 +177,7 @@ def _decoded(data: bytes, path: Path, encoding: str = "utf-8") -> list[str]:
 
 
 def pair_of(first: str, second: str, path: Path, number: int) -> tuple[str, str]:
-    """Both texts as SentEval hands them on: runs of whitespace become one space. Raises DataError for an empty one."""
+    """Both texts as SentEval passes them on: runs of whitespace become one space. Raises DataError for an empty one."""
     pair = " ".join(first.split()), " ".join(second.split())
     if not all(pair):
         raise DataError(f"{path}:{number}: a sentence is empty")

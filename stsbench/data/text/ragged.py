@@ -32,7 +32,7 @@ class ArrayWriter:
 
 
 class RaggedWriter:
-    """Sequences one after another: NAME.values, and where each starts in NAME.starts (one more than there are)."""
+    """Sequences one after another: NAME.values, and where each starts in NAME.starts (one more than there are sequences)."""
 
     def __init__(self, folder: Path, name: str, dtype: str) -> None:
         self._values = ArrayWriter(folder, f"{name}.values", dtype)
@@ -84,7 +84,7 @@ def checked(rows: RowNumbers, count: int) -> NDArray[np.int64]:
 
 
 def mapped(path: Path, dtype: str) -> NDArray[Any]:
-    """A file's numbers, read-only, read from the disk where they are looked at."""
+    """A file's numbers, read-only, read from disk on access."""
     if not path.stat().st_size:  # an empty file cannot be mapped
         return np.zeros(0, dtype)
     return np.memmap(path, dtype, mode="r").view(np.ndarray)

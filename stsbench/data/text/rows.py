@@ -25,7 +25,7 @@ _UNCLOSED = {
 
 
 def file_format(path: Path, format: str = "auto") -> str:
-    """text, csv, tsv or jsonl; "auto" goes by the extension. Raises DataError where that says nothing."""
+    """text, csv, tsv or jsonl; "auto" goes by the extension. Raises DataError for an unknown one."""
     name = _EXTENSIONS.get(path.suffix.lower(), "") if format == "auto" else format
     if format == "auto" and path.suffix.lower() in _PACKED:
         raise DataError(f"{path} is compressed ({path.suffix}): decompress it first")

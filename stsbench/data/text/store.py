@@ -1,4 +1,4 @@
-"""Training text on disk: read once from the user's file, then reached row by row through a memory map."""
+"""Training text on disk: read once from the user's file, then accessed row by row through a memory map."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def open_store(
 class TextStore:
     """Rows 0 ... n-1 of a training file, each with one text per role.
 
-    path: the user's file; meta: what was found in it; digest: sha256 over the rows' content, the same whichever file or
+    path: the user's file; meta: counts from reading it; digest: sha256 over the rows' content, the same whichever file or
     format it came from.
     """
 
@@ -96,13 +96,13 @@ class TextStore:
         return self.meta.labels
 
     def text(self, role: str, row: int) -> str:
-        """One text, letter by letter as in the file; of role "label" the class's name."""
+        """One text, exactly as in the file; of role "label" the class's name."""
         if role == LABEL and LABEL in self.roles:
             return self.label_names[int(self.labels([row])[0])]
         return self._role(role)[row].tobytes().decode("utf-8")
 
     def texts(self, role: str, rows: RowNumbers) -> list[str]:
-        """The role's text, one a row."""
+        """The role's text, one per row."""
         return [self.text(role, int(row)) for row in rows]
 
     def labels(self, rows: RowNumbers) -> NDArray[np.int64]:
@@ -122,7 +122,7 @@ class TextStore:
         return np.where((at + k < len(self)) & (documents[after] == documents[at]), at + k, -1)
 
     def report(self) -> str:
-        """One line: what was read, what is blank or a duplicate and what became of it, and how many rows there are."""
+        """One line: rows read, blank and duplicate rows and whether they were dropped, and rows kept."""
         meta, settings = self.meta, self.settings
         left = f", {meta.left_out:,} left out by data.where" if settings.where else ""
         documents = "" if meta.documents is None else f" in {meta.documents:,} document{'s'[: meta.documents != 1]}"

@@ -36,7 +36,7 @@ class ReadSettings:
 
 @dataclass(frozen=True)
 class StoreMeta:
-    """What was found in a file. A row may be both blank and a duplicate."""
+    """Counts from reading a file. A row may be both blank and a duplicate."""
 
     roles: tuple[str, ...]
     rows: int  # read, empty lines aside
@@ -51,7 +51,7 @@ class StoreMeta:
 
 
 def write_store(path: Path, folder: Path, settings: ReadSettings, on_bytes: OnBytes) -> StoreMeta:
-    """Read `path` once and fill `folder`. Raises DataError for whatever is wrong with the file, and where no row is left."""
+    """Read `path` once and fill `folder`. Raises DataError for any fault of the file, and where no row is left."""
     reader = read_rows(path, settings.format, settings.columns, settings.where, on_bytes)
     with ExitStack() as stack:
         writer = _Writer(path, folder, settings, reader.roles, stack)
@@ -103,7 +103,7 @@ class _Writer:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held of the rows to keep."""
+        """Write the buffered rows that are kept."""
         fresh = self._seen.fresh(self._hashes)
         self.duplicates += len(fresh) - int(fresh.sum())
         rows = [

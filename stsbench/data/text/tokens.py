@@ -74,7 +74,7 @@ class TokenStore:
         self._ids = {role: Ragged(folder, f"ids{i}", "<i4") for i, role in enumerate(roles)}
 
     def ids(self, role: str, rows: RowNumbers) -> list[NDArray[np.int32]]:
-        """Token ids of a role's text, one read-only int32 array a row, special tokens included."""
+        """Token ids of a role's text, one read-only int32 array per row, special tokens included."""
         ids = self._ids[role]
         return [ids[int(row)] for row in rows]
 
