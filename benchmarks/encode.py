@@ -1,14 +1,14 @@
-"""Sentences a second on the seven STS tasks: ours against SimCSE's evaluation, sentence-transformers and the limit.
+"""Sentences per second on the seven STS tasks: ours, SimCSE's evaluation, sentence-transformers and the limit.
 
     python benchmarks/encode.py --data-dir ../shared/data --threads 1
 
 (a) `simcse`: SimCSE's evaluation as it is: 62,198 sentences (every split of STS-B and SICK-R, duplicates included),
     batches of 128 in its order, padded to the longest, transformers' own forward pass.
-(b) `st`: SentenceTransformer.encode with its defaults on the 26,083 distinct texts of the tests, all that one needs.
+(b) `st`: SentenceTransformer.encode with its defaults on the 26,083 distinct texts of the test sets.
 (c) `limit`: the multiply-adds of those texts' real tokens at this machine's measured matrix-product rate.
 Ours encodes the texts of (b) in float32 and bfloat16. Only a sample is run and scaled up to each whole workload by
 tokens: random batches of (a), random batches of (b)'s own length order (so that the sample is padded exactly as the
-whole is), and for ours the very texts of (b)'s sample, which is against us: fewer texts, fewer of equal length.
+whole is), and for ours the same texts as (b)'s sample, which favours (b): fewer texts, fewer of equal length.
 """
 
 from __future__ import annotations
