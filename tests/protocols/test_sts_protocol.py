@@ -259,8 +259,8 @@ def test_minilm_s_cosines_are_those_on_the_board():
     chosen = np.arange(len(data)) % 10 == 0
     embed = Embed(load_encoder(minilm(), device="cpu"))
     seen = StsProtocol({}).observe(embed, data.keep(chosen))
-    with np.load(path) as stored:
-        np.testing.assert_allclose(seen.arrays["similarity"], stored["similarity"][chosen], rtol=0, atol=1e-5)
+    with np.load(path) as stored:  # by weights that were not halved
+        np.testing.assert_allclose(seen.arrays["similarity"], stored["similarity"][chosen], rtol=0, atol=5e-4)
 
 
 def test_each_pooler_gives_another_number(tmp_path):
