@@ -105,14 +105,21 @@ def test_an_edited_score_fails_the_check_and_names_the_record(checkout, cli, fie
     assert code == 1 and out == "" and path.name in err and err.count("\n") == 1
 
 
-def test_outputs_that_are_out_of_date_are_named(checkout, cli):
-    names = [SITE, "leaderboard/tables/leaderboard.csv", "docs/protocol-sensitivity.md", "README.md"]
-    for name in names:
-        path = checkout / name
-        path.write_text(path.read_text().replace("letters", "lettres"))
+@pytest.mark.parametrize(
+    "name", [SITE, "leaderboard/tables/leaderboard.csv", "docs/protocol-sensitivity.md", "README.md"]
+)
+def test_an_output_that_is_out_of_date_is_named(checkout, cli, name):
+    path = checkout / name
+    path.write_text(path.read_text().replace("letters", "lettres"))
     code, _, err = cli("leaderboard", "build", "--check")
-    assert code == 1 and f"out of date: {', '.join(names)}; run `stsbench leaderboard build`" in err
-    assert all("lettres" in (checkout / name).read_text() for name in names)  # a check writes nothing
+    assert code == 1 and name in err and "stsbench leaderboard build" in err
+    assert path.read_text().count("lettres")  # a check writes nothing
+
+
+def test_a_build_writes_what_is_out_of_date(checkout, cli):
+    names = [SITE, "leaderboard/tables/leaderboard.csv", "README.md"]
+    for name in names:
+        (checkout / name).write_text((checkout / name).read_text().replace("letters", "lettres"))
     assert cli("leaderboard", "build")[:2] == (0, "".join(f"{name}\n" for name in names))
     assert cli("leaderboard", "build", "--check")[:2] == (0, "up to date\n")
 

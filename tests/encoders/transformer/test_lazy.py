@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from tiny_models import build
 
-from stsbench.cli.main import main
 from stsbench.encoders.transformer.lazy import LazyEncoder, stated_limit
 from stsbench.encoders.transformer.load_transformer import load_transformer
 from stsbench.errors import EncoderError
@@ -42,6 +41,8 @@ def test_unknown_architectures_are_not_guessed(tmp_path):
 
 
 def test_a_cached_run_imports_no_torch(tmp_path, monkeypatch, capsys):
+    from stsbench.cli.main import main
+
     build(tmp_path / "model")
     command = ["eval", "--model", str(tmp_path / "model"), "--pooler", "mean", "--sample", "--tasks", "STS-B", "--json", "-",
                "--cache", str(tmp_path / "cache"), "--output", str(tmp_path / "run")]  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import diffcse_oracle
 import nli_files
 import numpy as np
@@ -10,8 +12,8 @@ import tiny_models
 import torch
 import training_runs
 from method_oracle import MemoryRows, make
+from torch import nn
 from training_runs import one_thread
-from two_processes import both_find, second_pass
 
 from stsbench.training.engine.semi import method_kind
 from stsbench.training.recipes.recipes import load_recipe
@@ -53,12 +55,28 @@ def batch_for(method, place, stage, processes, rank):
     return batch
 
 
-def find(rank, place):
+def worker(rank, place):
+    place = Path(place)
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{place}/meet", rank=rank, world_size=2)
     found = {}
     for name, stage in CHOSEN:
         method = prepared(place, name, stage)
-        found[name, stage] = second_pass(method, batch_for(method, place, stage, 2, rank), processes=2)
-    return found
+        batch = batch_for(method, place, stage, 2, rank)
+        wrapped = nn.parallel.DistributedDataParallel(method)
+        for _ in range(2):  # a weight without a gradient would be noticed by the second pass
+            method.zero_grad()
+            terms = wrapped(batch)
+            values = [[term.value.item() * term.count, float(term.count)] for term in terms.values()]
+            summed = torch.tensor(values, dtype=torch.float64)
+            torch.distributed.all_reduce(summed)
+            loss = sum(2 * term.count / count * term.weight * term.value  # the loop's scaling, before DDP's mean
+                       for term, count in zip(terms.values(), summed[:, 1].tolist(), strict=True))  # fmt: skip
+            loss.backward()
+        means = dict(zip(terms, (summed[:, 0] / summed[:, 1]).tolist(), strict=True))
+        found[name, stage] = means, {key: weight.grad for key, weight in method.named_parameters()}
+    torch.save(found, f"{place}/{rank}.pt")
+    torch.distributed.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
@@ -69,19 +87,22 @@ def both(tmp_path_factory):
     diffcse_oracle.masked_lm(place / "generator", seed=12, copies=True, num_hidden_layers=1)
     training_runs.make_text(place)
     nli_files.triplets(place)
-    return place, both_find(place, find, place)
+    training_runs.spawn(worker, str(place))
+    return place, [torch.load(place / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 
 @pytest.mark.parametrize(("name", "stage"), CHOSEN)
 def test_two_processes_have_the_loss_and_gradient_of_one(both, name, stage):
     place, found = both
     method = prepared(place, name, stage)
-    batch = batch_for(method, place, stage, 1, 0)
-    means, gradients = second_pass(method, batch)
-    assert method(batch)["nli"].count == 2 * LABELLED and ("contrastive" in means) == (stage == "main")
-    for theirs, found_gradients in (each[name, stage] for each in found):
-        assert theirs == pytest.approx(means, abs=1e-9)
-        for key, gradient in gradients.items():
-            assert (found_gradients[key] is None) == (gradient is None), key
-            if gradient is not None:
-                torch.testing.assert_close(found_gradients[key], gradient, rtol=1e-7, atol=1e-9)
+    for _ in range(2):  # as there: batch statistics of a second pass would show a first that was another
+        method.zero_grad()
+        terms = method(batch_for(method, place, stage, 1, 0))
+        sum(term.weight * term.value for term in terms.values()).backward()
+    assert terms["nli"].count == 2 * LABELLED and ("contrastive" in terms) == (stage == "main")
+    for means, gradients in (each[name, stage] for each in found):
+        assert means == pytest.approx({key: term.value.item() for key, term in terms.items()}, abs=1e-9)
+        for key, weight in method.named_parameters():
+            assert (gradients[key] is None) == (weight.grad is None), key
+            if weight.grad is not None:
+                torch.testing.assert_close(gradients[key], weight.grad, rtol=1e-7, atol=1e-9)
