@@ -57,33 +57,36 @@ def loaded(folder, pattern="*"):
 
 
 @pytest.fixture(scope="module")
-def known(own_runs, tmp_path_factory):
-    """(a run on invented data called known, the catalog's entries that know it, what another encoder's run says of it)."""
+def known_runs(own_runs, tmp_path_factory):
+    """Runs on invented data that call these known, by name."""
     place = tmp_path_factory.mktemp("known")
     for name in ("letters", "words"):
         for record, observations in loaded(own_runs[name]):
             record.data.known = True
             forged(place / name, record, observations)
-    real, changed = catalog().entries, {}
-    for record, _ in loaded(place / "letters"):
-        key = (record.data.id, record.data.view)
-        changed[key] = replace(real[key], digest=record.data.digest, total=record.data.n, counts=record.data.subsets)
-    changed = SimpleNamespace(entries={**real, **changed})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(admission, "catalog", lambda: changed)
-        expected.learn([place / "words"], place / "expected.yaml")
-    return place / "letters", changed, place / "expected.yaml"
+    return place
 
 
 @pytest.fixture
-def honest(known, tmp_path, monkeypatch):
-    """A copy of the run, to change; the catalog and what is expected are those of `known`."""
-    folder, entries, learnt = known
-    shutil.copytree(folder, tmp_path / "letters")
-    monkeypatch.setattr(admission, "catalog", lambda: entries)
-    monkeypatch.setattr(expected, "FILE", learnt)
+def honest(known_runs, tmp_path, monkeypatch):
+    """A run on invented data which a catalog of its own knows, with what they decide learnt from another encoder's run."""
+
+    def known(name):
+        return shutil.copytree(known_runs / name, tmp_path / name)
+
+    folder, other = known("letters"), known("words")
+    real = catalog()
+    changed = {}
+    for record, _ in loaded(folder):
+        key = (record.data.id, record.data.view)
+        changed[key] = replace(
+            real.entries[key], digest=record.data.digest, total=record.data.n, counts=record.data.subsets
+        )
+    monkeypatch.setattr(admission, "catalog", lambda: SimpleNamespace(entries={**real.entries, **changed}))
+    expected.learn([other], tmp_path / "expected.yaml")
+    monkeypatch.setattr(expected, "FILE", tmp_path / "expected.yaml")
     expected.expected.cache_clear()
-    yield tmp_path / "letters"
+    yield folder
     expected.expected.cache_clear()
 
 
