@@ -24,9 +24,10 @@ $(STAMP): pyproject.toml constraints.txt
 eval: env
 	.venv/bin/stsbench eval --model minilm --protocol $(PROTOCOL) $(if $(DATA),--data-dir $(DATA),--sample)
 
-# A process a core, each with one thread: two of either would fight over the cores.
+# A process a core, each with one thread: two of either would fight over the cores. Each process takes the tests in order,
+# so that fixtures are made once, and one without work takes the last half of what another has left.
 test: env
-	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n auto --dist loadfile
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n auto --dist worksteal
 
 lint: env build/types
 	.venv/bin/ruff check .

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import multiprocessing
 import os
 import signal
 import traceback
-from multiprocessing import connection
+from multiprocessing import connection, forkserver
 from pathlib import Path
 
 import pytest
@@ -27,10 +28,15 @@ def one_thread():
 
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload([  # imported once, not in every child
-    "stsbench.training.runs.seed_runs", "stsbench.methods.simcse.method", "transformers.models.bert.modeling_bert",
-    "transformers.models.bert.tokenization_bert", "transformers.core_model_loading", "transformers.conversion_mapping",
-])  # fmt: skip
+_context.set_forkserver_preload(["preloaded"])
+
+
+@functools.cache
+def _server():
+    """Starts the server that forks the children; it finds `preloaded` by PYTHONPATH alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        forkserver.ensure_running()
 
 
 def make_text(folder: Path, count: int = 60) -> Path:
@@ -80,10 +86,12 @@ def train_ranks(folder, values, *, method="simcse", recipe=None, seeds=None, cac
 
 def spawn(worker, *arguments):
     """worker(rank, *arguments) in two processes, which need not import everything again."""
+    _server()
     torch.multiprocessing.start_processes(worker, arguments, nprocs=2, start_method="forkserver")
 
 
 def _started(folder, values, method, recipe, seeds, kill, cache, options, environment=None):
+    _server()
     rank = (environment or {}).get("RANK", "")
     told = folder.with_name(f"{folder.name}.error{rank}")
     environment = {"STSBENCH_CACHE": str(cache or folder.parent / "cache"), **(environment or {})}

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -55,15 +56,23 @@ def loaded(folder, pattern="*"):
             for path, record in load_records(folder) if path.match(pattern)]  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def known_runs(own_runs, tmp_path_factory):
+    """Runs on invented data that call these known, by name."""
+    place = tmp_path_factory.mktemp("known")
+    for name in ("letters", "words"):
+        for record, observations in loaded(own_runs[name]):
+            record.data.known = True
+            forged(place / name, record, observations)
+    return place
+
+
 @pytest.fixture
-def honest(own_runs, tmp_path, monkeypatch):
+def honest(known_runs, tmp_path, monkeypatch):
     """A run on invented data which a catalog of its own knows, with what they decide learnt from another encoder's run."""
 
     def known(name):
-        for record, observations in loaded(own_runs[name]):
-            record.data.known = True
-            forged(tmp_path / name, record, observations)
-        return tmp_path / name
+        return shutil.copytree(known_runs / name, tmp_path / name)
 
     folder, other = known("letters"), known("words")
     real = catalog()

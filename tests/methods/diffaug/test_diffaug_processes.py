@@ -7,8 +7,8 @@ import pytest
 import torch
 from diffaug_oracle import build
 from diffaug_small import NLI, TEXTS, Texts, diffaug
-from torch import nn
-from training_runs import one_thread, spawn
+from training_runs import one_thread
+from two_processes import both_find, same_gradients, second_pass
 
 from stsbench.training.rows.batches import shares_of, to_batch
 
@@ -40,26 +40,11 @@ def trained(folder, options, processes=1, rank=0):
     """The terms' values over all processes, and the gradients after the second of two passes."""
     torch.manual_seed(5)
     method = diffaug(folder, "bert", **options)
-    wrapped = nn.parallel.DistributedDataParallel(method) if processes > 1 else method
-    for _ in range(2):  # a parameter without a gradient would be noticed by the second pass
-        method.zero_grad()
-        terms = wrapped(batch_for(method, processes, rank))
-        summed = torch.tensor([[term.value.item() * term.count, term.count] for term in terms.values()], dtype=torch.float64)
-        if processes > 1:
-            torch.distributed.all_reduce(summed)
-        counts = summed[:, 1].tolist()  # the loop's scaling, before DDP's mean
-        parts = [processes * term.count / count * term.weight * term.value
-                 for term, count in zip(terms.values(), counts, strict=True)]  # fmt: skip
-        sum(parts).backward()
-    values = dict(zip(terms, (summed[:, 0] / summed[:, 1]).tolist(), strict=True))
-    return values, {name: weight.grad for name, weight in method.named_parameters()}
+    return second_pass(method, batch_for(method, processes, rank), processes)
 
 
-def worker(rank, place, folder):
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{place}/meet", rank=rank, world_size=2)
-    torch.save([trained(folder, options, 2, rank) for options in CHOSEN], f"{place}/{rank}.pt")
-    torch.distributed.destroy_process_group()
+def find(rank, folder):
+    return [trained(folder, options, 2, rank) for options in CHOSEN]
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +55,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def both(folder, tmp_path_factory):
     """[rank] -> what it found."""
-    place = tmp_path_factory.mktemp("shares")
-    spawn(worker, str(place), folder)
-    return [torch.load(place / f"{rank}.pt", weights_only=False) for rank in range(2)]
+    return both_find(tmp_path_factory.mktemp("shares"), find, folder)
 
 
 @pytest.mark.parametrize("number", range(len(CHOSEN)))
@@ -83,8 +66,4 @@ def test_two_processes_have_the_gradient_of_one(folder, both, number):
     assert sum(gradient is not None and bool(gradient.any()) for gradient in gradients.values()) > 1
     for found, theirs in (both[rank][number] for rank in range(2)):
         assert found == pytest.approx(values, rel=1e-10)
-        for name, gradient in gradients.items():
-            if gradient is None:
-                assert theirs[name] is None, name
-            else:
-                assert (theirs[name] - gradient).abs().max() < 1e-12 + 1e-9 * gradient.abs().max(), name
+        same_gradients(theirs, gradients)

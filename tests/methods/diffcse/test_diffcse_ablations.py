@@ -1,4 +1,4 @@
-"""Every shipped recipe of DiffCSE for ten steps of tiny models: its terms, its parts, its gradients."""
+"""Every shipped recipe of DiffCSE for a few steps of tiny models: its terms, its parts, its gradients."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from stsbench.training.runs.run import make_backbone
 
 __all__ = ["folder", "generator", "one_thread", "place"]
 
+STEPS = 3
 SMALL = {"num_hidden_layers": 1, "intermediate_size": 48}
 MODELS = {  # the recipes' models -> the tiny ones that stand for them
     "google-bert/bert-base-uncased": SMALL,
@@ -59,7 +60,7 @@ ACCURACIES = {"detection_accuracy", "replaced_accuracy", "original_accuracy", "r
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """name -> (the line of its log, the weights after ten steps)."""
+    """name -> (the line of its log, the weights after STEPS steps, or as many as are asked for)."""
     place = tmp_path_factory.mktemp("recipes")
     lines = tiny_models.sentences(36, longest=8)
     (place / "text.txt").write_text("\n".join(lines) + "\n", "utf-8")
@@ -80,16 +81,17 @@ def runs(tmp_path_factory):
         values = {
             "backbone.model": tiny(recipe.backbone.model), "options.generator": tiny(recipe.options["generator"]),
             "data.file": str(place / ("wiki_documents.txt" if recipe.data.contiguous else "text.txt")),
-            "training.batch_size": 8, "training.max_steps": 10, "training.epochs": 3, "selection.by": "none",
-            "precision": "float32",
+            "training.batch_size": 8, "training.max_steps": STEPS, "training.epochs": 3, "selection.by": "none",
+            "precision": "float32", **dict(more),
         }  # fmt: skip
+        last = values["training.max_steps"]
         if recipe.backbone.text_cnn is not None:
             values["backbone.text_cnn"] = {"kernels": [2, 3], "channels": 6}
         output = place / f"{name}{'-changed' * bool(more)}"
-        stsbench.train("diffcse", recipe=name, output=output, settings={**values, **dict(more)}, device="cpu")
+        stsbench.train("diffcse", recipe=name, output=output, settings=values, device="cpu")
         log = [json.loads(line) for line in (output / "log.jsonl").read_text("utf-8").splitlines()]
-        assert [line["kind"] for line in log] == ["start", "train", "end"] and log[1]["step"] == 10
-        weights = load_file(output / "checkpoints" / "0-main-00000010" / "model.safetensors")
+        assert [line["kind"] for line in log] == ["start", "train", "end"] and log[1]["step"] == last
+        weights = load_file(output / "checkpoints" / f"0-main-{last:08d}" / "model.safetensors")
         return {key: value for key, value in log[1].items() if key != "sentences_per_second"}, weights
 
     with pytest.MonkeyPatch.context() as patch:
@@ -108,7 +110,7 @@ def test_every_recipe_is_run():
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_ten_steps(runs, name):
+def test_a_few_steps(runs, name):
     line, weights = runs(name)
     terms, parts = EXPECTED[name]
     assert set(line["terms"]) == terms
@@ -146,7 +148,8 @@ def test_every_trained_parameter_has_a_gradient(place, folder, generator, name):
 
 def test_a_term_that_only_some_batches_have_is_averaged_over_those(runs):
     drawn = [("options.operators", ("replace", "insert", "delete")), ("options.combine", "choice")]
-    line, _ = runs("bert-base-sts", *drawn, ("training.accumulate", 2), ("training.epochs", 9), ("options.rtd_weight", 1))
+    more = [("training.max_steps", 10), ("training.accumulate", 2), ("training.epochs", 9), ("options.rtd_weight", 1)]
+    line, _ = runs("bert-base-sts", *drawn, *more)
     assert set(line["terms"]) == {"contrastive", "rtd", "rtd_insert", "rtd_delete"}
     assert all(math.isfinite(value) for value in line["terms"].values())
     # a share of a detection loss would lie far below the others, all of which begin at about ln 2

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tiny_models
 import torch
 import training_runs
-from method_oracle import MemoryRows, total
-from safetensors.torch import load_file
+from method_oracle import MemoryRows
 from sarcse_oracle import PLAIN, sarcse
-from torch import nn
-from training_runs import log_of, train, train_ranks, weights_of
+from training_runs import log_of, train, weights_of
+from two_processes import both_find, same_gradients, second_pass, two_ranks_equal_one
 
 from stsbench.training.api.batch import Shares
 from stsbench.training.rows.batches import to_batch
@@ -32,28 +29,13 @@ def batch_for(folder, shares):
     return to_batch(views, shares, method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
 
 
-def worker(rank, place, folder):
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{place}/meet", rank=rank, world_size=2)
+def find(rank, folder):
     found = {}
     for split in SPLITS:
         batch = batch_for(folder, Shares(split, rank))
         for number, options in enumerate(CHOSEN):
-            method = sarcse(folder, **options)
-            wrapped = nn.parallel.DistributedDataParallel(method)
-            for _ in range(2):  # a parameter without a gradient would be noticed by the second pass
-                method.zero_grad()
-                terms = wrapped(batch)
-                values = {name: [term.value.item() * term.count, float(term.count)] for name, term in terms.items()}
-                summed = torch.tensor(list(values.values()), dtype=torch.float64)
-                torch.distributed.all_reduce(summed)
-                loss = sum(2 * term.count / count * term.weight * term.value  # the loop's scaling, before DDP's mean
-                           for term, count in zip(terms.values(), summed[:, 1].tolist(), strict=True))  # fmt: skip
-                loss.backward()
-            means = dict(zip(terms, (summed[:, 0] / summed[:, 1]).tolist(), strict=True))
-            found[split, number] = means, {name: weight.grad for name, weight in method.named_parameters()}
-    torch.save(found, f"{place}/{rank}.pt")
-    torch.distributed.destroy_process_group()
+            found[split, number] = second_pass(sarcse(folder, **options), batch, processes=2)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -61,22 +43,18 @@ def both(tmp_path_factory):
     """(folder of the model, [rank] -> what it found)."""
     place = tmp_path_factory.mktemp("shares")
     folder = tiny_models.build(place / "tiny", "roberta", pooler=False)
-    training_runs.spawn(worker, str(place), folder)
-    return folder, [torch.load(place / f"{rank}.pt", weights_only=False) for rank in range(2)]
+    return folder, both_find(place, find, folder)
 
 
 @pytest.mark.parametrize("number", range(len(CHOSEN)))
 def test_two_processes_have_the_gradient_of_one(both, number):
     folder, found = both
-    method = sarcse(folder, **CHOSEN[number])
-    terms = method(batch_for(folder, Shares((6,))))
-    total(terms).backward()
+    means, gradients = second_pass(sarcse(folder, **CHOSEN[number]), batch_for(folder, Shares((6,))))
     for split in SPLITS:
         for rank in range(2):
-            means, gradients = found[rank][split, number]
-            assert means == pytest.approx({name: term.value.item() for name, term in terms.items()}, rel=1e-12)
-            for name, weight in method.named_parameters():
-                assert (gradients[name] - weight.grad).abs().max() < 1e-12 + 1e-10 * weight.grad.abs().max(), name
+            theirs, found_gradients = found[rank][split, number]
+            assert theirs == pytest.approx(means, rel=1e-12)
+            same_gradients(found_gradients, gradients, rel=1e-10)
 
 
 # --- whole runs ---
@@ -121,23 +99,9 @@ def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
 
 
 def test_two_ranks_equal_one(whole, tmp_path):
-    folder, values, cache = tmp_path / "alone", dict(whole[1]), whole[2]
-    values |= {"backbone.dropout": 0.0, "training.max_steps": 4, "selection.by": "none"}
-    assert train(folder, values, method="sarcse", cache=cache) == (0, None)
-    assert train_ranks(tmp_path / "both", values, method="sarcse", cache=cache) == [(0, None)] * 2
-    for mine, theirs in zip(log_of(folder), log_of(tmp_path / "both"), strict=True):
-        assert mine["kind"] == theirs["kind"]
-        if mine["kind"] == "train":
-            assert mine["loss"] == pytest.approx(theirs["loss"], abs=2e-5)
-            assert mine["gradient_norm"] == pytest.approx(theirs["gradient_norm"], rel=2e-4)
-            assert mine["terms"] == pytest.approx(theirs["terms"], abs=2e-5)
-    newest = [sorted((place / "checkpoints").glob("[0-9]*"))[-1] for place in (folder, tmp_path / "both")]
-    first, second = (load_file(path / "model.safetensors") for path in newest)
-    trained = [name for name in first if name not in ("sums", "tokens")]  # each process counts its own tokens
-    start = load_file(Path(values["backbone.model"]) / "model.safetensors")
-    moved = max(float((first[f"backbone.model.{name}"] - start[name]).abs().max()) for name in start)
-    apart = max(float((first[name] - second[name]).abs().max()) for name in trained)
-    assert apart < 2e-3 * moved, (apart, moved)
+    _, values, cache = whole
+    # each process counts its own tokens
+    two_ranks_equal_one(tmp_path, {**values, "training.max_steps": 4}, "sarcse", cache, but=("sums", "tokens"))
 
 
 def test_the_export_is_a_sentence_transformers_model(whole):

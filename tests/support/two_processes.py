@@ -1,0 +1,75 @@
+"""What two processes that share a batch compute, and the checks that one process computes the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from training_runs import log_of, spawn, train, train_ranks
+
+
+def both_find(place: Path, find, *arguments) -> list:
+    """[rank] -> find(rank, *arguments), in two processes joined by gloo. `find`: a function of a module, not a lambda."""
+    spawn(_worker, str(place), find, arguments)
+    return [torch.load(place / f"{rank}.pt", weights_only=False) for rank in range(2)]
+
+
+def _worker(rank, place, find, arguments):
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{place}/meet", rank=rank, world_size=2)
+    torch.save(find(rank, *arguments), f"{place}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def second_pass(method, batch, processes=1):
+    """(term -> mean over all processes, weight -> gradient) after two passes over this process's share of a batch."""
+    wrapped = nn.parallel.DistributedDataParallel(method) if processes > 1 else method
+    for _ in range(2):  # a weight without a gradient would be noticed by the second pass
+        method.zero_grad()
+        terms = wrapped(batch)
+        summed = torch.tensor([[term.value.item() * term.count, term.count] for term in terms.values()], dtype=torch.float64)
+        if processes > 1:
+            torch.distributed.all_reduce(summed)
+        counts = summed[:, 1].tolist()  # the loop's scaling, before DDP's mean
+        loss = sum(processes * term.count / count * term.weight * term.value
+                   for term, count in zip(terms.values(), counts, strict=True))  # fmt: skip
+        loss.backward()
+    means = dict(zip(terms, (summed[:, 0] / summed[:, 1]).tolist(), strict=True))
+    return means, {name: weight.grad for name, weight in method.named_parameters()}
+
+
+def same_gradients(found, expected, rel=1e-9):
+    """Weight by weight, None included."""
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        if gradient is None:
+            assert found[name] is None, name
+        else:
+            assert (found[name] - gradient).abs().max() < 1e-12 + rel * gradient.abs().max(), name
+
+
+def two_ranks_equal_one(place: Path, values, method, cache: Path, but=()):
+    """Train in one process and in two: the same log and the same weights up to rounding, `but` for the weights so named.
+
+    Without dropout, of which each process has its own. Returns the weights of both.
+    """
+    values = {**values, "backbone.dropout": 0.0, "selection.by": "none"}
+    assert train(place / "alone", values, method=method, cache=cache) == (0, None)
+    assert train_ranks(place / "both", values, method=method, cache=cache) == [(0, None)] * 2
+    for mine, theirs in zip(log_of(place / "alone"), log_of(place / "both"), strict=True):
+        assert mine["kind"] == theirs["kind"]
+        if mine["kind"] == "train":
+            assert mine["loss"] == pytest.approx(theirs["loss"], abs=2e-5)
+            assert mine["gradient_norm"] == pytest.approx(theirs["gradient_norm"], rel=2e-4)
+            assert mine["terms"] == pytest.approx(theirs["terms"], abs=2e-5)
+    newest = [sorted((place / name / "checkpoints").glob("[0-9]*"))[-1] for name in ("alone", "both")]
+    first, second = (load_file(path / "model.safetensors") for path in newest)
+    start = load_file(Path(values["backbone.model"]) / "model.safetensors")
+    start = {f"backbone.model.{name.removeprefix('bert.')}": weight for name, weight in start.items()}
+    moved = max(float((first[name] - start[name]).abs().max()) for name in start.keys() & first.keys())
+    apart = max(float((first[name] - second[name]).abs().max()) for name in first.keys() - set(but))
+    assert apart < 2e-3 * moved, (apart, moved)
+    return first, second
