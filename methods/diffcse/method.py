@@ -15,8 +15,8 @@ from stsbench.methods.diffcse.checks import check_options, roles_of
 from stsbench.methods.diffcse.options import DiffCSEOptions
 from stsbench.methods.diffcse.views import ViewMaker, blocks
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
-from stsbench.training.api.contrast import contrast
-from stsbench.training.api.gather import counted, gather
+from stsbench.training.api.contrasting import contrast
+from stsbench.training.api.gathering import counted, gather
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import made_up

@@ -18,7 +18,7 @@ from stsbench.methods.sarcse.decoder import Decoder
 from stsbench.methods.sarcse.options import SARCSEOptions
 from stsbench.methods.sarcse.views import views_of
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
-from stsbench.training.api.contrast import contrast
+from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.losses.reconstruction import reconstruction_loss, token_errors, token_weights
 from stsbench.training.modules.backbone import Backbone

@@ -7,7 +7,8 @@ import pytest
 from stsbench import registry
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.publications import PUBLISHED, load_publications
-from stsbench.training.recipes.recipes import GROUP, find_recipe, recipe_names
+from stsbench.training.recipes.methods import GROUP
+from stsbench.training.recipes.recipes import find_recipe, recipe_names
 
 METHODS = registry.names(GROUP)
 EVERY = [(method, name) for method in METHODS for name in recipe_names(method)]

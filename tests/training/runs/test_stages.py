@@ -143,7 +143,7 @@ def test_what_has_nothing_to_go_on_from(place, one, two):
     assert "all stages begin anew" in refused(place, start_from=one)
     assert "has 2 of them: first, second" in refused(place, stage=3)
     assert "did you mean second?" in refused(place, stage="secnd")
-    assert "is no run folder of `stsbench train`" in refused(place, stage=2, start_from=place / "tiny")
+    assert "is not a run folder of `stsbench train`" in refused(place, stage=2, start_from=place / "tiny")
     said = refused(place, stage=2, start_from=two)
     assert "it trained stage second alone (it began from one); name the run that trained stage first" in said
 
