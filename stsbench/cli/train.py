@@ -14,7 +14,7 @@ import click
 
 
 @click.command("train")
-@click.argument("method")
+@click.argument("method", metavar="METHOD|FILE.py:CLASS")
 @click.option("--recipe", help="A recipe's name (`stsbench list recipes`) or a YAML file. Default: the method's own.")
 @click.option("--backbone", help="Model to start from: Hub id, folder, minilm, or a training run. Sets backbone.model.")
 @click.option("--data", help="Training text: .txt (a sentence a line), .csv, .tsv or .jsonl. Sets data.file.")
@@ -47,11 +47,15 @@ def train(
 ) -> int:  # fmt: skip
     """Train METHOD by a recipe; the run folder keeps log, checkpoints and, in best/, the encoder to use.
 
+    METHOD is one of `stsbench list methods`, or a class of your own: stsbench train ./my.py:MyMethod --recipe my.yaml.
+
     Several processes: torchrun --no-python --nproc_per_node 4 stsbench train ...
     """
     from stsbench.cli.eval import _split
+    from stsbench.training.recipes.methods import canonical
     from stsbench.training.recipes.recipes import load_recipe
 
+    method = canonical(method)
     if resume and output is None:
         raise click.UsageError("--resume needs --output, the run folder to go on with")
     if start_from and stage is None and not resume:
@@ -69,7 +73,7 @@ def train(
     _refuse_overridden(chosen, sets)
     if options["max_steps"] and (longer := _longer(chosen, options["max_steps"], sets)):
         chosen = load_recipe(method, recipe, list(sets), overrides | dict.fromkeys(longer, options["max_steps"]))
-    folder = output or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{method}-{chosen.name}"
+    folder = output or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{_folder_name(method)}-{chosen.name}"
     _quiet()
     run_options = {
         "recipe": chosen, "output": folder, "resume": resume, "device": options["device"], "trackers": track,
@@ -78,6 +82,11 @@ def train(
         "start_from": start_from,
     }  # fmt: skip
     return _run(run_options, seeds, subsets)
+
+
+def _folder_name(method: str) -> str:
+    """The method's name in that of a run folder."""
+    return method.rpartition(":")[2].lower()
 
 
 def _run(run_options: dict[str, Any], seeds: int | None, subsets: int | None) -> int:
@@ -139,10 +148,12 @@ def _stored_recipe(resumed: Path | None, start_from: Path | None, seed: int | No
 
 
 def _announce(chosen: Any, log: Any) -> None:
+    from stsbench.training.recipes.methods import short_name
+
     recipe = chosen.recipe
     start = recipe.backbone
     dropout = "" if start.dropout is None else f", dropout {start.dropout}"
-    log(f"{recipe.method}, recipe {recipe.name}: backbone {start.model}, pooler {start.pooler}, max length "
+    log(f"{short_name(recipe.method)}, recipe {recipe.name}: backbone {start.model}, pooler {start.pooler}, max length "
         f"{start.max_length}{dropout}, {recipe.precision}, seed {recipe.seed}")  # fmt: skip
 
 

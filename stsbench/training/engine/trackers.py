@@ -56,16 +56,16 @@ def flat_config(recipe: Mapping[str, Any]) -> dict[str, int | float | str | bool
 
     TensorBoard takes numbers, strings and booleans only: a list is written as text, null is left out.
     """
-    found = {name.replace("/", "."): value for name, value in _flat(recipe).items()}
-    return {name: value if isinstance(value, int | float | str) else str(value) for name, value in found.items()}
+    named = {name.replace("/", "."): value for name, value in _flat(recipe).items()}
+    return {name: value if isinstance(value, int | float | str) else str(value) for name, value in named.items()}
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
     """Nested names joined by slashes; null is left out."""
-    found: dict[str, Any] = {}
+    scalars: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            found |= {f"{name}/{below}": each for below, each in _flat(value).items()}
+            scalars |= {f"{name}/{below}": each for below, each in _flat(value).items()}
         elif value is not None:
-            found[name] = value
-    return found
+            scalars[name] = value
+    return scalars

@@ -21,7 +21,7 @@ def check_prompted(backbone: Backbone, start: Start) -> None:
     check_family(backbone.model)
     if start == "zero" and first_position(backbone.model) == 0:
         raise EncoderError(
-            f"options.denoise_start zero acts in no way: the positions of {backbone.name} begin with 0; leave it at own"
+            f"options.denoise_start zero has no effect: the positions of {backbone.name} begin with 0; leave it at own"
         )
 
 

@@ -83,8 +83,8 @@ class _Flat:
         order = np.lexsort((keys, self.row_of))  # row by row, each row's candidates in random order, then the others
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order)) - np.searchsorted(self.row_of, self.row_of)
-        found: NDArray[np.bool_] = rank < counts[self.row_of]
-        return found
+        chosen: NDArray[np.bool_] = rank < counts[self.row_of]
+        return chosen
 
     def ends_special(self) -> list[bool]:
         """Whether each row's last token is special."""

@@ -101,10 +101,10 @@ def checked(raw: Mapping[str, Any], where: str) -> Recipe:
 
 def changes(recipe: Recipe) -> tuple[str, list[str]] | None:
     """The name of the recipe that this one was changed from by `load_recipe`, and the keys; None for an unchanged one."""
-    found = _NOTE.search(recipe.source.note or "") if recipe.source else None
-    found = found or _DESCRIPTION.fullmatch(recipe.description)
-    keys = found[2].split(", ") if found else []
-    return (found[1], keys) if found and all(key.split(".")[0] in Recipe.model_fields for key in keys) else None
+    match = _NOTE.search(recipe.source.note or "") if recipe.source else None
+    match = match or _DESCRIPTION.fullmatch(recipe.description)
+    keys = match[2].split(", ") if match else []
+    return (match[1], keys) if match and all(key.split(".")[0] in Recipe.model_fields for key in keys) else None
 
 
 def resolved_yaml(recipe: Recipe) -> str:
@@ -152,25 +152,25 @@ def _noted(recipe: Recipe, changed: Recipe) -> Recipe:
         differing.discard(("data", "file"))
     if recipe.labelled and changed.labelled and _same_file(recipe.labelled.file, changed.labelled.file):
         differing.discard(("labelled", "file"))
-    origin, earlier = changes(recipe) or (recipe.name, [])
+    original, earlier = changes(recipe) or (recipe.name, [])
     if not differing and not earlier:
         return changed
     said = ", ".join(sorted({*earlier, *(".".join(key) for key in differing)}))
     update: dict[str, Any] = {"published": []}
     if changed.source is not None:
-        note = " ".join(filter(None, (_NOTE.sub("", changed.source.note or ""), f"Changed from {origin}: {said}.")))
+        note = " ".join(filter(None, (_NOTE.sub("", changed.source.note or ""), f"Changed from {original}: {said}.")))
         update["source"] = changed.source.model_copy(update={"note": note})
-    if changed.name == origin:
-        update["name"] = f"{origin.removesuffix('-changed')}-changed"
-    own = earlier and not _DESCRIPTION.fullmatch(recipe.description)  # the user's, set with an earlier change
-    if changed.description == recipe.description and not own:
-        update["description"] = f"{origin} with other {said}"
+    if changed.name == original:
+        update["name"] = f"{original.removesuffix('-changed')}-changed"
+    users = earlier and not _DESCRIPTION.fullmatch(recipe.description)  # the user's, set with an earlier change
+    if changed.description == recipe.description and not users:
+        update["description"] = f"{original} with other {said}"
     return changed.model_copy(update=update)
 
 
-def _same_file(recipes: str | None, given: str | None) -> bool:
+def _same_file(recipes: str | None, chosen: str | None) -> bool:
     """Whether one is the other in another folder; a recipe without a file leaves it open."""
-    return recipes is None or (given is not None and Path(recipes).name == Path(given).name)
+    return recipes is None or (chosen is not None and Path(recipes).name == Path(chosen).name)
 
 
 def _flat(data: Mapping[str, Any], above: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:

@@ -221,9 +221,9 @@ def label_names(data: Mapping[str, StageData], plan: MethodPlan) -> dict[str, st
 
 def digests(data: Mapping[str, StageData]) -> dict[str, str]:
     """What the rows are, by what a user would call them -> sha256."""
-    found = {}
+    digest_of = {}
     for section, each in data.items():
         parts = f"{each.store.digest} {each.tokens.digest} {each.store.label_names}"
         name = "labelled data" if section == LABELLED else f"data of stage {section}"
-        found[name] = hashlib.sha256(parts.encode()).hexdigest()
-    return found
+        digest_of[name] = hashlib.sha256(parts.encode()).hexdigest()
+    return digest_of

@@ -48,7 +48,7 @@ def test_options_that_go_together(folders, options):
 
 def test_positions_from_0_are_bert_s_own(folders):
     promptbert(folders["roberta"], denoise_start="zero")
-    with pytest.raises(StsbenchError, match="zero acts in no way: the positions of bert begin with 0"):
+    with pytest.raises(StsbenchError, match="zero has no effect: the positions of bert begin with 0"):
         promptbert(folders["bert"], denoise_start="zero")
 
 
