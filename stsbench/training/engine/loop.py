@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from accelerate import Accelerator
 
-from stsbench.data.text.examples import Rows
 from stsbench.errors import StsbenchError
-from stsbench.training.api.batch import Batch, Shares, Term, Views
-from stsbench.training.api.checks import calling, check_terms, check_views
+from stsbench.training.api.batch import Batch, Term, Views
+from stsbench.training.api.checks import calling, check_terms
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position
 from stsbench.training.engine.log import RunLog
 from stsbench.training.engine.optimiser import learning_rate, set_rate
 from stsbench.training.engine.selection import Selection, diagnosed
 from stsbench.training.engine.semi import Objective
+from stsbench.training.engine.stage import Stage, stage_views
 from stsbench.training.engine.trackers import to_scalars
-from stsbench.training.recipes.recipe import Recipe, TrainingSettings
-from stsbench.training.rows.batches import Batches, shares_of, to_batch
+from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.rows.batches import shares_of, to_batch
 from stsbench.training.rows.streams import stream
 
 LOG_EVERY = 10  # steps a line of the log: their losses are averaged, so that no step waits for the device
@@ -42,34 +38,6 @@ class TrainingCallback(Protocol):
 
 class LossError(StsbenchError):
     """The loss, its gradient or a weight is NaN or infinite."""
-
-
-@dataclass
-class LabelledBatches:
-    """Batches of labelled rows, one for each forward pass of a stage, epoch after epoch while the stage lasts."""
-
-    batches: Batches
-    rows: Callable[[Any], Rows]
-
-
-@dataclass
-class Stage:
-    """One stage, ready to run.
-
-    key: in the place of its number wherever random numbers are drawn (MethodPlan.stream_of); labelled_only: its rows are the
-    labelled ones; labelled: batches of labelled rows that go with its own.
-    """
-
-    number: int
-    name: str
-    settings: TrainingSettings
-    batches: Batches
-    rows: Callable[[Any], Rows]  # row numbers -> their texts and tokens
-    tokens_pad: int
-    key: int = 0
-    labelled_only: bool = False
-    labelled: LabelledBatches | None = None
-    schedule: int | None = None  # steps that the learning rate's schedule counts; None: the stage's own
 
 
 class Loop:
@@ -278,33 +246,3 @@ class Loop:
     def _tracked(self, line: dict[str, Any], step: int) -> None:
         if self.tracked_from is not None:
             self.accelerator.log(to_scalars(line), step=self.tracked_from + step)
-
-
-def stage_views(
-    objective: Objective, method: Method, rows: Rows, rng: np.random.Generator, labelled: bool = False
-) -> Views:  # fmt: skip
-    """The views of a batch of the data, or of labelled rows."""
-    name = "labelled_views" if labelled else "views"
-    make: Callable[[Rows, np.random.Generator], Views] = objective.labelled_views if labelled else method.views
-    views = calling(type(method), name, partial(make, rows, rng))
-    check_views(method, views, rows.rows, name)
-    return views
-
-
-def held_out_batches(
-    objective: Objective, method: Method, rows: Callable[[Any], Rows], held_out: np.ndarray, pad: int, size: int, seed: int,
-    device: torch.device, labelled_only: bool = False,
-) -> Callable[[], Iterator[Batch]]:  # fmt: skip
-    """The same batches of held-out rows, with the same random choices, every time. labelled_only: they are labelled rows."""
-
-    def batches() -> Iterator[Batch]:
-        for start in range(0, len(held_out), size):
-            part = held_out[start : start + size]
-            if method.needs_negatives and not labelled_only and len(part) < 2:
-                continue  # nothing to contrast with
-            views = stage_views(objective, method, rows(part), stream(seed, "held-out views", 0, start), labelled_only)
-            batch = to_batch(views, Shares((len(part),)), pad, device)
-            batch.labelled_only = labelled_only
-            yield batch
-
-    return batches

@@ -15,8 +15,8 @@ from accelerate import Accelerator
 from stsbench.evaluation.provenance import provenance
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Position
-from stsbench.training.engine.loop import Stage
 from stsbench.training.engine.selection import Selection
+from stsbench.training.engine.stage import Stage
 from stsbench.training.export.export import export_model
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import method_file, short_name

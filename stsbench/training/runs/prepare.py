@@ -19,9 +19,9 @@ from stsbench.errors import StsbenchError
 from stsbench.training.api.checks import calling
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position
-from stsbench.training.engine.loop import Stage, held_out_batches
 from stsbench.training.engine.selection import Selection
 from stsbench.training.engine.semi import Objective, make_objective
+from stsbench.training.engine.stage import Stage, held_out_batches
 from stsbench.training.modules.backbone import Backbone, load_backbone
 from stsbench.training.recipes.method_plan import MethodPlan, plan_of
 from stsbench.training.recipes.methods import method_file

@@ -13,8 +13,9 @@ from stsbench.evaluation.plan import plan
 from stsbench.files import atomic_write
 from stsbench.training.engine.checkpoint import Best, Position
 from stsbench.training.engine.log import RunLog
-from stsbench.training.engine.loop import Loop, Stage, TrainingCallback
+from stsbench.training.engine.loop import Loop, TrainingCallback
 from stsbench.training.engine.optimiser import make_optimiser
+from stsbench.training.engine.stage import Stage
 from stsbench.training.engine.trackers import flat_config, trackers
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.runs.finish import FinishedRun, described_data, export_best, summarise, tested

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from stsbench.encoders.transformer.trainable import backbone_folder as backbone_folder
 from stsbench.errors import DataError, StsbenchError
 from stsbench.training.api.method import Method
-from stsbench.training.engine.loop import LabelledBatches, Stage
 from stsbench.training.engine.semi import Objective
+from stsbench.training.engine.stage import LabelledBatches, Stage
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import LabelledSettings, Recipe, TrainingSettings
 from stsbench.training.rows.batches import Batches

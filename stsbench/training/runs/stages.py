@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from stsbench.errors import StsbenchError
 from stsbench.registry import did_you_mean
-from stsbench.training.engine.loop import Stage
+from stsbench.training.engine.stage import Stage
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import Recipe
 
