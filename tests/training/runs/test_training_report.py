@@ -114,8 +114,8 @@ def test_the_best_is_what_the_run_kept():
              ((1, 5.0, True), (2, 6.0, True), (3, 6.0, False))]  # fmt: skip
     assert best_dev(lines)["step"] == 2 and best_dev([]) is None
     # Nor is the best of a stage before the last: where the last has none, its last step was kept.
-    begun = {"kind": "start", "stage": "b", "steps": 5, "seed": 1}
-    assert best_dev([*lines, begun]) is None and best_dev([{**begun, "stage": "a"}, *lines])["step"] == 2
+    started = {"kind": "start", "stage": "b", "steps": 5, "seed": 1}
+    assert best_dev([*lines, started]) is None and best_dev([{**started, "stage": "a"}, *lines])["step"] == 2
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=8))
