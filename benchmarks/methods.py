@@ -84,7 +84,7 @@ def run_method(side: str, work: Path, args: argparse.Namespace) -> float | None:
     )  # fmt: skip
     with tempfile.TemporaryDirectory(dir=work) as output:
         with contextlib.suppress(Finished):
-            train(TrainOptions(recipe=recipe, output=Path(output) / "run", device=args.device), say=lambda line: None)
+            train(TrainOptions(recipe=recipe, output=Path(output) / "run", device=args.device), log=lambda line: None)
         lines = [json.loads(line) for line in (Path(output) / "run" / "log.jsonl").read_text().splitlines()]
     return next((line["loss"] for line in reversed(lines) if line["kind"] == "train"), None)
 

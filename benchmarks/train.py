@@ -93,7 +93,7 @@ def ours(folder: Path, data: Path, work: Path, args: argparse.Namespace, padded:
     recipe = load_recipe("simcse", None, [], values)
     options = TrainOptions(recipe=recipe, output=work / "run", device=args.device, offline=True)
     with contextlib.suppress(Finished):
-        train(options, say=lambda line: None)
+        train(options, log=lambda line: None)
     lines = [json.loads(line) for line in (work / "run" / "log.jsonl").read_text().splitlines()]
     return [line["loss"] for line in lines if line["kind"] == "train"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +16,9 @@ from stsbench.methods.diffaug.diagnostics import by_dropout, convergence, diverg
 from stsbench.methods.diffaug.modules import ViewModules, is_module
 from stsbench.methods.diffaug.options import DiffAugOptions
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
-from stsbench.training.api.contrast import contrast
+from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.labelled import NLIClassifier, nli_roles, nli_views
-from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.method import Inference, LabelledUse, Method
 from stsbench.training.api.roles import pairs_or_sentence, role_views
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.denoising import template_vectors
@@ -58,11 +58,11 @@ class DiffAug(Method):
         )
 
     @classmethod
-    def labelled(cls, options: DiffAugOptions, stage: str) -> Literal["none", "instead", "beside"]:
-        """Stage prefix has labelled rows alone, stage joint a batch beside each of its own where options.aux_weight > 0."""
+    def labelled(cls, options: DiffAugOptions, stage: str) -> LabelledUse:
+        """Stage prefix has labelled rows only, stage joint also a batch of them each time where options.aux_weight > 0."""
         if stage == "prefix":
-            return "instead"
-        return "beside" if options.aux_weight > 0 else "none"
+            return "only"
+        return "with" if options.aux_weight > 0 else "none"
 
     @classmethod
     def labelled_roles(cls, options: DiffAugOptions, given: tuple[str, ...]) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ class DiffAug(Method):
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """Stage prefix: nli. Stage joint: contrastive, and nli with options.aux_weight."""
-        if batch.instead:
+        if batch.labelled_only:
             return {"nli": self._nli(batch)}
         options, which = self.options, self._sets(batch)
         hidden = self._hidden(batch.ids, batch.mask, which)

@@ -15,8 +15,8 @@ from stsbench.methods.diffcse.checks import check_options
 from stsbench.methods.diffcse.options import DiffCSEOptions
 from stsbench.methods.diffcse.views import ViewMaker, blocks
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
-from stsbench.training.api.contrast import contrast
-from stsbench.training.api.gather import counted, gather
+from stsbench.training.api.contrasting import contrast
+from stsbench.training.api.gathering import counted, gather
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone

@@ -17,7 +17,7 @@ from stsbench.methods.promptbert.checks import check_backbone, check_length, che
 from stsbench.methods.promptbert.options import PromptBERTOptions
 from stsbench.methods.promptbert.views import ViewMaker
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
-from stsbench.training.api.contrast import contrast
+from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone

@@ -17,7 +17,7 @@ from stsbench.methods.sarcse.checks import check_options, check_pooler, rebuilds
 from stsbench.methods.sarcse.decoder import Decoder
 from stsbench.methods.sarcse.options import SARCSEOptions
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
-from stsbench.training.api.contrast import contrast
+from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.roles import pairs_or_sentence, role_views
 from stsbench.training.losses.reconstruction import reconstruction_loss, token_errors, token_weights

@@ -18,7 +18,7 @@ from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.methods.simcse.replacement import Replacer
 from stsbench.methods.simcse.views import ViewMaker
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Term, Views
-from stsbench.training.api.contrast import contrast
+from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.losses.masked_lm import masked_lm

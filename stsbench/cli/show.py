@@ -52,7 +52,8 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
 def _list_methods() -> None:
     from stsbench.registry import names
     from stsbench.training.recipes.describe import title
-    from stsbench.training.recipes.recipes import GROUP, recipe_names
+    from stsbench.training.recipes.methods import GROUP
+    from stsbench.training.recipes.recipes import recipe_names
 
     _columns([(name, f"{len(recipe_names(name))} recipes", title(name)) for name in names(GROUP)])
 
@@ -60,7 +61,8 @@ def _list_methods() -> None:
 def _list_recipes(method: str | None, json_target: str | None) -> None:
     from stsbench.files import atomic_write
     from stsbench.registry import names
-    from stsbench.training.recipes.recipes import GROUP, find_recipe, recipe_names
+    from stsbench.training.recipes.methods import GROUP
+    from stsbench.training.recipes.recipes import find_recipe, recipe_names
 
     recipes = [find_recipe(each, name)[0] for each in ([method] if method else names(GROUP)) for name in recipe_names(each)]
     if json_target != "-":
@@ -144,11 +146,12 @@ def _show_protocol(name: str) -> None:
 
 
 def _show_method(name: str) -> None:
-    from stsbench.training.recipes.describe import card, options, stages
+    from stsbench.training.recipes.describe import card, options
+    from stsbench.training.recipes.methods import stages_of
     from stsbench.training.recipes.recipes import default_recipe
 
     click.echo(card(name).rstrip())
-    click.echo(f"\n## Options and stages\n\nStages: {', '.join(stages(name))}. Default recipe: {default_recipe(name)}.")
+    click.echo(f"\n## Options and stages\n\nStages: {', '.join(stages_of(name))}. Default recipe: {default_recipe(name)}.")
     click.echo("A recipe's `options`, or `--set options.NAME=VALUE`:\n")
     for option in options(name):
         default = json.dumps(option.default)
@@ -159,7 +162,8 @@ def _named(name: str) -> Recipe:
     """The recipe METHOD/NAME, a file's, or the one NAME of any method. Raises StsbenchError for none and one of several."""
     from stsbench.errors import StsbenchError
     from stsbench.registry import did_you_mean, names
-    from stsbench.training.recipes.recipes import GROUP, default_recipe, find_recipe, recipe_names
+    from stsbench.training.recipes.methods import GROUP
+    from stsbench.training.recipes.recipes import default_recipe, find_recipe, recipe_names
 
     is_yaml = name.endswith((".yaml", ".yml"))
     if is_yaml and (path := Path(name).expanduser()).is_file():
@@ -190,15 +194,15 @@ def _method_of(path: Path) -> str:
     from stsbench.config import parent_of, read_yaml
     from stsbench.errors import StsbenchError
     from stsbench.registry import names
-    from stsbench.training.recipes.recipes import GROUP, folder_of
+    from stsbench.training.recipes.methods import GROUP, canonical, find_method, is_file_method
 
-    shipped = {(folder_of(each) / "recipes").resolve(): each for each in names(GROUP)}
+    shipped = {(find_method(each).folder / "recipes").resolve(): each for each in names(GROUP)}
     seen: set[Path] = set()
     while path.resolve() not in seen and path.resolve().parent not in shipped:
         seen.add(path.resolve())
         data = read_yaml(path)
-        if isinstance(data.get("method"), str):
-            return str(data["method"])
+        if isinstance(method := data.get("method"), str):
+            return canonical(method, path.parent) if is_file_method(method) else method
         if "extends" not in data:
             raise StsbenchError(f"{path}: says neither 'method: NAME' nor 'extends: RECIPE' (see stsbench list recipes)")
         parent = parent_of(path, data["extends"], tuple(shipped))

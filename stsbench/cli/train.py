@@ -14,7 +14,7 @@ import click
 
 
 @click.command("train")
-@click.argument("method")
+@click.argument("method", metavar="METHOD|FILE.py:CLASS")
 @click.option("--recipe", help="A recipe's name (`stsbench list recipes`) or a YAML file. Default: the method's own.")
 @click.option("--backbone", help="Model to start from: Hub id, folder, minilm, or a training run. Sets backbone.model.")
 @click.option("--data", help="Training text: .txt (a sentence a line), .csv, .tsv or .jsonl. Sets data.file.")
@@ -47,11 +47,15 @@ def train(
 ) -> int:  # fmt: skip
     """Train METHOD by a recipe; the run folder keeps log, checkpoints and, in best/, the encoder to use.
 
+    METHOD is one of `stsbench list methods`, or a class of your own: stsbench train ./my.py:MyMethod --recipe my.yaml.
+
     Several processes: torchrun --no-python --nproc_per_node 4 stsbench train ...
     """
     from stsbench.cli.eval import _split
+    from stsbench.training.recipes.methods import canonical
     from stsbench.training.recipes.recipes import load_recipe
 
+    method = canonical(method)
     if resume and output is None:
         raise click.UsageError("--resume needs --output, the run folder to go on with")
     if start_from and stage is None and not resume:
@@ -66,10 +70,10 @@ def train(
     if recipe is None:
         recipe = _stored_recipe(output if resume else None, start_from, options["seed"])
     chosen = load_recipe(method, recipe, list(sets), overrides)
-    _refuse_idle(chosen, sets)
+    _refuse_overridden(chosen, sets)
     if options["max_steps"] and (longer := _longer(chosen, options["max_steps"], sets)):
         chosen = load_recipe(method, recipe, list(sets), overrides | dict.fromkeys(longer, options["max_steps"]))
-    folder = output or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{method}-{chosen.name}"
+    folder = output or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{_folder_name(method)}-{chosen.name}"
     _quiet()
     run_options = {
         "recipe": chosen, "output": folder, "resume": resume, "device": options["device"], "trackers": track,
@@ -80,6 +84,11 @@ def train(
     return _run(run_options, seeds, subsets)
 
 
+def _folder_name(method: str) -> str:
+    """The method's name in that of a run folder."""
+    return method.rpartition(":")[2].lower()
+
+
 def _run(run_options: dict[str, Any], seeds: int | None, subsets: int | None) -> int:
     from stsbench.cli.output.training_progress import TrainingProgress
     from stsbench.training.runs.options import TrainOptions
@@ -87,7 +96,7 @@ def _run(run_options: dict[str, Any], seeds: int | None, subsets: int | None) ->
 
     main = os.environ.get("RANK", "0") == "0"
 
-    def say(line: str) -> None:
+    def log(line: str) -> None:
         if main:
             click.echo(line, err=True)
 
@@ -96,22 +105,22 @@ def _run(run_options: dict[str, Any], seeds: int | None, subsets: int | None) ->
 
     signal.signal(signal.SIGTERM, stop)  # what a cluster's scheduler sends
     chosen, folder = TrainOptions(**run_options), run_options["output"]
-    _announce(chosen, say)
-    progress = TrainingProgress(say)
+    _announce(chosen, log)
+    progress = TrainingProgress(log)
     try:
         if subsets:
             from stsbench.training.runs.subset_runs import train_subsets
 
-            summary = train_subsets(chosen, subsets, seeds or 1, say, progress)
+            summary = train_subsets(chosen, subsets, seeds or 1, log, progress)
         elif seeds:
             from stsbench.training.runs.seed_runs import train_seeds
 
-            summary = train_seeds(chosen, seeds, say, progress)
+            summary = train_seeds(chosen, seeds, log, progress)
         else:
-            summary = train(chosen, say, progress)
+            summary = train(chosen, log, progress)
     except KeyboardInterrupt:
         progress.close()
-        say(f"stopped; the same command with --resume --output {folder} goes on from the last checkpoint")
+        log(f"stopped; the same command with --resume --output {folder} goes on from the last checkpoint")
         return 130
     finally:
         progress.close()
@@ -119,7 +128,7 @@ def _run(run_options: dict[str, Any], seeds: int | None, subsets: int | None) ->
         from stsbench.cli.output.training_report import print_summary
 
         print_summary(folder, summary)
-        say(f"run: {folder}")
+        log(f"run: {folder}")
     return 3 if summary.get("failures") else 0
 
 
@@ -128,21 +137,23 @@ def _stored_recipe(resumed: Path | None, start_from: Path | None, seed: int | No
     if resumed is not None:
         several = (*resumed.glob("seed-*/recipe.yaml"), *resumed.glob("subset-*/seed-*/recipe.yaml"))
         seeds = sorted(several, key=lambda path: [(len(part), part) for part in path.parts])
-        found = [path for path in (resumed / "recipe.yaml", *seeds) if path.is_file()]
-        if found:
-            return str(found[0])
+        paths = [path for path in (resumed / "recipe.yaml", *seeds) if path.is_file()]
+        if paths:
+            return str(paths[0])
     if start_from is None:
         return None
-    from stsbench.training.runs.stages import earlier_recipe
+    from stsbench.training.runs.warm_start import earlier_recipe
 
     return str(earlier_recipe(start_from, seed))
 
 
-def _announce(chosen: Any, say: Any) -> None:
+def _announce(chosen: Any, log: Any) -> None:
+    from stsbench.training.recipes.methods import short_name
+
     recipe = chosen.recipe
     start = recipe.backbone
     dropout = "" if start.dropout is None else f", dropout {start.dropout}"
-    say(f"{recipe.method}, recipe {recipe.name}: backbone {start.model}, pooler {start.pooler}, max length "
+    log(f"{short_name(recipe.method)}, recipe {recipe.name}: backbone {start.model}, pooler {start.pooler}, max length "
         f"{start.max_length}{dropout}, {recipe.precision}, seed {recipe.seed}")  # fmt: skip
 
 
@@ -156,27 +167,27 @@ def _overrides(options: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in named.items() if value is not None}
 
 
-def _refuse_idle(chosen: Any, sets: tuple[str, ...]) -> None:
-    """StsbenchError for a --set of training.X or data.X in whose place every stage has a value of its own."""
+def _refuse_overridden(chosen: Any, sets: tuple[str, ...]) -> None:
+    """StsbenchError for a --set of training.X or data.X that every stage overrides."""
     from stsbench.errors import StsbenchError
-    from stsbench.training.recipes.describe import stages
+    from stsbench.training.recipes.methods import stages_of
 
-    names = stages(chosen.method)
+    names = stages_of(chosen.method)
     if chosen.semi is not None and chosen.semi.procedure != "joint":
         names = ("sup", *names)
     for word in sets:
         part, _, key = word.partition("=")[0].partition(".")
-        own = [name for name in names if key in chosen.stages.get(name, {}).get(part, {})]
-        if part in ("training", "data") and key and len(own) == len(names):
-            better = " or ".join(f"stages.{name}.{part}.{key}" for name in own)
-            raise StsbenchError(f"--set {part}.{key} acts in no way: each stage has a value of its own; set {better}")
+        setting = [name for name in names if key in chosen.stages.get(name, {}).get(part, {})]
+        if part in ("training", "data") and key and len(setting) == len(names):
+            better = " or ".join(f"stages.{name}.{part}.{key}" for name in setting)
+            raise StsbenchError(f"--set {part}.{key} has no effect: each stage sets it itself; set {better}")
 
 
 def _longer(chosen: Any, steps: int, sets: tuple[str, ...]) -> list[str]:
-    """The keys by which stages say that they take more steps, unless --set says so."""
-    found = {f"stages.{name}.training.max_steps": part.get("training", {}).get("max_steps") or 0
-             for name, part in chosen.stages.items()}  # fmt: skip
-    return [key for key, most in found.items() if most > steps and not any(each.startswith(f"{key}=") for each in sets)]
+    """The keys by which stages log that they take more steps, unless --set says so."""
+    longest = {f"stages.{name}.training.max_steps": part.get("training", {}).get("max_steps") or 0
+               for name, part in chosen.stages.items()}  # fmt: skip
+    return [key for key, most in longest.items() if most > steps and not any(each.startswith(f"{key}=") for each in sets)]
 
 
 def _quiet() -> None:

@@ -195,7 +195,7 @@ def test_files_are_valid_and_the_same_every_time(tmp_path):
 
 def test_what_cannot_be_drawn_is_one_line(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(StsbenchError, match=r"empty is no run folder of `stsbench train`: it has no log\.jsonl"):
+    with pytest.raises(StsbenchError, match=r"empty is not a run folder of `stsbench train`: it has no log\.jsonl"):
         call(tmp_path / "empty")
     with pytest.raises(StsbenchError, match="does not exist: expected a run folder"):
         call(tmp_path / "nowhere")

@@ -70,16 +70,16 @@ def diffaug(folder, family, *, stage="joint", dropout=0.0, engine="auto", **opti
 
 
 def batch_for(method, rows, labelled=None, padding=0):
-    """The whole batch for one process: of labelled rows instead where the stage has them. padding: columns more."""
-    tok, instead = method.backbone.tokenizer, method.stage == "prefix"
-    views = (method.labelled_views if instead else method.views)(rows, np.random.default_rng(0))
+    """The whole batch for one process: of labelled rows only where the stage has them. padding: columns more."""
+    tok, labelled_only = method.backbone.tokenizer, method.stage == "prefix"
+    views = (method.labelled_views if labelled_only else method.views)(rows, np.random.default_rng(0))
     batch = to_batch(views, Shares((len(rows.rows),)), tok.pad_token_id, torch.device("cpu"))
-    batch.instead = instead
+    batch.labelled_only = labelled_only
     batch.ids = torch.nn.functional.pad(batch.ids, (0, padding), value=tok.pad_token_id)
     batch.mask = torch.nn.functional.pad(batch.mask, (0, padding))
     if labelled is not None:
-        beside = method.labelled_views(labelled, np.random.default_rng(0))
-        batch.labelled = to_batch(beside, Shares((len(labelled.rows),)), tok.pad_token_id, torch.device("cpu"))
+        both = method.labelled_views(labelled, np.random.default_rng(0))
+        batch.labelled = to_batch(both, Shares((len(labelled.rows),)), tok.pad_token_id, torch.device("cpu"))
     return batch
 
 

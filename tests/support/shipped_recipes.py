@@ -8,7 +8,8 @@ from stsbench import registry
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.paths import PUBLISHED
-from stsbench.training.recipes.recipes import GROUP, find_recipe, recipe_names
+from stsbench.training.recipes.methods import GROUP
+from stsbench.training.recipes.recipes import find_recipe, recipe_names
 
 METHODS = registry.names(GROUP)
 EVERY = [(method, name) for method in METHODS for name in recipe_names(method)]

@@ -9,7 +9,7 @@ import tiny_models
 
 from stsbench import registry
 from stsbench.errors import StsbenchError
-from stsbench.training.recipes import recipes
+from stsbench.training.recipes import methods, recipes
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run import train
 
@@ -31,7 +31,7 @@ def place(tmp_path_factory):
         registry._points.cache_clear()
         yield place
     registry._points.cache_clear()
-    recipes.package_of.cache_clear()
+    methods.find_method.cache_clear()
 
 
 def recipe_of(place, *, stages=None, **settings):

@@ -12,15 +12,15 @@ from typing import Any
 class TrainingProgress:
     """Stage, step, loss, dev score (last and best), sentences/s and time left, on stderr.
 
-    On a terminal they are drawn with rich and follow every `step`. Elsewhere `say` gets one line for every dev evaluation
+    On a terminal they are drawn with rich and follow every `step`. Elsewhere `log` gets one line for every dev evaluation
     and for every `line_every`-th step. Only the process that is `shown` shows anything.
     """
 
     def __init__(
-        self, say: Callable[[str], None], *, line_every: int = 1, shown: bool = True,
+        self, log: Callable[[str], None], *, line_every: int = 1, shown: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._say, self._line_every, self._shown, self._clock = say, line_every, shown, clock
+        self._log, self._line_every, self._shown, self._clock = log, line_every, shown, clock
         self._live: Any = None  # rich's display, the bar in it and the stage's row of the bar
         self._bar: Any = None
         self._task: Any = None
@@ -31,7 +31,7 @@ class TrainingProgress:
     def stage(self, name: str, steps: int, start_step: int = 0) -> None:
         """A stage of this many steps begins, or goes on after `start_step`."""
         self._name, self._steps, self._first, self._began = name, steps, start_step, self._clock()
-        self._numbers, self._dev, self._best = "", "", None  # each stage, and each seed's run, has a best of its own
+        self._numbers, self._dev, self._best = "", "", None  # each stage, and each seed's run, starts without a best
         if self._shown and self._live is None and sys.stderr.isatty():
             self._open()
         if self._live:
@@ -46,7 +46,7 @@ class TrainingProgress:
             self._numbers += f", {self._left(step)}"
             self._draw()
         elif self._shown and (step % self._line_every == 0 or step == self._steps):
-            self._say(f"{self._name} {step}/{self._steps}: {self._numbers}, {self._left(step)}")
+            self._log(f"{self._name} {step}/{self._steps}: {self._numbers}, {self._left(step)}")
 
     def dev(self, step: int, name: str, score: float, best: bool) -> None:
         """A dev evaluation after `step` steps; `best`: the highest of the stage so far, whose weights are kept."""
@@ -61,7 +61,7 @@ class TrainingProgress:
         if self._live:
             self._draw()
         elif self._shown:
-            self._say(f"{self._name} {step}/{self._steps}: {self._dev}")
+            self._log(f"{self._name} {step}/{self._steps}: {self._dev}")
 
     def close(self) -> None:
         """Leave the last state on the screen. May be called twice."""

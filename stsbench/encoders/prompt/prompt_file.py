@@ -130,7 +130,9 @@ def _words(tensors: dict[str, Tensor], count: int | None, width: int) -> Tensor 
     return words
 
 
-def _bottlenecks(settings: Mapping[str, Any] | None, tensors: dict[str, Tensor], sizes: tuple[int, int]) -> Bottlenecks | None:
+def _bottlenecks(
+    settings: Mapping[str, Any] | None, tensors: dict[str, Tensor], sizes: tuple[int, int]
+) -> Bottlenecks | None:
     if settings is None:
         _check_none("bottlenecks", tensors)
         return None

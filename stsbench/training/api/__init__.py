@@ -1,0 +1,42 @@
+"""What a method's author imports: the class to derive from, what it is handed and gives back, and parts of losses.
+
+    from stsbench.training.api import Batch, Method, Options, Term
+
+docs/how-to/adding-a-method.md shows the way. The names load on first use: Options comes without torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Shares, Term, Views
+    from stsbench.training.api.contrasting import contrast
+    from stsbench.training.api.gathering import Gathering, gather
+    from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles, nli_views
+    from stsbench.training.api.method import Inference, LabelledUse, Method
+    from stsbench.training.api.options import Options
+    from stsbench.training.api.roles import pairs_or_sentence
+    from stsbench.training.modules.backbone import Backbone
+
+_PUBLIC = {
+    "Method": "method", "Inference": "method", "LabelledUse": "method",
+    "Options": "options",
+    "Batch": "batch", "Examples": "batch", "IGNORED": "batch", "Ragged": "batch", "Shares": "batch", "Term": "batch",
+    "Views": "batch",
+    "contrast": "contrasting", "gather": "gathering", "Gathering": "gathering",
+    "NLIClassifier": "labelled", "classes_of": "labelled", "nli_roles": "labelled", "nli_views": "labelled",
+    "pairs_or_sentence": "roles",
+}  # fmt: skip
+_MODULES = {name: f"stsbench.training.api.{module}" for name, module in _PUBLIC.items()}
+_MODULES["Backbone"] = "stsbench.training.modules.backbone"
+__all__ = [
+    "IGNORED", "Backbone", "Batch", "Examples", "Gathering", "Inference", "LabelledUse", "Method", "NLIClassifier",
+    "Options", "Ragged", "Shares", "Term", "Views",
+    "classes_of", "contrast", "gather", "nli_roles", "nli_views", "pairs_or_sentence",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
+    raise AttributeError(f"module 'stsbench.training.api' has no attribute '{name}'")

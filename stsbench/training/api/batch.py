@@ -78,7 +78,7 @@ class Batch:
     extra: dict[str, Tensor] = field(default_factory=dict)
     labels: Tensor | None = None
     labelled: Batch | None = None
-    instead: bool = False  # of labelled rows itself, in a stage that has them instead of data
+    labelled_only: bool = False  # its rows are labelled ones, in a stage without other data
 
     def __len__(self) -> int:
         return len(self.ids) // self.views

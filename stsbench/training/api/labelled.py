@@ -3,43 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from stsbench.errors import StsbenchError
-from stsbench.training.api.batch import Batch, Examples, Term, Views
+from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.losses.nli import nli_cross_entropy
 
-if TYPE_CHECKING:
-    from stsbench.training.api.method import Method
+
+class _Reader(Protocol):  # a Method
+    def read(self, rows: Examples, role: str) -> Ragged: ...
+
 
 TRIPLET = ("anchor", "positive", "negative")  # premise, what it entails, what contradicts it
 PAIR = ("premise", "hypothesis", "label")
 _OF_TRIPLETS = 2  # classes of triplets: 1 entailed, 0 contradicted
 
 
-def nli_roles(given: tuple[str, ...], who: str, pairs: bool = True) -> tuple[str, ...]:
-    """TRIPLET or PAIR, whichever the labelled rows give. Raises StsbenchError, one line, for neither and for both.
+def nli_roles(roles: tuple[str, ...], who: str, pairs: bool = True, triplets: bool = True) -> tuple[str, ...]:
+    """TRIPLET or PAIR, whichever the labelled rows have. Raises StsbenchError, one line, for neither and for both.
 
-    who: what needs them, for the message; pairs: whether it takes labelled pairs, too.
+    who: what needs them, for the message; pairs, triplets: whether it takes labelled pairs, and triplets.
     """
-    triplet, pair = set(TRIPLET) <= set(given), pairs and set(PAIR) <= set(given)
+    triplet, pair = triplets and set(TRIPLET) <= set(roles), pairs and set(PAIR) <= set(roles)
     if triplet and pair:
         raise StsbenchError(
             f"{who}: the labelled rows give both anchor and premise: name one or the other in labelled.columns"
         )
     if not triplet and not pair:
-        also = ", or of premise, hypothesis and label" if pairs else ""
+        wanted = [TRIPLET] * triplets + [PAIR] * pairs
+        said = ", or of ".join(f"{first}, {second} and {third}" for first, second, third in wanted)
         raise StsbenchError(
-            f"{who} needs labelled rows of anchor, positive and negative{also} (these give {', '.join(given) or 'none'}): "
-            "name them in labelled.columns"
+            f"{who} needs labelled rows of {said} (these give {', '.join(roles) or 'none'}): name them in labelled.columns"
         )
     return TRIPLET if triplet else PAIR
 
 
-def nli_views(method: Method, rows: Examples) -> Views:
+def nli_views(method: _Reader, rows: Examples) -> Views:
     """The views of rows with the roles of `nli_roles`, each text as `Method.read` gives it; pairs bring their labels."""
     if tuple(rows.roles) == TRIPLET:
         return Views([method.read(rows, role) for role in TRIPLET])
@@ -63,7 +65,7 @@ class NLIClassifier(nn.Module):
     def set_shape(self, width: int, classes: int) -> None:
         """Make the weights. Raises StsbenchError for fewer than two classes."""
         if classes < 2:
-            raise StsbenchError(f"the labelled rows have {classes} label, and two at least can be told apart")
+            raise StsbenchError(f"the labelled rows have {classes} label: a classifier needs two at least")
         self.linear = nn.Linear(3 * width, classes)
         nn.init.normal_(self.linear.weight, std=self.std)
         nn.init.zeros_(self.linear.bias)

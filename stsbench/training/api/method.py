@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -13,18 +12,19 @@ from torch import Tensor, nn
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
-from stsbench.training.api.gather import Gathering
+from stsbench.training.api.gathering import Gathering
+from stsbench.training.api.labelled import nli_roles, nli_views
 from stsbench.training.api.options import Options
 from stsbench.training.modules.backbone import Backbone
 
-GROUP = "stsbench.methods"
+LabelledUse = Literal["none", "only", "with"]  # of labelled rows in a stage: see `Method.labelled`
 
 
 @dataclass
 class Inference:
     """The encoder that a method tests: a transformers model, its pooler, and the head if one is kept.
 
-    model: without any head of its own; dense: Linear(d, d), then tanh, after the cls vector (pooler "cls+dense"), or None;
+    model: without any head; dense: Linear(d, d), then tanh, after the cls vector (pooler "cls+dense"), or None;
     masked_lm: the same model inside its masked-LM architecture, where the head is worth exporting too. text_cnn: the TextCNN
     of the pooler "text_cnn" (encoders/forward/text_cnn.py), else None. prompt: what the pooler "mask" needs
     (encoders/prompt/prompt.py).
@@ -42,17 +42,23 @@ class Inference:
 class Method(nn.Module):
     """One paper's approach, a module that holds everything it trains. `forward` is the loss.
 
-    A subclass gives Options, roles, views, forward, inference. All randomness outside `forward` comes from the generator
-    handed in, so that a run can be resumed exactly; inside `forward` from torch's.
+    A subclass writes `forward` and, for stages that train on the recipe's data, `views`; all else has defaults. All
+    randomness outside `forward` comes from the generator handed in, so that a run can be resumed exactly; inside `forward`
+    from torch's.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str]  # for messages and cards; by default the class's, in lower case
     stages: ClassVar[tuple[str, ...]] = ("main",)
-    default_recipe: ClassVar[str]
+    default_recipe: ClassVar[str]  # recipes/NAME.yaml or NAME.yaml beside the module
     Options: ClassVar[type[Options]] = Options
-    later_options: ClassVar[tuple[str, ...]] = ()  # that act after the first stage only: `--from` may change them
+    later_options: ClassVar[tuple[str, ...]] = ()  # with an effect after the first stage only: `--from` may change them
     held_out_metric: ClassVar[str] = "loss"  # what selection by held-out rows looks at: "loss", or a name in `metrics`
     needs_negatives: ClassVar[bool] = True  # a batch of one would have nothing to contrast with
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "name" not in vars(cls):
+            cls.name = cls.__name__.lower()
 
     def __init__(self, backbone: Backbone, options: Any) -> None:
         super().__init__()
@@ -61,40 +67,46 @@ class Method(nn.Module):
         self.gather_mode: Gathering = "exact"  # training.gather, set for each stage
 
     @classmethod
-    @abstractmethod
     def roles(cls, options: Any, given: tuple[str, ...]) -> tuple[str, ...]:
-        """The roles of the data that are used, out of those `given`. Raises StsbenchError, one line, for roles that lack."""
+        """The roles of the data that are used, out of those `given`; by default the plain sentence. Raises StsbenchError,
+        one line, for roles that lack."""
+        if "sentence" not in given:
+            raise StsbenchError(
+                f"{cls.name} needs the column sentence (the data give {', '.join(given) or 'none'}): name it in data.columns"
+            )
+        return ("sentence",)
 
-    @abstractmethod
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The views of one global batch; the same on every process."""
+        raise NotImplementedError(f"{self.name} has no views")
 
-    @abstractmethod
     def forward(self, batch: Batch) -> dict[str, Term]:
         """The loss's terms by name, for this process's share of a batch."""
+        raise NotImplementedError(f"{self.name} has no forward")
 
-    @abstractmethod
     def inference(self) -> Inference:
-        """The encoder to select, test and export. It shares the weights being trained."""
+        """The encoder to select, test and export, by default the backbone. It shares the weights being trained."""
+        return Inference(self.backbone.model, self.backbone.tokenizer, self.backbone.pooler, text_cnn=self.backbone.head)
 
     def dev_inference(self) -> Inference:
         """The encoder that development scores are of, where a paper's is another than the one tested."""
         return self.inference()
 
     @classmethod
-    def labelled(cls, options: Any, stage: str) -> Literal["none", "instead", "beside"]:
-        """Whether a stage trains on the recipe's `labelled` rows: not at all, instead of `data`, or beside: a batch of them
-        goes with every batch (Batch.labelled)."""
+    def labelled(cls, options: Any, stage: str) -> LabelledUse:
+        """Whether a stage trains on the recipe's `labelled` rows: "none"; "only" them, without `data`; or "with": a batch of
+        them goes with every batch of the data (Batch.labelled)."""
         return "none"
 
     @classmethod
     def labelled_roles(cls, options: Any, given: tuple[str, ...]) -> tuple[str, ...]:
-        """The roles of the labelled rows that are used, out of those `given`. Raises StsbenchError for one that lacks."""
-        raise StsbenchError(f"the method {cls.name} uses no labelled rows")
+        """The roles of the labelled rows that are used, out of those `given`; by default NLI triplets, or pairs and their
+        labels. Raises StsbenchError for one that lacks."""
+        return nli_roles(given, cls.name)
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """The views of one global batch of labelled rows, and their labels if they have any."""
-        raise StsbenchError(f"the method {self.name} uses no labelled rows")
+        """The views of one global batch of labelled rows, and their labels if they have any; by default each text a view."""
+        return nli_views(self, rows)
 
     def read(self, rows: Examples, role: str) -> Ragged:
         """The token ids by which the method reads the texts of a role, one a row: special tokens and template included."""

@@ -14,21 +14,21 @@ PAIRS = ("anchor", "positive", "negative", "negative2")
 
 
 def pairs_or_sentence(
-    method: str, view: str, given: tuple[str, ...], *, unsupervised: str | None = None, supervised: str | None = None
+    method: str, view: str, roles: tuple[str, ...], *, unsupervised: str | None = None, supervised: str | None = None
 ) -> tuple[str, ...]:
-    """("sentence",) for plain text, else those of PAIRS that are `given`, in their order.
+    """("sentence",) for plain text, else those of PAIRS among `roles`, in their order.
 
     view: the method's options.view: "given" takes the positive from the data, anything else makes it of a plain sentence.
     unsupervised, supervised: recipes that an error recommends, if any. Raises StsbenchError, one line, for roles that lack
     or do not go with the view.
     """
-    pairs = tuple(role for role in PAIRS if role in given)
-    if "sentence" in given and pairs:
+    pairs = tuple(role for role in PAIRS if role in roles)
+    if "sentence" in roles and pairs:
         raise StsbenchError(f"the data give both sentence and {pairs[0]}: name one or the other in data.columns")
     if not pairs:
-        if "sentence" not in given:
+        if "sentence" not in roles:
             raise StsbenchError(
-                f"{method} needs the column sentence, or anchor and positive (the data give {', '.join(given) or 'none'}): "
+                f"{method} needs the column sentence, or anchor and positive (the data give {', '.join(roles) or 'none'}): "
                 "name them in data.columns"
             )
         if view == "given":

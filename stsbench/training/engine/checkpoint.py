@@ -104,13 +104,13 @@ class Checkpoints:
 
     def newest(self) -> tuple[Position, Path] | None:
         """The newest sound checkpoint; damaged ones are passed over with a warning. None where there is none."""
-        found = newest_sound(self.folder, warn=self.accelerator.is_main_process)
-        if found and found[0].processes != self.accelerator.num_processes:
+        newest = newest_sound(self.folder, warn=self.accelerator.is_main_process)
+        if newest and newest[0].processes != self.accelerator.num_processes:
             raise StsbenchError(
-                f"{found[1]} was written by {found[0].processes} processes; resume with as many, "
+                f"{newest[1]} was written by {newest[0].processes} processes; resume with as many, "
                 f"not with {self.accelerator.num_processes}"
             )
-        return found
+        return newest
 
     def load(self, path: Path, method: torch.nn.Module, optimiser: Any) -> None:
         """Weights, optimiser and every generator's state as they were."""

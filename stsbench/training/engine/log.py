@@ -10,7 +10,7 @@ from typing import Any
 from stsbench.errors import StsbenchError
 
 
-class Log:
+class RunLog:
     """log.jsonl of one run; `silent` for the processes that do not write it."""
 
     def __init__(self, path: Path, keep: int = 0, silent: bool = False) -> None:
@@ -22,13 +22,13 @@ class Log:
         try:
             self._stream = path.open("ab")
             if self._stream.tell() < keep:
-                raise StsbenchError(f"{path} is shorter than its checkpoint says: it was changed; start the run anew")
+                raise StsbenchError(f"{path} is shorter than its checkpoint says: the file was changed; start the run anew")
             self._stream.truncate(keep)
         except OSError as error:
             raise StsbenchError(f"cannot write {path}: {error.strerror or error}") from error
 
     def write(self, kind: str, **values: Any) -> dict[str, Any]:
-        """Append one line; returns it."""
+        """Append one line and return it."""
         line = {"kind": kind, **values}
         if self._stream is not None:
             try:

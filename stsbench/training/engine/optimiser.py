@@ -26,11 +26,11 @@ def make_optimiser(
             groups.setdefault((factor, plain), []).append(weight)
     weights = [weight for group in groups.values() for weight in group]
     fused = bool(weights) and all(weight.device.type in ("cpu", "cuda") for weight in weights)
-    found = [
+    parameters = [
         {"params": group, "weight_decay": 0.0 if plain else settings.weight_decay, "factor": factor}
         for (factor, plain), group in sorted(groups.items(), key=lambda item: item[0])
     ]
-    return torch.optim.AdamW(found, lr=settings.learning_rate, betas=settings.betas, eps=settings.epsilon, fused=fused)
+    return torch.optim.AdamW(parameters, lr=settings.learning_rate, betas=settings.betas, eps=settings.epsilon, fused=fused)
 
 
 def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:

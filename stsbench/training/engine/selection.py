@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from stsbench.errors import DataError, MissingDataError, StsbenchError
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.similarity import paired_similarity
 from stsbench.registry import resolve
-from stsbench.training.api.batch import Batch
+from stsbench.training.api.batch import Batch, Term
+from stsbench.training.api.checks import calling, check_terms
 from stsbench.training.api.method import Method
 from stsbench.training.engine.live import live_encoder
+from stsbench.training.engine.semi import Objective
 
 Score = Callable[[Method], float]
 DEV_LINE = {"kind", "stage", "step", "name", "score", "best"}  # keys of the log's line of a dev score
@@ -31,9 +34,12 @@ class Selection:
 
     def __init__(
         self, name: str, *, data_dir: Path | None = None, sample: bool = False, offline: bool = False,
-        held_out: Callable[[], Iterator[Batch]] | None = None,
+        held_out: tuple[Objective, Callable[[], Iterator[Batch]]] | None = None,
     ) -> None:  # fmt: skip
-        """Reads the data, so that none missing is noticed before anything is trained. Raises DataError, one line."""
+        """Reads the data, so that a missing file is noticed before anything is trained. Raises DataError, one line.
+
+        held_out: what gives the loss, and the batches that it is of.
+        """
         self.name = f"{name} (sample)" if sample and name != "held-out" else name
         self.digests: dict[str, str] = {}
         self.warnings: list[str] = []  # of the data: files that are not those known to the catalog
@@ -44,7 +50,8 @@ class Selection:
             protocol = resolve("stsbench.protocols", "transfer")({})
             self._score = self._probed(protocol, {task: _load(id, load) for task, id in protocol.tasks().items()})
         elif held_out is not None:
-            self._score = lambda method: held_out_score(method, held_out())
+            objective, batches = held_out
+            self._score = lambda method: held_out_score(method, batches(), objective)
         else:
             raise StsbenchError("selection.by held-out needs rows that are held out: set data.held_out")
 
@@ -77,11 +84,11 @@ class Selection:
         def score(method: Method) -> float:
             embed = Embed(live_encoder(method.dev_inference(), "dev"))
             embed.add([text for data in sets.values() for text in data.texts])
-            found = []
+            accuracies = []
             for task, data in sets.items():
                 rows = protocol.score(protocol.observe(embed, data), data.id, task)
-                found += [row.value for row in rows if row.metric == "dev accuracy"]
-            return float(np.mean(found))
+                accuracies += [row.value for row in rows if row.metric == "dev accuracy"]
+            return float(np.mean(accuracies))
 
         return score
 
@@ -94,13 +101,13 @@ def diagnosed(method: Method) -> dict[str, float | None]:
     modes = [(module, module.training) for module in method.modules()]
     try:
         with _own_randomness(), torch.no_grad():
-            found = method.diagnose()
+            numbers = method.diagnose()
     finally:
         for module, training in modes:
             module.training = training
-    if taken := sorted(found.keys() & DEV_LINE):
+    if taken := sorted(numbers.keys() & DEV_LINE):
         raise StsbenchError(f"the method {method.name} names a number of diagnose '{taken[0]}', as the log names another")
-    return {name: float(value) if math.isfinite(value) else None for name, value in found.items()}
+    return {name: float(value) if math.isfinite(value) else None for name, value in numbers.items()}
 
 
 @contextmanager
@@ -112,26 +119,30 @@ def _own_randomness() -> Iterator[None]:
         yield
 
 
-def held_out_score(method: Method, batches: Iterator[Batch]) -> float:
-    """`Method.held_out_metric` over rows kept out of training, without dropout; a loss is negated."""
+def held_out_score(method: Method, batches: Iterator[Batch], objective: Objective | None = None) -> float:
+    """`held_out_metric` of the objective (None: the method) over rows kept out of training, without dropout; a loss is
+    negated."""
+    objective = method if objective is None else objective
     training = method.training
     method.eval()
     method.metrics()  # what training gathered is not part of this
+    call: Callable[[Batch], dict[str, Term]] = objective
     total, count = 0.0, 0
     try:
         with torch.no_grad():
             for batch in batches:
-                terms = method(batch)
+                terms = check_terms(method, calling(type(method), "forward", partial(call, batch), "on held-out rows"))
                 total += sum(float(term.value) * term.weight for term in terms.values()) * len(batch)
                 count += len(batch)
     finally:
         method.train(training)
     metrics = method.metrics()
-    if method.held_out_metric == "loss" and count:
+    metric = objective.held_out_metric
+    if metric == "loss" and count:
         return -total / count
-    if method.held_out_metric not in metrics:
+    if metric not in metrics:
         raise StsbenchError("the held-out rows are too few to be scored: raise data.held_out")
-    return 100 * metrics[method.held_out_metric]
+    return 100 * metrics[metric]
 
 
 def _load(id: str, places: dict[str, Any]) -> Any:

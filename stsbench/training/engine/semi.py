@@ -1,150 +1,116 @@
-"""Any method without labels, trained on labelled rows before it or beside it (Wang and Lu 2022, DiffAug, Appendix C)."""
+"""A method trained with labelled rows, too: NLI's cross-entropy beside its own loss, or in a stage before it.
+
+Source: Wang and Lu (2022), DiffAug, Appendix C. Which stages there are, and their rows: training/recipes/method_plan.py.
+"""
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import nn
 
 from stsbench.encoders.forward.borrowed import borrowed
 from stsbench.errors import StsbenchError
-from stsbench.registry import resolve
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
-from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles, nli_views
-from stsbench.training.api.method import GROUP, Method
-from stsbench.training.modules.backbone import Backbone
-from stsbench.training.recipes.recipe import Recipe, SemiSettings
+from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_views
+from stsbench.training.api.method import Method
+from stsbench.training.recipes.method_plan import SUP, MethodPlan
+from stsbench.training.recipes.recipe import SemiSettings
 from stsbench.training.rows.batches import to_batch
 
-SUP = "sup"
 _TERM = "nli"
 
 
-def method_kind(recipe: Recipe) -> type[Method]:
-    """The class of the recipe's method; with recipe.semi one that is trained on labelled rows, too.
+class SemiSupervised(nn.Module):
+    """A method and a classifier of labelled pairs over its sentence vectors (`Method.vectors`, heads included).
 
-    Raises StsbenchError, one line, for an unknown method, and for semi where it acts in no way or the method has labelled
-    rows of its own.
-    """
-    kind: type[Method] = resolve(GROUP, recipe.method)
-    if recipe.semi is None:
-        return kind
-    options = kind.Options(**recipe.options)
-    if any(kind.labelled(options, stage) != "none" for stage in kind.stages) or SUP in kind.stages:
-        raise StsbenchError(f"semi: the method {recipe.method} has a way of its own with labelled rows: set semi to null")
-    if recipe.semi.procedure == "sup-unsup" and recipe.semi.alpha != SemiSettings.model_fields["alpha"].default:
-        raise StsbenchError(
-            f"semi.alpha {recipe.semi.alpha:g} acts in no way with semi.procedure sup-unsup, which adds up no losses: "
-            "leave it out"
-        )
-    return _wrapped(kind, recipe.semi)  # type: ignore[arg-type]  # classes are hashable
-
-
-def own_stages(kind: type[Method]) -> tuple[str, ...]:
-    """The stages that are the method's own, without the one that recipe.semi puts before them."""
-    return tuple(stage for stage in kind.stages if not (issubclass(kind, SemiSupervised) and stage == SUP))
-
-
-def stream_of(kind: type[Method], stage: str) -> int:
-    """The number by which a stage draws its batches: for a method's own stages the same with recipe.semi and without."""
-    own = own_stages(kind)
-    return own.index(stage) if stage in own else len(own)
-
-
-class SemiSupervised(Method):
-    """What comes before a method's class in the bases of a semi-supervised one: its stages, batches and terms.
-
-    joint, sup-joint: in the method's own stages alpha * cross-entropy of labelled rows is added, the term "nli". sup-joint,
-    sup-unsup: before them a stage "sup" with that term alone. Sentence vectors are the method's own (`Method.vectors`),
-    heads included. All else is the method's.
+    forward gives the method's terms and alpha * cross-entropy, the term "nli"; of batches of labelled rows only, that term
+    alone. The classifier is a submodule of the method, "nli_classifier": it is saved, moved and optimised with it.
     """
 
-    semi: ClassVar[SemiSettings]
+    def __init__(self, method: Method, semi: SemiSettings) -> None:
+        super().__init__()
+        std = getattr(method.backbone.model.config, "initializer_range", 0.02)
+        if hasattr(method, "nli_classifier"):
+            raise StsbenchError(f"semi: the method {method.name} has an nli_classifier itself: set semi to null")
+        method.add_module("nli_classifier", NLIClassifier(std=std))
+        self.method, self.semi = method, semi
+        self.held_out_metric = method.held_out_metric
+        self.probe: Views | None = None  # two labelled rows, which show what the cross-entropy trains
+        self.frozen: list[nn.Parameter] = []
 
-    def __init__(self, backbone: Backbone, options: Any) -> None:
-        super().__init__(backbone, options)
-        std = getattr(backbone.model.config, "initializer_range", 0.02)
-        self.nli_classifier = NLIClassifier(std=std)
-        self.nli_probe: Views | None = None  # two labelled rows, by which is found out what the cross-entropy trains
-        self.nli_frozen: list[torch.nn.Parameter] = []
-
-    @classmethod
-    def labelled(cls, options: Any, stage: str) -> Literal["none", "instead", "beside"]:
-        """Stage sup has labelled rows alone, the method's own stages a batch beside each, but for sup-unsup."""
-        if stage == SUP:
-            return "instead"
-        return "none" if cls.semi.procedure == "sup-unsup" else "beside"
-
-    @classmethod
-    def labelled_roles(cls, options: Any, given: tuple[str, ...]) -> tuple[str, ...]:
-        """Triplets, or pairs with a label."""
-        return nli_roles(given, f"semi.procedure {cls.semi.procedure}")
+    @property
+    def classifier(self) -> NLIClassifier:
+        """The method's submodule."""
+        return cast(NLIClassifier, self.method.nli_classifier)
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
-        """A view a text of the row."""
-        return nli_views(self, rows)
+        """A view for each text of a row."""
+        return nli_views(self.method, rows)
 
     def prepare_labelled(self, rows: Any) -> None:
-        """The classifier, by the width of the method's vectors and the number of labels."""
+        """Make the classifier, by the width of the method's vectors and the number of labels."""
         some = rows.at(np.asarray(rows.rows)[:2])
-        self.nli_probe = self.labelled_views(some, np.random.default_rng(0))
-        with borrowed(self):
-            batch = self._probed()
-            width = self.vectors(batch.ids, batch.mask).shape[1]
-        self.nli_classifier.set_shape(width, classes_of(rows))
+        self.probe = self.labelled_views(some, np.random.default_rng(0))
+        with borrowed(self.method):
+            batch = self._probe_batch()
+            width = self.method.vectors(batch.ids, batch.mask).shape[1]
+        self.classifier.set_shape(width, classes_of(rows))
 
     def start_stage(self, stage: str) -> None:
-        """In stage sup whatever the cross-entropy does not reach is frozen: a weight without gradient stops several
-        processes. In the others the method's own say, and the classifier where it is used."""
-        for weight in self.nli_frozen:
+        """In stage sup, freeze whatever the cross-entropy does not reach: DDP stops at a weight without gradient. In the
+        other stages the method decides, and the classifier is trained where it is used."""
+        for weight in self.frozen:
             weight.requires_grad_(True)
-        self.nli_frozen = []
-        if stage != SUP:
-            super().start_stage(stage)
-        self.nli_classifier.requires_grad_(self.labelled(self.options, stage) != "none")
-        # rows held out of the labelled ones have only a loss, whatever the method's own are scored by
-        self.__dict__["held_out_metric"] = "loss" if stage == SUP else type(self).held_out_metric
-        if stage == SUP:
-            self.nli_frozen = self._unreached()
-            for weight in self.nli_frozen:
+        self.frozen = []
+        sup = stage == SUP
+        if not sup:
+            self.method.start_stage(stage)
+        self.classifier.requires_grad_(sup or self.semi.procedure != "sup-unsup")
+        # held-out labelled rows have nothing but a loss, whatever the method's rows are scored by
+        self.held_out_metric = "loss" if sup else self.method.held_out_metric
+        if sup:
+            self.frozen = self._unreached()
+            for weight in self.frozen:
                 weight.requires_grad_(False)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
-        """The method's terms, and "nli" where labelled rows come with the batch, or are all of it."""
-        if batch.instead:
+        """The terms of the loss."""
+        if batch.labelled_only:
             return {_TERM: self._nli(batch)}
-        terms = super().forward(batch)  # type: ignore[safe-super]
+        terms: dict[str, Term] = self.method(batch)
         if batch.labelled is None:
             return terms
         if _TERM in terms:
-            raise StsbenchError(f"semi: the method {self.name} has a term called {_TERM} of its own: set semi to null")
+            raise StsbenchError(f"semi: the method {self.method.name} has a term called {_TERM} itself: set semi to null")
         term = self._nli(batch.labelled)
         return {**terms, _TERM: Term(term.value, term.count, self.semi.alpha)}
 
     def _nli(self, batch: Batch) -> Term:
-        return self.nli_classifier.term(self.vectors(batch.ids, batch.mask), batch)
+        return self.classifier.term(self.method.vectors(batch.ids, batch.mask), batch)
 
-    def _probed(self) -> Batch:
-        if self.nli_probe is None:
+    def _probe_batch(self) -> Batch:
+        if self.probe is None:
             raise RuntimeError("prepare_labelled comes before a stage")
-        pad = self.backbone.tokenizer.pad_token_id
-        device = next(self.parameters()).device
-        return to_batch(self.nli_probe, Shares((len(self.nli_probe.tokens[0]),)), 0 if pad is None else pad, device)
+        pad = self.method.backbone.tokenizer.pad_token_id
+        device = next(self.method.parameters()).device
+        return to_batch(self.probe, Shares((len(self.probe.tokens[0]),)), 0 if pad is None else pad, device)
 
-    def _unreached(self) -> list[torch.nn.Parameter]:
-        """The trainable weights that the cross-entropy has no gradient for."""
-        weights = [weight for weight in self.parameters() if weight.requires_grad]
+    def _unreached(self) -> list[nn.Parameter]:
+        """The trainable weights that get no gradient from the cross-entropy."""
+        weights = [weight for weight in self.method.parameters() if weight.requires_grad]
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-        with torch.random.fork_rng(devices=devices), borrowed(self), torch.enable_grad():
-            value = self._nli(self._probed()).value
+        with torch.random.fork_rng(devices=devices), borrowed(self.method), torch.enable_grad():
+            value = self._nli(self._probe_batch()).value
             gradients = torch.autograd.grad(value, weights, allow_unused=True)
         return [weight for weight, gradient in zip(weights, gradients, strict=True) if gradient is None]
 
 
-@cache
-def _wrapped(kind: type[Method], semi: SemiSettings) -> type[Method]:
-    stages = kind.stages if semi.procedure == "joint" else (SUP, *kind.stages)
-    made = type(f"SemiSupervised{kind.__name__}", (SemiSupervised, kind), {"semi": semi, "stages": stages})
-    return cast(type[Method], made)
+Objective = Method | SemiSupervised  # what gives the loop its terms
+
+
+def make_objective(plan: MethodPlan, method: Method) -> Objective:
+    """The method itself, or with recipe.semi the method and its classifier."""
+    return method if plan.semi is None else SemiSupervised(method, plan.semi)

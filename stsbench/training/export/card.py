@@ -12,6 +12,7 @@ import yaml
 from stsbench.publish.model_card import plain
 from stsbench.training.api.method import Inference
 from stsbench.training.export.card_prompt import prompt_loading, prompt_rows, prompt_summary
+from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import changes
 
@@ -28,13 +29,13 @@ def describe(inference: Inference, max_length: int | None = None) -> dict[str, A
     import torch
 
     kind = type(inference.model)
-    found = ""
+    auto_pooler = ""
     if "add_pooling_layer" in inspect.signature(kind.__init__).parameters:
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             pooler = kind(inference.model.config).pooler
         dense, same = getattr(pooler, "dense", None), isinstance(getattr(pooler, "activation", None), torch.nn.Tanh)
-        found = "same" if isinstance(dense, torch.nn.Linear) and same else "other"
-    said: dict[str, Any] = {"pooler": inference.pooler, "max_length": max_length, "auto_pooler": found}
+        auto_pooler = "same" if isinstance(dense, torch.nn.Linear) and same else "other"
+    said: dict[str, Any] = {"pooler": inference.pooler, "max_length": max_length, "auto_pooler": auto_pooler}
     if inference.prompt is not None:
         said["prompt"] = prompt_summary(inference.prompt, inference.tokenizer.mask_token)
     return said
@@ -48,15 +49,15 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
     " (sample)": on the sample data); steps; data: one {"name", "digest", "rows"} a file, with "stage" where there are
     several; versions: {package: version}.
     """
-    model = recipe.backbone.model
+    method, model = short_name(recipe.method), recipe.backbone.model
     hub = _HUB_ID.fullmatch(model) is not None and not Path(model).exists()
     meta = {
         "library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity",
-        "tags": ["sentence-transformers", "sentence-similarity", "feature-extraction", "stsbench", recipe.method],
+        "tags": ["sentence-transformers", "sentence-similarity", "feature-extraction", "stsbench", method],
         **({"base_model": model} if hub and model != "minilm" else {}),
     }  # fmt: skip
     about = [
-        ("method", recipe.method), ("recipe", recipe.name), ("backbone", model if hub else _last(model)),
+        ("method", method), ("recipe", recipe.name), ("backbone", model if hub else _last(model)),
         ("pooler", summary["pooler"]), *prompt_rows(summary.get("prompt")),
         ("longest text, in tokens", summary["max_length"] or "the model's positions"),
         ("trained on texts of, in tokens", recipe.backbone.max_length), ("precision", recipe.precision),
@@ -72,11 +73,11 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
     chosen = "; the dev score above chose these weights and is no result" if summary.get("best") else ""
     return "\n".join([
         f"---\n{yaml.safe_dump(meta, sort_keys=False, allow_unicode=True)}---\n",
-        f"# {plain(recipe.method)} on {plain(_last(model))}\n",
+        f"# {plain(method)} on {plain(_last(model))}\n",
         f"Recipe {plain(recipe.name)}.\n",
         *([f"{plain(recipe.description)}\n"] if recipe.description and not ours else []),
         *([f"Changed from {plain(changed[0])}: {plain(', '.join(changed[1]))}.\n"] if changed else []),
-        f"A sentence encoder trained with stsbench by the method {plain(recipe.method)}{source}.\n",
+        f"A sentence encoder trained with stsbench by the method {plain(method)}{source}.\n",
         "| what | value |", "| --- | --- |", *rows, "",
         f"No measured results yet{chosen}. To measure:\n",
         "```sh\nstsbench eval --model PATH\n```\n",
@@ -148,17 +149,17 @@ def transformers_snippet(summary: dict[str, Any]) -> str:
 
 def _stage_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """What is to be said of a run that trained one stage alone, and of the run that it went on from."""
-    rows, origin = [], summary.get("from")
+    rows, earlier = [], summary.get("from")
     if summary.get("stage"):
         rows.append(("stage trained here", f"{summary['stage']} alone"))
-    while origin:
-        where = f"the end of stage {origin['stage']} (step {origin['step']:,}) of the run {origin['run']}"
-        said = f"recipe {origin['recipe']}, seed {origin['seed']}, weights sha256 {origin['weights']}"
+    while earlier:
+        where = f"the end of stage {earlier['stage']} (step {earlier['step']:,}) of the run {earlier['run']}"
+        said = f"recipe {earlier['recipe']}, seed {earlier['seed']}, weights sha256 {earlier['weights']}"
         rows.append(("went on from", f"{where}, {said}"))
-        if origin["differs"]:
-            differs = ", ".join(f"{key} {value}" for key, value in origin["differs"].items())
+        if earlier["differs"]:
+            differs = ", ".join(f"{key} {value}" for key, value in earlier["differs"].items())
             rows.append(("that run's settings, other than in the recipe below", differs))
-        origin = origin["from"]
+        earlier = earlier["from"]
     return rows
 
 

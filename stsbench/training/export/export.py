@@ -101,12 +101,12 @@ def _tied(masked_lm: Any) -> bool:
 
 def _write_tokenizer(tokenizer: Any, folder: Path, limit: int | None) -> None:
     """The tokenizer without truncation and padding of its own: they would act in readers that ask for none."""
-    own = copy.deepcopy(tokenizer)
-    if getattr(own, "is_fast", False):
-        own.backend_tokenizer.no_truncation()
-        own.backend_tokenizer.no_padding()
+    plain = copy.deepcopy(tokenizer)
+    if getattr(plain, "is_fast", False):
+        plain.backend_tokenizer.no_truncation()
+        plain.backend_tokenizer.no_padding()
     for key in _LEFT_OVER:
-        own.init_kwargs.pop(key, None)
+        plain.init_kwargs.pop(key, None)
     if limit is not None:
-        own.model_max_length = limit
-    own.save_pretrained(folder)
+        plain.model_max_length = limit
+    plain.save_pretrained(folder)

@@ -48,8 +48,8 @@ def write_layout(
     if dense is not None:
         kinds.append("Dense")
     paths = ["", *(f"{place}_{kind}" for place, kind in enumerate(kinds[1:], start=1))]
-    own = {"TextCNN": TEXT_CNN, "Prompt": PROMPT}
-    types = [own.get(kind, f"sentence_transformers.models.{kind}") for kind in kinds]
+    ours = {"TextCNN": TEXT_CNN, "Prompt": PROMPT}
+    types = [ours.get(kind, f"sentence_transformers.models.{kind}") for kind in kinds]
     _write(folder / "modules.json", [
         {"idx": place, "name": str(place), "path": path, "type": kind}
         for place, (kind, path) in enumerate(zip(types, paths, strict=True))

@@ -48,9 +48,9 @@ def info_nce(
             anchors = anchors / temperature
         logits = [anchors @ _scaled(block, similarity).T for block in (keys, *negatives)]
         if alpha != 1:
-            own = torch.zeros_like(logits[0])
-            own[rows, rows + start] = math.log(alpha)
-            logits[1:] = [block + own for block in logits[1:]]
+            shift = torch.zeros_like(logits[0])
+            shift[rows, rows + start] = math.log(alpha)
+            logits[1:] = [block + shift for block in logits[1:]]
         losses = functional.cross_entropy(torch.cat(logits, dim=1), rows + start, reduction="sum")
     return losses / max(len(queries), 1)
 

@@ -1,0 +1,1 @@
+"""Torch modules that only training adds to an encoder: heads, learned prompts, generators, the trainable backbone."""

@@ -69,10 +69,10 @@ class Backbone(nn.Module):
         """
         if packed := self._packed(ids, mask, soft):
             return packed.states(wanted)
-        given = padded_inputs(self.model, ids, mask, soft)
+        inputs = padded_inputs(self.model, ids, mask, soft)
         if wanted == (-1,):
-            return [self.model(**given).last_hidden_state]
-        states = self.model(**given, output_hidden_states=True).hidden_states
+            return [self.model(**inputs).last_hidden_state]
+        states = self.model(**inputs, output_hidden_states=True).hidden_states
         return [states[index] for index in wanted]
 
     def at(self, ids: Tensor, mask: Tensor, places: Tensor, soft: SoftPrompt | None = None) -> Tensor:
@@ -171,9 +171,9 @@ def _text_cnn(folder: Path, name: str, width: int, settings: dict[str, Any] | No
     if stored is None:
         return TextCNN(width, **(settings or {}))
     head = TextCNN.load(stored)
-    own = {**head.settings(), "kernels": tuple(head.kernels)}
-    asked = {**own, **(settings or {}), "width": width}
-    if differs := [f"{key} {asked[key]} instead of {own[key]}" for key in own if asked[key] != own[key]]:
+    kept = {**head.settings(), "kernels": tuple(head.kernels)}
+    asked = {**kept, **(settings or {}), "width": width}
+    if differs := [f"{key} {asked[key]} instead of {value}" for key, value in kept.items() if asked[key] != value]:
         raise EncoderError(
             f"backbone.text_cnn: {name} has a TextCNN of its own, and it is another ({', '.join(differs)}): set "
             "backbone.text_cnn to null"

@@ -62,11 +62,11 @@ class LMHead(nn.Module):
         if lacking and not names <= lacking:
             raise EncoderError(f"{name} stores half a masked-LM head: it lacks {min(lacking)}; give it all of it, or none")
         _check(head, whole, name)
-        own = model.get_input_embeddings().weight
+        embeddings = model.get_input_embeddings().weight
         shared = lacking or head.decoder.weight is whole.get_input_embeddings().weight
-        head.requires_grad_(True).to(own.device)
+        head.requires_grad_(True).to(embeddings.device)
         if shared:
-            head.decoder.weight = own if tied else nn.Parameter(own.detach().clone())
+            head.decoder.weight = embeddings if tied else nn.Parameter(embeddings.detach().clone())
         head.train(model.training)
         return head
 

@@ -24,8 +24,8 @@ def add_lora(model: Any, sets: int, rank: int, scale: float) -> None:
     """
     from peft import LoraConfig, inject_adapter_in_model
 
-    found = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-    if not found.issuperset(_TARGETS):
+    linear = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    if not linear.issuperset(_TARGETS):
         raise EncoderError(f"LoRA needs a BERT or RoBERTa model with query and value layers, not a {type(model).__name__}")
     before = [(weight, weight.requires_grad) for weight in model.parameters()]
     config = LoraConfig(
@@ -86,9 +86,9 @@ def merged(model: Any, which: Literal["sum", "mean"] | int) -> Any:
 
 def trainable(model: Any, lora: bool, base: bool) -> None:
     """Freeze or unfreeze all sets' weights (lora) and all other weights of the model (base)."""
-    own = {id(weight) for weight in lora_weights(model)}
+    adapters = {id(weight) for weight in lora_weights(model)}
     for weight in model.parameters():
-        weight.requires_grad_(lora if id(weight) in own else base)
+        weight.requires_grad_(lora if id(weight) in adapters else base)
 
 
 def lora_weights(model: Any) -> list[nn.Parameter]:

@@ -108,8 +108,8 @@ class PackedTraining:
         for number, layer in enumerate(layers):
             hidden = self._layer(layer, hidden, self._slots(number))
         before = self.mask.cumsum(1).gather(1, places.unsqueeze(1)).squeeze(1)[self.order] - 1
-        found = self._layer(last, hidden, self._slots(len(layers)), self.starts + before)
-        return torch.empty_like(found).index_copy(0, self.order, found)
+        states = self._layer(last, hidden, self._slots(len(layers)), self.starts + before)
+        return torch.empty_like(states).index_copy(0, self.order, states)
 
     def _embed(self) -> Tensor:
         module = self.model.embeddings
@@ -146,7 +146,7 @@ class PackedTraining:
         heads, rate = module.num_attention_heads, _rate(module.dropout)
         single = asking is not hidden
         asked = [texts * (1 if single else length) for texts, length in self.groups]
-        held = [texts * length for texts, length in self.groups]
+        sizes = [texts * length for texts, length in self.groups]
         if single:
             query, others = module.query(asking), _joint(hidden, module.key, module.value)
         else:
@@ -157,7 +157,7 @@ class PackedTraining:
         counts = [texts for texts, _ in self.groups]
         prefixes = [None] * len(counts) if slots is None else torch.cat(slots, 2).to(others.dtype).split(counts)
         # split, not slices: the gradient of a slice is a tensor of the whole's size
-        for texts, one, two, three in zip(counts, query.split(asked), others.split(held), prefixes, strict=True):
+        for texts, one, two, three in zip(counts, query.split(asked), others.split(sizes), prefixes, strict=True):
             q = one.view(texts, -1, heads, one.shape[1] // heads).transpose(1, 2)
             both = two.view(texts, -1, two.shape[1])
             both = both if three is None else torch.cat([three, both], 1)

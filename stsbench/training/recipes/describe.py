@@ -6,18 +6,13 @@ import ast
 import inspect
 import io
 import tokenize
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import entry_points
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from stsbench.config import values_of
 from stsbench.errors import StsbenchError
-from stsbench.registry import resolve
 from stsbench.training.api.options import Options
-from stsbench.training.recipes.recipes import GROUP, folder_of, options_model
+from stsbench.training.recipes.methods import find_method, options_of
 
 
 @dataclass(frozen=True)
@@ -32,7 +27,7 @@ class Option:
 
 def card(method: str) -> str:
     """The method's card.md. Raises StsbenchError for a method without one."""
-    path = folder_of(method) / "card.md"
+    path = find_method(method).folder / "card.md"
     if not path.is_file():
         raise StsbenchError(f"the method '{method}' has no card ({path})")
     return path.read_text("utf-8")
@@ -40,38 +35,14 @@ def card(method: str) -> str:
 
 def title(method: str) -> str:
     """The first heading of the card, "" where there is none."""
-    path = folder_of(method) / "card.md"
+    path = find_method(method).folder / "card.md"
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
     return next((line.lstrip("# ").strip() for line in lines if line.startswith("#")), "")
 
 
-def stages(method: str) -> tuple[str, ...]:
-    """The method's stages, from its source where they stand there in full; else the method is loaded, with torch."""
-    point = next(iter(entry_points(group=GROUP, name=method)), None)
-    found = find_spec(point.module) if point else None
-    if point and found and found.origin and Path(found.origin).suffix == ".py":
-        for node in ast.parse(Path(found.origin).read_text("utf-8")).body:
-            if isinstance(node, ast.ClassDef) and node.name == point.attr:
-                bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
-                assigned = [value for each in node.body if (value := _assigned(each, "stages")) is not None]
-                with suppress(ValueError):  # no literal
-                    if assigned:
-                        return tuple(map(str, ast.literal_eval(assigned[0])))
-                if not assigned and bases == ["Method"]:
-                    return ("main",)  # Method's own
-    return tuple(resolve(GROUP, method).stages)
-
-
-def _assigned(node: ast.stmt, name: str) -> ast.expr | None:
-    """What a statement gives the variable `name`; None where it gives it nothing."""
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    named = any(isinstance(each, ast.Name) and each.id == name for each in targets)
-    return node.value if named and isinstance(node, ast.Assign | ast.AnnAssign) else None
-
-
 def options(method: str) -> list[Option]:
     """The method's options, in the order of its source."""
-    model = options_model(method)
+    model = options_of(method)
     meanings = _comments(model)
     return [
         Option(name, values_of(field), field.get_default(call_default_factory=True), meanings.get(name, ""))

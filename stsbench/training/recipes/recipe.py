@@ -76,16 +76,16 @@ class DataSettings(Section):
 
 
 class LabelledSettings(DataSettings):
-    """Labelled rows (NLI): what a stage trains on instead of `data`, or takes a batch of beside each of its own."""
+    """Labelled rows (NLI). A stage trains on them only, or a batch of them goes with each batch of `data`."""
 
-    batch_size: int = Field(default=128, ge=1)  # examples of a batch that goes beside another
+    batch_size: int = Field(default=128, ge=1)  # examples of a batch that goes with one of `data`
 
 
 class SemiSettings(Section):
     """A method without labels and NLI's cross-entropy on [u; v; |u - v|], after one another or at once (DiffAug, App. C)."""
 
     procedure: Literal["joint", "sup-unsup", "sup-joint"]  # sup: a stage of that name, with the cross-entropy alone
-    alpha: float = Field(default=1e-3, gt=0)  # weight of the cross-entropy beside the method's own loss
+    alpha: float = Field(default=1e-3, gt=0)  # weight of the cross-entropy added to the method's loss
 
 
 class TrainingSettings(Section):
@@ -105,7 +105,7 @@ class TrainingSettings(Section):
     clip: float | None = Field(default=1.0, gt=0)  # gradient norm; null: none
     order: Literal["random", "length"] = "random"  # length: batches of similar length, not the papers' batches
     drop_last: bool = False  # the last, smaller batch of an epoch
-    gather: Literal["exact", "simcse", "local"] = "exact"  # negatives of other processes: see training/api/gather.py
+    gather: Literal["exact", "simcse", "local"] = "exact"  # negatives of other processes: see training/api/gathering.py
 
 
 class SelectionSettings(Section):

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib import import_module
-from importlib.metadata import entry_points
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from stsbench.config import apply_sets, dump_yaml, flatten, load_config, put, read_yaml, shown, validate
+from stsbench.config import apply_sets, dump_yaml, flatten, load_config, put, shown, validate
 from stsbench.errors import StsbenchError
-from stsbench.registry import did_you_mean, names
-from stsbench.training.api.options import Options
+from stsbench.registry import did_you_mean
+from stsbench.training.recipes.methods import canonical, default_recipe_of, find_method, options_of
 from stsbench.training.recipes.recipe import DataSettings, Recipe, Section, TrainingSettings
 
-GROUP = "stsbench.methods"  # as stsbench.training.api.method has it, which imports torch
-DEFAULT = "_default"  # recipes/_default.yaml: `extends: NAME`
 OWN = ("name", "description", "source", "published")  # said of one recipe: what extends it has other values
 FREE = {"seed", "checkpoint_every"}  # changing one leaves a recipe what it was; so does another folder of data.file
 # What `_noted` writes, in a source's note and in the description.
@@ -26,65 +20,38 @@ _NOTE = re.compile(r"(?:^| )Changed from (.+?): ([^:]+)\.$")
 _DESCRIPTION = re.compile(r"(.+?) with other ([^ ]+(?:, [^ ]+)*)")
 
 
-@cache  # looking through all installed packages takes 30 ms
-def package_of(method: str) -> str:
-    """The package of a method's module, by its entry point; the method is not loaded. StsbenchError for an unknown one."""
-    point = next(iter(entry_points(group=GROUP, name=method)), None)
-    if point is None:
-        raise StsbenchError(f"unknown method '{method}'{did_you_mean(method, names(GROUP))}")
-    try:
-        found = find_spec(point.module)
-    except (ImportError, ValueError) as error:
-        raise StsbenchError(f"the method '{method}' ({point.value}) failed to load: {error!r}") from error
-    is_package = found is not None and found.submodule_search_locations is not None
-    return point.module if is_package else point.module.rpartition(".")[0] or point.module
-
-
-def folder_of(method: str) -> Path:
-    """The folder of the method's package: card.md, recipes/."""
-    package = package_of(method)
-    spec = find_spec(package)
-    places = list(spec.submodule_search_locations or []) if spec else []
-    if not places and spec and spec.origin:
-        places = [str(Path(spec.origin).parent)]  # a plugin that is a single module
-    if not places:
-        raise StsbenchError(f"the method '{method}' has no folder: the package {package} is not installed as files")
-    return Path(places[0])
-
-
-def options_model(method: str) -> type[Options]:
-    """The method's Options: the one subclass that `<package>.options` defines; Options itself where there is none."""
-    module = f"{package_of(method)}.options"
-    try:
-        if find_spec(module) is None:
-            return Options
-        defined = vars(import_module(module)).values()
-    except ModuleNotFoundError as error:
-        if error.name and module.startswith(error.name):  # a single module has no place for options
-            return Options
-        raise StsbenchError(f"the options of method '{method}' ({module}) failed to load: {error!r}") from error
-    except Exception as error:
-        raise StsbenchError(f"the options of method '{method}' ({module}) failed to load: {error!r}") from error
-    models = [each for each in defined if isinstance(each, type) and issubclass(each, Options) and each.__module__ == module]
-    if len(models) > 1:
-        raise StsbenchError(f"the method '{method}': {module} defines several Options; one is needed")
-    return models[0] if models else Options
+def recipe_folders(method: str) -> list[Path]:
+    """Where the method's recipes are looked for: recipes/ beside its module, then beside it."""
+    folder = find_method(method).folder
+    return [folder / "recipes", folder]
 
 
 def recipe_names(method: str) -> list[str]:
     """The names of a method's recipes, sorted. Files that begin with _ are parts of others."""
-    return sorted(path.stem for path in (folder_of(method) / "recipes").glob("*.yaml") if not path.name.startswith("_"))
+    paths = (find_method(method).folder / "recipes").glob("*.yaml")
+    return sorted(path.stem for path in paths if not path.name.startswith("_"))
 
 
 def default_recipe(method: str) -> str:
-    """The name of the recipe that is taken where none is given."""
-    path = folder_of(method) / "recipes" / f"{DEFAULT}.yaml"
-    if not path.is_file():
-        raise StsbenchError(f"the method '{method}' has no default recipe: name one (stsbench list recipes) or a file")
-    name = read_yaml(path).get("extends")
-    if name not in recipe_names(method):
-        raise StsbenchError(f"{path}: extends must name the default recipe, not {shown(name)}")
-    return str(name)
+    """The name of the recipe that is taken where none is given: the class's `default_recipe`."""
+    said, name = find_method(method).said, default_recipe_of(method)
+    if name is None:
+        raise StsbenchError(
+            f"{said} has no default recipe: give one by --recipe NAME|FILE.yaml, or name it in its default_recipe"
+        )
+    if _shipped(method, name) is None:
+        known = recipe_names(method)
+        hint = did_you_mean(name, known) if known else ""
+        raise StsbenchError(f"{said}: default_recipe '{name}' is not in {recipe_folders(method)[0]}{hint}")
+    return name
+
+
+def _shipped(method: str, name: str) -> Path | None:
+    """The method's recipe of this name; None where there is none."""
+    if name.startswith("_") or "/" in name:
+        return None
+    places = (folder / f"{name}.yaml" for folder in recipe_folders(method))
+    return next((path for path in places if path.is_file()), None)
 
 
 def find_recipe(method: str, name_or_path: str) -> tuple[Recipe, dict[str, Any]]:
@@ -92,11 +59,13 @@ def find_recipe(method: str, name_or_path: str) -> tuple[Recipe, dict[str, Any]]
 
     Raises StsbenchError, one line, for an unknown name and for the first thing that is wrong in a file.
     """
+    method = canonical(method)
     path = _path(method, name_or_path)
-    raw = load_config(path, not_inherited=OWN, folders=[folder_of(method) / "recipes"])
+    raw = load_config(path, not_inherited=OWN, folders=recipe_folders(method))
     raw = {"name": path.stem, "method": method, **raw}
-    if raw["method"] != method:
+    if raw["method"] != method and canonical(str(raw["method"]), path.parent) != method:
         raise StsbenchError(f"{path} is a recipe of method {shown(raw['method'])}, not of '{method}'")
+    raw["method"] = method
     return checked(raw, str(path)), raw
 
 
@@ -109,6 +78,7 @@ def load_recipe(
     name (NAME-changed, unless `sets` give another), description and source say so. What is loaded from the file of a
     changed recipe, with the same `sets` or none, is equal to it. Raises StsbenchError as `find_recipe` does.
     """
+    method = canonical(method)
     recipe, raw = find_recipe(method, name_or_path or default_recipe(method))
     if not sets and not overrides:
         return recipe
@@ -125,16 +95,16 @@ def checked(raw: Mapping[str, Any], where: str) -> Recipe:
     """`raw` as a Recipe, the method's options checked and complete too. Raises StsbenchError beginning with `where`."""
     _check_stages(raw, where)
     recipe = validate(Recipe, raw, where)
-    options = validate(options_model(recipe.method), recipe.options, where, "options.")
+    options = validate(options_of(recipe.method), recipe.options, where, "options.")
     return recipe.model_copy(update={"options": options.model_dump(mode="json")})
 
 
 def changes(recipe: Recipe) -> tuple[str, list[str]] | None:
     """The name of the recipe that this one was changed from by `load_recipe`, and the keys; None for an unchanged one."""
-    found = _NOTE.search(recipe.source.note or "") if recipe.source else None
-    found = found or _DESCRIPTION.fullmatch(recipe.description)
-    keys = found[2].split(", ") if found else []
-    return (found[1], keys) if found and all(key.split(".")[0] in Recipe.model_fields for key in keys) else None
+    match = _NOTE.search(recipe.source.note or "") if recipe.source else None
+    match = match or _DESCRIPTION.fullmatch(recipe.description)
+    keys = match[2].split(", ") if match else []
+    return (match[1], keys) if match and all(key.split(".")[0] in Recipe.model_fields for key in keys) else None
 
 
 def resolved_yaml(recipe: Recipe) -> str:
@@ -143,15 +113,15 @@ def resolved_yaml(recipe: Recipe) -> str:
 
 
 def _path(method: str, name: str) -> Path:
-    known = recipe_names(method)
-    if name in known:
-        return folder_of(method) / "recipes" / f"{name}.yaml"
+    if shipped := _shipped(method, name):
+        return shipped
     path = Path(name).expanduser()
     if path.is_file():
         return path
     if name.endswith((".yaml", ".yml")) or "/" in name:
         raise StsbenchError(f"--recipe {name}: there is no such file")
-    hint = did_you_mean(name, known)
+    known = recipe_names(method)
+    hint = did_you_mean(name, known) if known else ""
     hint = hint if hint.startswith("; did") else f"; see stsbench list recipes --method {method}"
     raise StsbenchError(f"the method '{method}' has no recipe '{name}'{hint}")
 
@@ -185,22 +155,22 @@ def _noted(recipe: Recipe, changed: Recipe) -> Recipe:
         differing.discard("data.file")
     if recipe.labelled and changed.labelled and _same_file(recipe.labelled.file, changed.labelled.file):
         differing.discard("labelled.file")
-    origin, earlier = changes(recipe) or (recipe.name, [])
+    original, earlier = changes(recipe) or (recipe.name, [])
     if not differing and not earlier:
         return changed
     said = ", ".join(sorted({*earlier, *differing}))
     update: dict[str, Any] = {"published": []}
     if changed.source is not None:
-        note = " ".join(filter(None, (_NOTE.sub("", changed.source.note or ""), f"Changed from {origin}: {said}.")))
+        note = " ".join(filter(None, (_NOTE.sub("", changed.source.note or ""), f"Changed from {original}: {said}.")))
         update["source"] = changed.source.model_copy(update={"note": note})
-    if changed.name == origin:
-        update["name"] = f"{origin.removesuffix('-changed')}-changed"
-    own = earlier and not _DESCRIPTION.fullmatch(recipe.description)  # the user's, set with an earlier change
-    if changed.description == recipe.description and not own:
-        update["description"] = f"{origin} with other {said}"
+    if changed.name == original:
+        update["name"] = f"{original.removesuffix('-changed')}-changed"
+    users = earlier and not _DESCRIPTION.fullmatch(recipe.description)  # the user's, set with an earlier change
+    if changed.description == recipe.description and not users:
+        update["description"] = f"{original} with other {said}"
     return changed.model_copy(update=update)
 
 
-def _same_file(recipes: str | None, given: str | None) -> bool:
+def _same_file(recipes: str | None, chosen: str | None) -> bool:
     """Whether one is the other in another folder; a recipe without a file leaves it open."""
-    return recipes is None or (given is not None and Path(recipes).name == Path(given).name)
+    return recipes is None or (chosen is not None and Path(recipes).name == Path(chosen).name)

@@ -13,7 +13,7 @@ from stsbench.training.api.batch import IGNORED, Batch, Ragged, Shares, Views
 from stsbench.training.recipes.recipe import TrainingSettings
 from stsbench.training.rows.streams import Use, stream
 
-Rows = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]
 _NEIGHBOURHOOD = 50  # batches sorted by length at a time: long enough to save padding, short enough to stay random
 
 
@@ -26,7 +26,7 @@ class Batches:
     """
 
     def __init__(
-        self, rows: Rows, settings: TrainingSettings, seed: int, stage: int = 0, *, least: int = 1, processes: int = 1,
+        self, rows: RowNumbers, settings: TrainingSettings, seed: int, stage: int = 0, *, least: int = 1, processes: int = 1,
         lengths: NDArray[np.int64] | None = None, use: Use = "order", name: str = "training.batch_size",
     ) -> None:  # fmt: skip
         self.rows, self.size, self.accumulate = rows, settings.batch_size, settings.accumulate
@@ -50,7 +50,7 @@ class Batches:
         """Epochs done before step `step` (from 0), as a fraction."""
         return step / self.steps_an_epoch
 
-    def step(self, step: int) -> list[Rows]:
+    def step(self, step: int) -> list[RowNumbers]:
         """The rows of each forward pass of a step: `accumulate` of them, fewer at an epoch's end."""
         epoch, within = divmod(step, self.steps_an_epoch)
         if epoch != self._epoch:
@@ -64,7 +64,7 @@ class Batches:
         epoch, within = divmod(step, self.steps_an_epoch)
         return epoch * self.batches + within * self.accumulate + number
 
-    def _ordered(self, epoch: int) -> Rows:
+    def _ordered(self, epoch: int) -> RowNumbers:
         rng = stream(self.seed, self.use, self.stage, epoch)
         order = rng.permutation(self.rows)
         if self.lengths is None:

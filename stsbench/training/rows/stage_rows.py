@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from stsbench.data.text.tokens import TokenStore, tokenised
 from stsbench.encoders.forward.checkpoint import tokenizer_digest
 from stsbench.errors import DataError, StsbenchError
 from stsbench.training.api.labelled import TRIPLET
-from stsbench.training.api.method import Method
 from stsbench.training.modules.backbone import Backbone
+from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import DataSettings, Recipe
 from stsbench.training.rows.streams import stream
 
@@ -48,82 +48,104 @@ class StageData:
         return TextRows(self.store, self.tokens, numbers)
 
 
-def open_rows(recipe: Recipe, kind: type[Method], options: Any, backbone: Backbone, folder: Path, stages: Sequence[str],
-              say: Callable[[str], None]) -> dict[str, StageData]:  # fmt: skip
-    """The rows of those of `stages` that have data of their own, by stage, and under LABELLED the labelled ones if a stage
-    uses them. What is trained on holds no text that is held out of either. Raises DataError, one line."""
-    uses = {stage: kind.labelled(options, stage) for stage in kind.stages}
+def open_rows(
+    recipe: Recipe, plan: MethodPlan, backbone: Backbone, stages: Sequence[str], log: Callable[[str], None]
+) -> dict[str, StageData]:
+    """The rows of those of `stages` that train on `data`, by stage, and under LABELLED the labelled ones if any uses them.
+
+    What is trained on holds no text that is held out of either. Raises DataError, one line.
+    """
+    uses = {stage: plan.labelled(stage) for stage in plan.stages}
     if recipe.labelled is not None and all(use == "none" for use in uses.values()):
         raise StsbenchError(
-            f"labelled acts in no way: {recipe.method} uses no labelled rows by these options; leave it out, or set "
+            f"labelled has no effect: {plan.name} uses no labelled rows by these options; leave it out, or set "
             "semi.procedure (joint, sup-unsup, sup-joint)"
         )
-    found = {
-        stage: open_data(recipe.stage_data(stage), recipe, kind, options, backbone, folder, say)
-        for stage in stages if uses[stage] != "instead"
-    }  # fmt: skip
+    data = {
+        stage: open_data(recipe.stage_data(stage), recipe, plan, backbone, log) for stage in stages if uses[stage] != "only"
+    }
     if any(uses[stage] != "none" for stage in stages):
         settings: DataSettings = recipe.labelled or DataSettings()
-        labelled = open_data(settings, recipe, kind, options, backbone, folder, say, what=LABELLED)
-        for other in found.values():
-            apart(labelled, other.store, other.tokens.roles, other.held_out, say)
-            apart(other, labelled.store, labelled.tokens.roles, labelled.held_out, say)
-        found[LABELLED] = labelled
-    return found
+        labelled = open_data(settings, recipe, plan, backbone, log, section=LABELLED)
+        for other in data.values():
+            drop_overlap(labelled, other, log)
+            drop_overlap(other, labelled, log)
+        data[LABELLED] = labelled
+    return data
 
 
-def open_data(settings: DataSettings, recipe: Recipe, kind: type[Method], options: Any, backbone: Backbone, folder: Path,
-              say: Callable[[str], None], what: str = "data") -> StageData:  # fmt: skip
-    """Read and tokenise a stage's training text, or find it in the cache. what: the recipe's section. Raises DataError."""
-    labelled = what == LABELLED
-    called = "labelled data" if labelled else "training data"
-    if settings.file is None:
-        raise DataError(f"no {called}: give a file by --{what} FILE" + (", or labelled.file" if labelled else ""))
-    path = Path(settings.file).expanduser()
-    if path.exists() and not path.is_file():
-        raise DataError(f"the {called} {path} are {'a folder' if path.is_dir() else 'no plain file'}: name a file")
-    if not path.is_file():
-        raise DataError(f"the {called} {path} are not here: give your copy by --{what} FILE")
-    with _of_section(what):
+def open_data(
+    settings: DataSettings, recipe: Recipe, plan: MethodPlan, backbone: Backbone, log: Callable[[str], None],
+    section: str = "data",
+) -> StageData:  # fmt: skip
+    """Read and tokenise a stage's training text, or find it in the cache. section: of the recipe. Raises DataError."""
+    labelled = section == LABELLED
+    path = _training_file(settings, section)
+    with _of_section(section):
         store = open_store(
             path, format=settings.format, columns=settings.columns, where=settings.where, drop_blank=settings.drop_blank,
-            drop_duplicates=settings.drop_duplicates, contiguous=settings.contiguous, log=say,
+            drop_duplicates=settings.drop_duplicates, contiguous=settings.contiguous, log=log,
         )  # fmt: skip
-    roles = kind.labelled_roles(options, store.roles) if labelled else kind.roles(options, store.roles)
-    say(f"{path.name}: {store.report()}, used as {', '.join(roles)}")
+    roles = plan.labelled_roles(store.roles) if labelled else plan.roles(store.roles)
+    log(f"{path.name}: {store.report()}, used as {', '.join(roles)}")
     texts = tuple(role for role in roles if role != "label")
-    tokens = tokenised(store, backbone.tokenizer, tokenizer_digest(folder), backbone.max_length, texts, log=say)
+    digest = tokenizer_digest(Path(backbone.folder))
+    tokens = tokenised(store, backbone.tokenizer, digest, backbone.max_length, texts, log=log)
     if cut := sum(tokens.truncated.values()):
-        say(f"{path.name}: {cut:,} of {len(texts) * len(store):,} texts are cut at {backbone.max_length} tokens")
-    numbers = np.arange(len(store), dtype=np.int64)
-    seed = recipe.seed if settings.sample_seed is None else settings.sample_seed
+        log(f"{path.name}: {cut:,} of {len(texts) * len(store):,} texts are cut at {backbone.max_length} tokens")
+    every = np.arange(len(store), dtype=np.int64)
+    usable = None if labelled else plan.kind.usable(plan.options, TextRows(store, tokens, every))
+    numbers = _sampled(settings, recipe.seed, store, usable, log, section)
+    contrasts = plan.kind.needs_negatives and not labelled
+    return _held_out(settings, recipe.seed, contrasts, store, tokens, numbers, section)
+
+
+def _training_file(settings: DataSettings, section: str) -> Path:
+    name = "labelled data" if section == LABELLED else "training data"
+    if settings.file is None:
+        also = ", or labelled.file" if section == LABELLED else ""
+        raise DataError(f"no {name}: give a file by --{section} FILE{also}")
+    path = Path(settings.file).expanduser()
+    if path.exists() and not path.is_file():
+        raise DataError(f"the {name} {path} are {'a folder' if path.is_dir() else 'not a plain file'}: name a file")
+    if not path.is_file():
+        raise DataError(f"the {name} {path} are not here: give your copy by --{section} FILE")
+    return path
+
+
+def _sampled(
+    settings: DataSettings, run_seed: int, store: TextStore, usable: NDArray[np.bool_] | None, log: Callable[[str], None],
+    section: str,
+) -> NDArray[np.int64]:  # fmt: skip
+    """The numbers of the rows that `share`, the method and `sample` leave. usable: (rows,) whether the method can."""
+    path, numbers = store.path, np.arange(len(store), dtype=np.int64)
+    seed = run_seed if settings.sample_seed is None else settings.sample_seed
     if settings.share < 1:
         numbers = numbers[_draws(store, seed) < settings.share]
-        say(f"{path.name}: {len(numbers):,} of {len(store):,} rows, drawn by {what}.share {settings.share:g}, seed {seed}")
+        drawn = f"drawn by {section}.share {settings.share:g}, seed {seed}"
+        log(f"{path.name}: {len(numbers):,} of {len(store):,} rows, {drawn}")
         if not len(numbers):
-            raise DataError(f"{path}: {what}.share {settings.share:g} leaves no row of {len(store)}: raise it")
-    usable = None if labelled else kind.usable(options, TextRows(store, tokens, np.arange(len(store), dtype=np.int64)))
+            raise DataError(f"{path}: {section}.share {settings.share:g} leaves no row of {len(store)}: raise it")
     if usable is not None:
-        say(f"{path.name}: {int((~usable).sum())} rows cannot be used by these options (no sentence follows them, say)")
+        log(f"{path.name}: {int((~usable).sum())} rows cannot be used by these options (no sentence follows them, say)")
         if store.meta.documents == 1 and len(store) > _ONE_DOCUMENT:
             lines = f"{path.name}: {len(store):,} lines without a blank one between them"
-            say(f"warning: {lines}: is it one text whose sentences follow one another?")
+            log(f"warning: {lines}: is it one text whose sentences follow one another?")
         numbers = numbers[usable[numbers]]
     if settings.sample is not None:
         if settings.sample > len(numbers):
-            raise DataError(f"{path}: {what}.sample {settings.sample} is more than the {len(numbers)} rows there are")
+            raise DataError(f"{path}: {section}.sample {settings.sample} is more than the {len(numbers)} rows there are")
         numbers = stream(seed, "sample").permutation(numbers)[: settings.sample]
-    contrasts = kind.needs_negatives and not labelled
-    return _held_out(settings, recipe.seed, contrasts, store, tokens, numbers, what)
+    return numbers
 
 
 @contextlib.contextmanager
-def _of_section(what: str) -> Iterator[None]:
+def _of_section(section: str) -> Iterator[None]:
     """Let a DataError about the settings that a file is read by name those of this section, not of `data`."""
     try:
         yield
     except DataError as error:
-        raise DataError(_OF_DATA.sub(rf"{what}.\1", str(error))) from error
+        raise DataError(_OF_DATA.sub(rf"{section}.\1", str(error))) from error
 
 
 def _draws(store: TextStore, seed: int) -> NDArray[np.float64]:
@@ -138,46 +160,46 @@ def _draws(store: TextStore, seed: int) -> NDArray[np.float64]:
 
 
 def _held_out(settings: DataSettings, seed: int, contrasts: bool, store: TextStore, tokens: TokenStore,
-              numbers: NDArray[np.int64], what: str) -> StageData:  # fmt: skip
+              numbers: NDArray[np.int64], section: str) -> StageData:  # fmt: skip
     """Rows to train on and rows held out. What is trained on holds no text of a held-out row."""
     path = store.path
     if not settings.held_out:
         return StageData(store, tokens, np.sort(numbers), numbers[:0])
     if settings.held_out >= len(numbers):
         raise DataError(
-            f"{path}: {what}.held_out {settings.held_out} leaves no row of {len(numbers)} to train on: "
-            f"--set {what}.held_out={max(1, len(numbers) // 10)}"
+            f"{path}: {section}.held_out {settings.held_out} leaves no row of {len(numbers)} to train on: "
+            f"--set {section}.held_out={max(1, len(numbers) // 10)}"
         )
     if settings.contiguous:
-        raise DataError(f"{what}.held_out and {what}.contiguous exclude each other: a row's next sentence may be held out")
+        both = f"{section}.held_out and {section}.contiguous"
+        raise DataError(f"{both} exclude each other: a row's next sentence may be held out")
     if contrasts and settings.held_out < 2:
-        raise DataError(f"{what}.held_out 1: the other rows of a batch are the negatives, so 2 at least")
+        raise DataError(f"{section}.held_out 1: the other rows of a batch are the negatives, so 2 at least")
     order = stream(seed, "held-out rows").permutation(numbers)
     cut = len(numbers) - settings.held_out
-    found = StageData(store, tokens, np.sort(order[:cut]), np.sort(order[cut:]))
-    found.trained = found.trained[~_known(found, _texts(store, tokens.roles, found.held_out))]
-    return found
+    data = StageData(store, tokens, np.sort(order[:cut]), np.sort(order[cut:]))
+    data.trained = data.trained[~_shares_text(data, _held_out_texts(data))]
+    return data
 
 
-def apart(data: StageData, store: TextStore, roles: Iterable[str], held_out: NDArray[np.int64],
-          say: Callable[[str], None]) -> None:  # fmt: skip
-    """Take out of `data` what shares a text with rows that are held out of another file. DataError where none is left."""
-    if not len(held_out):
+def drop_overlap(data: StageData, other: StageData, log: Callable[[str], None]) -> None:
+    """Take out of `data` what shares a text with the rows held out of `other`. DataError where nothing is left."""
+    if not len(other.held_out):
         return
-    known = _known(data, _texts(store, roles, held_out))
-    if known.any():
-        path = data.store.path
-        say(f"{path.name}: {int(known.sum()):,} rows left out, with a text that is held out of {store.path.name}")
-        data.trained = data.trained[~known]
+    shared = _shares_text(data, _held_out_texts(other))
+    if shared.any():
+        path, held_out = data.store.path, other.store.path
+        log(f"{path.name}: {int(shared.sum()):,} rows left out, with a text that is held out of {held_out.name}")
+        data.trained = data.trained[~shared]
         if not len(data.trained):
-            raise DataError(f"{path}: every row has a text that is held out of {store.path}: other data, or less held out")
+            raise DataError(f"{path}: every row has a text that is held out of {held_out}: other data, or less held out")
 
 
-def _texts(store: TextStore, roles: Iterable[str], numbers: NDArray[np.int64]) -> set[str]:
-    return {text for role in roles for text in store.texts(role, numbers)}
+def _held_out_texts(data: StageData) -> set[str]:
+    return {text for role in data.tokens.roles for text in data.store.texts(role, data.held_out)}
 
 
-def _known(data: StageData, texts: set[str]) -> NDArray[np.bool_]:
+def _shares_text(data: StageData, texts: set[str]) -> NDArray[np.bool_]:
     """(rows trained on,) whether one of their texts is among `texts`."""
     known = np.zeros(len(data.trained), dtype=np.bool_)
     for start in range(0, len(known), _AT_ONCE):
@@ -187,20 +209,21 @@ def _known(data: StageData, texts: set[str]) -> NDArray[np.bool_]:
     return known
 
 
-def label_names(data: Mapping[str, StageData], kind: type[Method], options: Any) -> dict[str, str]:
-    """LABELS -> the names of the classes that labelled rows are told apart by, in their order, as JSON; {} without any."""
+def label_names(data: Mapping[str, StageData], plan: MethodPlan) -> dict[str, str]:
+    """LABELS -> the names of the classes of the labelled rows, in their order, as JSON; {} without any."""
     if LABELLED not in data:
         return {}
     store = data[LABELLED].store
-    roles = kind.labelled_roles(options, store.roles)
+    roles = plan.labelled_roles(store.roles)
     names = store.label_names if LABEL in roles else _OF_TRIPLETS if roles == TRIPLET else ()
     return {LABELS: json.dumps(names, ensure_ascii=False)} if names else {}
 
 
 def digests(data: Mapping[str, StageData]) -> dict[str, str]:
     """What the rows are, by what a user would call them -> sha256."""
-    found = {}
-    for name, each in data.items():
-        both = f"{each.store.digest} {each.tokens.digest} {each.store.label_names}"
-        found["labelled data" if name == LABELLED else f"data of stage {name}"] = hashlib.sha256(both.encode()).hexdigest()
-    return found
+    digest_of = {}
+    for section, each in data.items():
+        parts = f"{each.store.digest} {each.tokens.digest} {each.store.label_names}"
+        name = "labelled data" if section == LABELLED else f"data of stage {section}"
+        digest_of[name] = hashlib.sha256(parts.encode()).hexdigest()
+    return digest_of

@@ -1,0 +1,1 @@
+"""A run from its recipe to its folder: preparation, stages, the end, several seeds, subsets of the rows."""

@@ -13,12 +13,13 @@ def train(
     method: str, *, output: str | Path, recipe: str | Path | Recipe | None = None, seeds: int | None = None,
     subsets: int | None = None, settings: Mapping[str, Any] | None = None, **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train `method` by a recipe (name, file or Recipe; None: the method's own) into the folder `output`.
+    """Train a method by a recipe (name, file or Recipe; None: the method's own) into the folder `output`.
 
-    settings: values in the place of the recipe's, by dotted key ("training.learning_rate"); seeds: so many runs, seeds
-    counted up; subsets: the recipe's sampled rows are drawn anew so many times, each trained on with all these seeds;
-    options: those of stsbench.training.runs.options.TrainOptions (stage, start_from, say). Returns what the folder's
-    train.json (or seeds.json, subsets.json) holds. Raises StsbenchError, one line.
+    method: a name, or FILE.py:CLASS; settings: values in the place of the recipe's, by dotted key
+    ("training.learning_rate"); seeds: so many runs, seeds counted up; subsets: the recipe's sampled rows are drawn anew so
+    many times, each trained on with all these seeds; options: those of stsbench.training.runs.options.TrainOptions (stage,
+    start_from, ...). Returns what the folder's train.json (or seeds.json, subsets.json) holds. Raises StsbenchError, one
+    line.
     """
     from stsbench.training.recipes.recipes import load_recipe
     from stsbench.training.runs.options import TrainOptions
@@ -30,9 +31,9 @@ def train(
         recipe = load_recipe(method, None if recipe is None else str(recipe), [], dict(settings or {}))
     chosen = TrainOptions(recipe=recipe, output=Path(output), **options)
 
-    def say(line: str) -> None:
+    def log(line: str) -> None:
         pass
 
     if subsets:
-        return train_subsets(chosen, subsets, seeds or 1, say, None)
-    return train_seeds(chosen, seeds, say, None) if seeds else run(chosen, say)
+        return train_subsets(chosen, subsets, seeds or 1, log, None)
+    return train_seeds(chosen, seeds, log, None) if seeds else run(chosen, log)

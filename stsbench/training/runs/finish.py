@@ -16,13 +16,15 @@ from stsbench.config import flatten
 from stsbench.evaluation.provenance import provenance
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Position
-from stsbench.training.engine.loop import Stage
 from stsbench.training.engine.selection import Selection
+from stsbench.training.engine.stage import Stage
 from stsbench.training.export.export import export_model
+from stsbench.training.recipes.method_plan import MethodPlan
+from stsbench.training.recipes.methods import method_file, short_name
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.rows.stage_rows import LABELLED, StageData
 from stsbench.training.runs.options import TrainOptions
-from stsbench.training.runs.run_folder import Begun
+from stsbench.training.runs.run_folder import RunManifest
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class FinishedRun:
 
     recipe: Recipe
     output: Path
-    begun: Begun
+    manifest: RunManifest
     method: Method
     stages: Sequence[Stage]
     data: Mapping[str, StageData]
@@ -48,15 +50,16 @@ def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
 
     recipe, selection = run.recipe, run.selection
     devs = [line for line in read_log(run.output / "log.jsonl") if line["kind"] == "dev"] if selection else []
-    found = position.best
     name = selection.name if selection else "none"
-    stage = (found and found.stage) or position.stage
-    best = {"name": name, "stage": stage, "step": found.step, "score": found.score} if found else None
-    where = f"step {found.step}" + (f" of stage {stage}" if stage != position.stage else "") if found else "the last step"
+    best, where = None, "the last step"
+    if kept := position.best:
+        stage = kept.stage or position.stage
+        best = {"name": name, "stage": stage, "step": kept.step, "score": kept.score}
+        where = f"step {kept.step}" + (f" of stage {stage}" if stage != position.stage else "")
     return {
-        "method": recipe.method, "recipe": recipe.name, "seed": recipe.seed,
-        "stages": {stage.name: stage.batches.steps for stage in run.stages}, "stage": run.begun.stage,
-        "from": run.begun.origin, "seconds": round(position.seconds_before + position.seconds, 1),
+        "method": recipe.method, **_method_file(recipe), "recipe": recipe.name, "seed": recipe.seed,
+        "stages": {stage.name: stage.batches.steps for stage in run.stages}, "stage": run.manifest.stage,
+        "from": run.manifest.warm_start, "seconds": round(position.seconds_before + position.seconds, 1),
         "selected_by": name,
         "before": devs[0]["score"] if devs else None, "best": best, "after": devs[-1]["score"] if devs else None,
         "exported": where,
@@ -67,16 +70,19 @@ def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
         "dev_data": selection.digests if selection else {},
         "truncated": {name: dict(data.tokens.truncated) for name, data in run.data.items()},
         "provenance": provenance(
-            command=run.begun.commands[0], resumed_by=run.begun.commands[1:], started=run.begun.started
+            command=run.manifest.commands[0], resumed_by=run.manifest.commands[1:], started=run.manifest.started
         ),
     }  # fmt: skip
 
 
-def described_data(
-    kind: type[Method], options: Any, names: Sequence[str], data: Mapping[str, StageData]
-) -> dict[str, dict[str, Any]]:
+def _method_file(recipe: Recipe) -> dict[str, str]:
+    """The sha256 of FILE.py, where the method is FILE.py:CLASS."""
+    return {name.replace(" ", "_"): sha for name, sha in method_file(recipe.method).items()}
+
+
+def described_data(plan: MethodPlan, names: Sequence[str], data: Mapping[str, StageData]) -> dict[str, dict[str, Any]]:
     """Stage, or "labelled" -> its training text: file name, digest, rows trained on and held out."""
-    uses = [kind.labelled(options, name) for name in names]
+    uses = [plan.labelled(name) for name in names]
     trained_on = {*names, *([LABELLED] if set(uses) != {"none"} else [])}  # others were opened to be counted
     return {
         name: {"file": rows.store.path.name, "digest": rows.store.digest,
@@ -91,16 +97,16 @@ def export_best(run: FinishedRun, summary: dict[str, Any]) -> None:
 
     run.method.eval()
     inference = run.method.inference()
-    read, origin = list(summary["data"].items()), summary["from"]
-    while origin:
-        read, origin = [*(each for each in origin["data"].items() if each not in read), *read], origin["from"]
+    read, earlier = list(summary["data"].items()), summary["from"]
+    while earlier:
+        read, earlier = [*(each for each in earlier["data"].items() if each not in read), *read], earlier["from"]
     files = [{"name": data["file"], "stage": stage, **data} for stage, data in read]
-    said = {
+    facts = {
         **summary, **describe(inference), "steps": sum(summary["stages"].values()), "data": files,
         "versions": summary["provenance"]["versions"],
     }  # fmt: skip
     export_model(
-        inference, run.output / "best", card=model_card(run.recipe, said), method=run.recipe.method,
+        inference, run.output / "best", card=model_card(run.recipe, facts), method=short_name(run.recipe.method),
         recipe=run.recipe.name, replace=True,
     )  # fmt: skip
 
@@ -109,23 +115,24 @@ def trained_as(recipe: Recipe) -> dict[str, Any]:
     """What a record says of the training beside its recipe's name and seed, which runs of other settings may share.
 
     settings: 16 hex digits over all values but the seed, the subset's seed, what is said of the recipe, and the folders of
-    files; subset: the seed of sampled rows, where rows are sampled; semi: as in the recipe, if it has it.
+    files; subset: the seed of sampled rows, where rows are sampled; method_file: sha256 of FILE.py, where the method is
+    FILE.py:CLASS; semi: as in the recipe, if it has it.
     """
     values = recipe.model_dump(mode="json", exclude={"name", "description", "source", "published", "seed"})
     sampled = [part for part in (recipe.labelled, recipe.data) if part and (part.share < 1 or part.sample is not None)]
     settings = {
-        key: Path(value).name if value and key.endswith((".file", ".model")) else value
+        key: Path(value).name if value and (key.endswith((".file", ".model")) or key == "method") else value
         for key, value in flatten(values).items() if not key.endswith(".sample_seed")
     }  # fmt: skip
-    said: dict[str, Any] = {"settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]}
+    facts: dict[str, Any] = {"settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]}
     if sampled:
         seed = sampled[0].sample_seed
-        said["subset"] = recipe.seed if seed is None else seed
-    return {**said, **({"semi": values["semi"]} if values["semi"] else {})}
+        facts["subset"] = recipe.seed if seed is None else seed
+    return {**facts, **_method_file(recipe), **({"semi": values["semi"]} if values["semi"] else {})}
 
 
 def tested(
-    options: TrainOptions, summary: dict[str, Any], accelerator: Accelerator, say: Callable[[str], None]
+    options: TrainOptions, summary: dict[str, Any], accelerator: Accelerator, log: Callable[[str], None]
 ) -> dict[str, Any]:
     """The final test of RUN/best under the protocols asked for, in RUN/eval; the main process does it."""
     folder = options.output / "eval"
@@ -139,12 +146,12 @@ def tested(
                 model=str(options.output / "best"), output=folder, protocols=list(options.evaluate), device=options.device,
                 data_dir=options.data_dir, sample=options.sample, offline=options.offline, command=options.command,
                 extra_provenance={
-                    "seed": options.recipe.seed, "recipe": f"{options.recipe.method}/{options.recipe.name}",
+                    "seed": options.recipe.seed, "recipe": f"{short_name(options.recipe.method)}/{options.recipe.name}",
                     **trained_as(options.recipe),
                     **{key: summary[key] for key in ("stage", "from") if summary.get(key)},
                 },
             ),
-            log=say,
+            log=log,
         )  # fmt: skip
         summary = {**summary, "failures": dict(result.failures)}
     accelerator.wait_for_everyone()

@@ -14,7 +14,7 @@ LOCK = ".lock"
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def run_lock(folder: Path) -> Iterator[None]:
     """Make the folder and hold FOLDER/.lock; the system lets go of it when the process ends, however it ends.
 
     A folder in which nothing was written is removed again, with those above that were made for it. Raises StsbenchError

@@ -1,4 +1,4 @@
-"""How a recipe is run: where to, on what, with which data beside it."""
+"""How a recipe is run: where to, on which device, with which development data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stsbench.training.recipes.recipe import Recipe
 
 @dataclass
 class TrainOptions:
-    """How a recipe is run. Of these only where the development data lie has a say in which weights are kept."""
+    """How a recipe is run. Of these only the place of the development data has an effect on which weights are kept."""
 
     recipe: Recipe
     output: Path

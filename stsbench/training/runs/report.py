@@ -24,12 +24,12 @@ _NEEDED: dict[str, dict[str, Any]] = {
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The lines of a run's log.jsonl, in order. A last line that was cut off (the run was killed) is left out.
 
-    Raises DataError, naming file and line, for any other line that is no log line; StsbenchError where there is no file.
+    Raises DataError, naming file and line, for any other line that is not a log line; StsbenchError where there is no file.
     """
     try:
         parts = path.read_bytes().split(b"\n")
     except FileNotFoundError:
-        raise StsbenchError(f"{path.parent} is no run folder of `stsbench train`: it has no {path.name}") from None
+        raise StsbenchError(f"{path.parent} is not a run folder of `stsbench train`: it has no {path.name}") from None
     except OSError as error:
         raise StsbenchError(f"cannot read {path}: {error.strerror or error}") from error
     lines = []
@@ -42,9 +42,9 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         except (ValueError, RecursionError):
             if last:
                 break
-            raise DataError(f"{path}:{number}: no JSON: the file is damaged") from None
+            raise DataError(f"{path}:{number}: not JSON: the file is damaged") from None
         if wrong := _wrong(line):
-            raise DataError(f"{path}:{number}: {wrong}: the file is damaged or no log of `stsbench train`")
+            raise DataError(f"{path}:{number}: {wrong}: the file is damaged or not a log of `stsbench train`")
         lines.append(line)
     return lines
 
@@ -127,9 +127,9 @@ def _stored(path: Path) -> dict[str, Any] | None:
 
 
 def spread(values: Mapping[Any, float]) -> dict[str, Any]:
-    """mean, sample standard deviation (n - 1; None for n = 1), n, and the values by seed, or whatever tells them apart."""
-    given = list(values.values())
-    if not all(map(math.isfinite, given)):
-        raise StsbenchError(f"a score that is no number has no mean: {values}")
-    sd = stdev(given) if len(given) > 1 else None
-    return {"mean": fmean(given), "sd": sd, "n": len(given), "values": dict(values)}
+    """mean, sample standard deviation (n - 1; None for n = 1), n, and the values by seed, or another key."""
+    scores = list(values.values())
+    if not all(map(math.isfinite, scores)):
+        raise StsbenchError(f"a score that is NaN or infinite has no mean: {values}")
+    sd = stdev(scores) if len(scores) > 1 else None
+    return {"mean": fmean(scores), "sd": sd, "n": len(scores), "values": dict(values)}

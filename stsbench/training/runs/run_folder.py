@@ -1,4 +1,4 @@
-"""A run folder's beginning: whose it is, by which recipe and commands, and whether a run may go on in it."""
+"""What a run folder says of how its run began: recipe, commands, earlier run; and whether a run may go on in it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import load_recipe, resolved_yaml
 from stsbench.training.runs.lock import LOCK
 
-_BEGUN = "begun.json"
+_MANIFEST = "begun.json"
+_KEYS = {"warm_start": "origin"}  # field -> its key in the file
 
 
 @dataclass
-class Begun:
+class RunManifest:
     """How a run was started: where its development data were, when, and by which commands (the later ones resumed it).
 
-    stage: the only one trained, None for all; start_from: the earlier run as --from named it; origin: what was found there
-    (stages.describe_origin); data: stage, or "labelled" -> its training text.
+    stage: the only one trained, None for all; start_from: the earlier run as --from named it; warm_start: what was found
+    there (warm_start.describe_warm_start; in the file its key is "origin"); data: stage, or "labelled" -> its training text.
     """
 
     sample: bool
@@ -33,19 +34,19 @@ class Begun:
     commands: list[list[str]] = field(default_factory=list)
     stage: str | None = None
     start_from: str | None = None
-    origin: dict[str, Any] | None = None
+    warm_start: dict[str, Any] | None = None
     data: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def check(folder: Path, recipe: Recipe, resume: bool) -> None:
+def check_folder(folder: Path, recipe: Recipe, resume: bool) -> None:
     """Raises StsbenchError unless a run by this recipe may begin (or, with `resume`, go on) in `folder`."""
     if resume:
-        same(recipe, folder)
+        _check_recipe(recipe, folder)
     elif any(path.name != LOCK for path in folder.iterdir()):
         raise StsbenchError(f"{folder} is already there: --resume continues it, or choose another --output")
 
 
-def same(recipe: Recipe, folder: Path) -> None:
+def _check_recipe(recipe: Recipe, folder: Path) -> None:
     """Raises StsbenchError, naming the first difference, unless the folder's run has this recipe."""
     path = folder / "recipe.yaml"
     if not path.is_file():
@@ -60,30 +61,31 @@ def same(recipe: Recipe, folder: Path) -> None:
             )
 
 
-def claim(folder: Path, recipe: Recipe, begun: Begun) -> None:
+def claim(folder: Path, recipe: Recipe, manifest: RunManifest) -> None:
     """Write the recipe, unless it is there, and how the run was started."""
     if not (folder / "recipe.yaml").is_file():
         with atomic_write(folder / "recipe.yaml") as stream:
             stream.write(resolved_yaml(recipe))
-    with atomic_write(folder / _BEGUN) as stream:
-        stream.write(json.dumps(vars(begun), indent=1) + "\n")
+    with atomic_write(folder / _MANIFEST) as stream:
+        stored = {_KEYS.get(name, name): value for name, value in vars(manifest).items()}
+        stream.write(json.dumps(stored, indent=1) + "\n")
 
 
-def begun(
+def open_manifest(
     folder: Path, resume: bool, *, sample: bool, data_dir: Path | None, command: Sequence[str], stage: str | None = None,
     start_from: Path | None = None,
-) -> Begun:  # fmt: skip
+) -> RunManifest:  # fmt: skip
     """What this start of the run amounts to. A resumed run's development data are where they were, unless told otherwise;
     its stage and the run that it goes on from cannot change. Raises StsbenchError, one line."""
-    given = None if start_from is None else str(start_from.resolve())
-    if not (resume and (folder / _BEGUN).is_file()):
+    earlier = None if start_from is None else str(start_from.resolve())
+    if not (resume and (folder / _MANIFEST).is_file()):
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        return Begun(sample, None if data_dir is None else str(data_dir), now, [list(command)], stage, given)
-    stored = stored_begun(folder)
+        return RunManifest(sample, None if data_dir is None else str(data_dir), now, [list(command)], stage, earlier)
+    stored = read_manifest(folder)
     if stage is not None and stage != stored.stage:
         began = f"stage {stored.stage} alone" if stored.stage else "all stages"
         raise StsbenchError(f"--resume: {folder} began with {began}: leave out --stage, or start another run")
-    if given is not None and given != stored.start_from:
+    if earlier is not None and earlier != stored.start_from:
         began = f"from {stored.start_from}" if stored.start_from else "from no other run"
         raise StsbenchError(f"--resume: {folder} began {began}: leave out --from, or start another run")
     if sample or data_dir is not None:
@@ -92,10 +94,11 @@ def begun(
     return stored
 
 
-def stored_begun(folder: Path) -> Begun:
+def read_manifest(folder: Path) -> RunManifest:
     """What begun.json holds. Raises DataError where it cannot be read."""
-    path = folder / _BEGUN
+    path = folder / _MANIFEST
     try:
-        return Begun(**json.loads(path.read_text("utf-8")))
+        stored = json.loads(path.read_text("utf-8"))
+        return RunManifest(**{name: stored.pop(key) for name, key in _KEYS.items() if key in stored}, **stored)
     except (OSError, ValueError, TypeError) as error:
         raise DataError(f"{path} cannot be read ({error}): start the run anew") from error

@@ -30,13 +30,13 @@ def summarise_seeds(runs: Sequence[Path]) -> dict[str, Any]:
     Raises StsbenchError for an unfinished run, a seed used twice, runs selected by different dev data, or tests on
     different data.
     """
-    found: dict[int, Path] = {}
+    by_seed: dict[int, Path] = {}
     for run in runs:
         seed = _finished(run)["seed"]
-        if seed in found:
+        if seed in by_seed:
             raise StsbenchError(f"{run} was trained with seed {seed}, as another run was: one run does not count twice")
-        found[seed] = run
-    return {"seeds": list(found), **over_runs(found)}
+        by_seed[seed] = run
+    return {"seeds": list(by_seed), **over_runs(by_seed)}
 
 
 def over_runs(runs: Mapping[Any, Path]) -> dict[str, Any]:
@@ -47,13 +47,13 @@ def over_runs(runs: Mapping[Any, Path]) -> dict[str, Any]:
     digests: dict[tuple[str, str, str], tuple[str, Path]] = {}
     origins: dict[str, dict[str, Any]] = {}
     for key, run in runs.items():
-        found = _finished(run)
-        if found["best"]:
-            best[key] = found["best"]
+        run_summary = _finished(run)
+        if run_summary["best"]:
+            best[key] = run_summary["best"]
         if line := _last_dev(read_log(run / LOG)):
             last[key] = line
-        if origin := found["from"]:
-            origins.setdefault(origin["weights"], origin)
+        if earlier := run_summary["from"]:
+            origins.setdefault(earlier["weights"], earlier)
         if (run / "eval").is_dir():
             for test, value in _tested(run / "eval", digests):
                 tests.setdefault(test, {})[key] = value
@@ -61,8 +61,8 @@ def over_runs(runs: Mapping[Any, Path]) -> dict[str, Any]:
     if len(names) > 1:
         raise StsbenchError(f"the runs were selected by different dev scores ({', '.join(names)}): no common mean")
 
-    def over(found: dict[Any, dict[str, Any]], ending: str = "") -> dict[str, Any] | None:
-        scores = {key: one["score"] for key, one in found.items()}
+    def over(lines: dict[Any, dict[str, Any]], ending: str = "") -> dict[str, Any] | None:
+        scores = {key: one["score"] for key, one in lines.items()}
         return {"name": names[0] + ending, **spread(scores)} if scores else None
 
     return {
@@ -80,9 +80,9 @@ def _shared(origins: Mapping[str, dict[str, Any]], runs: int) -> dict[str, Any] 
     return {"runs": runs, "origins": len(origins), "stage": first["stage"], "first": first["run"]}
 
 
-def shared_line(found: dict[str, Any]) -> str | None:
+def shared_line(scores: dict[str, Any]) -> str | None:
     """What must be said of the standard deviations where runs went on from the same earlier run; None elsewhere."""
-    shared = found.get("shared")
+    shared = scores.get("shared")
     if shared is None:
         return None
     one = f"one run, {shared['first']}" if shared["origins"] == 1 else f"{shared['origins']} runs"
@@ -93,10 +93,10 @@ def shared_line(found: dict[str, Any]) -> str | None:
 
 
 def _finished(run: Path) -> dict[str, Any]:
-    found = summary(run)
-    if not found["finished"]:
+    run_summary = summary(run)
+    if not run_summary["finished"]:
         raise StsbenchError(f"{run} is not finished: resume it before its scores are averaged")
-    return found
+    return run_summary
 
 
 def _last_dev(log: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
@@ -113,8 +113,8 @@ def _tested(folder: Path, digests: dict[tuple[str, str, str], tuple[str, Path]])
     groups: dict[str, list[tuple[Path, Record]]] = {}
     for path, record in sorted(load_records(folder), key=lambda item: item[1].provenance.get("position", 0)):
         groups.setdefault(record.protocol.model_dump_json(), []).append((path, record))
-    for found in groups.values():
-        records = [record for _, record in found]
+    for group in groups.values():
+        records = [record for _, record in group]
         label, settings = records[0].protocol.label, changed_settings(records[0].protocol)
         for record in records:
             known, other = digests.setdefault((label, settings, record.data.id), (record.data.digest, folder))
@@ -123,27 +123,27 @@ def _tested(folder: Path, digests: dict[tuple[str, str, str], tuple[str, Path]])
                 raise StsbenchError(f"{other} and {folder} were {reason}: their scores have no common mean")
         whole = ", ".join(dict.fromkeys(record.data.text_version for record in records))
         rows: list[tuple[str, ScoreRow]] = [(record.data.text_version, row) for record in records for row in record.scores]
-        rows += [(whole, row) for row in protocol_of_record(*found[0]).summarise(records)]
+        rows += [(whole, row) for row in protocol_of_record(*group[0]).summarise(records)]
         for text_version, row in rows:
             yield (row.protocol, settings, text_version, row.task, row.subset, row.aggregation, row.metric, row.n), row.value
 
 
-def seed_table(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+def seed_table(scores: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     """`summarise_seeds` for a terminal: (what, mean, sd, n) of the dev score and of each task's first metric.
 
     The dev score is the one that chose the weights; where no step was a candidate, that after the last step, named so.
     Two decimals, three for the metrics that are no percentages and for held-out scores; an sd of one run is a dash.
     """
-    return [_cells(name, row, digits) for name, row, digits in shown_scores(found)]
+    return [_cells(name, row, digits) for name, row, digits in shown_scores(scores)]
 
 
-def shown_scores(found: dict[str, Any]) -> list[tuple[str, dict[str, Any], int]]:
+def shown_scores(scores: dict[str, Any]) -> list[tuple[str, dict[str, Any], int]]:
     """(what, its entry, decimals) of those scores of `summarise_seeds` or `summarise_subsets` that a table shows."""
     lines: list[tuple[str, dict[str, Any], int]] = []
     seen = set()
-    if dev := found["dev"] or found["dev_last"]:
+    if dev := scores["dev"] or scores["dev_last"]:
         lines.append((dev["name"], dev, 3 if dev["name"].startswith("held-out") else 2))
-    for row in found["tests"]:
+    for row in scores["tests"]:
         key = (row["protocol"], row["settings"], row["view"], row["task"])
         if row["subset"] is None and key not in seen:
             seen.add(key)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,9 +16,9 @@ from numpy.typing import NDArray
 from stsbench.encoders.transformer.trainable import backbone_folder as backbone_folder
 from stsbench.errors import DataError, StsbenchError
 from stsbench.training.api.method import Method
-from stsbench.training.engine.loop import Beside, Stage
-from stsbench.training.engine.semi import own_stages, stream_of
-from stsbench.training.modules.backbone import Backbone
+from stsbench.training.engine.semi import Objective
+from stsbench.training.engine.stage import LabelledBatches, Stage
+from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import LabelledSettings, Recipe, TrainingSettings
 from stsbench.training.rows.batches import Batches
 from stsbench.training.rows.stage_rows import LABELLED, StageData
@@ -39,8 +38,8 @@ def make_accelerator(
         raise StsbenchError("precision fp16 needs a CUDA device: use --dtype bf16 or --dtype float32 here")
     # accelerate keeps one state a process: a second run in it may have another precision or device.
     AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
-    found = Accelerator(
-        # said outright: on a machine without accelerator accelerate would make every process of torchrun a lone one
+    accelerator = Accelerator(
+        # said outright: on a machine without accelerator accelerate would make every process of torchrun one alone
         cpu=device == "cpu" or not (torch.cuda.is_available() or torch.backends.mps.is_available()),
         mixed_precision=_MIXED[precision], log_with=list(trackers) or None, project_dir=folder,
         # by a plugin: the number would yield to a variable of accelerate's, which divides the gradient unseen
@@ -50,68 +49,81 @@ def make_accelerator(
             InitProcessGroupKwargs(timeout=timedelta(hours=6)),  # the others wait while one scores or tokenises
         ],
     )  # fmt: skip
-    if found.distributed_type not in ("NO", "MULTI_GPU", "MULTI_CPU"):
-        raise StsbenchError(f"accelerate's {found.distributed_type} is not supported: use plain data parallelism")
-    return found
+    if accelerator.distributed_type not in ("NO", "MULTI_GPU", "MULTI_CPU"):
+        raise StsbenchError(f"accelerate's {accelerator.distributed_type} is not supported: use plain data parallelism")
+    return accelerator
 
 
-def prepare(method: Method, data: Mapping[str, StageData], running: Sequence[str]) -> None:
+def prepare(
+    method: Method, objective: Objective, plan: MethodPlan, data: Mapping[str, StageData], running: Sequence[str]
+) -> None:
     """Let the method learn from the rows of the first of its own stages, if that runs, and from the labelled ones."""
-    prepare_own(method, data, running)
+    prepare_method(method, plan, data, running)
     if LABELLED in data:
-        method.prepare_labelled(data[LABELLED].rows(data[LABELLED].trained))
+        objective.prepare_labelled(data[LABELLED].rows(data[LABELLED].trained))
 
 
-def prepare_own(method: Method, data: Mapping[str, StageData], running: Sequence[str]) -> None:
-    """`prepare` without the labelled rows: what a run of a later stage goes on from has learnt from the first one's."""
-    kind = type(method)
-    first = own_stages(kind)[0]
+def prepare_method(method: Method, plan: MethodPlan, data: Mapping[str, StageData], running: Sequence[str]) -> None:
+    """`prepare` without the labelled rows: what a run of a later stage goes on from has learnt from the first stage's."""
+    first = plan.method_stages[0]
     if first in running:
-        rows = data[LABELLED if kind.labelled(method.options, first) == "instead" else first]
+        rows = data[LABELLED if plan.labelled(first) == "only" else first]
         method.prepare(rows.rows(rows.trained))
 
 
 def dropped(stage: Stage) -> list[str]:
-    """What to say of rows that no batch has."""
-    found = [(stage.batches.dropped, "rows")] + ([(stage.beside.batches.dropped, "labelled rows")] if stage.beside else [])
-    return [f"the last {count} {rows} of each epoch give no batch and are left out" for count, rows in found if count]
+    """What to say of rows that are in no batch."""
+    counts = [(stage.batches.dropped, "rows")]
+    if stage.labelled:
+        counts.append((stage.labelled.batches.dropped, "labelled rows"))
+    return [f"the last {count} {rows} of each epoch give no batch and are left out" for count, rows in counts if count]
 
 
-def make_stage(number: int, name: str, recipe: Recipe, data: Mapping[str, StageData], kind: type[Method], options: Any,
-               backbone: Backbone, processes: int) -> Stage:  # fmt: skip
-    """The batches of a stage, out of the `data` that `open_rows` gave. Raises StsbenchError where a batch would hold
-    nothing to contrast with, or a process nothing at all."""
-    settings, use, key = recipe.stage_training(name), kind.labelled(options, name), stream_of(kind, name)
-    own = data[LABELLED if use == "instead" else name]
-    contrasts = kind.needs_negatives and use != "instead"
+def make_stage(
+    name: str, recipe: Recipe, plan: MethodPlan, data: Mapping[str, StageData], pad: int | None, processes: int
+) -> Stage:
+    """The batches of a stage, out of the `data` that `open_rows` gave. pad: the tokenizer's padding token.
+
+    Raises StsbenchError where a batch would hold nothing to contrast with, or a process nothing at all.
+    """
+    settings, use, key = recipe.stage_training(name), plan.labelled(name), plan.stream_of(name)
+    rows = data[LABELLED if use == "only" else name]
+    contrasts = plan.kind.needs_negatives and use != "only"
+    least = _least_batch(settings, contrasts, processes)
+    meta = rows.store.meta
+    if contrasts and meta.rows - meta.left_out - meta.duplicates < 2:
+        raise DataError(f"{rows.store.path}: there are not two different rows, and the negatives of one are the others")
+    batches = Batches(
+        rows.trained, settings, recipe.seed, key, least=least, processes=processes, lengths=_lengths(settings, rows),
+    )  # fmt: skip
+    labelled = _labelled_batches(recipe, settings, data[LABELLED], key, processes) if use == "with" else None
+    return Stage(
+        plan.stages.index(name), name, settings, batches, rows.rows, pad if pad is not None else 0, key=key,
+        labelled_only=use == "only", labelled=labelled,
+    )  # fmt: skip
+
+
+def _least_batch(settings: TrainingSettings, contrasts: bool, processes: int) -> int:
+    """Examples that a batch has at least. Raises StsbenchError where training.batch_size is less."""
     if contrasts and settings.batch_size < 2:
         raise StsbenchError(
             f"training.batch_size {settings.batch_size}: the other examples of a batch are the negatives, so 2 at least"
         )
     if settings.batch_size < processes:
         raise StsbenchError(f"training.batch_size {settings.batch_size} is less than the {processes} processes")
-    # each process's own rows are all the negatives there are where nothing is gathered
+    # a process's rows are all the negatives there are where nothing is gathered
     least = (2 * processes if settings.gather == "local" else 2) if contrasts else 1
     if settings.batch_size < least:
         raise StsbenchError(
             f"training.batch_size {settings.batch_size} with training.gather local leaves a process one example and so no "
             f"negative: {least} at least"
         )
-    found = own.store.meta
-    if contrasts and found.rows - found.left_out - found.duplicates < 2:
-        raise DataError(f"{own.store.path}: there are not two different rows, and the negatives of one are the others")
-    batches = Batches(
-        own.trained, settings, recipe.seed, key, least=least, processes=processes, lengths=_lengths(settings, own),
-    )  # fmt: skip
-    beside = _beside(recipe, settings, data[LABELLED], key, processes) if use == "beside" else None
-    pad = backbone.tokenizer.pad_token_id
-    return Stage(
-        number, name, settings, batches, own.rows, pad if pad is not None else 0, key=key, instead=use == "instead",
-        beside=beside,
-    )  # fmt: skip
+    return least
 
 
-def _beside(recipe: Recipe, settings: TrainingSettings, data: StageData, key: int, processes: int) -> Beside:
+def _labelled_batches(
+    recipe: Recipe, settings: TrainingSettings, data: StageData, key: int, processes: int
+) -> LabelledBatches:
     """The batches of labelled rows that go with a stage's own, by the same rules."""
     size = (recipe.labelled or LabelledSettings()).batch_size
     if size < processes:
@@ -120,7 +132,7 @@ def _beside(recipe: Recipe, settings: TrainingSettings, data: StageData, key: in
         data.trained, settings.model_copy(update={"batch_size": size, "accumulate": 1}), recipe.seed, key,
         processes=processes, lengths=_lengths(settings, data), use="labelled order", name="labelled.batch_size",
     )  # fmt: skip
-    return Beside(batches, data.rows)
+    return LabelledBatches(batches, data.rows)
 
 
 def _lengths(settings: TrainingSettings, data: StageData) -> NDArray[np.int64] | None:

@@ -51,14 +51,14 @@ def _varied(recipe: Recipe) -> DataSettings:
     """The settings whose sample is drawn anew for each subset."""
     sections: dict[str, DataSettings | None] = {"labelled": recipe.labelled, "data": recipe.data}
     sections |= {f"stages.{name}.data": recipe.stage_data(name) for name, parts in recipe.stages.items() if "data" in parts}
-    found = {name: settings for name, settings in sections.items() if settings is not None and samples(settings)}
-    if not found:
+    sampled = {name: settings for name, settings in sections.items() if settings is not None and samples(settings)}
+    if not sampled:
         raise StsbenchError(
             "--subsets: nothing is sampled, so every subset would be the whole: set labelled.share or data.share (0.01: "
             "1 %), or labelled.sample or data.sample"
         )
-    first, varied = next(iter(found.items()))
-    for name, settings in found.items():
+    first, varied = next(iter(sampled.items()))
+    for name, settings in sampled.items():
         seeds = varied.sample_seed, settings.sample_seed
         if _place(settings) == _place(varied) and None not in seeds and seeds[0] != seeds[1]:
             raise StsbenchError(
@@ -84,16 +84,16 @@ def summarise_subsets(runs: Mapping[int, Sequence[Path]]) -> dict[str, Any]:
     every: dict[str, Path] = {}
     rows: dict[int, dict[str, int]] = {}
     for subset, folders in runs.items():
-        own = summarise_seeds(folders)["seeds"]
-        seeds += [seed for seed in own if seed not in seeds]
-        every |= {f"{subset}/{seed}": folder for seed, folder in zip(own, folders, strict=True)}
+        trained = summarise_seeds(folders)["seeds"]
+        seeds += [seed for seed in trained if seed not in seeds]
+        every |= {f"{subset}/{seed}": folder for seed, folder in zip(trained, folders, strict=True)}
         stored = json.loads((folders[0] / "train.json").read_text("utf-8"))
         rows[subset] = {name: data["rows"] for name, data in stored["data"].items()}
-    found = over_runs(every)
-    for entry in [found["dev"], found["dev_last"], *found["tests"]]:
+    scores = over_runs(every)
+    for entry in [scores["dev"], scores["dev_last"], *scores["tests"]]:
         if entry is not None:
             entry["subsets"] = spread(_means(entry["values"]))
-    return {"subsets": list(runs), "seeds": seeds, "rows": rows, **found}
+    return {"subsets": list(runs), "seeds": seeds, "rows": rows, **scores}
 
 
 def _means(values: Mapping[str, float]) -> dict[int, float]:
@@ -104,17 +104,17 @@ def _means(values: Mapping[str, float]) -> dict[int, float]:
     return {subset: fmean(each) for subset, each in groups.items()}
 
 
-def subset_table(found: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
+def subset_table(summary: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
     """`summarise_subsets` for a terminal: (what, mean, sd over all runs, n, sd over the means of the subsets)."""
     return [
         (name, f"{row['mean']:.{digits}f}", shown_sd(row, digits), str(row["n"]), shown_sd(row["subsets"], digits))
-        for name, row, digits in shown_scores(found)
+        for name, row, digits in shown_scores(summary)
     ]
 
 
-def subset_rows(found: dict[str, Any]) -> list[str]:
+def subset_rows(summary: dict[str, Any]) -> list[str]:
     """A line on the rows of each subset."""
     return [
         f"subset {subset}: {', '.join(f'{name} {count:,} rows' for name, count in rows.items())}"
-        for subset, rows in found["rows"].items()
+        for subset, rows in summary["rows"].items()
     ]

@@ -14,9 +14,11 @@ from stsbench.encoders.transformer.parts import choose_device
 from stsbench.errors import DataError, StsbenchError
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position, newest_sound
-from stsbench.training.engine.semi import method_kind
+from stsbench.training.engine.semi import make_objective
+from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import load_recipe
-from stsbench.training.runs.run import backbone_inputs, make_backbone
+from stsbench.training.runs.prepare import fixed_inputs, make_backbone
 
 
 def load_trained(run: Path, device: str | None = None) -> Method:
@@ -28,14 +30,15 @@ def load_trained(run: Path, device: str | None = None) -> Method:
     another backbone, tokenizer or further input than the run began with.
     """
     if trained_model(run) == run:
-        raise StsbenchError(f"{run} is no run folder of `stsbench train`: it has no recipe.yaml")
+        raise StsbenchError(f"{run} is not a run folder of `stsbench train`: it has no recipe.yaml")
     path = run / "recipe.yaml"
     recipe = load_recipe(str(read_yaml(path).get("method")), str(path))
     position, weights = _kept(run)
-    kind = method_kind(recipe)
+    plan = plan_of(recipe)
     with torch.random.fork_rng(devices=[]):  # what starts at random is read below
-        method: Method = kind(make_backbone(recipe), kind.Options(**recipe.options))
-    _check_inputs(run, position, method)
+        method = plan.kind(make_backbone(recipe), plan.options)
+    make_objective(plan, method)  # recipe.semi gives the method a classifier
+    _check_inputs(run, recipe, position, method)
     try:
         Checkpoints.load_weights(weights, method)
     except (RuntimeError, OSError) as error:
@@ -57,10 +60,10 @@ def _kept(run: Path) -> tuple[Position, Path]:
     except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
         raise DataError(f"{run / 'train.json'} holds no summary of a run: {error!r}") from error
     folder = run / "checkpoints"
-    found = newest_sound(folder)
-    if found is None:
+    newest = newest_sound(folder)
+    if newest is None:
         raise StsbenchError(f"{folder} holds no sound checkpoint: only the encoder in {run / 'best'} is left")
-    position, path = found
+    position, path = newest
     kept = position.best.step if position.best else position.step
     where = (position.best and position.best.stage) or position.stage
     if (where, kept, bool(position.best)) != (stage, step, bool(best)):
@@ -68,8 +71,8 @@ def _kept(run: Path) -> tuple[Position, Path]:
     return position, folder / position.best.folder if position.best else path
 
 
-def _check_inputs(run: Path, position: Position, method: Method) -> None:
+def _check_inputs(run: Path, recipe: Recipe, position: Position, method: Method) -> None:
     """Raises StsbenchError where the method would be put together from other files than it was trained with."""
-    for name, sha in {**backbone_inputs(method.backbone), **method.inputs()}.items():
+    for name, sha in {**fixed_inputs(recipe, method.backbone), **method.inputs()}.items():
         if position.inputs.get(name, sha) != sha:
             raise StsbenchError(f"{run}: the {name} is not what it was trained with: put it back")

@@ -29,7 +29,7 @@ def batch_for(method, processes, rank):
 
     if method.stage == "prefix":
         batch = part(method.labelled_views, LABELLED)
-        batch.instead = True
+        batch.labelled_only = True
         return batch
     batch = part(method.views, PLAIN)
     batch.labelled = part(method.labelled_views, LABELLED) if method.options.aux_weight else None

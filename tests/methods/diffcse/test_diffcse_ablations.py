@@ -17,7 +17,7 @@ import stsbench
 from stsbench.methods.diffcse.method import DiffCSE
 from stsbench.training.recipes.recipe import TextCNNSettings
 from stsbench.training.recipes.recipes import find_recipe, recipe_names
-from stsbench.training.runs.run import make_backbone
+from stsbench.training.runs.prepare import make_backbone
 
 __all__ = ["folder", "generator", "one_thread", "place"]
 

@@ -26,12 +26,11 @@ from stsbench.methods.simcse.checks import check_head, check_options
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.training.recipes import describe
+from stsbench.training.recipes.methods import GROUP, options_of, stages_of
 from stsbench.training.recipes.recipes import (
-    GROUP,
     default_recipe,
     find_recipe,
     load_recipe,
-    options_model,
     recipe_names,
     resolved_yaml,
 )
@@ -50,7 +49,7 @@ def test_the_built_in_methods_are_registered():
 def test_a_recipe_validates_says_where_it_comes_from_and_round_trips(method, name, tmp_path):
     found, raw = find_recipe(method, name)
     assert (found.name, found.method) == (name, method) and found.description and found.source and "extends" not in raw
-    assert found.options == options_model(method)(**found.options).model_dump(mode="json")  # complete
+    assert found.options == options_of(method)(**found.options).model_dump(mode="json")  # complete
     path = tmp_path / "recipe.yaml"
     path.write_text(resolved_yaml(found), "utf-8")
     assert find_recipe(method, str(path))[0] == found == load_recipe(method, str(path))
@@ -72,8 +71,8 @@ def test_a_printed_average_is_the_mean_of_its_scores(method, name):
 def test_what_is_read_without_torch_is_what_the_class_says(method):
     loaded = registry.resolve(GROUP, method)
     assert default_recipe(method) == loaded.default_recipe in recipe_names(method)
-    assert options_model(method) is loaded.Options
-    assert describe.stages(method) == loaded.stages
+    assert options_of(method) is loaded.Options
+    assert stages_of(method) == loaded.stages
     assert [option.name for option in describe.options(method)] == list(loaded.Options.model_fields)
     assert load_recipe(method) == recipe(loaded.default_recipe, method)
 

@@ -9,8 +9,8 @@ from torch import nn
 from training_runs import spawn
 
 from stsbench.training.api.batch import Shares
-from stsbench.training.api.contrast import contrast
-from stsbench.training.api.gather import gather
+from stsbench.training.api.contrasting import contrast
+from stsbench.training.api.gathering import gather
 
 SPLITS = [(3, 3), (4, 2), (1, 5), (3, 0)]
 MODES = ["exact", "simcse", "local"]

@@ -1,4 +1,4 @@
-"""Labelled rows: their roles, the classifier against loops, their batches, and that they keep apart from held-out rows."""
+"""Labelled rows: their roles, the classifier against loops, their batches, and no text in common with held-out rows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ import stsbench
 from stsbench.errors import DataError, StsbenchError
 from stsbench.training.api.batch import Batch, Shares, Views
 from stsbench.training.api.labelled import PAIR, TRIPLET, NLIClassifier, nli_roles
-from stsbench.training.engine.semi import method_kind
+from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipe import TrainingSettings
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.batches import Batches, shares_of, to_batch
 from stsbench.training.rows.stage_rows import LABELLED, open_rows
-from stsbench.training.runs.run import make_backbone
+from stsbench.training.runs.prepare import make_backbone
 from stsbench.training.runs.setup import make_stage
 
 __all__ = ["one_thread"]
@@ -46,16 +46,14 @@ def cache(tmp_path_factory, monkeypatch):
 
 
 def opened(place, values, stages=None, processes=1):
-    """(kind, what `open_rows` gave, the stages made of it, what was said)."""
+    """(plan, what `open_rows` gave, the stages made of it, what was said)."""
     recipe = load_recipe("simcse", None, [], values)
-    kind, said = method_kind(recipe), []
-    options, backbone = kind.Options(**recipe.options), make_backbone(recipe)
-    data = open_rows(recipe, kind, options, backbone, backbone.folder, stages or kind.stages, said.append)
-    made = {
-        name: make_stage(number, name, recipe, data, kind, options, backbone, processes)
-        for number, name in enumerate(kind.stages) if name in (stages or kind.stages)
-    }  # fmt: skip
-    return kind, data, made, said
+    plan, said = plan_of(recipe), []
+    backbone = make_backbone(recipe)
+    opened = stages or plan.stages
+    data = open_rows(recipe, plan, backbone, opened, said.append)
+    made = {name: make_stage(name, recipe, plan, data, backbone.tokenizer.pad_token_id, processes) for name in opened}
+    return plan, data, made, said
 
 
 def values_of(place, labelled=None, procedure="joint", **more):
@@ -163,12 +161,12 @@ def test_every_labelled_row_once_an_epoch_whatever_the_stage_does(rows, size, ow
     def fresh():
         return Batches(100 + np.arange(rows), TrainingSettings(batch_size=size), seed, use="labelled order")
 
-    beside, numbers, drawn = fresh(), [], []
+    labelled_batches, numbers, drawn = fresh(), [], []
     for step in range(main.steps):
         for number in range(len(main.step(step))):
             place = main.forward_pass(step, number)
             numbers.append(place)
-            drawn.append(beside.step(place)[0].tolist())
+            drawn.append(labelled_batches.step(place)[0].tolist())
             if step % 7 == 3:  # as a resumed run, which has seen nothing before
                 assert fresh().step(place)[0].tolist() == drawn[-1]
     assert numbers == list(range(len(numbers)))  # one batch for each forward pass, none left out
@@ -192,14 +190,14 @@ def test_what_a_batch_holds(place):
     path = nli_files.pairs(place)
     _, data, made, said = opened(place, values_of(place, path))
     stage = made["main"]
-    assert any("used as premise, hypothesis, label" in line for line in said) and not stage.instead
-    rows = stage.beside.rows(np.array([4, 2]))
+    assert any("used as premise, hypothesis, label" in line for line in said) and not stage.labelled_only
+    rows = stage.labelled.rows(np.array([4, 2]))
     assert rows.labels() == [data[LABELLED].store.label_names.index(nli_files.LABELS[i % 3]) for i in (4, 2)]
-    kind, _, made, _ = opened(place, values_of(place, procedure="sup-joint"))
-    assert kind.stages == ("sup", "main") and made["sup"].instead and made["sup"].beside is None
-    assert made["main"].beside.batches.size == 8 and made["sup"].batches.size == 10
+    plan, _, made, _ = opened(place, values_of(place, procedure="sup-joint"))
+    assert plan.stages == ("sup", "main") and made["sup"].labelled_only and made["sup"].labelled is None
+    assert made["main"].labelled.batches.size == 8 and made["sup"].batches.size == 10
     batch = to_batch(Views([[[1, 2]], [[3]]], labels=[1]), Shares((1,)), 0, CPU)
-    assert not batch.instead and batch.labelled is None
+    assert not batch.labelled_only and batch.labelled is None
 
 
 def test_only_the_stages_that_run_open_their_data(place, tmp_path):
@@ -218,19 +216,19 @@ def test_held_out_rows_are_in_neither(place, tmp_path):
     path.write_text("\n".join(["sent0,sent1,hard_neg", *rows]) + "\n")
     _, data, _, said = opened(place, values_of(place, path, **{"data.held_out": 7, "labelled.held_out": 5}))
     own, labelled = data["main"], data[LABELLED]
-    held = {*own.store.texts("sentence", own.held_out)}, {*labelled.store.texts("anchor", labelled.held_out)}
-    assert (len(held[0]), len(held[1])) == (7, 5)
-    assert not (held[0] | held[1]) & {*own.store.texts("sentence", own.trained)}
-    assert not (held[0] | held[1]) & {*labelled.store.texts("anchor", labelled.trained)}
-    assert len(labelled.trained) == 60 - 5 - len(held[0] - held[1])
-    assert len(own.trained) == 60 - 7 - len(held[1] - held[0])
-    assert f"labelled.csv: {len(held[0] - held[1])} rows left out, with a text that is held out of text.txt" in said
+    held_out = {*own.store.texts("sentence", own.held_out)}, {*labelled.store.texts("anchor", labelled.held_out)}
+    assert (len(held_out[0]), len(held_out[1])) == (7, 5)
+    assert not (held_out[0] | held_out[1]) & {*own.store.texts("sentence", own.trained)}
+    assert not (held_out[0] | held_out[1]) & {*labelled.store.texts("anchor", labelled.trained)}
+    assert len(labelled.trained) == 60 - 5 - len(held_out[0] - held_out[1])
+    assert len(own.trained) == 60 - 7 - len(held_out[1] - held_out[0])
+    assert f"labelled.csv: {len(held_out[0] - held_out[1])} rows left out, with a text that is held out of text.txt" in said
 
 
 @pytest.mark.parametrize(("more", "message"), [
     ({"labelled.file": None}, r"^no labelled data: give a file by --labelled FILE, or labelled.file$"),
     ({"labelled.file": "nowhere.csv"}, r"^the labelled data nowhere.csv are not here: give your copy by --labelled FILE$"),
-    ({"semi": None}, r"^labelled acts in no way: simcse uses no labelled rows .* semi.procedure"),
+    ({"semi": None}, r"^labelled has no effect: simcse uses no labelled rows .* semi.procedure"),
     ({"labelled.sample": 31}, r"labelled.sample 31 is more than the 30 rows"),
     ({"labelled.held_out": 30}, r"labelled.held_out 30 leaves no row .*--set labelled.held_out=3"),
     ({"data.file": None}, r"^no training data: give a file by --data FILE$"),
@@ -246,7 +244,7 @@ def test_a_process_has_a_labelled_row_at_least(place):
         opened(place, values_of(place, **{"labelled.batch_size": 2}), processes=3)
     path = nli_files.triplets(place, count=10)
     _, _, made, _ = opened(place, values_of(place, path), processes=3)  # 8 and 2: the rest are too few for three
-    assert made["main"].beside.batches.dropped == 2
+    assert made["main"].labelled.batches.dropped == 2
     with pytest.raises(StsbenchError, match=r"no batch: 1 rows for labelled.batch_size 8"):
         opened(place, values_of(place, nli_files.triplets(place, count=1)), processes=2)
 

@@ -19,7 +19,8 @@ import stsbench
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Shares
 from stsbench.training.engine.loop import Loop
-from stsbench.training.engine.semi import method_kind, own_stages, stream_of
+from stsbench.training.engine.semi import make_objective
+from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.batches import to_batch
 from stsbench.training.runs.trained import load_trained
@@ -54,8 +55,12 @@ def values_of(place, method="simcse", procedure="joint", labelled="triplets-30.c
     return nli_files.settings(place / "tiny", place / "text.txt", place / labelled, procedure, **{**own, **more})
 
 
-def kind_of(place, method="simcse", procedure="joint", **more):
-    return method_kind(load_recipe(method, None, [], values_of(place, method, procedure, **more)))
+def plan_for(place, method="simcse", procedure="joint", **more):
+    return plan_of(load_recipe(method, None, [], values_of(place, method, procedure, **more)))
+
+
+def objective_of(plan, folder, options):
+    return make_objective(plan, make(plan.kind, folder, options))
 
 
 def naive_nli(first, second, labels, linear):
@@ -79,8 +84,9 @@ def naive_contrastive(queries, keys, temperature):
     return sum(losses) / len(losses)
 
 
-def batch(method, folder, rows, labelled):
-    make_views = method.labelled_views if labelled else method.views
+def batch(objective, folder, rows, labelled):
+    method = objective.method
+    make_views = objective.labelled_views if labelled else method.views
     views = make_views(MemoryRows(folder, rows), np.random.default_rng(0))
     return to_batch(views, Shares((5,)), method.backbone.tokenizer.pad_token_id, CPU)
 
@@ -88,14 +94,14 @@ def batch(method, folder, rows, labelled):
 def test_the_joint_loss_of_simcse_is_that_of_loops(place):
     """Contrastive of plain sentences + alpha * Eq. 4 of triplets, both through the MLP head, texts encoded one at a time."""
     folder, alpha = place / "tiny", 0.3
-    kind = kind_of(place, **{"semi.alpha": alpha})
-    method = make(kind, folder, {})
+    objective = objective_of(plan_for(place, **{"semi.alpha": alpha}), folder, {})
+    method = objective.method
     triplets = {"anchor": TEXTS[5:10], "positive": TEXTS[10:15], "negative": TEXTS[15:20]}
-    method.prepare_labelled(MemoryRows(folder, triplets))
+    objective.prepare_labelled(MemoryRows(folder, triplets))
     method.double()
-    own = batch(method, folder, {"sentence": TEXTS[:5]}, False)
-    own.labelled = batch(method, folder, triplets, True)
-    terms = method(own)
+    plain = batch(objective, folder, {"sentence": TEXTS[:5]}, False)
+    plain.labelled = batch(objective, folder, triplets, True)
+    terms = objective(plain)
     dense = method.head.dense
 
     def vectors(texts):
@@ -166,37 +172,48 @@ def test_the_method_s_batches_are_those_of_the_plain_method(place, tmp_path, mon
             assert mine["terms"]["contrastive"] == pytest.approx(theirs["terms"]["contrastive"], abs=1e-5)
 
 
-def test_the_wrapper_is_the_method_but_for_stages_and_batches(place):
-    plain, semi = (method_kind(load_recipe("diffcse", None, [], each)) for each in (
+def test_the_plan_is_the_method_s_but_for_stages_and_batches(place):
+    plain, semi = (plan_of(load_recipe("diffcse", None, [], each)) for each in (
         {key: value for key, value in values_of(place, "diffcse").items() if not key.startswith(("semi", "labelled"))},
         values_of(place, "diffcse", "sup-joint")))  # fmt: skip
-    assert issubclass(semi, plain) and semi.name == plain.name and semi.Options is plain.Options
-    assert semi.stages == ("sup", "main") and own_stages(semi) == plain.stages == ("main",)
-    assert [stream_of(semi, stage) for stage in ("main", "sup")] == [stream_of(plain, "main"), 1] == [0, 1]
-    options = semi.Options()
-    assert [semi.labelled(options, stage) for stage in semi.stages] == ["instead", "beside"]
-    assert plain.labelled(options, "main") == "none"
-    assert kind_of(place, "diffcse", "sup-joint") is semi
+    assert semi.kind is plain.kind and semi.name == plain.name and semi.options == plain.options
+    assert semi.stages == ("sup", "main") and semi.method_stages == plain.stages == ("main",)
+    assert [semi.stream_of(stage) for stage in ("main", "sup")] == [plain.stream_of("main"), 1] == [0, 1]
+    assert [semi.labelled(stage) for stage in semi.stages] == ["only", "with"]
+    assert plain.labelled("main") == "none" and plan_for(place, "diffcse", "sup-joint") == semi
+
+
+def test_the_classifier_is_a_part_of_the_method(place):
+    """So that weights, checkpoints and learning rates have the names that the method gives them."""
+    objective = objective_of(plan_for(place), place / "tiny", {})
+    assert objective.classifier is objective.method.nli_classifier
+    method = make(objective.method.__class__, place / "tiny", {})
+    assert make_objective(plan_of(load_recipe("simcse")), method) is method
+    method.nli_classifier = torch.nn.Linear(1, 1)
+    with pytest.raises(StsbenchError, match="simcse has an nli_classifier itself"):
+        make_objective(plan_for(place), method)
 
 
 def test_stage_sup_freezes_what_has_no_gradient_and_main_trains_it(place):
     folder = place / "tiny"
-    method = make(kind_of(place, "diffcse", "sup-unsup"), folder, {"generator": str(place / "generator")})
+    plan = plan_for(place, "diffcse", "sup-unsup")
+    method = make(plan.kind, folder, {"generator": str(place / "generator")})
     triplets = {"anchor": TEXTS[:5], "positive": TEXTS[5:10], "negative": TEXTS[10:15]}
     before = {name for name, weight in method.named_parameters() if weight.requires_grad}
-    method.prepare_labelled(MemoryRows(folder, triplets))
+    objective = make_objective(plan, method)
+    objective.prepare_labelled(MemoryRows(folder, triplets))
     method.double()
     state = torch.get_rng_state()
-    method.start_stage("sup")
+    objective.start_stage("sup")
     assert torch.equal(torch.get_rng_state(), state) and method.training
     trained = {name for name, weight in method.named_parameters() if weight.requires_grad}
     assert not any(name.startswith("auxiliary") for name in trained)
     assert {"nli_classifier.linear.weight", "projector.inner.weight"} <= trained
-    whole = batch(method, folder, triplets, True)
-    whole.instead = True
-    method(whole)["nli"].value.backward()
+    whole = batch(objective, folder, triplets, True)
+    whole.labelled_only = True
+    objective(whole)["nli"].value.backward()
     assert all((weight.grad is not None) == (name in trained) for name, weight in method.named_parameters())
-    method.start_stage("main")
+    objective.start_stage("main")
     assert {name for name, weight in method.named_parameters() if weight.requires_grad} == before
 
 
@@ -254,8 +271,8 @@ def test_rows_held_out_of_the_method_s_data_are_scored_by_its_own_loss(place, tm
 
 
 @pytest.mark.parametrize(("method", "more", "message"), [
-    ("diffaug", {}, "^semi: the method diffaug has a way of its own with labelled rows: set semi to null$"),
-    ("simcse", {"semi.procedure": "sup-unsup", "semi.alpha": 0.1}, "^semi.alpha 0.1 acts in no way"),
+    ("diffaug", {}, "^semi: the method diffaug uses labelled rows itself: set semi to null$"),
+    ("simcse", {"semi.procedure": "sup-unsup", "semi.alpha": 0.1}, "^semi.alpha 0.1 has no effect"),
 ])  # fmt: skip
 def test_what_is_refused(place, method, more, message):
     recipe = load_recipe("simcse", None, [], {**values_of(place), **more})
@@ -263,7 +280,7 @@ def test_what_is_refused(place, method, more, message):
         kind = pytest.importorskip(f"stsbench.methods.{method}.method").DiffAug
         recipe = recipe.model_copy(update={"method": method, "options": kind.Options().model_dump(mode="json")})
     with pytest.raises(StsbenchError, match=message):
-        method_kind(recipe)
+        plan_of(recipe)
 
 
 def test_the_recipe_says_so(place, tmp_path):

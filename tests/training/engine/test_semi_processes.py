@@ -15,7 +15,8 @@ from method_oracle import MemoryRows, make
 from torch import nn
 from training_runs import one_thread
 
-from stsbench.training.engine.semi import method_kind
+from stsbench.training.engine.semi import make_objective
+from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.batches import shares_of, to_batch
 
@@ -26,31 +27,33 @@ CHOSEN = [("simcse", "sup"), ("simcse", "main"), ("diffcse", "sup"), ("diffcse",
 
 
 def prepared(place, name, stage):
-    """A method of sup-joint at the beginning of a stage, in float64 and without dropout."""
+    """The objective of sup-joint at the beginning of a stage, in float64 and without dropout."""
     options = {"options.generator": str(place / "generator"), "options.generator_mode": "eval"} if name == "diffcse" else {}
     values = nli_files.settings(place / "tiny", place / "text.txt", place / "triplets-30.csv", "sup-joint", **options)
     recipe = load_recipe(name, None, [], {**values, "semi.alpha": 0.5})
-    method = make(method_kind(recipe), place / "tiny", recipe.options)
-    method.prepare_labelled(MemoryRows(place / "tiny", triplets()))
-    method.double().start_stage(stage)
-    return method
+    plan = plan_of(recipe)
+    objective = make_objective(plan, make(plan.kind, place / "tiny", recipe.options))
+    objective.prepare_labelled(MemoryRows(place / "tiny", triplets()))
+    objective.method.double()
+    objective.start_stage(stage)
+    return objective
 
 
 def triplets():
     return {role: TEXTS[start : start + LABELLED] for role, start in (("anchor", 10), ("positive", 20), ("negative", 30))}
 
 
-def batch_for(method, place, stage, processes, rank):
+def batch_for(objective, place, stage, processes, rank):
     def part(make_views, texts, count):
         views = make_views(MemoryRows(place / "tiny", texts), np.random.default_rng(0))
-        pad = method.backbone.tokenizer.pad_token_id
+        pad = objective.method.backbone.tokenizer.pad_token_id
         return to_batch(views, shares_of(count, processes, rank), pad, torch.device("cpu"))
 
-    labelled = part(method.labelled_views, triplets(), LABELLED)
+    labelled = part(objective.labelled_views, triplets(), LABELLED)
     if stage == "sup":
-        labelled.instead = True
+        labelled.labelled_only = True
         return labelled
-    batch = part(method.views, {"sentence": TEXTS[:6]}, 6)
+    batch = part(objective.method.views, {"sentence": TEXTS[:6]}, 6)
     batch.labelled = labelled
     return batch
 
@@ -61,11 +64,11 @@ def worker(rank, place):
     torch.distributed.init_process_group("gloo", init_method=f"file://{place}/meet", rank=rank, world_size=2)
     found = {}
     for name, stage in CHOSEN:
-        method = prepared(place, name, stage)
-        batch = batch_for(method, place, stage, 2, rank)
-        wrapped = nn.parallel.DistributedDataParallel(method)
+        objective = prepared(place, name, stage)
+        batch = batch_for(objective, place, stage, 2, rank)
+        wrapped = nn.parallel.DistributedDataParallel(objective)
         for _ in range(2):  # a weight without a gradient would be noticed by the second pass
-            method.zero_grad()
+            objective.zero_grad()
             terms = wrapped(batch)
             values = [[term.value.item() * term.count, float(term.count)] for term in terms.values()]
             summed = torch.tensor(values, dtype=torch.float64)
@@ -74,7 +77,7 @@ def worker(rank, place):
                        for term, count in zip(terms.values(), summed[:, 1].tolist(), strict=True))  # fmt: skip
             loss.backward()
         means = dict(zip(terms, (summed[:, 0] / summed[:, 1]).tolist(), strict=True))
-        found[name, stage] = means, {key: weight.grad for key, weight in method.named_parameters()}
+        found[name, stage] = means, {key: weight.grad for key, weight in objective.named_parameters()}
     torch.save(found, f"{place}/{rank}.pt")
     torch.distributed.destroy_process_group()
 
@@ -94,15 +97,15 @@ def both(tmp_path_factory):
 @pytest.mark.parametrize(("name", "stage"), CHOSEN)
 def test_two_processes_have_the_loss_and_gradient_of_one(both, name, stage):
     place, found = both
-    method = prepared(place, name, stage)
+    objective = prepared(place, name, stage)
     for _ in range(2):  # as there: batch statistics of a second pass would show a first that was another
-        method.zero_grad()
-        terms = method(batch_for(method, place, stage, 1, 0))
+        objective.zero_grad()
+        terms = objective(batch_for(objective, place, stage, 1, 0))
         sum(term.weight * term.value for term in terms.values()).backward()
     assert terms["nli"].count == 2 * LABELLED and ("contrastive" in terms) == (stage == "main")
     for means, gradients in (each[name, stage] for each in found):
         assert means == pytest.approx({key: term.value.item() for key, term in terms.items()}, abs=1e-9)
-        for key, weight in method.named_parameters():
+        for key, weight in objective.named_parameters():
             assert (gradients[key] is None) == (weight.grad is None), key
             if weight.grad is not None:
                 torch.testing.assert_close(gradients[key], weight.grad, rtol=1e-7, atol=1e-9)

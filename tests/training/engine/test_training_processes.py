@@ -64,9 +64,9 @@ def test_two_ranks_equal_one(place, values):
     assert first.keys() == second.keys()
     start = load_file(place / "tiny" / "model.safetensors")
     moved = max(float((first[name] - start[name]).abs().max()) for name in first)
-    apart = max(float((first[name] - second[name]).abs().max()) for name in first)
+    distance = max(float((first[name] - second[name]).abs().max()) for name in first)
     # the large epsilon keeps Adam from blowing up the rounding of gradients that are 0 by mathematics (key biases)
-    assert apart < 2e-3 * moved, (apart, moved)
+    assert distance < 2e-3 * moved, (distance, moved)
 
 
 def test_several_processes_need_one_folder(place, values, tmp_path):

@@ -205,8 +205,8 @@ def test_the_projectors_sizes_and_start():
 def test_views_are_normalised_together_and_every_output_has_mean_0():
     module, x = projector().train(), random(8, 4, seed=5)
     together = module(x)
-    apart = torch.cat([module(x[:4]), module(x[4:])])
-    assert (together - apart).abs().max().item() > 0.1
+    separate = torch.cat([module(x[:4]), module(x[4:])])
+    assert (together - separate).abs().max().item() > 0.1
     assert together.mean(0).abs().max().item() < 1e-10
 
 

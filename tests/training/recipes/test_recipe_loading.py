@@ -16,14 +16,8 @@ from stsbench import registry
 from stsbench.cli.show import list_, show
 from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.training.recipes import describe
-from stsbench.training.recipes.recipes import (
-    GROUP,
-    changes,
-    load_recipe,
-    package_of,
-    recipe_names,
-    resolved_yaml,
-)
+from stsbench.training.recipes.methods import GROUP, find_method
+from stsbench.training.recipes.recipes import changes, load_recipe, recipe_names, resolved_yaml
 
 # Loading ---------------------------------------------------------------------------------------------------------
 
@@ -158,13 +152,15 @@ def plugin(tmp_path, monkeypatch):
     package = tmp_path / "someones_plugin"
     (package / "recipes").mkdir(parents=True)
     (package / "__init__.py").touch()
-    (package / "method.py").write_text("raise RuntimeError('must not be loaded')\n")
+    (package / "method.py").write_text(
+        "raise RuntimeError('must not be loaded')\nfrom someones_plugin.options import Theirs\n\n\n"
+        "class Triplet(Method):\n    default_recipe = 'small'\n    Options = Theirs\n"
+    )
     (package / "options.py").write_text(
         "from stsbench.training.api.options import Options\n\n\n"
         "class Theirs(Options):\n    margin: float = 0.5  # of the triplet loss\n"
     )
     (package / "recipes" / "small.yaml").write_text("backbone: {model: some/model}\noptions: {margin: 0.25}\n")
-    (package / "recipes" / "_default.yaml").write_text("extends: small\n")
     facts = tmp_path / "someones_plugin-1.0.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: someones-plugin\nVersion: 1.0\n")
@@ -173,7 +169,7 @@ def plugin(tmp_path, monkeypatch):
     registry._points.cache_clear()
     yield package
     registry._points.cache_clear()
-    package_of.cache_clear()
+    find_method.cache_clear()
     for name in [name for name in sys.modules if name.startswith("someones_plugin")]:
         del sys.modules[name]
 
@@ -191,10 +187,11 @@ def test_a_plugins_recipes_are_found_alike(plugin):
 
 
 def test_a_plugin_without_recipes_or_with_a_wrong_default(plugin):
-    (plugin / "recipes" / "_default.yaml").write_text("extends: smal\n")
-    one_line(lambda: load_recipe("triplet"), "_default.yaml", "'smal'")
-    (plugin / "recipes" / "_default.yaml").unlink()
-    one_line(lambda: load_recipe("triplet"), "'triplet' has no default recipe")
+    method = plugin / "method.py"
+    method.write_text(method.read_text().replace("'small'", "'smal'"))
+    one_line(lambda: load_recipe("triplet"), "(someones_plugin.method:Triplet)", "recipe 'smal'", "did you mean small?")
+    method.write_text(method.read_text().replace("    default_recipe = 'smal'\n", ""))
+    one_line(lambda: load_recipe("triplet"), "(someones_plugin.method:Triplet) has no default recipe: give one by --recipe")
 
 
 # Command line ----------------------------------------------------------------------------------------------------

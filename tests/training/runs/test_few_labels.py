@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from statistics import fmean, stdev
 
 import nli_files
@@ -17,10 +18,10 @@ from training_runs import one_thread
 
 import stsbench
 from stsbench.errors import DataError, StsbenchError
-from stsbench.training.engine.semi import method_kind
+from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.stage_rows import LABELLED, open_data
-from stsbench.training.runs.run import make_backbone
+from stsbench.training.runs.prepare import make_backbone
 from stsbench.training.runs.subsets import first_subset, with_subset
 
 __all__ = ["cli", "one_thread"]
@@ -47,19 +48,19 @@ def values_of(place, **more):
 
 @pytest.fixture(scope="module")
 def parts(place):
-    """(recipe, kind, options, backbone) of a semi-supervised SimCSE, made once."""
+    """(recipe, plan, backbone) of a semi-supervised SimCSE, made once."""
     recipe = load_recipe("simcse", None, [], values_of(place))
-    kind = method_kind(recipe)
-    return recipe, kind, kind.Options(view="given"), make_backbone(recipe)
+    plan = plan_of(recipe)
+    return recipe, replace(plan, options=plan.kind.Options(view="given")), make_backbone(recipe)
 
 
 def drawn(parts, what=LABELLED, seed=42, **settings):
     """The rows of the triplets that these settings keep, and what was said."""
-    recipe, kind, options, backbone = parts
+    recipe, plan, backbone = parts
     said: list[str] = []
     chosen = recipe.labelled.model_copy(update=settings)
     recipe = recipe.model_copy(update={"seed": seed})
-    found = open_data(chosen, recipe, kind, options, backbone, backbone.folder, said.append, what)
+    found = open_data(chosen, recipe, plan, backbone, said.append, what)
     return found.trained.tolist(), said
 
 
@@ -157,9 +158,9 @@ def test_an_error_names_the_settings_of_its_own_section(parts, tmp_path, what):
 
 def lines_of(parts, path, share, **settings):
     """The lines of the file on which the rows that are kept start."""
-    recipe, kind, options, backbone = parts
+    recipe, plan, backbone = parts
     chosen = recipe.labelled.model_copy(update={"file": str(path), "share": share, "sample_seed": 3, **settings})
-    found = open_data(chosen, recipe, kind, options, backbone, backbone.folder, lambda line: None, LABELLED)
+    found = open_data(chosen, recipe, plan, backbone, lambda line: None, LABELLED)
     return {found.store.line(row) for row in found.trained.tolist()}
 
 

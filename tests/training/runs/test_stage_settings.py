@@ -159,8 +159,8 @@ def test_other_labels_than_the_classifiers(place, tmp_path):
         return str(error.value)
 
     call("one", known, stage=1)
-    said = (f'--from {tmp_path / "one"} tells the labels ["contradiction", "entailment", "neutral"] apart, and the labelled '
-            "rows are of {} here: give rows with the same labels")  # fmt: skip
+    said = (f'--from {tmp_path / "one"} was trained on the labels ["contradiction", "entailment", "neutral"], and the '
+            "labelled rows have {} here: give rows with the same labels")  # fmt: skip
     other = with_labels(tmp_path / "other.tsv", entailment="yes", contradiction="no")
     assert refused(other) == said.format('["neutral", "no", "yes"]')
     two = with_labels(tmp_path / "two.tsv", neutral="contradiction")
@@ -170,7 +170,7 @@ def test_other_labels_than_the_classifiers(place, tmp_path):
     # triplets have two classes; pairs of two go on from them by the same names alone
     call("triplets", triplets, stage=1)
     swapped = with_labels(tmp_path / "swapped.tsv", neutral="entailment", contradiction="not entailment")
-    assert '["contradiction", "entailment"] apart' in refused(swapped, "triplets")
+    assert 'trained on the labels ["contradiction", "entailment"], and' in refused(swapped, "triplets")
     call("pairs", two, stage=2, start_from=tmp_path / "triplets")
     # a run of an older version does not tell its labels: the weights do
     shutil.copytree(tmp_path / "one", tmp_path / "old")
@@ -184,7 +184,7 @@ def test_other_labels_than_the_classifiers(place, tmp_path):
     # resumed, with other labels in the same file
     (tmp_path / "one" / "train.json").unlink()
     shutil.copy(other, known)
-    with pytest.raises(StsbenchError, match=r'^--resume: .* tells the labels .* are of \["neutral", "no", "yes"\] here'):
+    with pytest.raises(StsbenchError, match=r'^--resume: .* was trained on .* have \["neutral", "no", "yes"\] here'):
         call("one", known, resume=True)
 
 

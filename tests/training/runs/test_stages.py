@@ -49,13 +49,13 @@ def test_a_whole_run_is_gone_on_from_as_well(place, whole, two):
 def test_the_end_of_a_stage_and_not_its_best(one, two):
     best = summary(one)["best"]
     assert (best["stage"], best["step"] < 12) == ("first", True)  # else this shows nothing
-    origin = summary(two)["from"]
+    warm_start = summary(two)["from"]
     digest = sha256_file(one / "checkpoints" / "0-first-00000012" / "model.safetensors")
-    assert (origin["run"], origin["stage"], origin["step"], origin["seed"]) == ("one", "first", 12, 42)
-    assert origin["weights"] == digest and origin["stages"] == {"first": 12} and origin["from"] is None
-    assert origin["data"] == summary(one)["data"] and summary(two)["stage"] == "second"
+    assert (warm_start["run"], warm_start["stage"], warm_start["step"], warm_start["seed"]) == ("one", "first", 12, 42)
+    assert warm_start["weights"] == digest and warm_start["stages"] == {"first": 12} and warm_start["from"] is None
+    assert warm_start["data"] == summary(one)["data"] and summary(two)["stage"] == "second"
     begun = json.loads((two / "begun.json").read_text())
-    assert begun["origin"] == origin and begun["start_from"] == str(one)
+    assert begun["origin"] == warm_start and begun["start_from"] == str(one)
     card = (two / "best" / "README.md").read_text()
     assert "| went on from | the end of stage first (step 12) of the run one, recipe toy, seed 42, weights sha256" in card
     assert digest in card and "first.txt" in card and "second.txt" in card and "second alone" in card
@@ -143,7 +143,7 @@ def test_what_has_nothing_to_go_on_from(place, one, two):
     assert "all stages begin anew" in refused(place, start_from=one)
     assert "has 2 of them: first, second" in refused(place, stage=3)
     assert "did you mean second?" in refused(place, stage="secnd")
-    assert "is no run folder of `stsbench train`" in refused(place, stage=2, start_from=place / "tiny")
+    assert "is not a run folder of `stsbench train`" in refused(place, stage=2, start_from=place / "tiny")
     said = refused(place, stage=2, start_from=two)
     assert "it trained stage second alone (it began from one); name the run that trained stage first" in said
 

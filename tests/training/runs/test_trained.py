@@ -118,7 +118,7 @@ def damage_all(run):
 
 
 REFUSED = {
-    "no recipe": (lambda run: (run / "recipe.yaml").unlink(), "is no run folder of `stsbench train`"),
+    "no recipe": (lambda run: (run / "recipe.yaml").unlink(), "is not a run folder of `stsbench train`"),
     "not finished": (lambda run: shutil.rmtree(run / "best"), "has not finished"),
     "no summary": (lambda run: (run / "train.json").unlink(), "has not finished training: go on with --resume"),
     "a summary of nothing": (lambda run: (run / "train.json").write_text("[]"), "holds no summary of a run"),

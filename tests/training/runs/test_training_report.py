@@ -47,13 +47,14 @@ def test_a_log_cut_anywhere_gives_its_whole_lines(cut, whole):
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ('{"kind": "train", "st', "no JSON"), ("[1]", "no object with a 'kind'"), ('{"step": 3}', "no object with a 'kind'"),
+        ('{"kind": "train", "st', "not JSON"), ("[1]", "no object with a 'kind'"),
+        ('{"step": 3}', "no object with a 'kind'"),
         ('{"kind": "dev", "stage": "main", "step": 5, "name": "sts-b dev", "best": true}',
          "'dev' line without a proper 'score'"),
         ('{"kind": "train", "stage": "main", "step": "5", "loss": 1, "terms": {}}', "'train' line without a proper 'step'"),
         ('{"kind": "train", "stage": "main", "step": true, "loss": 1, "terms": {}}', "'train' line without a proper 'step'"),
-        ('{"kind": "end", "step": 5}', "'end' line without a proper 'stage'"), ("", "no JSON"),
-        ("\0\0\0", "no JSON"), ("\xff", "no JSON"),
+        ('{"kind": "end", "step": 5}', "'end' line without a proper 'stage'"), ("", "not JSON"),
+        ("\0\0\0", "not JSON"), ("\xff", "not JSON"),
     ],
 )  # fmt: skip
 def test_damage_names_file_and_line(line, reason, tmp_path):
@@ -66,7 +67,7 @@ def test_damage_names_file_and_line(line, reason, tmp_path):
 
 
 def test_no_log_is_one_line(tmp_path):
-    with pytest.raises(StsbenchError, match=r"is no run folder of `stsbench train`: it has no log\.jsonl"):
+    with pytest.raises(StsbenchError, match=r"is not a run folder of `stsbench train`: it has no log\.jsonl"):
         summary(tmp_path)
     (tmp_path / "log.jsonl").touch()
     with pytest.raises(StsbenchError, match="is empty: the run was stopped before its first step"):
@@ -113,8 +114,8 @@ def test_the_best_is_what_the_run_kept():
              ((1, 5.0, True), (2, 6.0, True), (3, 6.0, False))]  # fmt: skip
     assert best_dev(lines)["step"] == 2 and best_dev([]) is None
     # Nor is the best of a stage before the last: where the last has none, its last step was kept.
-    begun = {"kind": "start", "stage": "b", "steps": 5, "seed": 1}
-    assert best_dev([*lines, begun]) is None and best_dev([{**begun, "stage": "a"}, *lines])["step"] == 2
+    started = {"kind": "start", "stage": "b", "steps": 5, "seed": 1}
+    assert best_dev([*lines, started]) is None and best_dev([{**started, "stage": "a"}, *lines])["step"] == 2
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=8))
@@ -126,7 +127,7 @@ def test_the_spread_is_numpys(values):
 
 def test_a_score_that_is_no_number_has_no_mean():
     assert spread({4: 1.0})["sd"] is None
-    with pytest.raises(StsbenchError, match="no number"):
+    with pytest.raises(StsbenchError, match="NaN or infinite"):
         spread({1: 1.0, 2: float("nan")})
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from stsbench.training.api.batch import Shares, Term
-from stsbench.training.api.gather import Gathering, gather
+from stsbench.training.api.gathering import Gathering, gather
 from stsbench.training.losses.contrastive import Similarity, info_nce
 
 
@@ -29,7 +29,7 @@ def contrast(
     In mode "simcse" every process has the loss of all rows, hence the count of all rows, and its scale is 1.
     """
     parts = [keys, *negatives] if mode != "simcse" else [queries, keys, *negatives]
-    # One collective for all of them, forward and backward: side by side, then apart again.
+    # One collective for all of them, forward and backward: side by side, then split again.
     rows = gather(torch.cat(parts, dim=1), shares, mode).split(queries.shape[1], dim=1)
     start, count = (shares.start if mode == "exact" else 0), len(queries)
     if mode == "simcse":

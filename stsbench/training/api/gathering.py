@@ -42,9 +42,9 @@ def counted(count: int, device: torch.device) -> Shares:
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return Shares((count,))
     mine = torch.tensor([count], device=device)
-    found = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(found, mine)
-    return Shares(tuple(int(each) for each in found), dist.get_rank())
+    counts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(counts, mine)
+    return Shares(tuple(int(each) for each in counts), dist.get_rank())
 
 
 class _Gather(torch.autograd.Function):

@@ -1,0 +1,88 @@
+"""A method as a recipe trains it: its stages, and which rows each of them trains on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stsbench.errors import StsbenchError
+from stsbench.training.api.checks import check_stages
+from stsbench.training.api.labelled import nli_roles
+from stsbench.training.api.method import LabelledUse, Method
+from stsbench.training.api.options import Options
+from stsbench.training.recipes.methods import load_method
+from stsbench.training.recipes.recipe import Recipe, SemiSettings
+
+SUP = "sup"  # the stage of labelled rows that recipe.semi puts before the method's own
+
+
+@dataclass(frozen=True)
+class MethodPlan:
+    """A method's class with its options, and what recipe.semi adds to it: a cross-entropy on labelled rows.
+
+    joint, sup-joint: a batch of labelled rows goes with each batch of the method's own stages. sup-joint, sup-unsup: before
+    them comes the stage "sup" with labelled rows only. All else is the method's.
+    """
+
+    kind: type[Method]
+    options: Options
+    semi: SemiSettings | None = None
+
+    @property
+    def name(self) -> str:
+        """The method's."""
+        return self.kind.name
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """All stages, in the order of training."""
+        added = self.semi is not None and self.semi.procedure != "joint"
+        return (SUP, *self.kind.stages) if added else self.kind.stages
+
+    @property
+    def method_stages(self) -> tuple[str, ...]:
+        """The method's own stages, without the one that recipe.semi puts before them."""
+        return self.kind.stages
+
+    def stream_of(self, stage: str) -> int:
+        """The number by which a stage draws its batches; for the method's own stages the same with recipe.semi and without.
+        """
+        return self.kind.stages.index(stage) if stage in self.kind.stages else len(self.kind.stages)
+
+    def labelled(self, stage: str) -> LabelledUse:
+        """Whether a stage trains on the recipe's labelled rows: as `Method.labelled` says, or as recipe.semi does."""
+        if self.semi is None:
+            return self.kind.labelled(self.options, stage)
+        if stage == SUP:
+            return "only"
+        return "none" if self.semi.procedure == "sup-unsup" else "with"
+
+    def roles(self, roles: tuple[str, ...]) -> tuple[str, ...]:
+        """The roles of the data that are used, out of `roles`. Raises StsbenchError, one line."""
+        return self.kind.roles(self.options, roles)
+
+    def labelled_roles(self, roles: tuple[str, ...]) -> tuple[str, ...]:
+        """The same of labelled rows: with recipe.semi triplets, or pairs with a label."""
+        if self.semi is None:
+            return self.kind.labelled_roles(self.options, roles)
+        return nli_roles(roles, f"semi.procedure {self.semi.procedure}")
+
+
+def plan_of(recipe: Recipe) -> MethodPlan:
+    """The recipe's method, loaded.
+
+    Raises StsbenchError, one line, for an unknown or unfinished method, and for semi where it has no effect or the method
+    uses labelled rows itself.
+    """
+    kind = load_method(recipe.method)
+    plan = MethodPlan(kind, kind.Options(**recipe.options))
+    check_stages(kind, {stage: plan.labelled(stage) for stage in kind.stages})
+    if recipe.semi is None:
+        return plan
+    if SUP in kind.stages or any(plan.labelled(stage) != "none" for stage in kind.stages):
+        raise StsbenchError(f"semi: the method {kind.name} uses labelled rows itself: set semi to null")
+    if recipe.semi.procedure == "sup-unsup" and recipe.semi.alpha != SemiSettings.model_fields["alpha"].default:
+        raise StsbenchError(
+            f"semi.alpha {recipe.semi.alpha:g} has no effect with semi.procedure sup-unsup, which adds up no losses: leave "
+            "it out"
+        )
+    return MethodPlan(kind, plan.options, recipe.semi)

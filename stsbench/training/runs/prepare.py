@@ -1,0 +1,240 @@
+"""Everything that a run needs, built and checked before its folder is touched."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from safetensors import SafetensorError
+
+from stsbench.encoders.forward.checkpoint import tokenizer_digest
+from stsbench.encoders.forward.text_cnn_files import text_cnn_folder
+from stsbench.encoders.transformer.exported import encoder_digest, read_exported
+from stsbench.errors import StsbenchError
+from stsbench.training.api.checks import calling
+from stsbench.training.api.method import Method
+from stsbench.training.engine.checkpoint import Checkpoints, Position
+from stsbench.training.engine.selection import Selection
+from stsbench.training.engine.semi import Objective, make_objective
+from stsbench.training.engine.stage import Stage, held_out_batches
+from stsbench.training.modules.backbone import Backbone, load_backbone
+from stsbench.training.recipes.method_plan import MethodPlan, plan_of
+from stsbench.training.recipes.methods import method_file
+from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.rows.stage_rows import LABELLED, StageData, digests, label_names, open_rows
+from stsbench.training.runs.options import TrainOptions
+from stsbench.training.runs.run_folder import RunManifest
+from stsbench.training.runs.setup import backbone_folder, make_stage, prepare
+from stsbench.training.runs.stages import counted_stages, set_schedules
+from stsbench.training.runs.warm_start import (
+    WarmStart,
+    began_with,
+    check_best,
+    check_inputs,
+    check_labels,
+    describe_warm_start,
+    earlier_run,
+    find_warm_start,
+)
+
+Log = Callable[[str], None]
+
+
+@dataclass
+class PreparedRun:
+    """One run in one process. names: the stages that run; resumed: the checkpoint that the run goes on from, if any."""
+
+    options: TrainOptions
+    manifest: RunManifest
+    accelerator: Accelerator
+    log: Log
+    plan: MethodPlan
+    names: list[str]
+    checkpoints: Checkpoints
+    resumed: tuple[Position, Path] | None
+    warm_start: WarmStart | None
+    data: dict[str, StageData]
+    method: Method
+    objective: Objective
+    stages: list[Stage]
+    selections: dict[str, Selection] = field(default_factory=dict)
+    inputs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def recipe(self) -> Recipe:
+        """What the run trains by."""
+        return self.options.recipe
+
+    @property
+    def selection(self) -> Selection | None:
+        """How the last stage is scored."""
+        return self.selections.get(self.names[-1])
+
+
+def prepare_run(options: TrainOptions, manifest: RunManifest, accelerator: Accelerator, log: Log) -> PreparedRun:
+    """Load, build and check everything. The order matters: random numbers are drawn on the way."""
+    recipe = options.recipe
+    plan = plan_of(recipe)
+    names = [manifest.stage] if manifest.stage else list(plan.stages)
+    opened = _opened_stages(recipe, plan, names)
+    checkpoints = Checkpoints(options.output / "checkpoints", accelerator)
+    resumed = checkpoints.newest() if options.resume else None
+    warm_start = None if resumed else _warm_start(options, manifest, plan)
+    torch.manual_seed(recipe.seed)
+    backbone = _backbone(options, warm_start)
+    with accelerator.main_process_first():  # who comes later finds it in the cache
+        data = open_rows(recipe, plan, backbone, opened, log)
+    method = calling(plan.kind, "__init__", lambda: plan.kind(backbone, plan.options))
+    objective = make_objective(plan, method)
+    with accelerator.main_process_first():
+        prepare(method, objective, plan, data, names)
+    stages = _stages(recipe, plan, opened, names, data, backbone, accelerator.num_processes)
+    # From here on each process draws its own dropout masks.
+    torch.manual_seed((recipe.seed * 1_000_003 + accelerator.process_index) % 2**63)
+    method.to(accelerator.device)
+    for line in [*_left_behind(recipe, Path(backbone.folder)), *method.notes()]:
+        log(line)
+    run = PreparedRun(
+        options, manifest, accelerator, log, plan, names, checkpoints, resumed, warm_start, data, method, objective, stages,
+    )  # fmt: skip
+    run.selections = _selections(run)
+    for line in run.selection.warnings if run.selection else ():
+        log(f"warning: {line}")
+    run.inputs = _inputs(run)
+    _check_inputs(run)
+    if warm_start:
+        _take_weights(run, warm_start)
+    return run
+
+
+def make_backbone(recipe: Recipe, offline: bool = False) -> Backbone:
+    """What the recipe's training starts from; `folder` and `name` say where it was read."""
+    start = recipe.backbone
+    source = backbone_folder(start.model, offline)
+    head = None if start.text_cnn is None else start.text_cnn.model_dump()
+    backbone = load_backbone(source, start.model, start.pooler, start.max_length, start.dropout, head)
+    backbone.folder, backbone.name, backbone.offline = source, start.model, offline
+    return backbone
+
+
+def fixed_inputs(recipe: Recipe, backbone: Backbone) -> dict[str, str]:
+    """The files that `make_backbone` and the method's class were read from -> sha256."""
+    folder = Path(backbone.folder)
+    files = {"backbone": encoder_digest(folder, backbone.pooler), "tokenizer": tokenizer_digest(folder)}
+    return {**files, **method_file(recipe.method)}
+
+
+def _opened_stages(recipe: Recipe, plan: MethodPlan, names: Sequence[str]) -> list[str]:
+    """The stages that run, and those whose steps their schedules count. StsbenchError for a stage that there is not."""
+    if stray := [name for name in recipe.stages if name not in plan.stages]:
+        raise StsbenchError(f"{plan.name} has no stage '{stray[0]}'; it has {', '.join(plan.stages)}")
+    counted = counted_stages(recipe, plan, names)
+    return [name for name in plan.stages if name in (*names, *counted)]
+
+
+def _warm_start(options: TrainOptions, manifest: RunManifest, plan: MethodPlan) -> WarmStart | None:
+    """What a later stage goes on from; the manifest then says so. None for other runs."""
+    if manifest.start_from is None or manifest.stage is None:
+        return None
+    run = earlier_run(Path(manifest.start_from), options.recipe.seed)
+    warm_start = find_warm_start(run, plan, manifest.stage, options.recipe)
+    if manifest.warm_start and manifest.warm_start["weights"] != warm_start.weights:
+        raise StsbenchError(f"--resume: {run} is not what {options.output} began from: start another run")
+    manifest.warm_start = describe_warm_start(warm_start, plan, options.recipe)
+    return warm_start
+
+
+def _backbone(options: TrainOptions, warm_start: WarmStart | None) -> Backbone:
+    recipe = options.recipe
+    try:
+        backbone = make_backbone(recipe, options.offline)
+    except StsbenchError as error:
+        raise StsbenchError(f"{error}{began_with(warm_start, recipe)}") from error
+    if warm_start:
+        check_inputs(warm_start, fixed_inputs(recipe, backbone), recipe.backbone.model)
+    return backbone
+
+
+def _stages(
+    recipe: Recipe, plan: MethodPlan, opened: Sequence[str], names: Sequence[str], data: Mapping[str, StageData],
+    backbone: Backbone, processes: int,
+) -> list[Stage]:  # fmt: skip
+    """The stages that run, with their schedules."""
+    pad = backbone.tokenizer.pad_token_id
+    stages = {name: make_stage(name, recipe, plan, data, pad, processes) for name in opened}
+    set_schedules(stages, names)
+    return [stages[name] for name in names]
+
+
+def _left_behind(recipe: Recipe, folder: Path) -> list[str]:
+    """A dense layer, TextCNN or prompt that the backbone is tested with as an encoder; training starts without."""
+    start = recipe.backbone
+    if start.pooler != "text_cnn" and text_cnn_folder(folder) is not None:
+        return [f"{start.model} is tested with a TextCNN; as a backbone of pooler {start.pooler} it is used without"]
+    exported = read_exported(folder)
+    part = {"cls+dense": "dense layer", "mask": "prompt"}.get(exported.pooler) if exported is not None else None
+    return [f"{start.model} is tested with a {part}; as a backbone it is used without"] if part else []
+
+
+def _selections(run: PreparedRun) -> dict[str, Selection]:
+    """How each stage is scored: by held-out rows, each by those of its data, and not at all where none are held out."""
+    by, options = run.recipe.selection.by, run.options
+    places: dict[str, Any] = {"data_dir": options.data_dir, "sample": options.sample, "offline": options.offline}
+    if by == "none":
+        return {}
+    if by != "held-out":
+        return dict.fromkeys(run.names, Selection(by, **places))
+    if run.recipe.selection.over == "all" and len(run.plan.stages) > 1:
+        raise StsbenchError("selection.over all: the stages' scores on held-out rows do not compare; set it to last")
+    selections = {}
+    for stage in run.stages:
+        data = run.data[LABELLED if stage.labelled_only else stage.name]
+        if len(data.held_out) or stage is run.stages[-1]:
+            batches = held_out_batches(
+                run.objective, run.method, data.rows, data.held_out, stage.tokens_pad, stage.settings.batch_size,
+                run.recipe.seed, run.accelerator.device, stage.labelled_only,
+            )  # fmt: skip
+            held_out = (run.objective, batches) if len(data.held_out) else None
+            selections[stage.name] = Selection(by, **places, held_out=held_out)
+    return selections
+
+
+def _inputs(run: PreparedRun) -> dict[str, str]:
+    """What the run reads, by what a user would call it -> sha256."""
+    inputs = fixed_inputs(run.recipe, run.method.backbone)
+    inputs |= digests(run.data)
+    inputs |= label_names(run.data, run.plan)
+    if run.selection:
+        scored_on = f"{run.selection.name} {run.selection.digests}"
+        inputs["dev data"] = hashlib.sha256(scored_on.encode()).hexdigest()
+    return {**inputs, **run.method.inputs()}
+
+
+def _check_inputs(run: PreparedRun) -> None:
+    """Raises StsbenchError where the run that is resumed, or the earlier one, read something else."""
+    recipe, inputs, output = run.recipe, run.inputs, run.options.output
+    if warm_start := run.warm_start:
+        check_inputs(warm_start, run.method.inputs(), recipe.backbone.model)
+        check_labels(f"--from {warm_start.run}", warm_start.position.inputs, inputs)
+        if recipe.selection.over == "all" and run.selection:
+            check_best(warm_start, inputs["dev data"])
+    known = run.resumed[0].inputs if run.resumed else {}
+    check_labels(f"--resume: {output}", known, inputs)
+    if changed := next((name for name, sha in known.items() if inputs.get(name) != sha), None):
+        raise StsbenchError(f"--resume: the {changed} is not what {output} began with: put it back or start another run")
+
+
+def _take_weights(run: PreparedRun, warm_start: WarmStart) -> None:
+    """The earlier run's weights. Raises StsbenchError where they do not fit."""
+    try:
+        run.checkpoints.load_weights(warm_start.folder, run.method)
+    except (RuntimeError, OSError, SafetensorError) as error:
+        first = " ".join(str(error).split())[:300]
+        raise StsbenchError(
+            f"--from {warm_start.run}: its weights do not fit what this run trains, by other data or versions: {first}"
+        ) from error

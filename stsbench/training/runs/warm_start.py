@@ -1,0 +1,227 @@
+"""A run of a later stage that goes on from an earlier run (--from): what it takes over, and whether it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+from stsbench.config import flatten, read_yaml
+from stsbench.errors import StsbenchError
+from stsbench.training.engine.checkpoint import Position, end_of_stage
+from stsbench.training.recipes.method_plan import MethodPlan
+from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.rows.stage_rows import LABELLED, LABELS
+from stsbench.training.runs.run_folder import RunManifest, read_manifest
+
+
+def needs_warm_start(plan: MethodPlan, stage: str | None) -> bool:
+    """Whether a run of this stage alone goes on from another run."""
+    return stage is not None and plan.stages.index(stage) > 0
+
+
+def check_start(plan: MethodPlan, stage: str | None, start_from: str | None) -> None:
+    """Raises StsbenchError where a later stage has nothing to go on from, or --from is used with what begins anew."""
+    if needs_warm_start(plan, stage) == (start_from is not None):
+        return
+    if start_from is not None:
+        what = "all stages begin anew" if stage is None else f"stage {stage} is the first"
+        raise StsbenchError(f"--from {start_from} goes with --stage and a later stage of {plan.name}: {what}")
+    number = plan.stages.index(str(stage))
+    raise StsbenchError(
+        f"--stage {stage} goes on from stage {plan.stages[number - 1]}: train that with --stage {number} --output RUN, then "
+        f"this with --stage {number + 1} --from RUN; without --stage all stages run"
+    )
+
+
+def earlier_run(folder: Path, seed: int | None = None) -> Path:
+    """The run that `--from` names: a run folder itself, or of a folder of several seeds the run of this seed.
+
+    seed None: the first of them. Raises StsbenchError where there is none.
+    """
+    if (folder / "recipe.yaml").is_file():
+        return folder
+    seeds = sorted(folder.glob("seed-*/recipe.yaml"), key=lambda path: (len(path.parent.name), path))
+    if subsets := earlier_subsets(folder):
+        there = ", ".join(path.name for path in subsets)
+        raise StsbenchError(f"--from {folder} holds {there}: name one of them, or go on from each with --subsets")
+    if not seeds:
+        raise StsbenchError(f"--from {folder} is not a run folder of `stsbench train`: it has no recipe.yaml")
+    if seed is None:
+        return seeds[0].parent
+    if not (folder / f"seed-{seed}" / "recipe.yaml").is_file():
+        there = ", ".join(path.parent.name for path in seeds)
+        raise StsbenchError(f"--from {folder} holds no run of seed {seed}, but {there}: name one of them to go on from it")
+    return folder / f"seed-{seed}"
+
+
+def earlier_subsets(folder: Path) -> list[Path]:
+    """The folders subset-K, in order of K, of runs on several subsets that `--from` names; [] for other runs."""
+    subsets = {path.parent.parent for path in folder.glob("subset-*/seed-*/recipe.yaml")}
+    return sorted(subsets, key=lambda path: (len(path.name), path.name))
+
+
+def earlier_recipe(folder: Path, seed: int | None = None) -> Path:
+    """The recipe of the run that `--from` names, of several seeds as `earlier_run` says, of several subsets the first's.
+
+    Raises StsbenchError where there is none.
+    """
+    return earlier_run(next(iter(earlier_subsets(folder)), folder), seed) / "recipe.yaml"
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """The end of the stage before, in an earlier run."""
+
+    run: Path
+    recipe: Recipe  # by which it was trained
+    position: Position
+    folder: Path  # of the checkpoint
+    manifest: RunManifest
+
+    @property
+    def weights(self) -> str:
+        """sha256 of the weights, as the checkpoint stores them."""
+        return self.position.files["model.safetensors"]
+
+
+def find_warm_start(run: Path, plan: MethodPlan, stage: str, recipe: Recipe) -> WarmStart:
+    """What `stage` goes on from in the folder `run`. Raises StsbenchError, one line, unless it fits this recipe.
+
+    Method, its options, the backbone's settings and `semi` have to be equal; the backbone itself is compared by
+    `check_inputs`.
+    """
+    number = plan.stages.index(stage)
+    before = plan.stages[number - 1]
+    path = run / "recipe.yaml"
+    method = str(read_yaml(path).get("method"))
+    if method != recipe.method:
+        raise StsbenchError(f"--from {run} was trained by the method {method}, not by {recipe.method}")
+    theirs = load_recipe(method, str(path))
+    _check_settings(run, stage, before, theirs, recipe, plan.kind.later_options)
+    end = end_of_stage(run / "checkpoints", number - 1)
+    if end is None:
+        raise StsbenchError(f"--from {run}: {_lacking(run, before, number)}")
+    return WarmStart(run, theirs, *end, read_manifest(run))
+
+
+def check_inputs(warm_start: WarmStart, inputs: Mapping[str, str], model: str) -> None:
+    """Raises StsbenchError where backbone, tokenizer or a method's further files are not those the earlier run began with.
+
+    inputs: name -> sha256; model: the backbone's name here.
+    """
+    known = warm_start.position.inputs
+    for name, sha in inputs.items():
+        if known.get(name, sha) != sha:
+            was = f": {warm_start.recipe.backbone.model} there, {model} here" if name == "backbone" else ""
+            raise StsbenchError(f"--from {warm_start.run} began with another {name}{was}; its weights go on with that only")
+
+
+def began_with(warm_start: WarmStart | None, recipe: Recipe) -> str:
+    """What to add to an error about a backbone: the earlier run's, where its recipe names another; "" elsewhere."""
+    if warm_start is None or warm_start.recipe.backbone.model == recipe.backbone.model:
+        return ""
+    return f"; --from {warm_start.run} began with {warm_start.recipe.backbone.model}: --backbone names it"
+
+
+def check_labels(who: str, known: Mapping[str, str], inputs: Mapping[str, str]) -> None:
+    """Raises StsbenchError where the labelled rows' classes are not those that the classifier in `who` has.
+
+    known, inputs: what `who` and this run read; runs of older versions did not keep the classes.
+    """
+    there, here = known.get(LABELS), inputs.get(LABELS)
+    if there is not None and here is not None and there != here:
+        raise StsbenchError(
+            f"{who} was trained on the labels {shorten(there, 200)}, and the labelled rows have {shorten(here, 200)} here: "
+            "give rows with the same labels"
+        )
+
+
+def check_best(warm_start: WarmStart, dev: str) -> None:
+    """Raises StsbenchError where the earlier run's best cannot be compared with this run's (selection.over all).
+
+    dev: sha256 of this run's development data.
+    """
+    over = "selection.over all compares the best of all stages"
+    if warm_start.position.inputs.get("dev data") != dev:
+        raise StsbenchError(f"{over}, and --from {warm_start.run} was not scored on this run's development data")
+    if warm_start.position.number > 0 and warm_start.recipe.selection.over != "all":
+        raise StsbenchError(f"{over}, and --from {warm_start.run} kept that of stage {warm_start.position.stage} alone")
+
+
+def describe_warm_start(warm_start: WarmStart, plan: MethodPlan, recipe: Recipe) -> dict[str, Any]:
+    """What a run says of the one that it goes on from.
+
+    run (folder name), stage, step, seed, recipe, weights (sha256), stages (steps), data; differs: what of the earlier
+    stages' settings was another there than in `recipe`, with the values there; from: the same of the run that the earlier
+    run itself went on from, or None.
+    """
+    manifest, position = warm_start.manifest, warm_start.position
+    trained = [name for name in plan.stages[: position.number + 1] if manifest.stage in (None, name)]
+    earlier = replace(plan, options=plan.kind.Options(**warm_start.recipe.options))
+    labelled = [LABELLED] if any(earlier.labelled(name) != "none" for name in trained) else []
+    mine, theirs = _stage_settings(plan, recipe, trained), _stage_settings(earlier, warm_start.recipe, trained)
+    steps = _steps(warm_start)
+    return {
+        "run": warm_start.run.resolve().name, "stage": position.stage, "step": position.step, "seed": warm_start.recipe.seed,
+        "recipe": warm_start.recipe.name, "weights": warm_start.weights,
+        "stages": {name: steps[name] for name in trained},
+        "data": {name: data for name, data in manifest.data.items() if name in (*trained, *labelled)},
+        "differs": {key: value for key, value in theirs.items() if mine.get(key) != value},
+        "from": manifest.warm_start,
+    }  # fmt: skip
+
+
+def _steps(warm_start: WarmStart) -> dict[str, int]:
+    """The stages that the earlier run trained and their steps, from its log."""
+    from stsbench.training.runs.report import read_log
+
+    return {line["stage"]: line["steps"] for line in read_log(warm_start.run / "log.jsonl") if line["kind"] == "start"}
+
+
+def _lacking(run: Path, before: str, number: int) -> str:
+    """Why there is no sound checkpoint at the end of stage `before`, the `number`-th."""
+    manifest = read_manifest(run)
+    if manifest.stage not in (None, before):
+        hint = f" (it began from {manifest.warm_start['run']})" if manifest.warm_start else ""
+        return f"it trained stage {manifest.stage} alone{hint}; name the run that trained stage {before}"
+    if any((run / "checkpoints").glob(f"{number - 1}-*")) and not any((run / "checkpoints").glob(f"{number}-*")):
+        return f"it has not finished stage {before}, or that end's checkpoint is damaged: go on there with --resume"
+    return f"{run / 'checkpoints'} holds no sound checkpoint of the end of stage {before}"
+
+
+def _check_settings(
+    run: Path, stage: str, before: str, theirs: Recipe, mine: Recipe, later: tuple[str, ...]
+) -> None:  # fmt: skip
+    """Method options, backbone settings but for the model's place, and semi: the first that differs is named."""
+    there, here = _comparable(theirs, later), _comparable(mine, later)
+    for key in here | there:
+        if there.get(key) != here.get(key):
+            raise StsbenchError(
+                f"--from {run}: {key} was {there.get(key)!r} there and is {here.get(key)!r} here: stage {stage} goes on "
+                f"with stage {before}'s; set it so, or train stage {before} anew"
+            )
+
+
+def _comparable(recipe: Recipe, later: tuple[str, ...]) -> dict[str, Any]:
+    settings = recipe.model_dump(mode="json", include={"options", "backbone", "semi"})
+    settings["backbone"].pop("model")
+    for name in later:  # without effect in the stages that the run has been through
+        settings["options"].pop(name, None)
+    return flatten(settings)
+
+
+def _stage_settings(plan: MethodPlan, recipe: Recipe, stages: Sequence[str]) -> dict[str, Any]:
+    """How a recipe trains these stages: dotted key -> value; of files the names."""
+    settings: dict[str, Any] = {"precision": recipe.precision}
+    for name in stages:
+        use = plan.labelled(name)
+        settings[f"stages.{name}.training"] = recipe.stage_training(name).model_dump(mode="json")
+        if use != "only":
+            settings[f"stages.{name}.data"] = recipe.stage_data(name).model_dump(mode="json")
+        if use != "none" and recipe.labelled is not None:
+            settings["labelled"] = recipe.labelled.model_dump(mode="json")
+    return {key: Path(value).name if key.endswith(".file") and value else value for key, value in flatten(settings).items()}

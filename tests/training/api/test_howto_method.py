@@ -1,0 +1,166 @@
+"""docs/how-to/adding-a-method.md, run as it stands on a tiny model: its method as a file and as a package."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+from clirun import cli, place
+from sentence_transformers import SentenceTransformer
+from training_runs import one_thread
+
+from stsbench import registry
+from stsbench.errors import StsbenchError
+from stsbench.files import sha256_file
+from stsbench.training.recipes import methods
+from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.runs.trained import load_trained
+
+__all__ = ["cli", "one_thread", "place"]
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "adding-a-method.md").read_text("utf-8")
+FILES = dict(re.findall(r"^`([\w.-]+)`[^`]*:\n\n```\w+\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
+COMMANDS = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)).splitlines()
+TRAIN, EVAL, EXPORT, TRAIN_PACKAGE = COMMANDS
+
+
+@pytest.fixture
+def folder(place):
+    """The working folder, with the page's files and a tiny model."""
+    tiny_models.build(place / "tiny", pooler=False)
+    for name in ("sbert.py", "sbert-nli.yaml", "pairs.csv"):
+        (place / name).write_text(FILES[name], "utf-8")
+    yield place
+    methods.find_method.cache_clear()
+
+
+@pytest.fixture
+def package(folder, monkeypatch):
+    """The page's package, as pip installs it."""
+    project = tomllib.loads(FILES["pyproject.toml"])["project"]
+    code = folder / "site" / "stsbench_sbert"
+    (code / "recipes").mkdir(parents=True)
+    (code / "__init__.py").touch()
+    (code / "sbert.py").write_text(FILES["sbert.py"], "utf-8")
+    (code / "recipes" / "sbert-nli.yaml").write_text(FILES["sbert-nli.yaml"], "utf-8")
+    facts = folder / "site" / "stsbench_sbert-0.1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    points = project["entry-points"]["stsbench.methods"].items()
+    (facts / "entry_points.txt").write_text("[stsbench.methods]\n" + "".join(f"{name} = {at}\n" for name, at in points))
+    monkeypatch.syspath_prepend(str(folder / "site"))
+    registry._points.cache_clear()
+    yield code
+    registry._points.cache_clear()
+    for name in [name for name in sys.modules if name.startswith("stsbench_sbert")]:
+        del sys.modules[name]
+
+
+def words(command):
+    """A line of the page for the tiny model, as arguments."""
+    short = ["--device", "cpu", "--set", "backbone.max_length=32"] if " train " in command else []  # tiny has 64 positions
+    return [*shlex.split(command.replace("minilm", "tiny"))[1:], *short]
+
+
+def refused(cli, *arguments):
+    """The one line of an error."""
+    code, _, err = cli(*arguments)
+    line = err.splitlines()[-1]
+    assert code == 1 and line.startswith("stsbench: error: "), err
+    return line
+
+
+def test_the_page_is_short_and_its_method_too():
+    assert len(FILES["sbert.py"].splitlines()) <= 45 and len(COMMANDS) == 4
+    assert set(FILES) == {"sbert.py", "sbert-nli.yaml", "pairs.csv", "pyproject.toml"}
+    imported = set(re.findall(r"^from (stsbench\S*)", FILES["sbert.py"], re.MULTILINE))
+    assert imported == {"stsbench.training.api"}
+
+
+def test_both_ways_train_the_same_encoder(cli, folder, package):
+    for command in (TRAIN, EVAL, EXPORT, TRAIN_PACKAGE):
+        code, _, err = cli(*words(command))
+        assert code == 0, f"{command}\n{err}"
+    weights = [Path(run, "best", "model.safetensors").read_bytes() for run in ("run", "packaged")]
+    assert weights[0] == weights[1] and weights[0] != (folder / "tiny" / "model.safetensors").read_bytes()
+    ours = load_trained(Path("run")).vectors
+    assert ours is not None
+    vectors = SentenceTransformer("model").encode(["A boat lies upside down on the sand.", "There is a clock."])
+    assert vectors.shape == (2, 32) and np.isfinite(vectors).all()
+    summary = json.loads(Path("run/train.json").read_text("utf-8"))
+    assert summary["method_file"] == sha256_file(folder / "sbert.py") and summary["stages"] == {"main": 2}
+    assert "method_file" not in json.loads(Path("packaged/train.json").read_text("utf-8"))
+    card = Path("run/best/README.md").read_text("utf-8")
+    assert "# sbert.py:SBERT on" in card and str(folder) not in card
+
+
+def test_a_run_of_a_file_is_resumed_with_the_same_file_only(cli, folder):
+    assert cli(*words(TRAIN), "--set", "selection.by=none")[0] == 0
+    Path("run/train.json").unlink()
+    again = [*words(TRAIN), "--set", "selection.by=none", "--resume"]
+    assert cli(*again)[0] == 0
+    Path("run/train.json").unlink()
+    method = folder / "sbert.py"
+    method.write_text(FILES["sbert.py"] + "\n# changed\n")
+    assert "--resume: the method file is not what run began with" in refused(cli, *again)
+    method.unlink()
+    methods.find_method.cache_clear()
+    assert "sbert.py:SBERT: there is no file" in refused(cli, *again)
+    with pytest.raises(StsbenchError, match="there is no file"):
+        load_trained(Path("run"))
+
+
+MISTAKES = {
+    "no forward": ("def forward", "def backward", r"sbert.py:SBERT has no forward\(self, batch\)"),
+    "no views": ('return "only"', 'return "none"',
+                 r"SBERT \(sbert.py\): stage main trains on the recipe's data .*no views"),
+    "labelled": ('return "only"', 'return "instead"', r"labelled\(\) must give 'none' or 'only' or 'with', not 'instead'"),
+    "no method": ("SBERT(Method)", "SBERT(nn.Module)", "sbert.py:SBERT is not a method: derive a class from"),
+    "options": ("SBERTOptions(Options)", "SBERTOptions", "SBERT.Options must derive from stsbench.training.api.Options"),
+    "no class": ("class SBERT(", "class SBart(", r"sbert.py has no class SBERT; did you mean SBart\?"),
+    "syntax": ("def forward(", "def forward(:", r"sbert.py:SBERT failed to load: SyntaxError"),
+    "import": ("import torch\n", "import torchh\n", "sbert.py:SBERT failed to load: .*No module named 'torchh'"),
+    "recipe": ('default_recipe = "sbert-nli"', "", r"sbert.py:SBERT has no default recipe: give one by --recipe"),
+    "recipe name": ('"sbert-nli"', '"sbert-nil"', "default_recipe 'sbert-nil' is not in"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_the_class_is_one_line(cli, folder, name):
+    before, after, message = MISTAKES[name]
+    assert before in FILES["sbert.py"]
+    (folder / "sbert.py").write_text(FILES["sbert.py"].replace(before, after), "utf-8")
+    assert re.search(message, refused(cli, *words(TRAIN)))
+    assert not Path("run").exists()
+
+
+LATE = {
+    "shape": ("3 * backbone", "2 * backbone",
+              r"SBERT.forward failed at step 1 of stage main \(sbert.py:\d+\): RuntimeError: mat1"),
+    "scalar": ("batch.labels)", 'batch.labels, reduction="none")',
+               r"SBERT \(sbert.py\): the value of the term 'nli' must be a scalar tensor, not a tensor of shape \(4,\)"),
+    "terms": ('return {"nli": ', "return (", "forward must give a dict of terms"),
+    "init": ("super().__init__(backbone, options)", "pass", r"SBERT.__init__ failed \(sbert.py:\d+\): AttributeError"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_a_mistake_in_the_loss_is_one_line(cli, folder, name):
+    before, after, message = LATE[name]
+    text = FILES["sbert.py"].replace(before, after)
+    text = text.replace("len(batch))}", "len(batch)))") if name == "terms" else text
+    (folder / "sbert.py").write_text(text, "utf-8")
+    assert re.search(message, refused(cli, *words(TRAIN), "--set", "selection.by=none"))
+
+
+def test_an_unknown_option_and_a_missing_class_name(cli, folder):
+    line = refused(cli, *words(TRAIN), "--set", "options.lables=2")
+    assert "unknown key 'options.lables'; did you mean labels?" in line
+    assert "name the method's class, too: sbert.py:CLASS" in refused(cli, "train", "sbert.py", "--labelled", "pairs.csv")
+    assert load_recipe("./sbert.py:SBERT").method == f"{folder / 'sbert.py'}:SBERT"
