@@ -60,8 +60,8 @@ def stage_views(
 
 
 def held_out_batches(
-    objective: Objective, method: Method, rows: Callable[[Any], TextRows], held_out: np.ndarray, pad: int, size: int, seed: int,
-    device: torch.device, labelled_only: bool = False,
+    objective: Objective, method: Method, rows: Callable[[Any], TextRows], held_out: np.ndarray, pad: int, size: int,
+    seed: int, device: torch.device, labelled_only: bool = False,
 ) -> Callable[[], Iterator[Batch]]:  # fmt: skip
     """The same batches of held-out rows, with the same random choices, every time. labelled_only: they are labelled rows."""
 
