@@ -1,14 +1,14 @@
-"""Sentences a second on the seven STS tasks: ours against SimCSE's evaluation, sentence-transformers and the limit.
+"""Sentences per second on the seven STS tasks: ours, SimCSE's evaluation, sentence-transformers and the limit.
 
     python benchmarks/encode.py --data-dir ../shared/data --threads 1
 
 (a) `simcse`: SimCSE's evaluation as it is: 62,198 sentences (every split of STS-B and SICK-R, duplicates included),
     batches of 128 in its order, padded to the longest, transformers' own forward pass.
-(b) `st`: SentenceTransformer.encode with its defaults on the 26,083 distinct texts of the tests, all that one needs.
+(b) `st`: SentenceTransformer.encode with its defaults on the 26,083 distinct texts of the test sets.
 (c) `limit`: the multiply-adds of those texts' real tokens at this machine's measured matrix-product rate.
 Ours encodes the texts of (b) in float32 and bfloat16. Only a sample is run and scaled up to each whole workload by
 tokens: random batches of (a), random batches of (b)'s own length order (so that the sample is padded exactly as the
-whole is), and for ours the very texts of (b)'s sample, which is against us: fewer texts, fewer of equal length.
+whole is), and for ours the same texts as (b)'s sample, which favours (b): fewer texts, fewer of equal length.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ def model_folder(name: str, place: Path) -> Path:
     from stsbench.encoders.transformer.minilm import find_minilm
     from stsbench.errors import EncoderError
 
-    beside = Path(__file__).resolve().parents[2] / "shared" / "models" / "minilm-l6-fp16"
+    shared = Path(__file__).resolve().parents[2] / "shared" / "models" / "minilm-l6-fp16"
     try:
         minilm = find_minilm()
     except EncoderError:
-        minilm = beside
+        minilm = shared
     if name == "minilm":
         return minilm
     import torch
@@ -135,14 +135,14 @@ def measure(name: str, fraction: float, args: argparse.Namespace) -> dict[str, A
     lengths |= {t: len(ids) for b in naive for t, ids in zip(b, tokenise(b)[0], strict=True) if t not in lengths}
 
     def simcse() -> list[Any]:
-        found = []
+        vectors = []
         for batch in some_naive:
             inputs = tokenizer(batch, return_tensors="pt", padding=True)
             with torch.no_grad():
                 hidden = model(**inputs, output_hidden_states=True, return_dict=True).last_hidden_state
             mask = inputs["attention_mask"].unsqueeze(-1)
-            found.append(((hidden * mask).sum(1) / mask.sum(1)).numpy())
-        return found
+            vectors.append(((hidden * mask).sum(1) / mask.sum(1)).numpy())
+        return vectors
 
     calls = {
         "simcse": simcse,
@@ -175,8 +175,8 @@ def measure(name: str, fraction: float, args: argparse.Namespace) -> dict[str, A
     gaps = {}
     distinct = list(dict.fromkeys(t for batch in some_naive for t in batch))[:400]
     row: dict[str, Any] = {}
-    for batch, found in zip(some_naive, theirs, strict=True):
-        row.update(zip(batch, found, strict=True))
+    for batch, vectors in zip(some_naive, theirs, strict=True):
+        row.update(zip(batch, vectors, strict=True))
     want = np.stack([row[t] for t in distinct]).astype(np.float64)
     for dtype, encoder in encoders.items():
         got = encoder.run(distinct).vectors.astype(np.float64)

@@ -9,7 +9,7 @@ Each runs what `stsbench train METHOD` runs, with the method's own defaults, fro
 batches of 64 sentences cut at 32 tokens. `attended` is DiffCSE with rtd_mean attended, `no decoder` SARCSE with beta and
 gamma 0. The checkpoint is --model, which gets a random masked-LM head where it has none (DiffCSE's generator is the same
 checkpoint), or a random one of BERT-base's shape, with a random generator of DistilBERT's shape. Random weights take as
-long as trained ones. Every measurement is a process of its own; they take turns, and the order of a round is the reverse
+long as trained ones. Every measurement is a separate process; they take turns, and the order of a round is the reverse
 of the one before. Steps are timed as in train.py, which has the clock.
 
 --what prompts: SimCSE, PromptBERT and DiffAug (both stages) on the triplets of --triplets, supervised; PromptBERT with the
@@ -121,9 +121,9 @@ class Parts(Clock):
 
         def timed(*arguments: Any, **named: Any) -> Any:
             since = self.now()
-            found = inner(*arguments, **named)
+            result = inner(*arguments, **named)
             self.add(name, since)
-            return found
+            return result
 
         setattr(owner, attribute, timed)
 
@@ -172,10 +172,10 @@ def train_side(side: str, work: Path, args: argparse.Namespace) -> dict[str, Any
     loss = run_method(side, work, args)
     if not clock.seconds:
         raise SystemExit(f"{side}: {clock.step} steps were taken, {args.warm_up + args.steps} were asked for")
-    found: dict[str, Any] = {"seconds": clock.seconds, "processor": clock.processor, "mib": clock.mib, "loss": loss}
+    measured: dict[str, Any] = {"seconds": clock.seconds, "processor": clock.processor, "mib": clock.mib, "loss": loss}
     if isinstance(clock, Parts):
-        found["parts"] = clock.table()
-    return found
+        measured["parts"] = clock.table()
+    return measured
 
 
 def generate(way: str, work: Path, args: argparse.Namespace) -> dict[str, Any]:
@@ -306,8 +306,8 @@ def one(side: str, work: Path, args: argparse.Namespace) -> None:
 
     torch.set_num_threads(args.threads)
     with contextlib.redirect_stdout(io.StringIO()):
-        found = generate(side, work, args) if args.what == "generator" else train_side(side, work, args)
-    print(json.dumps({"side": side, **found}))
+        measured = generate(side, work, args) if args.what == "generator" else train_side(side, work, args)
+    print(json.dumps({"side": side, **measured}))
 
 
 def show(rows: list[dict[str, Any]], args: argparse.Namespace) -> dict[str, Any]:

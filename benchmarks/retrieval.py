@@ -4,7 +4,7 @@
     python benchmarks/retrieval.py --captions ../shared/data/flickr30k/results_20130124.token --model minilm
 
 Without --captions: random unit vectors. With it: the captions' own vectors, read from the embedding cache or encoded into
-it. Each way runs in a process of its own, on the same number of threads. Seconds are the best of --repeats, of wall clock
+it. Each way runs in a separate process, on the same number of threads. Seconds are the best of --repeats, of wall clock
 and of processor time (which a busy machine disturbs less); memory is the peak above what was resident once the
 vectors were loaded. faiss's copy of the corpus counts as memory, the time to make it does not.
 """
@@ -36,8 +36,8 @@ def vectors(args: argparse.Namespace) -> Any:
         from stsbench.encoders.load import load_encoder
         from stsbench.files import cache_root
 
-        found = read_lines(args.captions, 2)
-        texts = [text for text, lines in found.items() for _ in lines]
+        captions = read_lines(args.captions, 2)
+        texts = [text for text, lines in captions.items() for _ in lines]
         rows = Embed(load_encoder(args.model), EmbeddingCache(cache_root() / "embeddings"))(texts)
     else:
         rows = np.random.default_rng(0).standard_normal((args.corpus, args.width), dtype=np.float32)
@@ -79,7 +79,7 @@ def prepared(way: str, queries: Any, corpus: Any, k: int, threads: int) -> Calla
 
 
 def one(way: str, folder: Path, args: argparse.Namespace) -> None:
-    """Measure one way in this process; print JSON, leave its positions beside the vectors."""
+    """Measure one way in this process; print JSON, leave its positions next to the vectors."""
     import numpy as np
 
     queries, corpus = np.load(folder / "queries.npy"), np.load(folder / "corpus.npy")
@@ -132,19 +132,19 @@ def main() -> None:
         np.save(folder / "corpus.npy", rows)
         kind = "caption vectors" if args.captions else "random unit vectors"
         print(f"{args.queries:,} queries, {len(rows):,} {kind} of {rows.shape[1]}, top {args.top}, {args.threads} thread(s)")
-        shape, found = rows.shape, []
+        shape, results = rows.shape, []
         del rows
         for way in WAYS:
             command = [sys.executable, __file__, *sys.argv[1:], "--way", way, "--folder", str(folder)]
             done = subprocess.run(command, env=os.environ | threads, capture_output=True, text=True, check=True)
-            found.append(json.loads(done.stdout.splitlines()[-1]))
+            results.append(json.loads(done.stdout.splitlines()[-1]))
         ours = np.sort(np.load(folder / "ours.npy"))
-        for row in found:
+        for row in results:
             row["same"] = float((np.sort(np.load(folder / f"{row['way']}.npy")) == ours).all(axis=1).mean())
             print(f"{row['way']:8s} {row['wall']:6.2f} s wall {row['cpu']:6.2f} s processor {row['mib']:6.0f} MiB "
                   f"{row['same']:.4%} of queries find the same")
     if args.json:
-        args.json.write_text(json.dumps({"shape": shape, "kind": kind, "threads": args.threads, "rows": found}, indent=1))
+        args.json.write_text(json.dumps({"shape": shape, "kind": kind, "threads": args.threads, "rows": results}, indent=1))
 
 
 if __name__ == "__main__":

@@ -144,8 +144,8 @@ def one(side: str, folder: Path, data: Path, args: argparse.Namespace) -> None:
         losses = measure(folder, data, work, args=args)
     if not clock.seconds:
         raise SystemExit(f"{side}: {clock.step} steps were taken, {args.warm_up + args.steps} were asked for")
-    found = {"seconds": clock.seconds, "processor": clock.processor, "mib": clock.mib, "losses": losses}
-    print(json.dumps({"side": side, **found}))
+    measured = {"seconds": clock.seconds, "processor": clock.processor, "mib": clock.mib, "losses": losses}
+    print(json.dumps({"side": side, **measured}))
 
 
 def model_folder(args: argparse.Namespace, work: Path) -> Path:

@@ -3,7 +3,7 @@
     python benchmarks/transfer.py --data-dir ../shared/data --task CR --threads 1
 
 `lockstep` runs a task's full 10-fold grid (400 fits for CR, 40 for TREC and MRPC) with `lockstep_solver`, and some of
-the same fits one at a time (torch.nn.Linear, autograd, torch.optim: tests/support/probe_oracle.py, in float32 as
+the same fits one after another (torch.nn.Linear, autograd, torch.optim: tests/support/probe_oracle.py, in float32 as
 SentEval computes and in the lockstep's own precision), with the same threads and in turn. The one-at-a-time seconds are
 scaled up to the grid by fits: every fit of the sample is drawn at random, and `--one-by-one 400` runs them all. Both
 sides must give the same classes where they compute in float64; float32 counts what rounding moves.
@@ -115,7 +115,7 @@ def show(task: str, result: dict[str, Any], threads: int) -> None:
     """Print one task's table."""
     print(f"\n{task}: {result['n']} items x {result['d']}, {result['fits']} fits, {threads} thread(s)")
     if result["sample"] < result["fits"]:
-        print(f"one at a time: {result['sample']} fits drawn at random, seconds scaled up to all")
+        print(f"sequential: {result['sample']} fits drawn at random, seconds scaled up to all")
     print(f"{'':10}{'lockstep s':>12}{'alone s':>10}{'ms/step':>9}{'ratio':>9}{'of float32':>12}{'moved':>22}")
     for dtype in ("float64", "float32"):
         if dtype not in result:
@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--part", default="lockstep", choices=["lockstep", "exact"])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--folds", type=int, default=10)
-    parser.add_argument("--one-by-one", type=int, default=20, help="fits of the grid that are also run one at a time")
+    parser.add_argument("--one-by-one", type=int, default=20, help="fits of the grid that are also run one after another")
     parser.add_argument("--dtypes", default="float64,float32")
     parser.add_argument("--cpu-time", action="store_true", help="CPU seconds, for a machine with company")
     parser.add_argument("--seed", type=int, default=0)

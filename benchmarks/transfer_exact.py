@@ -92,11 +92,11 @@ def measure(
 
     run(remember)
     counts: dict[str, int] = {}
-    found = []
+    classifiers = []
 
     def ours(fits: Sequence[Fit]) -> list[Any]:
         fitted = exact.fitted(fits)
-        found.extend(fitted)
+        classifiers.extend(fitted)
         return [one.predicted for one in fitted]
 
     start = time.process_time()
@@ -111,7 +111,7 @@ def measure(
     for name, vectors in (("same", wide), ("default", x)):
         taken, unequal, tested, reached, missed = 0.0, 0, 0, 0.0, 0
         for number in chosen:
-            fit, mine = kept[number], found[number]
+            fit, mine = kept[number], classifiers[number]
             extra = {"tol": tolerance / (fit.reg * len(fit.train)), "max_iter": 100_000} if name == "same" else {}
             model = sklearn.linear_model.LogisticRegression(C=fit.reg, random_state=1111, **extra)
             with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
@@ -126,7 +126,8 @@ def measure(
         seconds[name] = taken * len(kept) / len(chosen)
         result[name] = {"unequal": unequal, "tested": tested, "worst_gradient": reached, "warned": missed}
     result["ours"] = max(
-        _gradient(wide[kept[i].train], y[kept[i].train], found[i].coef, found[i].intercept, kept[i].reg) for i in chosen
+        _gradient(wide[fit.train], y[fit.train], classifier.coef, classifier.intercept, fit.reg)
+        for fit, classifier in ((kept[i], classifiers[i]) for i in chosen)
     )
     result["seconds"] = seconds
     result["ratio"] = {name: seconds[name] / seconds["ours"] for name in ("same", "default")}
@@ -136,9 +137,9 @@ def measure(
 def main() -> None:
     """Read the options, encode, measure each task, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    beside = Path(__file__).resolve().parents[2] / "shared"
-    parser.add_argument("--data-dir", type=Path, default=beside / "data")
-    parser.add_argument("--encoder", default=str(beside / "models" / "minilm-l6-fp16"))
+    shared = Path(__file__).resolve().parents[2] / "shared"
+    parser.add_argument("--data-dir", type=Path, default=shared / "data")
+    parser.add_argument("--encoder", default=str(shared / "models" / "minilm-l6-fp16"))
     parser.add_argument("--tasks", default="CR,MR,TREC")
     parser.add_argument("--tolerance", type=float, default=1e-5)
     parser.add_argument("--sample", type=int, default=24, help="fits of the library to time")

@@ -10,11 +10,11 @@ class DataError(StsbenchError):
 
 
 class MissingDataError(DataError):
-    """A data set is in none of the places looked in."""
+    """A data set is in none of the places searched."""
 
 
 class EncoderError(StsbenchError):
-    """A model cannot be loaded, or it returned something that is no embedding."""
+    """A model cannot be loaded, or it returned something that is not an embedding."""
 
 
 class ScoreError(StsbenchError):

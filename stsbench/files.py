@@ -26,9 +26,9 @@ def atomic_write(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def create_whole(path: Path, content: bytes) -> bool:
-    """Make `path` with this content, whole or not at all; False, and nothing is done, where it is already there.
+    """Create `path` with this content, whole or not at all; returns False and does nothing where it exists.
 
-    Of several processes that try at once one succeeds. Raises StsbenchError as `atomic_write` does.
+    Of several concurrent processes one succeeds. Raises StsbenchError as `atomic_write` does.
     """
     with _temporary(path, "wb") as (temporary, stream):
         stream.write(content)
@@ -42,7 +42,7 @@ def create_whole(path: Path, content: bytes) -> bool:
 
 @contextmanager
 def _temporary(path: Path, mode: str) -> Iterator[tuple[Path, IO[Any]]]:
-    """A new file in the folder of `path`, open; it is gone at the end, unless it was renamed."""
+    """A new file in the folder of `path`, open; it is deleted at the end, unless it was renamed."""
     temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

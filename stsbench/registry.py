@@ -1,4 +1,4 @@
-"""Names to objects, lazily, through entry points: the built-in zoo uses the same door as a third party's plugin."""
+"""Names to objects, lazily, through entry points: built-in protocols and methods use the same mechanism as plugins."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def resolve(group: str, name: str) -> Any:
 
 
 def resolve_all(group: str) -> dict[str, Any]:
-    """Every object of a group that loads; one that does not is warned about and left out."""
+    """Every object of a group that loads; for one that does not, a warning."""
     objects: dict[str, Any] = {}
     for name in names(group):
         try:

@@ -29,7 +29,7 @@ _folder = click.option(
 @cache.command()
 @_folder
 def info(folder: Path | None) -> None:
-    """Say what is stored, encoder by encoder."""
+    """List what is stored for each encoder."""
     store = EmbeddingCache(folder or default_folder())
     encoders = store.encoders()
     click.echo(f"{store.folder}: {_readable(store.size())}, {_count(len(encoders), 'encoder')}")

@@ -22,7 +22,7 @@ RESAMPLES = 5000  # stsbench.evaluation.compare's, which --help would have to im
 @click.argument("b", type=click.Path(path_type=Path))
 @click.option("--protocol", metavar="P", help="sts, sts:wmean, transfer:exact, a paper's preset, ..., several with commas; "
               "default: each that both runs have, by its first aggregation and metric.")
-@click.option("--metric", metavar="M", help="Another metric than each protocol's first, such as pearson or mse.")
+@click.option("--metric", metavar="M", help="A metric other than each protocol's first, such as pearson or mse.")
 @click.option("--resamples", metavar="N", type=click.IntRange(40, 1_000_000), default=RESAMPLES, show_default=True,
               help="Bootstrap samples of the items.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the bootstrap.")
@@ -30,10 +30,10 @@ RESAMPLES = 5000  # stsbench.evaluation.compare's, which --help would have to im
 def compare_(
     a: Path, b: Path, protocol: str | None, metric: str | None, resamples: int, seed: int, json_target: str | None
 ) -> int:
-    """Compare run folder A with run folder B, task by task and on average. A folder that holds one run stands for it.
+    """Compare run folder A with run folder B, task by task and on average. A folder that contains one run stands for it.
 
-    Only scores of the same data, measured in the same way, are compared; what is not is listed with its reason. p is of a
-    paired bootstrap over the items, then corrected for the number of tasks (Holm).
+    Only scores of the same data, measured in the same way, are compared; the others are listed with the reason. p is from a
+    paired bootstrap over the items, corrected for the number of tasks (Holm).
     """
     from stsbench.cli.output.differences import LIMITS, print_table, print_who
     from stsbench.errors import StsbenchError
@@ -42,13 +42,13 @@ def compare_(
 
     names = [word.strip() for word in protocol.split(",") if word.strip()] if protocol is not None else None
     if names == []:
-        raise click.UsageError("--protocol names nothing")
+        raise click.UsageError("--protocol is empty")
     a, b = _run_of(a), _run_of(b)
     comparison = compare(a, b, protocols=names, metric=metric, resamples=resamples, seed=seed)
     _print_left_out(comparison)
     if not comparison.tables:
         what = f" of protocol {protocol}" if protocol else ""
-        raise StsbenchError(f"{a} and {b} share no measurement{what}: there is nothing to compare")
+        raise StsbenchError(f"{a} and {b} have no measurement{what} in common: nothing to compare")
     if json_target:
         text = json.dumps(_as_json(comparison, a, b, resamples, seed), indent=1) + "\n"
         if json_target == "-":
@@ -72,7 +72,7 @@ def _run_of(folder: Path) -> Path:
         return folder
     inside = sorted({path.parent for path in folder.glob("*/*.json")})
     if len(inside) > 1:
-        raise StsbenchError(f"{folder} holds several runs: name one, such as {inside[0]}")
+        raise StsbenchError(f"{folder} contains several runs: name one, such as {inside[0]}")
     return inside[0] if inside else folder
 
 

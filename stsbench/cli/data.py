@@ -32,13 +32,13 @@ def data() -> None:
 
 @data.command()
 @click.argument("sets", nargs=-1)
-@click.option("--raw", is_flag=True, help="Also the untouched texts of the Hub's copies (MTEB's data).")
+@click.option("--raw", is_flag=True, help="Also fetch the original texts from the Hub (MTEB's data).")
 @click.option("--from", "bundle_file", type=click.Path(path_type=Path, dir_okay=False, exists=True),
               help="Install a bundle instead of downloading.")
-@click.option("--force", is_flag=True, help="Fetch again even if everything is there.")
+@click.option("--force", is_flag=True, help="Fetch again even if all files are present.")
 @_strict
 def fetch(sets: tuple[str, ...], raw: bool, bundle_file: Path | None, force: bool, strict: bool) -> None:
-    """Bring the data into the user cache; with SETS and --raw only those sets' raw files."""
+    """Download the data into the user cache; with SETS and --raw, only the raw files of those sets."""
     from stsbench.data.fetch.bundle import install_bundle
     from stsbench.data.fetch.download import NoConnectionError
     from stsbench.data.fetch.fetch import fetch_archive, fetch_raw
@@ -103,7 +103,7 @@ def bundle(target: Path, data_dir: Path | None) -> None:
 
     names = write_bundle(_root(data_dir), target)
     click.echo(f"{target}: {len(names)} files, {target.stat().st_size / 1e6:.1f} MB")
-    click.echo("Mind the licences: several sets are for research only and may not be passed on publicly.")
+    click.echo("Mind the licences: several sets are for research only and must not be redistributed.")
 
 
 @data.command()
@@ -116,13 +116,13 @@ def bundle(target: Path, data_dir: Path | None) -> None:
 def overlap(
     target: str, others: str, data_dir: Path | None, sample: bool, offline: bool, json_to: str | None
 ) -> None:
-    """Say how many of TARGET's sentences stand in other sets too (case and punctuation aside)."""
+    """Count TARGET's sentences that also occur in other sets, ignoring case and punctuation."""
     from stsbench.data.fetch.sources import load
     from stsbench.data.sets.overlap import overlap as measure
 
     names = [name for name in dict.fromkeys(part.strip() for part in others.split(",")) if name and name != target]
     if not names:
-        raise DataError("--with names no set other than the target")
+        raise DataError("--with must name at least one set other than the target")
     sets = [load(name, data_dir=data_dir, sample=sample, offline=offline) for name in [target, *names]]
     report = measure(sets[0], sets[1:])
     if json_to:
@@ -138,7 +138,7 @@ def overlap(
     rows = [[name, f"{count:,}", f"{_percent(count, report.sentences)}"] for name, count in report.by_other.items()]
     rows.append(["any of these", f"{report.shared:,}", _percent(report.shared, report.sentences)])
     label = " (sample data: not comparable with published numbers)" if sample else ""
-    _table(f"Sentences of {target} that other sets hold too{label}", ["in", "sentences", "percent"], rows)
+    _table(f"Sentences of {target} that also occur in other sets{label}", ["in", "sentences", "percent"], rows)
     click.echo(f"{target}: {report.sentences:,} distinct sentences; {report.touched_pairs:,} of {report.pairs:,} pairs "
                "have at least one shared sentence")
 
@@ -158,10 +158,10 @@ def _percent(part: int, whole: int) -> str:
 
 
 def _tell(report: FetchReport) -> None:
-    done = f"{len(report.installed)} files installed" if report.installed else "nothing to do, the files are there"
+    done = f"{len(report.installed)} files installed" if report.installed else "nothing to do: all files are present"
     click.echo(f"{report.root}: {done}")
     for name in report.changed:
-        click.echo(f"warning: {name} differs from the known file: what is measured on it is marked so", err=True)
+        click.echo(f"warning: {name} differs from the known file: results on it are marked as such", err=True)
     for name in report.missing:
         click.echo(f"warning: {name} was not in the archive", err=True)
 
@@ -194,7 +194,7 @@ def _write_json(target: str, value: Any) -> None:
 
 @contextmanager
 def _progress(title: str) -> Iterator[Progress]:
-    """A bar on stderr; rich shows none when stderr is no terminal."""
+    """A bar on stderr; rich shows none when stderr is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 

@@ -11,11 +11,11 @@ import click
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--to", "target", required=True,
               type=click.Choice(["sentence-transformers", "mteb", "model-card", "model-index"]),
-              help="sentence-transformers: a training's model. mteb: its own result files. "
+              help="sentence-transformers: a trained model. mteb: result files of mteb. "
                    "model-card: README.md for the Hub. model-index: its metadata.")  # fmt: skip
 @click.option("--output", type=click.Path(path_type=Path), help="A new folder; default: RUN-TARGET beside the run.")
 def export(run: Path, target: str, output: Path | None) -> int:
-    """Write a run's results, or the model that a training kept, in the format of another program.
+    """Write a run's results, or the model kept by a training run, in the format of another program.
 
     To sentence-transformers: a copy of the model that `stsbench train` kept in RUN, for SentenceTransformer(DIR) and
     transformers' AutoModel.
@@ -23,8 +23,8 @@ def export(run: Path, target: str, output: Path | None) -> int:
     To mteb: the records of `--protocol mteb` whose data are MTEB's own, for mteb.ResultCache(DIR).load_results(). Scores
     on SentEval's text, on the sample or on a part of a set are left out, each with its reason (exit code 3).
 
-    To model-card: a model card of the Hugging Face Hub, with every score in its metadata. To model-index: these metadata
-    alone, to be merged into a card that exists.
+    To model-card: a model card of the Hugging Face Hub, with every score in its metadata. To model-index: the metadata
+    alone, to be merged into an existing card.
     """
     output = output or run.resolve().with_name(f"{run.resolve().name}-{target}")
     if target == "sentence-transformers":

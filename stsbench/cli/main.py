@@ -1,4 +1,4 @@
-"""The command line's door: lazy commands, one-line errors, exit codes."""
+"""Entry point of the command line: lazy commands, one-line errors, exit codes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from stsbench.errors import StsbenchError
 # name -> (module, one line of help): the module is imported only when its command runs.
 _COMMANDS = {
     "eval": ("stsbench.cli.eval:evaluate", "Measure an encoder under one protocol, several, or all."),
-    "train": ("stsbench.cli.train:train", "Train a method by a recipe; export and test what it gives."),
+    "train": ("stsbench.cli.train:train", "Train a method by a recipe; export and test the result."),
     "score": ("stsbench.cli.score:score", "Score a run again from its stored observations (imports no torch)."),
     "compare": ("stsbench.cli.compare:compare_", "Compare two runs: paired bootstrap, per task and on average."),
     "identify": ("stsbench.leaderboard.identify.command:identify", "Find the protocol that reproduces published numbers."),
     "neighbours": ("stsbench.cli.neighbours:neighbours", "Find the lines of a text file nearest to a query."),
     "plot": ("stsbench.cli.plot:plot", "Draw similarity, geometry, spectrum or training of runs, as PNG or SVG."),
     "export": ("stsbench.cli.export:export", "Write a run in another tool's format (mteb, sentence-transformers)."),
-    "leaderboard": ("stsbench.leaderboard.command:leaderboard", "Build the leaderboard, add records to it, look at it."),
+    "leaderboard": ("stsbench.leaderboard.command:leaderboard", "Build the leaderboard, add records to it, serve it."),
     "list": ("stsbench.cli.show:list_", "List protocols, encoders, data, methods or recipes."),
     "show": ("stsbench.cli.show:show", "Show one protocol, data set, method or recipe in full."),
-    "data": ("stsbench.cli.data:data", "Fetch, verify, bundle data; find sentences that sets share."),
-    "cache": ("stsbench.cli.cache:cache", "Look at the embedding cache, or clear it."),
+    "data": ("stsbench.cli.data:data", "Fetch, verify, bundle data; find sentences shared by sets."),
+    "cache": ("stsbench.cli.cache:cache", "Show or clear the embedding cache."),
 }
 
 
@@ -72,7 +72,7 @@ def main() -> None:
         sys.stderr.write("stsbench: interrupted\n")
         sys.exit(130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: not a failure of ours
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: not a failure
         sys.exit(0)
     except (StsbenchError, OSError) as error:
         if debug:

@@ -16,14 +16,14 @@ from stsbench.errors import DataError
 
 @click.command("neighbours")
 @encoder_options
-@click.option("--corpus", required=True, metavar="FILE|SET", help="UTF-8, a text a line, blank lines passed over; or a data "
+@click.option("--corpus", required=True, metavar="FILE|SET", help="UTF-8, one text per line, blank lines skipped; or a data "
               "set whose sentences are searched, e.g. stsb/test (`stsbench list data`).")  # fmt: skip
 @click.option("--column", type=click.IntRange(min=1), help="Which tab-separated column of the corpus holds the text, from "
               "1; needed where lines hold tabs (Flickr30k's image.jpg#0<TAB>caption: 2).")  # fmt: skip
-@click.option("--data-dir", type=click.Path(path_type=Path), help="Of a SET: folder in SentEval's layout.")
-@click.option("--sample", is_flag=True, help="Of a SET: the small one inside the package.")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="For a SET: a folder in SentEval's layout.")
+@click.option("--sample", is_flag=True, help="For a SET: the small sample inside the package.")
 @click.option("--query", "queries", multiple=True, metavar="TEXT", help="Repeat for several queries.")
-@click.option("--query-file", type=click.Path(path_type=Path), metavar="FILE", help="Further queries, one a line.")
+@click.option("--query-file", type=click.Path(path_type=Path), metavar="FILE", help="More queries, one per line.")
 @click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, help="Neighbours of each query.")
 @click.option("--backend", type=click.Choice(["exact", "faiss"]), default="exact", show_default=True,
               help="faiss needs faiss-cpu.")  # fmt: skip
@@ -35,8 +35,8 @@ def neighbours(
 ) -> int:
     """Find the lines of a text file, or the sentences of a data set, nearest to a query, by cosine.
 
-    Equal lines are one text: its first line is shown, and how many more there are. A line that equals the query is shown
-    too, with cosine 1. Of a data set the number is that of the item: both sentences of the first pair have 1.
+    Equal lines are one text: the first line is shown, with the number of further copies. A line equal to the query is shown
+    too, with cosine 1. For a data set the number is that of the item: both sentences of the first pair have 1.
     """
     from stsbench.cli.output.progress import progress_bar
     from stsbench.encoders.cache.cache import EmbeddingCache
@@ -52,7 +52,7 @@ def neighbours(
         asked += read_lines(query_file, None)
     asked = list(dict.fromkeys(asked))
     if not asked:
-        raise click.UsageError("nothing to look for: give --query TEXT or --query-file FILE")
+        raise click.UsageError("no query: give --query TEXT or --query-file FILE")
     lines, unit = _corpus(corpus, column, data_dir, sample, how["offline"])
     texts, name = list(lines), Path(corpus).name if unit == "line" else corpus
     encoder = load_encoder(model, **how)
@@ -67,7 +67,7 @@ def neighbours(
         raise DataError(problem)
     for query, zero in zip(asked, zero_rows(embed(asked)), strict=True):
         if zero:
-            click.echo(f"the vector of the query '{query}' is zero: every cosine is 0, the order means nothing", err=True)
+            click.echo(f"the vector of the query '{query}' is zero: every cosine is 0 and the order is arbitrary", err=True)
     rows = _rows(asked, texts, lines, unit, embed, top, backend)
     if json_target:
         _write(rows, json_target)
@@ -84,10 +84,10 @@ def _corpus(
 
     if Path(corpus).exists() or corpus not in {item.id for item in entries()}:
         if data_dir or sample:
-            raise click.UsageError(f"--data-dir and --sample belong to a data set as --corpus, and {corpus} is none")
+            raise click.UsageError(f"--data-dir and --sample need a data set as --corpus; {corpus} is not one")
         return read_lines(Path(corpus), column), "line"
     if column is not None:
-        raise click.UsageError(f"--column belongs to a file as --corpus, and {corpus} is a data set")
+        raise click.UsageError(f"--column needs a file as --corpus; {corpus} is a data set")
     if data_dir and sample:
         raise click.UsageError("--sample and --data-dir exclude each other")
     return read_set(corpus, data_dir=data_dir, sample=sample, offline=offline), "item"
@@ -126,14 +126,14 @@ def read_lines(path: Path, column: int | None) -> dict[str, list[int]]:
             continue
         cells = line.split("\t")
         if column is None and len(cells) > 1:
-            raise DataError(f"{path}:{number} holds a tab: say which column is the text, e.g. --column {len(cells)}")
+            raise DataError(f"{path}:{number} contains a tab: choose the column of the text, e.g. --column {len(cells)}")
         if column is not None and len(cells) < column:
             columns = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
             raise DataError(f"{path}:{number} has {columns}: there is no --column {column}")
         if text := " ".join(cells[(column or 1) - 1].split()):
             places.setdefault(text, []).append(number)
     if not places:
-        raise DataError(f"{path} holds no text")
+        raise DataError(f"{path} contains no text")
     return places
 
 

@@ -21,9 +21,9 @@ _TOKENS = "token-loss"  # of a trained method: the only one that loads a model
 @click.argument("picture", type=click.Choice([*_PICTURES, _TOKENS]))
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--output", metavar="FILE.png|.svg", type=click.Path(path_type=Path),
-              help="Where to write; without suffix both .png and .svg. Default: the picture's name, here.")  # fmt: skip
+              help="Where to write; without a suffix, both .png and .svg. Default: the picture's name.")  # fmt: skip
 @click.option("--text", "texts", multiple=True, metavar="TEXT",
-              help="Of token-loss: a text to draw. Repeat for several, the two of a pair say.")  # fmt: skip
+              help="For token-loss: a text to draw; repeat for several, such as the two of a pair.")  # fmt: skip
 def plot(picture: str, runs: tuple[Path, ...], output: Path | None, texts: tuple[str, ...]) -> int:
     """Draw a picture of one RUN folder or several.
 
@@ -33,17 +33,18 @@ def plot(picture: str, runs: tuple[Path, ...], output: Path | None, texts: tuple
     training: loss, dev score, learning rate and gradient norm of runs of `stsbench train`, finished or not; a folder with
     seeds is drawn as their mean with a band of one standard deviation.
 
-    divergence: what DiffAug's authors choose the length of their first stage by: how far the two views part, with dropout's
-    views beside it, how large the prefix is beside the text, and the dev score. Of runs of diffaug; seeds as a band.
+    divergence: what DiffAug's authors choose the length of their first stage by: the distance between the two views,
+    compared with that between dropout's views, the size of the prefix relative to the text, and the dev score. For runs
+    of diffaug; seeds as a band.
 
-    token-loss: what each token of a --text loses under the method that one run of `stsbench train` gave (sarcse:
+    token-loss: the loss of each token of a --text under the method trained by one run of `stsbench train` (sarcse:
     reconstruction), and that loss times the token's weight. The other pictures need neither model nor data.
     """
     from stsbench.plots.style import save, style, targets
 
     _check(picture, runs, texts)
     output = output or Path(picture)
-    targets(output)  # a wrong suffix is said before anything is drawn
+    targets(output)  # a wrong suffix is an error before anything is drawn
     with style():
         for path in save(_figure(picture, runs, texts), output):
             click.echo(str(path))
@@ -54,12 +55,12 @@ def _check(picture: str, runs: tuple[Path, ...], texts: tuple[str, ...]) -> None
     """Raises a UsageError where runs and texts are not what the picture is of."""
     if picture != _TOKENS:
         if texts:
-            raise click.UsageError(f"--text belongs to the picture {_TOKENS}, not to {picture}")
+            raise click.UsageError(f"--text has no effect on {picture}: it is for {_TOKENS}")
         return
     if len(runs) > 1:
-        raise click.UsageError(f"{_TOKENS} is drawn of one run, not of {len(runs)}")
+        raise click.UsageError(f"{_TOKENS} draws one run, not {len(runs)}")
     if not texts or not all(text.strip() for text in texts):
-        raise click.UsageError(f"{_TOKENS} needs a text to draw, or several: --text 'Nine swans swim.' --text 'Swans swim.'")
+        raise click.UsageError(f"{_TOKENS} needs one text or several: --text 'Nine swans swim.' --text 'Swans swim.'")
 
 
 def _figure(picture: str, runs: tuple[Path, ...], texts: tuple[str, ...]) -> Any:

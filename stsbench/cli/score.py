@@ -13,7 +13,7 @@ import click
 @click.option("--format", "form", type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
               show_default=True, help="How scores are printed.")  # fmt: skip
 def score(run: Path, json_target: str | None, form: str) -> int:
-    """Recompute every score of RUN, a folder that `stsbench eval` wrote, from its stored observations."""
+    """Recompute every score of RUN, a folder written by `stsbench eval`, from its stored observations."""
     from stsbench.cli.output.report import print_report
     from stsbench.cli.output.tables import emit_json, print_failures
     from stsbench.evaluation.rescore import score_again

@@ -13,7 +13,7 @@ AGGREGATIONS = ("all", "mean", "wmean")
 def combine(scores: Sequence[NDArray[np.float64] | float], sizes: Sequence[int], how: str) -> NDArray[np.float64]:
     """`mean`: unweighted mean of the subsets' scores; `wmean`: weighted by their numbers of scored pairs.
 
-    scores: one number or one (resamples,) array a subset. `all` is no combination of subset scores (it is one
+    scores: one number or one (resamples,) array per subset. `all` is not a combination of subset scores (it is one
     correlation over the concatenated pairs), so it is refused here.
     """
     if how == "mean":

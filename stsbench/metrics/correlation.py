@@ -1,4 +1,4 @@
-"""Spearman and Pearson correlation, refusing what has none."""
+"""Spearman and Pearson correlation, with an error where it is undefined."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def correlation(predicted: Floats, gold: Floats, metric: str) -> float:
     """
     predicted, gold = np.asarray(predicted, np.float64), np.asarray(gold, np.float64)
     if len(predicted) < 2:
-        raise ScoreError(f"a correlation needs two pairs at least; there are {len(predicted)}")
+        raise ScoreError(f"a correlation needs at least two pairs, not {len(predicted)}")
     if not np.isfinite(predicted).all():
         raise ScoreError(f"{int((~np.isfinite(predicted)).sum())} of {len(predicted)} predictions are NaN or infinite")
     for name, values in (("predictions", predicted), ("gold scores", gold)):
         if np.ptp(values) <= 1e-12 * np.abs(values).max():  # cosines of vectors along one line: 1 but for the last bit
-            raise ScoreError(f"all {len(values)} {name} are equal ({values[0]:g}): they correlate with nothing")
+            raise ScoreError(f"all {len(values)} {name} are equal ({values[0]:g}): their correlation is undefined")
     function = stats.spearmanr if metric == "spearman" else stats.pearsonr
     return float(function(predicted, gold).statistic)

@@ -129,5 +129,5 @@ def _squared_distances(first: Floats, second: Floats) -> Floats:
 
 def _several(unit: Floats, what: str) -> int:
     if len(unit) < 2:
-        raise ScoreError(f"{what} needs at least two sentences whose vector is not zero; here is {len(unit)}")
+        raise ScoreError(f"{what} needs at least two sentences with a non-zero vector, not {len(unit)}")
     return len(unit)

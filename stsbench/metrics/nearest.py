@@ -34,7 +34,7 @@ def nearest(
 
     queries: (q, d), dense or CSR. corpus: (n, d) of the same kind, an array or memmap, or an iterable of such blocks.
     cosine: rows are scaled to length 1 first (a zero row's cosine is 0). exclude: int64 (q,), a corpus position that a
-    query never finds, -1 for none. A score is the float64 product rounded to float32; equal scores go by the lower
+    query never retrieves, -1 for none. A score is the float64 product rounded to float32; equal scores go by the lower
     position, so that neither `block` nor the machine's matrix product decides. Places for which the corpus has no row
     hold position -1 and score -inf. progress is called with the number of corpus rows just searched.
 
@@ -100,7 +100,7 @@ def _scaled(rows: Any, cosine: bool, start: int, what: str) -> tuple[Any, float]
             squares = np.einsum("nd,nd->n", rows, rows, dtype=np.float64)
     if not np.isfinite(squares).all():
         bad = int(np.argmin(np.isfinite(squares)))
-        raise ScoreError(f"{what} {start + bad} (from 0) holds NaN or infinity: it has no neighbours")
+        raise ScoreError(f"{what} {start + bad} (from 0) contains NaN or infinity: it has no neighbours")
     lengths = np.sqrt(squares)
     if not cosine:
         return rows, float(lengths.max(initial=0))
@@ -173,7 +173,7 @@ def _faiss(
     for raw in blocks:
         index.add(np.ascontiguousarray(_scaled(raw, cosine, index.ntotal, "corpus row")[0]))
         progress(raw.shape[0])
-    spare = int((exclude >= 0).any())  # room for the row that is taken out
+    spare = int((exclude >= 0).any())  # room for the excluded row
     scores, positions = index.search(np.ascontiguousarray(_scaled(queries, cosine, 0, "query")[0]), k + spare)
     if spare:
         keep = (positions != exclude[:, None]) | (positions < 0)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 LEVEL = 0.95
-ROUNDING = 1e-9  # of the scores' size: what two ways of computing one score differ by
+ROUNDING = 1e-9  # relative to the scores' size: how much two ways of computing one score may differ
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def critical_value(draws: Floats, level: float = LEVEL) -> float:
 
     draws: (B,) of the statistic where the null hypothesis holds. Infinite for fewer than 1 / (1 - level) draws.
     """
-    allowed = ceil((1 - level) * (len(draws) + 1) - 1e-9) - 2  # how many draws may reach a statistic that is significant
+    allowed = ceil((1 - level) * (len(draws) + 1) - 1e-9) - 2  # how many draws may reach a significant statistic
     if allowed < 0:
         return inf
     at = len(draws) - 1 - allowed
@@ -61,7 +61,7 @@ def paired_difference(value_a: float, value_b: float, draws_a: Floats, draws_b: 
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """p-values corrected for testing all of them (Holm 1979), in the order given: none falls, none passes 1."""
+    """p-values corrected for testing all of them (Holm 1979), in the order given: none decreases, none exceeds 1."""
     corrected, largest = [0.0] * len(p), 0.0
     for rank, index in enumerate(sorted(range(len(p)), key=lambda index: p[index])):
         largest = max(largest, min(1.0, (len(p) - rank) * p[index]))
@@ -70,5 +70,5 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def _rounded(difference: float, size: float) -> float:
-    """0 for a difference that is rounding: it would be the same in every resample, and pass for a certain one."""
+    """0 for a difference that is only rounding: it would be equal in every resample and so look certain."""
     return 0.0 if abs(difference) <= ROUNDING * size else difference

@@ -15,7 +15,7 @@ from stsbench.metrics.similarity import paired_similarity
 Floats = NDArray[np.float64]
 Index = NDArray[np.int64]
 TIES = ("worst", "mid")
-TIED = 1e-9  # cosines closer than this are equal: float32 vectors do not tell more
+TIED = 1e-9  # cosines closer than this are equal: float32 vectors resolve no more
 _QUERIES = 256  # queries, and relevant texts, at a time
 _PAIRS = 2048
 
@@ -32,7 +32,7 @@ def ranks_of(
     """Ranks float64 (m,) of all relevant texts, 1 the best, and int64 (m,) which query each belongs to.
 
     queries (q, d), corpus (n, d): dense or CSR, ranked by cosine in float64. relevant: for each query distinct corpus
-    positions, at least one; own: positions that are never counted, such as the query itself.
+    positions, at least one; exclude: positions that are never counted, such as the query itself.
     rank = 1 + the number of corpus texts with a larger cosine, and of those that tie with it (less than 1e-9 apart):
     `ties` "worst" counts every irrelevant one as ranked before it, "mid" half of them. Relevant texts of one query that
     tie with one another take consecutive ranks in the order given.
@@ -99,7 +99,7 @@ def _best(ranks: Floats, query: Index) -> Floats:
 
 def _check(relevant: Sequence[Sequence[int]], exclude: Sequence[Sequence[int]], n: int) -> None:
     if not len(relevant):
-        raise ScoreError("there is no query")
+        raise ScoreError("there are no queries")
     for number, (wanted, mine) in enumerate(zip(relevant, exclude, strict=True)):
         if not wanted:
             raise ScoreError(f"query {number} (from 0) has no relevant text")
@@ -115,7 +115,7 @@ def _unit(rows: Any, what: str, start: int) -> Any:
     rows = rows.tocsr().astype(np.float64) if many else np.asarray(rows, np.float64)
     squares = np.asarray(rows.multiply(rows).sum(axis=1)).ravel() if many else np.einsum("nd,nd->n", rows, rows)
     if not np.isfinite(squares).all():
-        raise ScoreError(f"{what} {start + int(np.argmin(np.isfinite(squares)))} (from 0) holds NaN or infinity")
+        raise ScoreError(f"{what} {start + int(np.argmin(np.isfinite(squares)))} (from 0) contains NaN or infinity")
     factors = np.divide(1, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
     return sparse.diags(factors) @ rows if many else rows * factors[:, None]
 

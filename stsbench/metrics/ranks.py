@@ -1,4 +1,4 @@
-"""Which of several scores differ, tested together; the ranks that leaves possible, and letters that show it."""
+"""Which of several scores differ significantly, tested jointly; rank intervals and tie letters that follow."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Bools = NDArray[np.bool_]
 
 
 def significantly_different(values: Floats, draws: Floats, level: float = LEVEL) -> Bools:
-    """bool (r, r), symmetric: which pairs of r scores differ, with at most 1 - `level` odds of one false claim among all.
+    """bool (r, r), symmetric: which pairs of r scores differ, at a family-wise error rate of 1 - `level`.
 
     values: (r,) finite scores; draws: (r, b) of them over b resamples that all share. Every pair's difference is compared
     with one critical value: the quantile of the largest studentised deviation over the pairs (Mogstad, Romano, Shaikh &
-    Wilhelm 2024, Inference for Ranks, section 3). A resample that any score is missing of (NaN) is left out for all; too
-    few left tell nothing apart. A difference that is the same in every resample is no chance, unless it is 0.
+    Wilhelm 2024, Inference for Ranks, section 3). A resample in which any score is NaN is left out for all; with
+    too few left, no pair differs. A difference that is the same in every resample is significant, unless it is 0.
     """
     count = len(values)
     different = np.zeros((count, count), dtype=np.bool_)
@@ -49,8 +49,8 @@ def significantly_different(values: Floats, draws: Floats, level: float = LEVEL)
 def rank_intervals(values: Floats, different: Bools, lower_is_better: bool = False) -> tuple[Ints, Ints, Ints]:
     """(place, first, last), each int (r,): the rank among r scores, and the best and worst rank that is not ruled out.
 
-    place: 1 + how many are better, ties share it; first: 1 + how many are told apart and better; last: r - how many are
-    told apart and worse. The intervals hold all true ranks at once at the level of `apart`.
+    place: 1 + how many are better, ties share it; first: 1 + how many are significantly better; last: r - how many are
+    significantly worse. The intervals cover all true ranks jointly at the level of `different`.
     """
     better = values[None, :] < values[:, None] if lower_is_better else values[None, :] > values[:, None]  # column than row
     place = 1 + better.sum(axis=1)
@@ -60,10 +60,10 @@ def rank_intervals(values: Floats, different: Bools, lower_is_better: bool = Fal
 
 
 def letters(values: Floats, different: Bools, lower_is_better: bool = False) -> list[str]:
-    """A compact letter display: two scores share a letter exactly where they are not told apart; the best starts with 'a'.
+    """A compact letter display: two scores share a letter exactly where they do not differ significantly; 'a' is the best.
 
     Insert and absorb (Piepho 2004, An Algorithm for a Letter-Based Representation of All-Pairwise Comparisons): one column
-    with every score is split at each pair told apart, and a column inside another is dropped. After z come a2 to z2, a3
+    with every score is split at each pair that differs, and a column inside another is dropped. After z come a2 to z2, a3
     and so on: a digit belongs to the letter before it, so that 'aba2' can be read in one way only.
     """
     order = np.argsort(values if lower_is_better else -values, kind="stable")
@@ -81,7 +81,7 @@ def letters(values: Floats, different: Bools, lower_is_better: bool = False) -> 
 
 
 def _split(columns: set[int], one: int, other: int) -> set[int]:
-    """The columns with none that holds both `one` and `other`, and none inside another."""
+    """The columns, split so that none contains both `one` and `other` and none is a subset of another."""
     both = {column for column in columns if column & one and column & other}
     kept = columns - both
     for piece in {column & ~bit for column in both for bit in (one, other)}:

@@ -1,4 +1,4 @@
-"""DiffAug's first stage (Wang and Lu 2022, Fig. 3): how far its views part, how large its prefixes grow, the dev score."""
+"""DiffAug's first stage (Wang and Lu 2022, Fig. 3): distance of its views, size of its prefixes, dev score."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def figure(folders: Sequence[Path]) -> Any:
     stages = [_stage(run) for run in runs]
     measured = list(zip(runs, stages, strict=True))
     devs = list(dict.fromkeys(line["name"] for run in runs for log in run.logs for line in log if line["kind"] == "dev"))
-    # the two that a length is chosen by above, what they are to be read with below
+    # above, the two that a length is chosen by; below, what they are read with
     keys = [key for key in _PANELS if any(run.curves(stage, key) for run, stage in measured)]
     keys += [f"dev:{name}" for name in devs]
     several = len(runs) > 1
@@ -59,7 +59,7 @@ def _stage(run: Trained) -> str:
     stage_of_run = next((stage for stage in run.stages() if run.curves(stage, _DELTA)), None)
     if stage_of_run is None:
         raise StsbenchError(
-            f"{run.folder} has logged no divergence: diffaug does, in its first stage, at every dev score (options.diagnose)"
+            f"{run.folder} has no divergence in its log: diffaug logs it at each dev score of stage 1 (options.diagnose)"
         )
     return stage_of_run
 

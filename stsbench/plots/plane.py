@@ -31,7 +31,7 @@ def figure(folders: Sequence[Path]) -> Any:
     axes = drawing.subplots()
     axes.margins(0.2)
     if len({average for average in averages if average is not None}) < 2:
-        averages = [None] * len(runs)  # one average is no scale of colours: all points alike
+        averages = [None] * len(runs)  # one average makes no colour scale: all points look alike
     known = [(point, average) for point, average in zip(points, averages, strict=True) if average is not None]
     unknown = [point for point, average in zip(points, averages, strict=True) if average is None]
     if known:

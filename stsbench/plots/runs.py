@@ -14,12 +14,12 @@ from stsbench.evaluation.rescore import read_observations
 from stsbench.plots.style import GREY
 from stsbench.registry import resolve
 
-_UNSEEN = {"resamples", "seed"}  # settings that change no number of a picture
+_UNSEEN = {"resamples", "seed"}  # settings that change nothing in a picture
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """One run in a picture: its record of the drawn task, that record's observations, and a label unlike the others'."""
+    """One run in a picture: its record of the drawn task, that record's observations, and its distinct label."""
 
     label: str
     folder: Path
@@ -35,7 +35,7 @@ def drawn(folders: Sequence[Path], protocols: Sequence[str]) -> list[Drawn]:
     """Each folder's STS-B record by the first of `protocols` that it has, with observations.
 
     Raises StsbenchError when a folder has none, when a file is missing or damaged, or when runs were measured on
-    different data or with different settings: they do not belong into one picture.
+    different data or with different settings: they cannot share one picture.
     """
     records = [(folder, _record(folder, protocols)) for folder in folders]
     _comparable(records)
@@ -47,7 +47,7 @@ def drawn(folders: Sequence[Path], protocols: Sequence[str]) -> list[Drawn]:
 
 
 def mark_sample(drawing: Any, runs: Sequence[Drawn]) -> None:
-    """A small note in the picture when it shows the sample inside the package: never to be taken for a result."""
+    """A small note in a picture of the packaged sample, so that it is not taken for a result."""
     if any(run.record.data.text_version == "sample" for run in runs):
         # A title above all panels: the layout keeps its place free.
         drawing.suptitle("sample data", x=0.99, ha="right", fontsize=6, color=GREY)
@@ -89,7 +89,7 @@ def _comparable(records: Sequence[tuple[Path, Record]]) -> None:
         if record.data.digest != first.data.digest:
             raise StsbenchError(
                 f"{folder} and {other} were measured on different data ({first.data.id}, {first.data.text_version} and "
-                f"{record.data.id}, {record.data.text_version}): they do not belong into one picture"
+                f"{record.data.id}, {record.data.text_version}): they cannot share one picture"
             )
         if record.protocol.name != first.protocol.name:
             continue  # the cosines of both protocols are the same
@@ -98,12 +98,12 @@ def _comparable(records: Sequence[tuple[Path, Record]]) -> None:
             key = next(key for key in sorted({*before, *after}) if before.get(key) != after.get(key))
             raise StsbenchError(
                 f"{folder} and {other} were measured with different settings ({key}: {before.get(key)} and "
-                f"{after.get(key)}): they do not belong into one picture"
+                f"{after.get(key)}): they cannot share one picture"
             )
 
 
 def _labels(records: Sequence[tuple[Path, Record]]) -> list[str]:
-    """The shortest that tells the runs apart: the model's name, then its pooler too, then the run folder."""
+    """The shortest labels that differ between the runs: the model's name, then its pooler too, then the run folder."""
     specs = [record.encoder.spec for _, record in records]
     names = [_short(str(spec.get("name") or "?")) for spec in specs]
     poolers = [spec.get("pooler") for spec in specs]
@@ -116,6 +116,6 @@ def _labels(records: Sequence[tuple[Path, Record]]) -> list[str]:
 
 
 def _short(name: str) -> str:
-    """A model's name without its folder or owner, at most 28 characters: the end tells models apart less."""
+    """A model's name without its folder or owner, at most 28 characters: models differ more at the beginning."""
     last = name.rstrip("/").rpartition("/")[2] or name
     return last if len(last) <= 28 else last[:27] + "…"

@@ -1,4 +1,4 @@
-"""Densities of the cosines of STS-B's pairs, by human rating, one panel a run (SimCSE, Gao et al. 2021, figure G.1)."""
+"""Densities of the cosines of STS-B's pairs, by human rating, one panel per run (SimCSE, Gao et al. 2021, figure G.1)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def left_edge(groups: Sequence[Floats]) -> float:
 
 
 def density(values: Floats, grid: Floats) -> Floats:
-    """Gaussian kernel density (Scott's bandwidth) of (n,) cosines at (g,) points; what would leave [-1, 1] is reflected.
+    """Gaussian kernel density (Scott's bandwidth) of (n,) cosines at (g,) points; mass outside [-1, 1] is reflected.
 
     Zero throughout when fewer than two values differ: one value has no density.
     """
@@ -68,7 +68,7 @@ def density(values: Floats, grid: Floats) -> Floats:
 
 
 def _ridges(panel: Any, groups: dict[str, Floats], grid: Floats) -> None:
-    """One ridge a rating group, low ratings at the bottom, each as high as the others; a tick at each mean."""
+    """One ridge per rating group, low ratings at the bottom, each as high as the others; a tick at each mean."""
     shades = _shades(len(RATINGS))
     for level, name in enumerate(RATINGS):
         panel.axhline(level, color=GREY, linewidth=0.4, zorder=1)

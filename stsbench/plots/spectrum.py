@@ -1,4 +1,4 @@
-"""Singular values of the sentence matrix, the largest scaled to 1, one line a run (SimCSE, Gao et al. 2021, figure F.1)."""
+"""Singular values of the sentence matrix, the largest being 1, one line per run (SimCSE, Gao et al. 2021, figure F.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One look for every picture, and a way to write it: column widths, colours for every eye, the same bytes every time."""
+"""The style of all pictures, and writing them: column widths, colour-blind-safe colours, identical bytes every time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stsbench.files import atomic_write
 
 COLUMN, PAGE = 3.3, 6.9  # inches: one column of a two-column paper, and both
 SUFFIXES = (".png", ".svg")
-# Okabe & Ito (2008), told apart by colour-blind readers; yellow, too pale for a line on white, is left out.
+# Okabe & Ito (2008), distinguishable by colour-blind readers; yellow, too pale for a line on white, is left out.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("-", "--", "-.", ":")
 GREY = "#555555"
@@ -28,7 +28,7 @@ _RC: Any = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The look, whatever a user's matplotlibrc says."""
+    """The style, whatever a user's matplotlibrc sets."""
     import matplotlib
 
     with matplotlib.rc_context():

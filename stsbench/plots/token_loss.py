@@ -1,4 +1,4 @@
-"""What each token of a text loses, and what of that counts: one panel a text (SARCSE, Liu et al. 2024, figure 1)."""
+"""The loss of each token of a text, and its weighted part: one panel per text (SARCSE, Liu et al. 2024, figure 1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST = 70  # characters of a text above its panel
 def figure(run: Path, texts: Sequence[str]) -> Any:
     """A matplotlib figure of the losses that the method trained in `run` gives to the tokens of `texts`.
 
-    Raises StsbenchError for what is no finished training, a method without such losses, and a text without a token.
+    Raises StsbenchError for an unfinished training run, a method without such losses, and a text without a token.
     """
     from stsbench.training.runs.trained import load_trained
 
@@ -33,7 +33,7 @@ def draw(texts: Sequence[str], losses: Sequence[TokenLosses]) -> Any:
     most = max(map(len, losses))
     labels = [[spelling for spelling, _, _ in tokens] for tokens in losses]
     longest = max(len(label) for each in labels for label in each)
-    upright = longest * _LETTER < (PAGE - 0.7) / most  # else the labels stand on end
+    upright = longest * _LETTER < (PAGE - 0.7) / most  # else the labels are rotated
     height = 1.5 + (0 if upright else longest * _LETTER)
     drawing = new_figure(PAGE, height * len(texts) + 0.3)
     panels = drawing.subplots(len(texts), 1, sharey=True, squeeze=False).ravel()

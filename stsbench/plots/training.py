@@ -55,7 +55,7 @@ def _smooth(key: str) -> bool:
 
 
 def _draw(panel: Any, run: Trained, key: str, look: Mapping[str, Any]) -> None:
-    """A run's curve, a line a stage: nothing joins two stages."""
+    """A run's curve, one line per stage: nothing joins two stages."""
     for stage, (begin, _) in run.stages().items():
         curves = run.curves(stage, key)
         if not curves:

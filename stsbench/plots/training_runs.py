@@ -1,4 +1,4 @@
-"""Training runs as curves over steps: one log a run, or one a seed; the stages of all runs on one axis."""
+"""Training runs as curves over steps: one log per run or per seed; the stages of all runs on one axis."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Trained:
     """One line of a picture: a run, or the runs of several seeds."""
 
     folder: Path
-    logs: list[list[dict[str, Any]]]  # one a seed
+    logs: list[list[dict[str, Any]]]  # one per seed
 
     def stages(self) -> dict[str, tuple[int, int]]:
         """Stage -> the steps before it and those until its end, in the order of training."""
@@ -38,7 +38,7 @@ class Trained:
         return {stage: (end - length, end) for (stage, length), end in zip(lengths.items(), ends, strict=True)}
 
     def curves(self, stage: str, key: str) -> list[Curve]:
-        """A key's curve in a stage, one a seed, at the steps that all seeds have; empty where none has it.
+        """A key's curve in a stage, one per seed, at the steps that all seeds have; empty where no seed has it.
 
         key: as in `curve`, or "dev:NAME" for a dev score. Raises StsbenchError where the seeds have no step in common.
         """
@@ -48,11 +48,11 @@ class Trained:
         curves = [curve(log, stage, "score" if key.startswith("dev:") else key) for log in logs]
         if not all(steps for steps, _ in curves):
             if any(steps for steps, _ in curves):
-                raise StsbenchError(f"{self.folder}: not every seed has logged {key} in stage {stage}: draw the seeds apart")
+                raise StsbenchError(f"{self.folder}: not every seed has logged {key} in stage {stage}: draw each seed alone")
             return []
         common = set.intersection(*(set(steps) for steps, _ in curves))
         if not common:
-            raise StsbenchError(f"{self.folder}: its seeds logged {key} at no common step: draw them one by one")
+            raise StsbenchError(f"{self.folder}: its seeds have no common step with {key}: draw each seed alone")
         at = np.array(sorted(common))
         return [(at, np.array([dict(zip(*each, strict=True))[step] for step in at.tolist()])) for each in curves]
 
@@ -66,15 +66,15 @@ def trained(folder: Path) -> Trained:
     """The run in a folder, or the seeds below it. Raises StsbenchError where there is none, or one without a step."""
     seeds = sorted(folder.glob(f"seed-*/{LOG}"), key=lambda path: (len(path.parent.name), path))
     if not folder.is_dir():
-        raise StsbenchError(f"{folder} is not a run folder: no such folder")
+        raise StsbenchError(f"{folder} does not exist: expected a run folder")
     paths = [folder / LOG] if (folder / LOG).exists() or not seeds else seeds
     logs = [read_log(path) for path in paths]
     for path, log in zip(paths, logs, strict=True):
         if not any(line["kind"] in ("train", "dev") for line in log):
-            raise StsbenchError(f"{path} holds no logged step yet: nothing to draw")
+            raise StsbenchError(f"{path} has no logged step yet: nothing to draw")
         started = {line["stage"] for line in log if line["kind"] == "start"}
         if lost := next((line["stage"] for line in log if line.get("stage", "") not in started | {""}), None):
-            raise StsbenchError(f"{path} has lines of stage {lost} and no start of it: the file was changed")
+            raise StsbenchError(f"{path} has lines of stage {lost} but not its start: the file was edited")
     return Trained(folder, logs)
 
 

@@ -63,9 +63,9 @@ def lockstep_solver(
     import torch
 
     if optimizer not in ("adam", "rmsprop"):
-        raise StsbenchError(f"unknown optimizer '{optimizer}' (there are adam, rmsprop)")
+        raise StsbenchError(f"unknown optimizer '{optimizer}'; known: adam, rmsprop")
     if dtype not in ("float32", "float64"):
-        raise StsbenchError(f"unknown dtype '{dtype}' of the probe (there are float32, float64)")
+        raise StsbenchError(f"unknown dtype '{dtype}' of the probe; known: float32, float64")
     bad = int((~np.isfinite(x)).any(axis=1).sum())
     if bad:
         raise ScoreError(f"{bad} of {len(x)} items have features that are NaN or infinite")
@@ -123,7 +123,7 @@ def _stacks(fits: Sequence[Fit], seed: int, validation: float) -> list[_Stack]:
 
 
 class _Run:
-    """Stacks with equally many batches an epoch and equally many fits, trained together until all have stopped."""
+    """Stacks with equally many batches per epoch and equally many fits, trained together until all have stopped."""
 
     def __init__(self, table: FeatureTable, stacks: list[_Stack], start: Any, optimizer: str, batch: int, seed: int) -> None:
         self.table, self.stacks, self.batch = table, stacks, batch
@@ -137,7 +137,7 @@ class _Run:
     def train(
         self, epoch_size: int, max_epoch: int, tenacity: int, progress: Callable[[int], None] | None
     ) -> Iterator[tuple[int, Any]]:
-        """Every fit's position in the call with its best weights (1, c, d + 1), as they end."""
+        """Yields each fit's position in the call with its best weights (1, c, d + 1), as it ends."""
         position = np.array([stack.fits for stack in self.stacks])
         shape: tuple[int, ...] = position.shape
         best, failures, going = np.full(shape, -1), np.zeros(shape, dtype=int), np.ones(shape, dtype=bool)
@@ -173,7 +173,7 @@ class _Run:
                 self.model.keep(chosen)
 
     def _epoch(self) -> None:
-        """Every stack's batches, once through."""
+        """One pass over every stack's batches."""
         orders = {key: stream.permutation(key[0]) for key, stream in self.streams.items()}
         sizes = np.array([len(stack.train) for stack in self.stacks])
         rows = np.zeros((len(sizes), sizes.max()), dtype=np.int64)
@@ -188,7 +188,7 @@ class _Run:
         self.model.step(order[:, whole:], self.table.to_device(scale[:, None, None]).to(self.table.features.dtype))
 
     def _hits(self) -> NDArray[np.int64]:
-        """int64 (g, r): how many of its stopping rows each fit classifies rightly."""
+        """int64 (g, r): how many of its stopping rows each fit classifies correctly."""
         import torch
 
         hits = []

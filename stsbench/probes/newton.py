@@ -15,7 +15,7 @@ NEWTON_LIMIT, INNER_LIMIT, HALVINGS = 50, 250, 20
 
 @dataclass
 class Features:
-    """One matrix for all problems, turned so that its second moments are diagonal: a preconditioner for nothing.
+    """One matrix for all problems, turned so that its second moments are diagonal: a preconditioner at no cost.
 
     exact, quick: (n, d) the same in float64 and float32, the last column ones; moments: float64 (d,) mean squares of
     the columns; penalty: float64 (d,) ones, zero for the last column; scale: root mean square length of a row.
@@ -56,7 +56,7 @@ class Problems:
         return margin.sigmoid() if margin.shape[1] == 1 else margin.softmax(dim=1)
 
     def residual(self, margin: Any) -> Any:
-        """(f, k, n) derivatives of the loss by the margins."""
+        """(f, k, n) derivatives of the loss with respect to the margins."""
         return self.probability(margin).sub_(self.target).mul_((self.reg[:, None] * self.weight)[:, None])
 
     def keep(self, mask: Any) -> Problems:
@@ -77,7 +77,7 @@ class Minimum:
 def minimise(features: Features, problems: Problems, start: Any, tolerance: float, limit: int = NEWTON_LIMIT) -> Minimum:
     """Solve every problem from `start` (f, k, d) until |gradient| <= tolerance, or report it as not solved.
 
-    The gradient is taken times `scale`, but for the intercept's. The objective is 1-strongly convex in the penalised
+    The gradient is multiplied by `scale`, except for the intercept's. The objective is 1-strongly convex in the penalised
     weights, so their gradient bounds their distance from the optimum, and times `scale` it bounds how far the decision
     value of a row of that length is off. Where C * rows * scale^2 is so large that float64 sums cannot show a gradient
     of that size (over 1e9 for a tolerance of 1e-5), what they can show counts as solved.
@@ -173,7 +173,7 @@ def _line_search(
     """The new coefficients, margins and residuals: the whole step, halved until the objective does not rise.
 
     A step is good when the slope at its end is at most half the slope at its start (Hager & Zhang 2005's approximate
-    Wolfe condition) and the objective is no larger but for rounding: sums cannot show the last steps' gain.
+    Wolfe condition) and the objective is no larger up to rounding: sums cannot show the last steps' gain.
     """
     import torch
 

@@ -52,7 +52,7 @@ def pair_features(first: Any, second: Any) -> Any:
 
     if issparse(first):
         return hstack([abs(first - second), first.multiply(second)], format="csr", dtype=np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, and refused by who fits
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow gives infinity, which fitting refuses
         return np.hstack([np.abs(first - second), first * second], dtype=np.float32, casting="same_kind")
 
 
@@ -88,12 +88,12 @@ def fit_regressor(
     for name, features in (("train", train), ("dev", dev), ("test", test)):
         check_features(name, features)
     if np.ptp(dev_gold) == 0:
-        raise ScoreError(f"all {len(dev_gold)} gold scores of the dev split are equal ({dev_gold[0]:g}): no round is best")
+        raise ScoreError(f"all {len(dev_gold)} gold scores of the dev split are equal ({dev_gold[0]:g}): no best round")
     labels, fitted, best = soft_labels(train_gold), _Fit(train, settings), None
     scores: list[float] = []
     highest, failures, epochs = -1.0, 0, 0
     while epochs <= settings.max_epoch and failures <= settings.tenacity:
-        with threadpool_limits(1, user_api="blas"):  # a step is too small to share: threads only wait for one another
+        with threadpool_limits(1, user_api="blas"):  # a step is too small to share: threads would only wait for each other
             for _ in range(settings.round_epochs):
                 fitted.epoch(labels)
         epochs += settings.round_epochs
@@ -104,7 +104,7 @@ def fit_regressor(
         else:
             failures += 1
     if best is None:
-        raise ScoreError("the dev split was ranked exactly backwards in every round: no round is best")
+        raise ScoreError("the dev split was ranked exactly backwards in every round: no best round")
     return Regression(expected_scores(test, best), np.array(scores), epochs)
 
 

@@ -58,7 +58,7 @@ def sklearn_solver(
 
 
 def checked(x: Any, y: Any) -> tuple[Any, Rows]:
-    """Features as an array (n, d), dense or CSR, and int64 labels (n,). Raises ScoreError where they are none."""
+    """Features as an array (n, d), dense or CSR, and int64 labels (n,). Raises ScoreError where they are not."""
     x = x if hasattr(x, "tocsr") else np.asarray(x)
     y = np.asarray(y, dtype=np.int64)
     if x.ndim != 2 or y.shape != (x.shape[0],):

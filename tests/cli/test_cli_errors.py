@@ -139,7 +139,7 @@ def test_a_wrong_encoding_is_named_by_file_and_line(evaluate, damaged):
     lines = path.read_bytes().split(b"\n")
     lines[2] = lines[2].replace(b"a", b"\xe9", 1)
     path.write_bytes(b"\n".join(lines))
-    fails(evaluate("lexical:token-set", data=("--data-dir", damaged)), f"{path}:3: not UTF-8 (byte 0xe9)")
+    fails(evaluate("lexical:token-set", data=("--data-dir", damaged)), f"{path}:3: not valid UTF-8 (byte 0xe9)")
 
 
 def test_data_that_differ_from_the_catalog(cli, evaluate, damaged):
@@ -210,7 +210,7 @@ def test_vectors_of_the_wrong_shape(evaluate, name, shape):
 def test_constant_predictions_fail_with_a_reason(evaluate):
     code, out, err = evaluate("python:mine_cli:constant")
     assert (code, out) == (1, "") and not Path("run").exists()
-    assert "failed: sts STS-B: all 42 predictions are equal (1): they correlate with nothing" in err
+    assert "failed: sts STS-B: all 42 predictions are equal (1): their correlation is undefined" in err
     assert err.endswith("stsbench: error: no task could be scored\n")
 
 

@@ -312,7 +312,7 @@ def test_exit_codes(tmp_path, cli):
     a, b = sts_run(tmp_path / "a", 0.1, ["STS12"]), sts_run(tmp_path / "b", 0.1, ["STS13"])
     code, out, err = cli("compare", a, b)
     assert (code, out) == (1, "")
-    assert err.endswith(f"stsbench: error: {a} and {b} share no measurement: there is nothing to compare\n")
+    assert err.endswith(f"stsbench: error: {a} and {b} have no measurement in common: nothing to compare\n")
     assert "not compared: sts STS12: only A has it\nnot compared: sts STS13: only B has it\n" in err
     assert cli("compare", a, a, "--protocol", "transfer")[0] == 1
     assert cli("compare", a, tmp_path / "c")[0] == 1
@@ -389,4 +389,4 @@ def test_a_folder_that_holds_one_run_stands_for_it(tmp_path, cli):
     assert code == 0 and out.startswith(f"A: {run} ") and "do not differ significantly" in out
     sts_run(tmp_path / "entry" / "two", 0.5, TASKS, 1)
     code, _, err = cli("compare", tmp_path / "entry", run, "--resamples", 40)
-    assert code == 1 and f"entry holds several runs: name one, such as {run}" in err
+    assert code == 1 and f"entry contains several runs: name one, such as {run}" in err

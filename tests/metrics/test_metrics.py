@@ -207,8 +207,8 @@ def test_unknown_similarity():
 @pytest.mark.parametrize(
     ("predicted", "gold", "reason"),
     [
-        ([], [], "two pairs at least; there are 0"),
-        ([1.0], [1.0], "two pairs at least; there are 1"),
+        ([], [], "at least two pairs, not 0"),
+        ([1.0], [1.0], "at least two pairs, not 1"),
         ([0.5, 0.5, 0.5], [1, 2, 3], r"all 3 predictions are equal \(0.5\)"),
         ([1, 2, 3], [4, 4, 4], r"all 3 gold scores are equal \(4\)"),
         ([1, np.nan, np.inf], [1, 2, 3], "2 of 3 predictions are NaN or infinite"),

@@ -146,7 +146,7 @@ def test_recall_rises_to_one_and_mrr_at_1_is_the_hit_rate_at_1(seed):
 
 @pytest.mark.parametrize(
     ("relevant", "own", "why"),
-    [([], [], "no query"), ([[1], []], None, "query 1 .*no relevant"), ([[1], [2, 2]], None, "distinct"),
+    [([], [], "no queries"), ([[1], []], None, "query 1 .*no relevant"), ([[1], [2, 2]], None, "distinct"),
      ([[1], [150]], None, "below 150"), ([[1], [2]], [[], [2]], "query itself")],
 )  # fmt: skip
 def test_what_cannot_be_ranked_is_said(relevant, own, why):

@@ -115,9 +115,9 @@ def test_files_are_valid_and_the_same_every_time(double, tmp_path):
 
 def test_what_cannot_be_drawn_is_one_line(double, tmp_path, monkeypatch):
     for words in ([], ["--text", " "]):
-        with pytest.raises(click.UsageError, match="token-loss needs a text to draw"):
+        with pytest.raises(click.UsageError, match="token-loss needs one text or several"):
             call(tmp_path, *words)
-    with pytest.raises(click.UsageError, match="of one run, not of 2"):
+    with pytest.raises(click.UsageError, match="draws one run, not 2"):
         call(tmp_path, tmp_path, "--text", "a")
     with pytest.raises(StsbenchError, match=r"unknown suffix '\.pdf'"):
         call(tmp_path, "--text", "a", "--output", tmp_path / "a.pdf")
@@ -131,7 +131,7 @@ def test_what_cannot_be_drawn_is_one_line(double, tmp_path, monkeypatch):
 def test_other_pictures_take_no_text(tmp_path):
     for picture in ("similarity", "geometry", "spectrum", "training"):
         done = CliRunner().invoke(plot, [picture, str(tmp_path), "--text", "a"])
-        assert done.exit_code == 2 and f"--text belongs to the picture token-loss, not to {picture}" in done.output
+        assert done.exit_code == 2 and f"--text has no effect on {picture}: it is for token-loss" in done.output
 
 
 def test_a_method_without_such_losses_says_so(tmp_path, monkeypatch):

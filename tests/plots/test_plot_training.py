@@ -197,11 +197,11 @@ def test_what_cannot_be_drawn_is_one_line(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(StsbenchError, match=r"empty is no run folder of `stsbench train`: it has no log\.jsonl"):
         call(tmp_path / "empty")
-    with pytest.raises(StsbenchError, match="no such folder"):
+    with pytest.raises(StsbenchError, match="does not exist: expected a run folder"):
         call(tmp_path / "nowhere")
     lines = write_run(tmp_path / "begun", until=4, dev=None)
     assert len(lines) == 1
-    with pytest.raises(StsbenchError, match=r"log\.jsonl holds no logged step yet"):
+    with pytest.raises(StsbenchError, match=r"log\.jsonl has no logged step yet"):
         call(tmp_path / "begun")
     write_run(tmp_path / "damaged")
     (tmp_path / "damaged" / "log.jsonl").write_text("{}\n")
@@ -213,7 +213,7 @@ def test_what_cannot_be_drawn_is_one_line(tmp_path):
         call(tmp_path / "apart")
     log = (tmp_path / "apart" / "seed-1" / "log.jsonl").read_text().partition("\n")[2]
     (tmp_path / "apart" / "seed-1" / "log.jsonl").write_text(log)
-    with pytest.raises(StsbenchError, match="has lines of stage main and no start of it"):
+    with pytest.raises(StsbenchError, match="has lines of stage main but not its start"):
         call(tmp_path / "apart" / "seed-1")
 
 

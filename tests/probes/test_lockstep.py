@@ -102,8 +102,8 @@ def test_chunks_do_not_matter(monkeypatch):
     fits = [Fit(r[:90], r[90:], r[90:], reg) for r in (rng.permutation(120) for _ in range(5)) for reg in REGS]
     together = lockstep_solver(x, y, 2, device="cpu")(fits)
     monkeypatch.setattr(lockstep, "_CACHE", 0)
-    apart = lockstep_solver(x, y, 2, device="cpu")(fits)
-    assert [a.tolist() for a in together] == [b.tolist() for b in apart]
+    alone = lockstep_solver(x, y, 2, device="cpu")(fits)
+    assert [a.tolist() for a in together] == [b.tolist() for b in alone]
 
 
 def solved(x, y, fit, **setting):
@@ -112,7 +112,7 @@ def solved(x, y, fit, **setting):
 
 def test_failures_are_counted_from_the_start():
     """A fit that improves late, after `tenacity` failures in all: a counter that forgot would go on and change classes."""
-    setting, told_apart = {"epoch_size": 1, "tenacity": 2, "max_epoch": 60, "batch": 50}, 0
+    setting, differing = {"epoch_size": 1, "tenacity": 2, "max_epoch": 60, "batch": 50}, 0
     for seed in range(8):
         x, y = blobs(110, 2, d=20, seed=seed)
         x *= np.float32(0.3)  # learnt slowly, with pauses
@@ -123,8 +123,8 @@ def test_failures_are_counted_from_the_start():
         reset = probe_oracle.Probe(2, 1e-4, **setting, resets=True).fit(x[:50], y[:50], watch)
         got = solved(x, y, fit, **setting)
         assert got == kept.predict(x).tolist()
-        told_apart += got != reset.predict(x).tolist()
-    assert told_apart >= 3
+        differing += got != reset.predict(x).tolist()
+    assert differing >= 3
 
 
 def test_both_ways_to_end_are_met():

@@ -1,4 +1,4 @@
-"""The transfer protocol on real data against one fit at a time. Slow: several minutes a task."""
+"""The transfer protocol on real data against one fit after another. Slow: several minutes per task."""
 
 import os
 from pathlib import Path

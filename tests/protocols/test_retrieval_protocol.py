@@ -167,12 +167,12 @@ def test_a_query_that_is_its_own_answer_may_be_found(tmp_path):
 
 
 FAULTS = [
-    ({"corpus.tsv": "d1\ta\nd1\tb\n"}, "corpus.tsv:2: id 'd1' stands there twice"),
+    ({"corpus.tsv": "d1\ta\nd1\tb\n"}, "corpus.tsv:2: id 'd1' occurs twice"),
     ({"queries.tsv": "q1\ta\nq2\t \n"}, "queries.tsv:2: the text is empty"),
     ({"queries.tsv": "q1\ta\n\tb\n"}, "queries.tsv:2: the id is empty"),
     ({"queries.tsv": "q1\ta\nq2\tb\tc\n"}, "queries.tsv:2: expected id, tab, text; found 3 columns"),
     ({"corpus.tsv": "d1\n"}, "corpus.tsv:1: expected id, tab, text; found 1 column"),
-    ({"corpus.tsv": b"d1\ta\nd2\t\xff\n"}, "corpus.tsv:2: not UTF-8"),
+    ({"corpus.tsv": b"d1\ta\nd2\t\xff\n"}, "corpus.tsv:2: not valid UTF-8"),
     ({"corpus.tsv": ""}, "corpus.tsv is empty"),
     ({"relevance.tsv": "q1\td1\nq9\td1\n"}, "relevance.tsv:2: no query has the id 'q9'"),
     ({"relevance.tsv": "q1\td1\nq2\td9\n"}, "relevance.tsv:2: no corpus text has the id 'd9'"),
@@ -196,7 +196,7 @@ def test_faults_name_file_and_row(tmp_path, changed, why):
 
 @pytest.mark.parametrize(
     ("name", "line", "why"),
-    [("queries.jsonl", "{", "queries.jsonl:1: no JSON"), ("corpus.jsonl", "[]", "corpus.jsonl:1: expected a JSON object"),
+    [("queries.jsonl", "{", "queries.jsonl:1: not valid JSON"), ("corpus.jsonl", "[]", "jsonl:1: expected a JSON object"),
      ("corpus.jsonl", '{"_id": "d1"}', "corpus.jsonl:1: expected the fields"),
      ("corpus.jsonl", '{"_id": true, "text": "a"}', "corpus.jsonl:1: expected the fields"),
      ("corpus.jsonl", '{"_id": "d1", "text": "", "title": " "}', "corpus.jsonl:1: the text is empty"),
@@ -284,10 +284,10 @@ def test_the_table_shows_rank_cosine_line_and_text(command, tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "more", "why"),
-    [(("--query", "a"), {"column": ()}, "lines.tsv:1 holds a tab: .* --column 2"),
+    [(("--query", "a"), {"column": ()}, "lines.tsv:1 contains a tab: .* --column 2"),
      (("--query", "a"), {"column": ("--column", "3")}, "lines.tsv:1 has 2 columns: there is no --column 3"),
-     (("--query", "a"), {"corpus": "none.txt"}, "cannot read none.txt"), (("--query", " "), {}, "nothing to look for"),
-     ((), {}, "nothing to look for"), (("--query-file", "empty.txt"), {}, "empty.txt holds no text"),
+     (("--query", "a"), {"corpus": "none.txt"}, "cannot read none.txt"), (("--query", " "), {}, "no query"),
+     ((), {}, "no query"), (("--query-file", "empty.txt"), {}, "empty.txt contains no text"),
      (("--query", "a", "--backend", "faiss"), {}, "dense|not installed"),
      (("--query", "a", "--cache", "c", "--no-cache"), {}, "exclude each other")],
 )  # fmt: skip
@@ -318,10 +318,10 @@ def test_neighbours_in_a_data_set(command):
 
 @pytest.mark.parametrize(
     ("corpus", "words", "why"),
-    [("stsb/test", ("--column", "2", "--sample"), "--column belongs to a file"),
+    [("stsb/test", ("--column", "2", "--sample"), "--column needs a file"),
      ("stsb/test", ("--sample", "--data-dir", "."), "exclude each other"),
      ("stsb/test", ("--data-dir", "."), "sts-test.csv is missing"), ("stsb/tst", (), "cannot read stsb/tst"),
-     ("lines.tsv", ("--sample",), "belong to a data set as --corpus, and lines.tsv is none")],
+     ("lines.tsv", ("--sample",), "need a data set as --corpus; lines.tsv is not one")],
 )  # fmt: skip
 def test_what_a_data_set_as_corpus_refuses(command, corpus, words, why):
     with pytest.raises((StsbenchError, click.UsageError), match=why):

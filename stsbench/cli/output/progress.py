@@ -1,4 +1,4 @@
-"""A progress bar on stderr; none where stderr is no terminal."""
+"""A progress bar on stderr; none where stderr is not a terminal."""
 
 from __future__ import annotations
 

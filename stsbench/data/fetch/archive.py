@@ -1,4 +1,4 @@
-"""Unpacking a tar file that nobody vouches for: nothing leaves the target folder, nothing but plain files is made."""
+"""Unpacking an untrusted tar file: nothing is written outside the target folder, and only regular files are created."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def extract(archive: Path, into: Path, *, max_bytes: int = MAX_BYTES, max_member
                 _write(tar, member, into / name, archive)
                 names.append(name)
     except (tarfile.TarError, EOFError, zlib.error, UnicodeError) as error:
-        raise DataError(f"{archive} is truncated or no tar file: {error}") from error
+        raise DataError(f"{archive} is truncated or not a tar file: {error}") from error
     except OSError as error:
         raise DataError(f"cannot unpack {archive}: {error.strerror or error}") from error
     if not names:
-        raise DataError(f"{archive} holds no file")
+        raise DataError(f"{archive} contains no files")
     return names
 
 

@@ -20,11 +20,11 @@ def write_bundle(root: Path, target: Path) -> list[str]:
     """Pack every known file below `root` with a manifest of sha256 digests; returns the names packed.
 
     `.gz` or `.tgz` at the end of the name compresses. The same files give the same bytes. Raises DataError when `root`
-    holds none of them.
+    contains none of them.
     """
     files = {name: path for name in sorted(expected(root)) if (path := path_in(root, name)).is_file()}
     if not files:
-        raise DataError(f"{root} holds none of the benchmark's files: nothing to bundle")
+        raise DataError(f"{root} contains none of the benchmark's files: nothing to bundle")
     digests = {name: sha256_file(path) for name, path in files.items()}
     manifest = json.dumps({"stsbench_bundle": 1, "files": digests}, indent=1).encode()
     with atomic_write(target, "wb") as stream:
@@ -41,7 +41,7 @@ def write_bundle(root: Path, target: Path) -> list[str]:
 def install_bundle(bundle: Path, root: Path, *, strict: bool = False) -> FetchReport:
     """Unpack a bundle into the data folder `root`, through the same checks as a download.
 
-    Raises DataError when it is no bundle, damaged (a file is not what its manifest says), or, with `strict`, when a
+    Raises DataError when it is not a bundle, is damaged (a file is not what its manifest says), or, with `strict`, when a
     file differs from the catalog.
     """
     if not bundle.is_file():
@@ -75,4 +75,4 @@ def _manifest(bundle: Path, folder: Path) -> dict[str, str]:
             raise DataError(f"{bundle} was written by another version of stsbench (format {manifest['stsbench_bundle']})")
         return dict(manifest["files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{bundle} is no stsbench bundle: it has no readable {MANIFEST}") from error
+        raise DataError(f"{bundle} is not a stsbench bundle: it has no readable {MANIFEST}") from error

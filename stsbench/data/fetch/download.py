@@ -24,7 +24,7 @@ class NoConnectionError(DataError):
 
 
 class _CutError(Exception):
-    """The connection ended early; what came is kept and the next try goes on from there."""
+    """The connection ended early; the bytes received are kept, and the next attempt resumes there."""
 
 
 def download(
@@ -33,7 +33,7 @@ def download(
 ) -> None:
     """Fetch `url` to `target` by way of `target`.part, which a later call resumes if the server's file is unchanged.
 
-    `tries` counts attempts in a row that brought nothing new. One process at a time may write a target (install.alone).
+    `tries` counts consecutive attempts that received nothing new. One process at a time may write a target (install.alone).
     Raises DataError: no connection, an HTTP error, more than `limit` bytes, or a connection that keeps breaking.
     """
     if not url.startswith(("http://", "https://")):
@@ -73,7 +73,7 @@ def _until_complete(
         if failures >= (min(2, tries) if unreachable else tries):  # offline: do not keep the user waiting
             kind = NoConnectionError if unreachable else DataError
             raise kind(f"cannot download {url}: {reason}" + (
-                f"; {best} bytes are kept in {part}, the next try goes on from there" if best else ""))
+                f"; {best} bytes are kept in {part}; the next attempt resumes there" if best else ""))
         time.sleep(pause * 2 ** (failures - 1))
 
 
@@ -84,13 +84,13 @@ def _once(url: str, part: Path, limit: int, timeout: float, progress: Progress |
     request = urllib.request.Request(url, headers={"User-Agent": "stsbench", "Accept-Encoding": "identity"})
     if have and validator:
         request.add_header("Range", f"bytes={have}-")
-        request.add_header("If-Range", validator)  # a changed file comes whole (200), never glued to the old part
+        request.add_header("If-Range", validator)  # a changed file is sent whole (200), never appended to the old part
     with urllib.request.urlopen(request, timeout=timeout) as response:
         if response.status == 206:
             begin = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
             if not begin or int(begin[1]) != have:
                 part.unlink(missing_ok=True)
-                raise _CutError("the server answered with another range than was asked for")
+                raise _CutError("the server sent a different byte range from the one requested")
         else:
             have = 0
             _note(part, url, response.headers)
@@ -114,7 +114,7 @@ def _copy(
         try:
             stream.write(block)
         except OSError as error:
-            # Raised as DataError here because a network fault is an OSError too, and only that one is tried again.
+            # Raised as DataError here because a network fault is an OSError too, and only network faults are retried.
             raise DataError(f"cannot write {stream.name}: {error.strerror or error}") from error
         if progress:
             progress(have, total)
@@ -124,7 +124,7 @@ def _copy(
 def _received(response: Any) -> bytes:
     try:
         return bytes(response.read1(_BLOCK))
-    except OSError as error:  # reset, timeout, broken TLS: all mean the same to us
+    except OSError as error:  # reset, timeout, broken TLS: all handled alike
         raise _CutError(f"the connection broke: {error}") from error
 
 
@@ -137,14 +137,14 @@ def _size(part: Path) -> int:
 
 
 def _note(part: Path, url: str, headers: Any) -> None:
-    """Remember what the part is a part of; a weak ETag says nothing about bytes, so it does not count."""
+    """Remember which file the part belongs to; a weak ETag does not identify bytes, so it is ignored."""
     tag = headers.get("ETag", "")
     validator = tag if tag and not tag.startswith("W/") else headers.get("Last-Modified", "")
     _state(part).write_text(json.dumps({"url": url, "validator": validator}), encoding="utf-8")
 
 
 def _resumable(part: Path, url: str) -> str:
-    """The validator under which `part` may go on, or "" where it must begin again."""
+    """The validator with which `part` may be resumed, or "" where the download must start again."""
     try:
         state = json.loads(_state(part).read_text(encoding="utf-8"))
         return str(state["validator"]) if state["url"] == url else ""

@@ -25,7 +25,7 @@ def hub_url(source: HubFile) -> str:
 def fetch_archive(
     root: Path, *, force: bool = False, strict: bool = False, pause: float = 1.0, progress: Progress | None = None
 ) -> FetchReport:
-    """Download, unpack and compare SentEval's text; nothing is downloaded where every file is there and as known.
+    """Download, unpack and compare SentEval's text; nothing is downloaded where every file is present and known.
 
     Raises DataError: no connection, a truncated or escaping archive, nothing known in it, with `strict` any difference.
     """
@@ -39,7 +39,7 @@ def fetch_archive(
             with workplace(root) as folder:
                 return install(folder, extract(archive, folder), root, source=hub_url(source), strict=strict)
         finally:
-            archive.unlink(missing_ok=True)  # the unpacked files are what counts; a bad archive must not be met again
+            archive.unlink(missing_ok=True)  # only the unpacked files are needed; a bad archive must not be used again
 
 
 def fetch_raw(
@@ -51,7 +51,7 @@ def fetch_raw(
     Raises DataError as `fetch_archive`; with `strict` a file that changed since the first fetch is refused.
     """
     if item.hub is None:
-        raise DataError(f"{item.id} ({item.text_version} text) is no single file on the Hub")
+        raise DataError(f"{item.id} ({item.text_version} text) is not a single file on the Hub")
     (name,) = item.files
     target = root / name
     with alone(root), workplace(root) as folder:

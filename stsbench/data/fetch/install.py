@@ -1,4 +1,4 @@
-"""Bringing the known files of an unpacked archive into a data folder, each compared with the catalog first."""
+"""Moving the known files of an unpacked archive into a data folder, after comparing each with the catalog."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stsbench.files import sha256_file
 
 @dataclass(frozen=True)
 class FetchReport:
-    """What came into `root`. `changed`: files that differ from the catalog or the lock; `missing`: known, not there."""
+    """What was installed. changed: files that differ from the catalog or the lock; missing: known files not there."""
 
     root: Path
     installed: tuple[str, ...]
@@ -28,7 +28,7 @@ class FetchReport:
 
 @contextmanager
 def alone(root: Path) -> Iterator[None]:
-    """One process at a time fetches into `root`; a second one waits, then finds the files there."""
+    """One process at a time fetches into `root`; a second one waits, then finds the files present."""
     try:
         import fcntl
     except ImportError:  # no such lock on Windows: two fetches at once are then the user's own risk
@@ -67,7 +67,7 @@ def expected(root: Path) -> dict[str, str]:
 
 
 def install(unpacked: Path, names: Sequence[str], root: Path, *, source: str, strict: bool = False) -> FetchReport:
-    """Move the known ones of `names` (below `unpacked`) into `root`; others are left behind.
+    """Move the known ones of `names` (below `unpacked`) into `root`; others are ignored.
 
     SentEval archives begin at `STS/…`, at `downstream/STS/…` or higher: the beginning is found from the known names.
     Raises DataError, `root` untouched, when nothing is known, and with `strict` when a file differs or is missing.
@@ -75,7 +75,7 @@ def install(unpacked: Path, names: Sequence[str], root: Path, *, source: str, st
     known = expected(root)
     known_files = _known_names(names, known)
     if not known_files:
-        raise DataError(f"{source} holds none of the benchmark's files")
+        raise DataError(f"{source} contains none of the benchmark's files")
     digests = {name: sha256_file(unpacked / inside) for name, inside in known_files.items()}
     changed = tuple(name for name, digest in digests.items() if known[name] not in ("", digest))
     missing = tuple(name for name in catalog().files if name not in known_files)

@@ -22,7 +22,7 @@ WAYS = (
     "or use --sample"
 )
 
-# Kinds of labelled texts -> reader of one file; "classes" is read file by file, one a class.
+# Kinds of labelled texts -> reader of one file; "classes" is read file by file, one per class.
 LABELLED: dict[str, Callable[[Path, str], labelled.Items]] = {
     "sst": labelled.read_sst, "trec": labelled.read_trec, "mrpc": labelled.read_mrpc,
     "sick-e": labelled.read_sick_entailment,
@@ -31,7 +31,7 @@ LABELLED: dict[str, Callable[[Path, str], labelled.Items]] = {
 
 @dataclass(frozen=True)
 class Location:
-    """A folder that holds every file of a set, and how it is called in records ("user cache", "sample", a path)."""
+    """A folder with every file of a set, and its name in records ("user cache", "sample", a path)."""
 
     root: Path
     origin: str
@@ -44,7 +44,7 @@ def load(
     """Read one set: scored pairs, or labelled texts, as its catalog entry says.
 
     A file whose sha256 is not the catalog's makes the set `known=False` with a warning that names it; `strict` refuses.
-    The sample has a text version, and so a digest, of its own and is compared with nothing.
+    The sample has its own text version, hence its own digest, and is compared with nothing.
     Raises DataError for an unknown id, a missing or malformed file, or nothing found and no network.
     """
     sample = sample or text_version == "sample"
@@ -62,9 +62,9 @@ def load(
 def locate(
     item: Entry, *, data_dir: Path | None = None, sample: bool = False, offline: bool = False
 ) -> Location:
-    """The first place that holds all of the set's files; an explicit `data_dir` or `sample` is the only place asked.
+    """The first place that holds all of the set's files; an explicit `data_dir` or `sample` is the only place searched.
 
-    Raises DataError naming the missing path, also where a place holds only a part of the set: places are never mixed.
+    Raises DataError naming the missing path, also where a place has only part of the set: places are never mixed.
     """
     if sample:
         root = Path(__file__).resolve().parents[1] / "sample"
@@ -76,10 +76,10 @@ def locate(
         _complete(item, data_dir, "--data-dir")
         return Location(data_dir, str(data_dir))
     places: list[tuple[Path, str]] = []
-    if own := os.environ.get("STSBENCH_DATA"):
-        if not Path(own).is_dir():
-            raise DataError(f"$STSBENCH_DATA names {own}, which is no folder")
-        places.append((Path(own), own))
+    if configured := os.environ.get("STSBENCH_DATA"):
+        if not Path(configured).is_dir():
+            raise DataError(f"$STSBENCH_DATA names {configured}, which is not a folder")
+        places.append((Path(configured), configured))
     places.append((data_root(), "user cache"))
     for root, origin in places:
         if len(missing(item, root)) < len(item.files):
@@ -114,7 +114,7 @@ def check(item: Entry, root: Path) -> list[str]:
         if not path.is_file():
             continue
         if not expected:
-            lines.append(f"{path} was not fetched by stsbench and no digest of it is known: it cannot be checked")
+            lines.append(f"{path} was not fetched by stsbench and its digest is unknown: it cannot be checked")
         elif sha256_file(path) != expected:
             lines.append(f"{path} differs from the file known to {keeper} (sha256 {expected[:12]}…)")
     return lines

@@ -18,7 +18,7 @@ class SetState:
     id: str
     text_version: str
     state: str
-    pairs: int | None  # items as read (pairs, or labelled texts); None for a set that is not there or unreadable
+    pairs: int | None  # items as read (pairs, or labelled texts); None for a set that is missing or unreadable
     digest: str
     notes: tuple[str, ...] = ()
 

@@ -42,7 +42,7 @@ class Items:
 
 
 def read_class(path: Path, label: int) -> Items:
-    """MR, CR, SUBJ, MPQA: one file a class, one text a line, Latin-1. A line without words is the item ""."""
+    """MR, CR, SUBJ, MPQA: one file per class, one text per line, Latin-1. A line without words is the item ""."""
     items = Items()
     for line in lines_of(path, "latin-1"):
         items.add([" ".join(line.split())], label, "all")  # CR and MPQA hold seven such lines, and SentEval counts them
@@ -105,5 +105,5 @@ def _text(text: str, path: Path, number: int) -> str:
 
 def _label(text: str, known: dict[str, int], path: Path, number: int) -> int:
     if text not in known:
-        raise DataError(f"{path}:{number}: the label {text[:40]!r} is none of {', '.join(known)}")
+        raise DataError(f"{path}:{number}: the label {text[:40]!r} is not one of {', '.join(known)}")
     return known[text]

@@ -1,4 +1,4 @@
-"""Sentences that one set shares with others: STS-B is built from STS12-17, so its dev split is no unseen data."""
+"""Sentences that one set shares with others: STS-B is built from STS12-17, so its dev split is not unseen data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def normalise(text: str) -> str:
 
 
 def overlap(target: DataSet, others: Sequence[DataSet]) -> OverlapReport:
-    """Which share of `target`'s distinct sentences stands in `others`; a sentence of punctuation only never counts.
+    """What share of `target`'s distinct sentences occurs in `others`; a sentence of punctuation only never counts.
 
     Raises DataError for a set that does not hold scored pairs.
     """
@@ -56,7 +56,7 @@ def overlap(target: DataSet, others: Sequence[DataSet]) -> OverlapReport:
 
 
 def overlapping_pairs(target: DataSet, others: Sequence[DataSet]) -> NDArray[np.bool_]:
-    """Mask (n,): true where either sentence of the pair stands in `others`. `target.keep(~mask)` is the unseen rest.
+    """Mask (n,): true where either sentence of the pair occurs in `others`. `target.keep(~mask)` keeps the unseen pairs.
 
     Raises DataError for a set that does not hold scored pairs.
     """

@@ -113,9 +113,9 @@ def sick_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_raw(path: Path, subset: str, low: float = 0.0, high: float = 5.0) -> PairRows:
-    """A Hub file of JSON lines (plain or .gz) with sentence1, sentence2 and score; the texts are kept letter by letter.
+    """A Hub file of JSON lines (plain or .gz) with sentence1, sentence2 and score; the texts are kept unchanged.
 
-    Raises DataError for a broken gzip stream, a line that is no JSON object, a missing or wrong field.
+    Raises DataError for a broken gzip stream, a line that is not a JSON object, a missing or wrong field.
     """
     data = _bytes_of(path)
     if path.suffix == ".gz":
@@ -135,7 +135,7 @@ def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
     try:
         item = json.loads(line)
     except ValueError as error:
-        raise DataError(f"{path}:{number}: no JSON: {error}") from error
+        raise DataError(f"{path}:{number}: not valid JSON: {error}") from error
     if not isinstance(item, dict):
         raise DataError(f"{path}:{number}: expected a JSON object")
     return item
@@ -147,7 +147,7 @@ def _bytes_of(path: Path) -> bytes:
             data = stream.read(_MAX_BYTES + 1)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    data = data.removeprefix(b"\xef\xbb\xbf")  # a byte order mark is no part of the first text
+    data = data.removeprefix(b"\xef\xbb\xbf")  # a byte order mark is not part of the first text
     if len(data) > _MAX_BYTES:
         raise DataError(f"{path} is larger than {_MAX_BYTES // 1024**2} MiB: not a file of this data set")
     return data
@@ -158,7 +158,7 @@ def _unzipped(data: bytes, path: Path) -> bytes:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
             plain = stream.read(_MAX_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is no complete gzip file: {error}") from error
+        raise DataError(f"{path} is not a complete gzip file: {error}") from error
     if len(plain) > _MAX_BYTES:
         raise DataError(f"{path} unpacks to more than {_MAX_BYTES // 1024**2} MiB: not a file of this data set")
     return plain
@@ -169,15 +169,15 @@ def _decoded(data: bytes, path: Path, encoding: str = "utf-8") -> list[str]:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}:{line}: not {encoding.upper()} (byte 0x{data[error.start]:02x})") from error
+        raise DataError(f"{path}:{line}: not valid {encoding.upper()} (byte 0x{data[error.start]:02x})") from error
     lines = text.split("\n")
     if lines[-1] == "":
-        lines.pop()  # the file's last line end, not a line of its own
+        lines.pop()  # the file's last line end, not another line
     return [line.removesuffix("\r") for line in lines]
 
 
 def pair_of(first: str, second: str, path: Path, number: int) -> tuple[str, str]:
-    """Both texts as SentEval hands them on: runs of whitespace become one space. Raises DataError for an empty one."""
+    """Both texts as SentEval passes them on: runs of whitespace become one space. Raises DataError for an empty one."""
     pair = " ".join(first.split()), " ".join(second.split())
     if not all(pair):
         raise DataError(f"{path}:{number}: a sentence is empty")

@@ -20,7 +20,7 @@ def read_relevance(folder: Path) -> RetrievalSet:
     Either queries.tsv and corpus.tsv (id, tab, text) with relevance.tsv (query id, tab, corpus id, optionally tab, score),
     where every query needs a relevant text; or BEIR's queries.jsonl and corpus.jsonl (_id, text, title) with
     qrels/test.tsv or qrels.tsv, where queries of other splits are left out with a warning. A text is relevant if its
-    score is above 0. A corpus text with the id and the text of a query is that query itself and never counts as found.
+    score is above 0. A corpus text with the id and the text of a query is that query itself and never counts as retrieved.
     Raises DataError naming file and row.
     """
     name = folder_name(folder)
@@ -66,7 +66,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
                 try:
                     line = plain.decode("utf-8")
                 except UnicodeDecodeError as error:
-                    raise DataError(f"{path}:{number}: not UTF-8 (byte 0x{plain[error.start]:02x})") from error
+                    raise DataError(f"{path}:{number}: not valid UTF-8 (byte 0x{plain[error.start]:02x})") from error
                 yield number, line.removesuffix("\n").removesuffix("\r")
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
@@ -77,7 +77,7 @@ def _collect(path: Path, parse: Callable[[str, int], tuple[str, str]]) -> Texts:
     for number, line in numbered_lines(path):
         key, text = parse(line, number)
         if key in texts:
-            raise DataError(f"{path}:{number}: id {key!r} stands there twice")
+            raise DataError(f"{path}:{number}: id {key!r} occurs twice")
         if not key or not text.strip():
             raise DataError(f"{path}:{number}: the {'text' if key else 'id'} is empty")
         texts[key] = text.strip()

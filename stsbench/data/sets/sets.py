@@ -130,8 +130,8 @@ class LabelledSet(DataSet):
 class RetrievalSet(DataSet):
     """Queries, a corpus, and which corpus texts are relevant.
 
-    queries, corpus: q and c texts; relevant: q tuples of corpus positions (at least one each); own: q corpus positions
-    that are the query itself, never counted as found, -1 where the query is no corpus text.
+    queries, corpus: q and c texts; relevant: q tuples of corpus positions (at least one each); query_positions: the corpus
+    position of each query itself, never counted as retrieved, -1 where the query is not in the corpus.
     """
 
     queries: tuple[str, ...]

@@ -75,7 +75,7 @@ def read_thesaurus(path: Path) -> Thesaurus:
             raise DataError(f"{path}:{number}: no synonym of '{word}'; expected word TAB synonym TAB synonym ...")
         synonyms.setdefault(word.lower(), {}).update(dict.fromkeys(others))
     if not synonyms:
-        raise DataError(f"{path} holds no synonyms; expected rows of word TAB synonym TAB synonym ...")
+        raise DataError(f"{path} contains no synonyms; expected rows of word TAB synonym TAB synonym ...")
     return {word: tuple(others) for word, others in synonyms.items()}
 
 

@@ -22,8 +22,8 @@ _KNOWN: tuple[tuple[dict[str, str], dict[str, str]], ...] = (
 def roles_of(header: Sequence[str], columns: Mapping[str, str], where: Mapping[str, str], place: str) -> dict[str, str]:
     """Role -> column, in the order of ROLES, other roles after them by name.
 
-    given: the file's columns; columns: the user's choice, or empty for a header known here; where: columns that must be
-    there too; place: `file:line` of the header. Raises DataError, with what to set, for a column that is missing or occurs
+    header: the file's columns; columns: the user's choice, or empty for a known header; where: columns that must also be
+    present; place: `file:line` of the header. Raises DataError, with what to set, for a column that is missing or occurs
     twice, and for a header that is not known.
     """
     roles = dict(columns) or _known(header, place)
@@ -33,9 +33,9 @@ def roles_of(header: Sequence[str], columns: Mapping[str, str], where: Mapping[s
     if missing := [column for column in needed if column not in header]:
         which = f"column {missing[0]!r} is" if len(missing) == 1 else f"columns {', '.join(map(repr, missing))} are"
         remedy = _remedy(header, roles, where)
-        raise DataError(f"{place}: the {which} missing (there are {', '.join(header)}); give {remedy}")
+        raise DataError(f"{place}: the {which} missing (the file has {', '.join(header)}); give {remedy}")
     if set(roles) <= {LABEL}:
-        raise DataError(f"{place}: data.columns names no text")
+        raise DataError(f"{place}: data.columns names no text column")
     return dict(sorted(roles.items(), key=lambda item: (_rank(item[0]), item[0])))
 
 

@@ -17,19 +17,19 @@ class TextRows:
 
     def __init__(self, store: TextStore, tokens: TokenStore, rows: RowNumbers) -> None:
         self.store, self.tokens = store, tokens
-        self.roles = tokens.roles  # those whose texts are tokenised: that the method uses
+        self.roles = tokens.roles  # those the method uses, whose texts are tokenised
         self._numbers = checked(rows, len(store))
-        self.rows: Sequence[int] = self._numbers.data  # places in the data set; no list, for it may be all of them
+        self.rows: Sequence[int] = self._numbers.data  # places in the data set; not a list, for it may be all of them
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def ids(self, role: str) -> list[NDArray[np.int32]]:
-        """Token ids of a role's text, special tokens included, one read-only array a row."""
+        """Token ids of a role's text, special tokens included, one read-only array per row."""
         return self.tokens.ids(role, self._numbers)
 
     def texts(self, role: str) -> list[str]:
-        """The role's text, one a row."""
+        """The role's text, one per row."""
         return self.store.texts(role, self._numbers)
 
     def labels(self) -> list[int]:
@@ -38,7 +38,7 @@ class TextRows:
         return labels
 
     def following(self, k: int = 1) -> NDArray[np.int64]:
-        """int64 (n,): the k-th row after each in the same document, -1 where that has ended. Needs data.contiguous."""
+        """int64 (n,): the k-th row after each in the same document, -1 beyond its end. Needs data.contiguous."""
         return self.store.following(self._numbers, k)
 
     def at(self, rows: RowNumbers) -> TextRows:

@@ -21,7 +21,7 @@ def file_digest(path: Path, cache: Path) -> str:
     """
     try:
         if not path.is_file():
-            raise DataError(f"{path} is no regular file" if path.exists() else f"cannot read {path}: no such file")
+            raise DataError(f"{path} is not a regular file" if path.exists() else f"cannot read {path}: no such file")
         state = _state(path)
         known = _known(_record(path, cache))
         if known.get("state") == state and isinstance(known.get("sha256"), str):
@@ -29,7 +29,7 @@ def file_digest(path: Path, cache: Path) -> str:
         now = time.time()
         digest = sha256_file(path)
         if _state(path) != state:
-            raise DataError(f"{path} changed while it was being read: start again when it is complete")
+            raise DataError(f"{path} changed while it was being read: run again when it is complete")
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     if now - max(state["mtime_ns"], state["ctime_ns"]) / 1e9 > _SETTLED:

@@ -14,19 +14,19 @@ from stsbench.errors import DataError
 def following(rows: Any, reach: int, rng: np.random.Generator) -> TextRows:
     """For each of `rows` (a TextRows) one of the `reach` that follow it in its document, uniform among those there.
 
-    Raises DataError for a row that nothing follows: those that are not `followed` are to be left out.
+    Raises DataError for a row that nothing follows: leave out rows that are not `followed`.
     """
     ahead = np.stack([rows.following(k) for k in range(1, reach + 1)], axis=1)
     there = (ahead >= 0).sum(axis=1)
     if not there.all():
         row = rows.rows[int(np.argmin(there))]
-        raise DataError(f"row {row} has no next sentence in its document: such rows cannot be trained on")
+        raise DataError(f"row {row} has no next sentence in its document: such rows cannot be used for training")
     chosen: TextRows = rows.at(ahead[np.arange(len(ahead)), rng.integers(0, there)])
     return chosen
 
 
 def followed(rows: Any, option: str) -> NDArray[np.bool_]:
-    """(n,) which of `rows` (a TextRows) another one of the same document follows, as Method.usable wants it.
+    """bool (n,): whether another row of the same document follows each of `rows` (a TextRows), as for Method.usable.
 
     Raises DataError naming `option` where none is: the file's lines are not said to follow one another.
     """

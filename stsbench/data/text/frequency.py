@@ -22,7 +22,7 @@ _CHUNK = 10_000  # rows held at a time
 def token_counts(rows: TextRows, size: int, special_ids: Collection[int], cache: Path | None = None) -> NDArray[np.int64]:
     """int64 (size,): how often each token id occurs in the texts of all roles of `rows`, cut as they are trained on.
 
-    size: V, the number of ids there are; special_ids: those not counted, their count is 0. A row that `rows` holds twice
+    size: V, the number of ids; special_ids: those not counted, their count is 0. A row that `rows` holds twice
     counts twice. Kept below `cache`, by default that of training data, under a digest of the tokens, the row numbers and
     the special ids; a file that is not what was written is counted anew. Raises DataError, one line, for an id beyond
     `size`, StsbenchError where the cache cannot be written.
@@ -47,7 +47,8 @@ def _count(rows: TextRows, numbers: NDArray[np.int64], size: int, special: list[
         for role in rows.roles:
             ids = np.concatenate(part.ids(role))
             if len(ids) and ids.max() >= size:
-                raise DataError(f"{rows.store.path}: token id {ids.max()} is beyond the model's {size}: another tokenizer's")
+                raise DataError(f"{rows.store.path}: token id {ids.max()} is not below the model's vocabulary size, {size}: "
+                                "the text was tokenised by another tokenizer")
             counts += np.bincount(ids, minlength=size)
     counts[special] = 0
     return counts

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stsbench.errors import DataError
 
-LONGEST = 16 * 1024 * 1024  # bytes a line: bounds memory on a file that is no text
+LONGEST = 16 * 1024 * 1024  # bytes per line: bounds memory on a file that is not text
 
 _BOM = b"\xef\xbb\xbf"
 _NOT_TEXT = {
@@ -17,13 +17,13 @@ _NOT_TEXT = {
 
 
 def numbered_lines(path: Path, on_bytes: Callable[[bytes], object] | None = None) -> Iterator[tuple[int, str]]:
-    """(number from 1, line with its line end) of every line; `watch` sees every byte of the file, in order.
+    """(number from 1, line with its line end) of every line; `on_bytes` sees every byte of the file, in order.
 
     U+2028 or U+0085 inside a sentence is text, not a line end; a byte order mark is dropped. Raises DataError naming the
     file, and the line where there is one: not readable, compressed, not UTF-8, a NUL byte, a line longer than LONGEST.
     """
     if path.exists() and not path.is_file():
-        raise DataError(f"{path} is no regular file")
+        raise DataError(f"{path} is not a regular file")
     try:
         with path.open("rb") as stream:
             number = 0
@@ -61,4 +61,4 @@ def _decoded(raw: bytes, path: Path, number: int) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}:{number}: not UTF-8 (byte 0x{raw[error.start]:02x}): convert the file to UTF-8") from error
+        raise DataError(f"{path}:{number}: not valid UTF-8 (byte 0x{raw[error.start]:02x}): convert the file") from error

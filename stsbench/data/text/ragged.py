@@ -32,7 +32,7 @@ class ArrayWriter:
 
 
 class RaggedWriter:
-    """Sequences one after another: NAME.values, and where each starts in NAME.starts (one more than there are)."""
+    """Sequences one after another: NAME.values, and where each starts in NAME.starts (one more than there are sequences)."""
 
     def __init__(self, folder: Path, name: str, dtype: str) -> None:
         self._values = ArrayWriter(folder, f"{name}.values", dtype)
@@ -67,7 +67,7 @@ class Ragged:
 
     def __getitem__(self, i: int) -> NDArray[Any]:
         if not 0 <= i < len(self):
-            raise IndexError(f"no row {i}: there are {len(self)}")
+            raise IndexError(f"row {i} is out of range: there are {len(self)} rows")
         return self._values[self._starts[i] : self._starts[i + 1]]
 
     def lengths(self) -> NDArray[np.int64]:
@@ -76,15 +76,15 @@ class Ragged:
 
 
 def checked(rows: RowNumbers, count: int) -> NDArray[np.int64]:
-    """Row numbers as int64 (n,). Raises IndexError for one outside 0 ... count-1: -1 is no row, but an end."""
+    """Row numbers as int64 (n,). Raises IndexError for one outside 0 ... count-1: -1 marks an end and is not a row."""
     numbers = np.asarray(rows, np.int64)
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
-        raise IndexError(f"rows from {numbers.min()} to {numbers.max()}: there are {count}")
+        raise IndexError(f"rows from {numbers.min()} to {numbers.max()} are out of range: there are {count} rows")
     return numbers
 
 
 def mapped(path: Path, dtype: str) -> NDArray[Any]:
-    """A file's numbers, read-only, read from the disk where they are looked at."""
+    """A file's numbers, read-only, read from disk on access."""
     if not path.stat().st_size:  # an empty file cannot be mapped
         return np.zeros(0, dtype)
     return np.memmap(path, dtype, mode="r").view(np.ndarray)

@@ -25,20 +25,20 @@ _UNCLOSED = {
 
 
 def file_format(path: Path, format: str = "auto") -> str:
-    """text, csv, tsv or jsonl; "auto" goes by the extension. Raises DataError where that says nothing."""
+    """text, csv, tsv or jsonl; "auto" goes by the extension. Raises DataError for an unknown one."""
     name = _EXTENSIONS.get(path.suffix.lower(), "") if format == "auto" else format
     if format == "auto" and path.suffix.lower() in _PACKED:
         raise DataError(f"{path} is compressed ({path.suffix}): decompress it first")
     if name not in _EXTENSIONS.values():
         said = f"extension {path.suffix!r}" if format == "auto" else f"data.format {format!r}"
-        raise DataError(f"{path}: the {said} is no known format; set data.format to text, csv, tsv or jsonl")
+        raise DataError(f"{path}: the {said} is not a known format; set data.format to text, csv, tsv or jsonl")
     return name
 
 
 class RowReader:
     """Iterates once over (number of a row's first line, its texts in the order of `roles`).
 
-    An empty line of a table of several columns, or of a JSON-lines file, is no row: it gives no texts, (). left_out: rows
+    An empty line of a table of several columns, or of a JSON-lines file, is not a row: it has no texts, (). left_out: rows
     that `where` has excluded so far.
     """
 
@@ -106,7 +106,7 @@ def read_rows(
     """The rows of `path`, whose header has been read.
 
     columns: role -> column, empty for a header that is known (see stsbench.data.text.columns); where: column -> the value of
-    the rows to keep. Plain text has a row a line; a TSV's quotes are text; a CSV's quotes may hold line ends. Every fault of
+    the rows to keep. Plain text: a row per line; a TSV's quotes are text; a CSV's quotes may hold line ends. Every fault of
     the file, here and while iterating, is a DataError that names it and the line on which the bad row starts.
     """
     return RowReader(path, file_format(path, format), columns or {}, where or {}, on_bytes)
@@ -132,7 +132,7 @@ def _csv(lines: Lines, path: Path) -> Iterator[tuple[int, list[str] | None]]:
         try:
             fields = next(reader, None)
         except csv.Error as error:
-            raise DataError(f"{path}:{start}: {_UNCLOSED.get(str(error), f'no valid CSV: {error}')}") from error
+            raise DataError(f"{path}:{start}: {_UNCLOSED.get(str(error), f'not valid CSV: {error}')}") from error
         if fields is None:
             return
         columns = columns or len(fields)
@@ -147,9 +147,9 @@ def _jsonl(lines: Lines, path: Path) -> Iterator[tuple[int, dict[str, Any] | Non
         try:
             item = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}:{number}: no JSON: {error}") from error
+            raise DataError(f"{path}:{number}: not valid JSON: {error}") from error
         if not isinstance(item, dict):
-            raise DataError(f"{path}:{number}: expected one JSON object a line")
+            raise DataError(f"{path}:{number}: expected one JSON object per line")
         yield number, item
 
 
@@ -163,10 +163,10 @@ def _text(record: dict[str, Any], key: str, place: str) -> str:
         raise DataError(f"{place}: the key {key!r} is missing")
     value = record[key]
     if not isinstance(value, str):
-        raise DataError(f"{place}: the value of {key!r} is no text but {json.dumps(value)[:40]}")
+        raise DataError(f"{place}: the value of {key!r} is not text but {json.dumps(value)[:40]}")
     if not value.isascii():
         try:
             value.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise DataError(f"{place}: {key!r} holds half of a surrogate pair (\\u{ord(value[error.start]):x})") from error
+            raise DataError(f"{place}: {key!r} holds half a surrogate pair (\\u{ord(value[error.start]):x})") from error
     return value

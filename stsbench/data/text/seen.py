@@ -1,4 +1,4 @@
-"""Which rows equal an earlier one, for more rows than a Python set could hold."""
+"""Which rows equal an earlier one, for more rows than fit into a Python set."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ SIZE = 16  # bytes of a hash: among a billion rows two different ones collide wi
 
 
 class Seen:
-    """16-byte hashes met so far: 16 bytes each, and three times that for a moment while two runs are merged."""
+    """16-byte hashes seen so far: 16 bytes each, and briefly three times that while two runs are merged."""
 
     def __init__(self) -> None:
         self._runs: list[NDArray[np.bytes_]] = []  # sorted, without repetition, each more than twice as long as the next
 
     def fresh(self, hashes: Sequence[bytes]) -> NDArray[np.bool_]:
-        """bool (n,): which of n hashes were never met before, neither in an earlier call nor earlier in this one."""
+        """bool (n,): which of n hashes are new, neither in an earlier call nor earlier in this one."""
         result = np.zeros(len(hashes), dtype=np.bool_)
         if not len(hashes):
             return result

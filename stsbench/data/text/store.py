@@ -1,4 +1,4 @@
-"""Training text on disk: read once from the user's file, then reached row by row through a memory map."""
+"""Training text on disk: read once from the user's file, then accessed row by row through a memory map."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def open_store(
     The first time it is read through, in bounded memory; later only its sha256 counts, and that is remembered while the file
     is untouched. drop_blank, drop_duplicates: leave out rows with an empty text, rows equal to an earlier one; both are
     counted either way. contiguous: rows follow one another in their documents; an empty line (in plain text: one of white
-    space) ends a document and is no row. say: told when a file has to be read. Raises DataError, one line.
+    space) ends a document and is not a row. log: called with one line when a file has to be read.
+    Raises DataError, one line.
     """
     cache = cache or training_cache()
     settings = ReadSettings(
@@ -49,12 +50,12 @@ def open_store(
 
     def build(folder: Path) -> None:
         if log is not None:
-            log(f"reading {file} ({file.stat().st_size / 1e6:,.1f} MB), once: later runs find its rows in {cache}")
+            log(f"reading {file} ({file.stat().st_size / 1e6:,.1f} MB) once; later runs use the rows kept in {cache}")
         sha = hashlib.sha256()
         write_store(file, folder, settings, sha.update)
         if sha.hexdigest() != digest:
             forget(file, cache)
-            raise DataError(f"{file} changed while it was being read: start again when it is complete")
+            raise DataError(f"{file} changed while it was being read: run again when it is complete")
 
     return TextStore(file, built_folder(cache / "text", key, build), settings)
 
@@ -62,7 +63,7 @@ def open_store(
 class TextStore:
     """Rows 0 ... n-1 of a training file, each with one text per role.
 
-    path: the user's file; meta: what was found in it; digest: sha256 over the rows' content, the same whichever file or
+    path: the user's file; meta: counts from reading it; digest: sha256 over the rows' content, the same whichever file or
     format it came from.
     """
 
@@ -95,19 +96,19 @@ class TextStore:
         return self.meta.labels
 
     def text(self, role: str, row: int) -> str:
-        """One text, letter by letter as in the file; of role "label" the class's name."""
+        """One text, exactly as in the file; of role "label" the class's name."""
         if role == LABEL and LABEL in self.roles:
             return self.label_names[int(self.labels([row])[0])]
         return self._role(role)[row].tobytes().decode("utf-8")
 
     def texts(self, role: str, rows: RowNumbers) -> list[str]:
-        """The role's text, one a row."""
+        """The role's text, one per row."""
         return [self.text(role, int(row)) for row in rows]
 
     def labels(self, rows: RowNumbers) -> NDArray[np.int64]:
         """int64 (n,): class numbers of n rows. Raises DataError where the file has no labels."""
         if LABEL not in self.roles:
-            raise DataError(f"{self.path} has no role 'label' (there are {', '.join(self.roles)}); see data.columns")
+            raise DataError(f"{self.path} has no role 'label' (its roles are {', '.join(self.roles)}); see data.columns")
         return self._labels[self._numbers(rows)].astype(np.int64)
 
     def line(self, row: int) -> int:
@@ -121,7 +122,7 @@ class TextStore:
         return np.where((at + k < len(self)) & (documents[after] == documents[at]), at + k, -1)
 
     def report(self) -> str:
-        """One line: what was read, what is blank or a duplicate and what became of it, and how many rows there are."""
+        """One line: rows read, blank and duplicate rows and whether they were dropped, and rows kept."""
         meta, settings = self.meta, self.settings
         left = f", {meta.left_out:,} left out by data.where" if settings.where else ""
         documents = "" if meta.documents is None else f" in {meta.documents:,} document{'s'[: meta.documents != 1]}"
@@ -134,12 +135,12 @@ class TextStore:
 
     def _role(self, role: str) -> Ragged:
         if role not in self._texts:
-            raise DataError(f"{self.path} has no role {role!r} (there are {', '.join(self.roles)}); see data.columns")
+            raise DataError(f"{self.path} has no role {role!r} (its roles are {', '.join(self.roles)}); see data.columns")
         return self._texts[role]
 
     def _contiguous(self) -> NDArray[np.int64]:
         if not self.settings.contiguous:
-            raise DataError(f"{self.path} was read as separate rows: for the next sentence set data.contiguous=true")
+            raise DataError(f"{self.path} was read as separate rows: to use the next sentence, set data.contiguous=true")
         return self._documents
 
 

@@ -19,7 +19,7 @@ from stsbench.errors import DataError
 
 META = "meta.json"
 _ROWS, _BYTES = 8192, 16 * 1024 * 1024  # rows, and bytes of text, held at a time
-_CLASSES = 1000  # more different labels than these: the column is no label
+_CLASSES = 1000  # more different labels than these: the column does not hold labels
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ReadSettings:
 
 @dataclass(frozen=True)
 class StoreMeta:
-    """What was found in a file. A row may be both blank and a duplicate."""
+    """Counts from reading a file. A row may be both blank and a duplicate."""
 
     roles: tuple[str, ...]
     rows: int  # read, empty lines aside
@@ -51,7 +51,7 @@ class StoreMeta:
 
 
 def write_store(path: Path, folder: Path, settings: ReadSettings, on_bytes: OnBytes) -> StoreMeta:
-    """Read `path` once and fill `folder`. Raises DataError for whatever is wrong with the file, and where no row is left."""
+    """Read `path` once and fill `folder`. Raises DataError for any fault of the file, and where no row is left."""
     reader = read_rows(path, settings.format, settings.columns, settings.where, on_bytes)
     with ExitStack() as stack:
         writer = _Writer(path, folder, settings, reader.roles, stack)
@@ -60,7 +60,7 @@ def write_store(path: Path, folder: Path, settings: ReadSettings, on_bytes: OnBy
         writer.flush()
     meta = writer.meta(reader)
     if not meta.kept:
-        raise DataError(f"{path}: no row is left of {meta.rows:,}: {meta.left_out:,} left out by data.where, "
+        raise DataError(f"{path}: none of {meta.rows:,} rows is left: {meta.left_out:,} left out by data.where, "
                         f"{meta.blank:,} blank, {meta.duplicates:,} duplicate")  # fmt: skip
     if LABEL in reader.roles:
         _sort_labels(folder, writer.classes)
@@ -98,12 +98,12 @@ class _Writer:
         record = b"".join(b"%d:%b" % (len(field), field) for field in fields)  # no two rows give the same bytes
         self._rows.append((line, self._part, blank, fields, record))
         self._hashes.append(hashlib.blake2b(record, digest_size=SIZE).digest())
-        self._held += len(record)
-        if len(self._rows) >= _ROWS or self._held >= _BYTES:
+        self._pending_bytes += len(record)
+        if len(self._rows) >= _ROWS or self._pending_bytes >= _BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held of the rows to keep."""
+        """Write the buffered rows that are kept."""
         fresh = self._seen.fresh(self._hashes)
         self.duplicates += len(fresh) - int(fresh.sum())
         rows = [
@@ -146,7 +146,7 @@ class _Writer:
     def _clear(self) -> None:
         self._rows: list[tuple[int, int, bool, list[bytes], bytes]] = []
         self._hashes: list[bytes] = []
-        self._held = 0
+        self._pending_bytes = 0
 
 
 def _sort_labels(folder: Path, classes: Mapping[str, int]) -> None:

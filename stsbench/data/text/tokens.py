@@ -31,14 +31,15 @@ def tokenised(
     """Token ids of every text of `roles` ("label" aside), as the transformers `tokenizer` gives them with truncation.
 
     tokenizer_digest: of the tokenizer's files, part of the key under which the ids are kept; max_length: tokens, special
-    ones included; say: told when there is something to tokenise; progress: called with the number of texts just done.
-    The tokenizer's own stored truncation and padding do not act and are left as they were. Raises DataError, one line.
+    ones included; log: called with one line when there is something to tokenise; progress: called with the number of texts
+    just done.
+    The tokenizer's stored truncation and padding have no effect and are left as they were. Raises DataError, one line.
     """
     roles = [role for role in roles if role != LABEL]
     around = int(tokenizer.num_special_tokens_to_add(pair=False))
     if max_length <= around:
-        raise DataError(f"backbone.max_length {max_length} leaves no token for the sentence: the {around} around it fill it")
-    # The class and its special tokens may come from the model's config.json, which is no file of the tokenizer.
+        raise DataError(f"backbone.max_length {max_length} leaves no room for the sentence: {around} tokens are special")
+    # The class and its special tokens may come from the model's config.json, which is not a file of the tokenizer.
     kind = [type(tokenizer).__name__, tokenizer.all_special_ids, tokenizer.cls_token_id, tokenizer.truncation_side]
     key = hashlib.sha256(
         json.dumps([_VERSION, store.digest, tokenizer_digest, kind, max_length, roles, _versions()]).encode()
@@ -46,7 +47,7 @@ def tokenised(
 
     def build(folder: Path) -> None:
         if log is not None:
-            log(f"tokenising {len(roles) * len(store):,} texts of {store.path}, once")
+            log(f"tokenising {len(roles) * len(store):,} texts of {store.path} once")
         sha = hashlib.sha256()
         truncated = {}
         with _cutting(tokenizer, max_length) as encode:
@@ -73,7 +74,7 @@ class TokenStore:
         self._ids = {role: Ragged(folder, f"ids{i}", "<i4") for i, role in enumerate(roles)}
 
     def ids(self, role: str, rows: RowNumbers) -> list[NDArray[np.int32]]:
-        """Token ids of a role's text, one read-only int32 array a row, special tokens included."""
+        """Token ids of a role's text, one read-only int32 array per row, special tokens included."""
         ids = self._ids[role]
         return [ids[int(row)] for row in rows]
 

@@ -32,9 +32,9 @@ def link(name: str, kind: bytes, target: str = "/etc/passwd") -> tarfile.TarInfo
     (tar_of({"ok": b"1"}) + b"", ""),
     (tar_of({"big": b"1" * 3000})[:2000], "truncated"),
     (gzip.compress(tar_of({"big": bytes(range(256)) * 64}))[:-30], "truncated"),
-    (b"<html>no tar</html>" * 99, "truncated or no tar file"),
-    (b"", "truncated or no tar file"),
-    (tar_of({}), "holds no file"),
+    (b"<html>no tar</html>" * 99, "truncated or not a tar file"),
+    (b"", "truncated or not a tar file"),
+    (tar_of({}), "contains no file"),
 ])
 def test_hostile_and_broken_archives(tmp_path: Path, body: bytes, message: str) -> None:
     (tmp_path / "a.tar").write_bytes(body)

@@ -57,7 +57,7 @@ def test_bad_bundles(server: Server, sample_catalog: Catalog, tmp_path: Path) ->
     with pytest.raises(DataError, match=r"damaged: downstream/MR/rt-polarity\.pos"):
         install_bundle(bundle, data_root())
     bundle.write_bytes(tar_of(sample_files()))
-    with pytest.raises(DataError, match="no stsbench bundle"):
+    with pytest.raises(DataError, match="not a stsbench bundle"):
         install_bundle(bundle, data_root())
     bundle.write_bytes(tar_of({"manifest.json": b'{"stsbench_bundle": 2, "files": {}}'}))
     with pytest.raises(DataError, match="another version"):

@@ -92,7 +92,7 @@ def test_first_fetch_locks_and_a_later_change_is_reported(server: Server) -> Non
     assert not after.known and "lock.json" in after.warnings[0] and read_lock(data_root()) == locked
     with pytest.raises(DataError, match="refused: --strict-data"):
         load("stsb/test", text_version="raw", strict=True)
-    with pytest.raises(DataError, match="no single file"):
+    with pytest.raises(DataError, match="not a single file"):
         fetch_raw(entry("stsb/test"), data_root())
 
 

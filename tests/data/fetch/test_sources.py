@@ -63,7 +63,7 @@ def test_environment_then_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert load("stsb/dev").first == ("env",) and load("stsb/dev").origin == str(tmp_path / "env")
     assert load("sick-r/trial").origin == "user cache"  # the environment's folder holds nothing of it
     monkeypatch.setenv("STSBENCH_DATA", str(tmp_path / "typo"))
-    with pytest.raises(DataError, match=r"\$STSBENCH_DATA names .*typo, which is no folder"):
+    with pytest.raises(DataError, match=r"\$STSBENCH_DATA names .*typo, which is not a folder"):
         load("stsb/dev")
 
 
@@ -106,8 +106,8 @@ def test_raw_file_without_digest_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "raw/stsbenchmark-sts/test.jsonl.gz").write_bytes(gzip.compress(line.encode()))
     found = load("stsb/test", text_version="raw", data_dir=tmp_path)
     assert found.text_version == "raw" and found.first == ("A.",) and not found.known
-    assert "no digest of it is known" in found.warnings[0]
-    with pytest.raises(DataError, match="no digest of it is known"):
+    assert "its digest is unknown" in found.warnings[0]
+    with pytest.raises(DataError, match="its digest is unknown"):
         load("stsb/test", text_version="raw", data_dir=tmp_path, strict=True)
 
 

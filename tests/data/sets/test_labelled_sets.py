@@ -75,17 +75,17 @@ def test_entailment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("reader", "text", "message"), [
     (labelled.read_sst, "good\t1\nbad 0\n", r"file\.txt:2: expected a text and a label with one tab between, found 1"),
     (labelled.read_sst, "a\tb\t1\n", r"file\.txt:1: .*found 3 columns"),
-    (labelled.read_sst, "good\t2\n", r"file\.txt:1: the label '2' is none of 0, 1"),
+    (labelled.read_sst, "good\t2\n", r"file\.txt:1: the label '2' is not one of 0, 1"),
     (labelled.read_sst, "\u2003 \t1\n", r"file\.txt:1: expected a text and a label"),
     (labelled.read_trec, "LOC:city Where ?\nwhat\n", r"file\.txt:2: expected `CLASS:subclass question`"),
-    (labelled.read_trec, "FOO:bar Where ?\n", r"file\.txt:1: the label 'FOO' is none of ABBR, DESC"),
+    (labelled.read_trec, "FOO:bar Where ?\n", r"file\.txt:1: the label 'FOO' is not one of ABBR, DESC"),
     (labelled.read_trec, "LOC:city \n", r"file\.txt:1: the text is empty"),
     (labelled.read_mrpc, "1\t2\t3\ta\tb\n", r"file\.txt:1: expected MRPC's header line starting with Quality, found '1'"),
     (labelled.read_mrpc, MRPC_HEADER + "1\t2\t3\ta\n", r"file\.txt:2: expected 5 tab-separated columns, found 4"),
     (labelled.read_mrpc, MRPC_HEADER + "1\t2\t3\t \tb\n", r"file\.txt:2: a sentence is empty"),
-    (labelled.read_mrpc, MRPC_HEADER + "yes\t2\t3\ta\tb\n", r"file\.txt:2: the label 'yes' is none of 0, 1"),
+    (labelled.read_mrpc, MRPC_HEADER + "yes\t2\t3\ta\tb\n", r"file\.txt:2: the label 'yes' is not one of 0, 1"),
     (labelled.read_sick_entailment, "a\tb\n", r"file\.txt:1: expected SICK's header"),
-    (labelled.read_sick_entailment, SICK_HEADER + "1\ta\tb\t3\tMAYBE\n", r"file\.txt:2: the label 'MAYBE' is none of CON"),
+    (labelled.read_sick_entailment, SICK_HEADER + "1\ta\tb\t3\tMAYBE\n", r"file\.txt:2: the label 'MAYBE' is not one of"),
 ])
 def test_malformed(tmp_path: Path, reader, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
@@ -94,7 +94,7 @@ def test_malformed(tmp_path: Path, reader, text: str, message: str) -> None:
 
 def test_utf_8_is_demanded_where_the_files_are_utf_8(tmp_path: Path) -> None:
     path = written(tmp_path, "good\t1\ncaf\xe9\t0\n", "latin-1")
-    with pytest.raises(DataError, match=r"file\.txt:2: not UTF-8 \(byte 0xe9\)"):
+    with pytest.raises(DataError, match=r"file\.txt:2: not valid UTF-8 \(byte 0xe9\)"):
         labelled.read_sst(path, "train")
 
 

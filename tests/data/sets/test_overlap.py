@@ -80,5 +80,5 @@ def test_command_line(tmp_path: Path) -> None:
     assert report["others"] == ["stsb/test"] and report["view"] == "sample" and len(report["digests"]["stsb/dev"]) == 64
     run("overlap", "stsb/dev", "--sample", "--json", str(tmp_path / "o.json"))
     assert json.loads((tmp_path / "o.json").read_text())["target"] == "stsb/dev"
-    with pytest.raises(DataError, match="no set other than the target"):
+    with pytest.raises(DataError, match="at least one set other than the target"):
         run("overlap", "stsb/dev", "--with", "stsb/dev", "--sample")

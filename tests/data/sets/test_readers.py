@@ -50,8 +50,8 @@ def test_exotic_line_ends_stay_inside_a_sentence(tmp_path: Path, odd: str) -> No
     (b"a\tb\nc\td\n", b"1\n5.1\n", r"STS\.gs\.x\.txt:2: the score 5\.1 is outside 0-5"),
     (b"a\tb\n", b"-0.5\n", r"STS\.gs\.x\.txt:1: the score -0\.5 is outside"),
     (b"a\tb\n", b"nan\n", r"STS\.gs\.x\.txt:1: the score nan is outside"),
-    (b"a\tb\nc\t\xe9t\xe9\n", b"1\n2\n", r"STS\.input\.x\.txt:2: not UTF-8 \(byte 0xe9\)"),
-    (b"a\tb\n", "\ufeff1\n".encode("utf-16"), r"STS\.gs\.x\.txt:1: not UTF-8"),
+    (b"a\tb\nc\t\xe9t\xe9\n", b"1\n2\n", r"STS\.input\.x\.txt:2: not valid UTF-8 \(byte 0xe9\)"),
+    (b"a\tb\n", "\ufeff1\n".encode("utf-16"), r"STS\.gs\.x\.txt:1: not valid UTF-8"),
 ])
 def test_malformed_year(tmp_path: Path, pairs: bytes, gold: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
@@ -108,7 +108,7 @@ def test_raw_keeps_texts_letter_by_letter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("line", "message"), [
-    ("{", ":1: no JSON"), ("[1]", ":1: expected a JSON object"), ("", ":1: no JSON"),
+    ("{", ":1: not valid JSON"), ("[1]", ":1: expected a JSON object"), ("", ":1: not valid JSON"),
     ('{"sentence1": "a", "score": 1}', ":1: sentence1 and sentence2 must be texts"),
     ('{"sentence1": "a", "sentence2": "b"}', ":1: the score None is not a number"),
     ('{"sentence1": "a", "sentence2": "b", "score": true}', ":1: the score True is not a number"),
@@ -124,7 +124,7 @@ def test_malformed_raw(tmp_path: Path, line: str, message: str) -> None:
 def test_broken_gzip(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl.gz"
     path.write_bytes(gzip.compress(b'{"sentence1": "a"}\n' * 99)[:-12])
-    with pytest.raises(DataError, match=r"t\.jsonl\.gz is no complete gzip file"):
+    with pytest.raises(DataError, match=r"t\.jsonl\.gz is not a complete gzip file"):
         readers.read_raw(path, "STS12")
 
 

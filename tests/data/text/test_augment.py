@@ -117,7 +117,7 @@ def test_thesaurus_rows_of_one_word_add_up(tmp_path):
     ("\thound\n", ":1: an empty cell"),
     ("dog\t\thound\n", ":1: an empty cell"),
     ("dog hound\n", ":1: no synonym of 'dog hound'"),
-    ("\n\n", "holds no synonyms"),
+    ("\n\n", "contains no synonyms"),
 ])  # fmt: skip
 def test_a_bad_thesaurus_is_one_line_that_says_where(tmp_path, content, expected):
     path = tmp_path / "words.tsv"

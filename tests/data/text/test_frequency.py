@@ -92,7 +92,7 @@ def test_counted_once_and_again_where_the_file_is_damaged(folder, text, tmp_path
 
 
 def test_an_id_beyond_the_vocabulary_is_one_line(folder, text, tmp_path):
-    with pytest.raises(DataError, match=r"pairs\.tsv: token id \d+ is beyond the model's 6") as caught:
+    with pytest.raises(DataError, match=r"pairs\.tsv: token id \d+ is not below the model's vocabulary size, 6") as caught:
         token_counts(rows_of(folder, text, tmp_path), 6, [0, 1, 2], tmp_path)
     assert "\n" not in str(caught.value) and not (tmp_path / "counts").exists()
 

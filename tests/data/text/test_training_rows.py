@@ -135,10 +135,10 @@ def test_an_empty_line_is_a_text_only_where_it_can_be_one(tmp_path):
 
 TRIPLES = {"anchor": "sent0", "positive": "sent1", "negative": "hard_neg"}
 FAULTS = {
-    "missing column": ("a.csv", "p,q\n1,2\n", {"columns": {"anchor": "r"}}, r"the column 'r' is missing \(there are p, q\)"),
+    "missing column": ("a.csv", "p,q\n1,2\n", {"columns": {"anchor": "r"}}, r"column 'r' is missing \(the file has p, q\)"),
     "missing where": ("a.csv", "text\n1\n", {"where": {"kind": "x"}}, r":1: the column 'kind' is missing"),
     "all missing": ("a.csv", "p,q\n1,2\n", {"columns": {"anchor": "r", "positive": "s"}},
-                    r"the columns 'r', 's' are missing \(there are p, q\); give --set 'data.columns=\{anchor: ..., "
+                    r"the columns 'r', 's' are missing \(the file has p, q\); give --set 'data.columns=\{anchor: ..., "
                     r"positive: ...\}' \(... being one of these columns; leave out"),
     "another known header": ("a.csv", "anchor,positive,negative\n1,2,3\n", {"columns": TRIPLES},
                              r"give --set 'data.columns=\{anchor: anchor, positive: positive, negative: negative\}'$"),
@@ -163,15 +163,15 @@ FAULTS = {
     "too many fields": ("a.tsv", "sent0\tsent1\na\tb\tc\n", {}, r":2: 3 fields, but the header names 2"),
     "unclosed quote": ("a.csv", 'text\na\n"b\nc\n', {}, r":3: a quote opened in this row is never closed"),
     "endless quote": ("a.csv", 'text\n"' + "b\n" * 70_000, {}, r":2: a field of more than 131,072 characters"),
-    "text after quote": ("a.csv", 'text\n"a"b\n', {}, r":2: no valid CSV"),
-    "bare return": ("a.csv", "text\na\rb\n", {}, r":2: no valid CSV"),
-    "not UTF-8": ("a.txt", b"a\nb\xe9b\n", {}, r":2: not UTF-8 \(byte 0xe9\)"),
-    "no JSON": ("a.jsonl", '{"text": "a"}\n{"text": \n', {}, r":2: no JSON"),
-    "deep JSON": ("a.jsonl", '{"text": "a"}\n' + "[" * 200_000, {}, r":2: no JSON"),
-    "a JSON list": ("a.json", '[{"text": "a"}]', {}, r":1: expected one JSON object a line"),
+    "text after quote": ("a.csv", 'text\n"a"b\n', {}, r":2: not valid CSV"),
+    "bare return": ("a.csv", "text\na\rb\n", {}, r":2: not valid CSV"),
+    "not UTF-8": ("a.txt", b"a\nb\xe9b\n", {}, r":2: not valid UTF-8 \(byte 0xe9\)"),
+    "no JSON": ("a.jsonl", '{"text": "a"}\n{"text": \n', {}, r":2: not valid JSON"),
+    "deep JSON": ("a.jsonl", '{"text": "a"}\n' + "[" * 200_000, {}, r":2: not valid JSON"),
+    "a JSON list": ("a.json", '[{"text": "a"}]', {}, r":1: expected one JSON object per line"),
     "lacking key": ("a.jsonl", '{"text": "a"}\n{"txt": "a"}\n', {}, r":2: the key 'text' is missing"),
-    "not a text": ("a.jsonl", '{"text": "a"}\n{"text": null}\n', {}, r":2: the value of 'text' is no text but null"),
-    "half a surrogate": ("a.jsonl", '{"text": "a"}\n{"text": "\\ud800"}\n', {}, r":2: 'text' holds half of a surrogate"),
+    "not a text": ("a.jsonl", '{"text": "a"}\n{"text": null}\n', {}, r":2: the value of 'text' is not text but null"),
+    "half a surrogate": ("a.jsonl", '{"text": "a"}\n{"text": "\\ud800"}\n', {}, r":2: 'text' holds half a surrogate"),
     "a late negative": (
         "a.jsonl", '{"sent0": "a", "sent1": "b"}\n{"sent0": "a", "sent1": "b", "hard_neg": "c"}\n', {},
         r":2: the key 'hard_neg', which the first row lacks",
@@ -186,7 +186,7 @@ FAULTS = {
     "endless line": ("a.txt", b"a\n" + b"x" * (LONGEST + 1), {}, r":2: a line of more than 16,777,216 bytes"),
     "packed": ("a.csv.gz", gzip.compress(b"a\n"), {}, r"is compressed \(.gz\): decompress it first$"),
     "zip": ("A.ZIP", b"PK", {}, r"is compressed \(.ZIP\): decompress it first$"),
-    "unknown extension": ("a.dat", "a\n", {}, r"extension '.dat' is no known format; set data.format"),
+    "unknown extension": ("a.dat", "a\n", {}, r"extension '.dat' is not a known format; set data.format"),
     "columns of text": ("a.txt", "a\n", {"columns": {"sentence": "x"}}, "is plain text, without columns"),
 }  # fmt: skip
 

@@ -59,7 +59,7 @@ def test_rows_counts_and_labels_equal_a_naive_reader(tmp_path, rows, drop_blank,
         )  # fmt: skip
 
     if not kept:
-        with pytest.raises(DataError, match="no row is left"):
+        with pytest.raises(DataError, match="rows is left"):
             opened()
         assert not unfinished(tmp_path)
         return
@@ -133,7 +133,7 @@ def test_labels_that_cannot_be(tmp_path):
     (tmp_path / "b.csv").write_text("sent0,sent1\na,b\n")
     store = open_store(tmp_path / "b.csv", cache=tmp_path / "cache")
     for ask in (lambda: store.labels([0]), lambda: store.text("label", 0), lambda: store.text("negative", 0)):
-        with pytest.raises(DataError, match=r"has no role '(label|negative)' \(there are anchor, positive\)"):
+        with pytest.raises(DataError, match=r"has no role '(label|negative)' \(its roles are anchor, positive\)"):
             ask()
 
 
@@ -359,7 +359,7 @@ def test_tokens_are_computed_once_for_each_key(tmp_path):
     path.write_text("a cat\nthe dog eats food in the parks\n")
     digest()
     assert len(said) == 4
-    with pytest.raises(DataError, match=r"backbone\.max_length 2 leaves no token for the sentence: the 2 around"):
+    with pytest.raises(DataError, match=r"backbone\.max_length 2 leaves no room for the sentence: 2 tokens are special"):
         digest(length=2)
 
 

@@ -246,7 +246,7 @@ def test_a_wrong_average_is_said(cli, runs):
     ("numbers", "parts"),
     [
         ("72.37,80.60", ("2 numbers without names", " ".join(ORDER))), ("72.37", ("1 number without a name",)),
-        ("STS12=x", ("STS12=x", "no number")), ("STS12=1,sts12=2", ("STS12 is given twice",)),
+        ("STS12=x", ("STS12=x", "not a number")), ("STS12=1,sts12=2", ("STS12 is given twice",)),
         ("STS12=1,STS12=2", ("STS12 is given twice",)), ("=3", ("empty name",)), ("SST=3", ("did you mean", "SST2")),
         ("STS12/part 9=3", ("did you mean", "STS12/part")), ("hello", ("not understood", "TASK=NUMBER")),
         ("none.csv", ("cannot read none.csv",)), ("simcse:B.2:99", ("B.2", "99")),

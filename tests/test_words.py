@@ -1,0 +1,145 @@
+"""Words that the glossary of CONTRIBUTING.md replaces are gone from names, options, messages, templates and pages.
+
+`python tests/test_words.py` prints how many are left, folder by folder.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Folders still being cleaned; to be emptied.
+PENDING: tuple[str, ...] = (
+    "leaderboard", "methods", "stsbench/cli/options.py", "stsbench/cli/output/training_progress.py",
+    "stsbench/cli/train.py", "stsbench/encoders", "stsbench/training", "tests",
+)  # fmt: skip
+
+# What is generated, recorded or copied from papers, and where old words are quoted.
+SKIPPED = (
+    "leaderboard/measured", "leaderboard/published", "leaderboard/site", "leaderboard/tables", "stsbench/data/sample",
+    "docs/findings/protocol-sensitivity.md", "tests/test_words.py", "CHANGELOG.md",
+)  # fmt: skip
+FOLDERS = ("stsbench", "protocols", "methods", "leaderboard", "tests", "benchmarks", "docs")
+GLOSSARY = re.compile(r"^## Words\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)  # of CONTRIBUTING.md
+
+CLASSES = {"Begun", "Beside", "Found", "Origin", "Watcher"}
+NAMES = {"begun", "beside", "instead", "say", "stored_begun", "told_apart", "watcher"}
+LOCAL = {"apart", "found", "given", "held", "own"}  # in tests these may stay
+VIEWS = ("stsbench/training", "methods", "tests/training", "tests/methods", "tests/support")  # contrastive views
+PHRASES = re.compile(
+    r"\btold apart|\bacts? in no way|\bone fit at a time|\bgives? none\b|\bgives? no batch"
+    r"|(?<!here )\b(?:is|are) no (?:numbers?|folder|directory|text|UTF-8|JSON|CSV|file|\w+ (?:file|folder|format|text))\b",
+    re.IGNORECASE,
+)
+OPTION = re.compile(r"--view\b")
+
+
+def files(root: Path) -> list[Path]:
+    """Python files, pages, templates and recipes of a checkout."""
+    listed = [*root.glob("*.md")]
+    for folder in FOLDERS:
+        listed += [path for path in (root / folder).rglob("*") if path.suffix in (".py", ".md", ".html", ".j2", ".yaml")]
+    return sorted(path for path in listed if not _below(path.relative_to(root).as_posix(), SKIPPED))
+
+
+def _below(name: str, folders: tuple[str, ...]) -> bool:
+    return any(name == folder or name.startswith(f"{folder}/") for folder in folders)
+
+
+def defined_names(text: str) -> Iterator[tuple[int, str, bool]]:
+    """(line, name, whether it is a class) of everything that a module defines, assigns or takes as a parameter."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.ClassDef():
+                yield node.lineno, node.name, True
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield node.lineno, node.name, False
+            case ast.arg():
+                yield node.lineno, node.arg, False
+            case ast.Name(ctx=ast.Store()):
+                yield node.lineno, node.id, False
+            case ast.Attribute(ctx=ast.Store()):
+                yield node.lineno, node.attr, False
+            case ast.alias(asname=str() as name):
+                yield node.lineno, name, False
+
+
+def leftovers(root: Path) -> Iterator[tuple[str, str]]:
+    """(file relative to root, `line: word`) for every word of the glossary's left column."""
+    for path in files(root):
+        name, text = path.relative_to(root).as_posix(), path.read_text("utf-8")
+        if name == "CONTRIBUTING.md":
+            text = GLOSSARY.sub("", text)
+        for number, line in enumerate(text.splitlines(), start=1):
+            for match in [*PHRASES.finditer(line), *OPTION.finditer(line)]:
+                yield name, f"{number}: {match[0]}"
+        if path.suffix == ".py":
+            for number, word, is_class in defined_names(text):
+                local = word.lstrip("_") in LOCAL and not name.startswith("tests/")
+                view = word == "view" and not _below(name, VIEWS)
+                if local or view or word.lstrip("_") in (CLASSES if is_class else NAMES):
+                    yield name, f"{number}: {word}"
+
+
+def pending(name: str, word: str) -> bool:
+    """Whether a leftover is in a folder that is still being cleaned."""
+    return _below(name, PENDING)
+
+
+def test_the_glossary_s_old_words_are_gone():
+    assert len(files(ROOT)) > 300  # the walk sees something
+    assert [f"{name}:{word}" for name, word in leftovers(ROOT) if not pending(name, word)] == []
+
+
+@pytest.mark.parametrize(
+    "file, text, word",
+    [
+        ("stsbench/a.py", "class Begun: ...", "1: Begun"),
+        ("stsbench/a.py", "def f(watcher): ...", "1: watcher"),
+        ("stsbench/a.py", "\nfound = 1", "2: found"),
+        ("stsbench/a.py", "def f():\n    for own in (): ...", "2: own"),
+        ("stsbench/a.py", "import x as given", "1: given"),
+        ("stsbench/a.py", "def f(*, view): ...", "1: view"),
+        ("stsbench/a.py", "raise ValueError('the score is no number')", "1: is no number"),
+        ("protocols/a.py", "# fits run one fit at a time", "1: one fit at a time"),
+        ("leaderboard/templates/a.html", "<p>cannot be told apart</p>", "1: told apart"),
+        ("docs/a.md", "Use `--view raw`.", "1: --view"),
+        ("methods/a/card.md", "The term acts in no way.", "1: acts in no way"),
+        ("CONTRIBUTING.md", "told apart\n## Words\ntold apart\n## More\n", "1: told apart"),
+    ],
+)
+def test_a_planted_word_is_found(tmp_path, file, text, word):
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text(text + "\n", "utf-8")
+    assert list(leftovers(tmp_path)) == [(file, word)]
+
+
+@pytest.mark.parametrize(
+    "file, text",
+    [
+        ("methods/a/method.py", "def views(view): return view"),  # a contrastive view
+        ("tests/a.py", "found = given = own = 1"),
+        ("stsbench/a.py", "import re\nmatch.found.own"),  # another library's names
+        ("docs/a.md", "There is no file. What was found stays."),
+    ],
+)
+def test_other_uses_of_the_words_are_allowed(tmp_path, file, text):
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text(text + "\n", "utf-8")
+    assert list(leftovers(tmp_path)) == []
+
+
+if __name__ == "__main__":
+    counts = Counter("/".join(Path(name).parts[:2]) for name, _ in leftovers(ROOT))
+    for folder, count in sorted(counts.items()):
+        sys.stdout.write(f"{count:5} {folder}\n")
+    for name, word in leftovers(ROOT) if "-v" in sys.argv else ():
+        sys.stdout.write(f"{name}:{word}\n")
