@@ -44,7 +44,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Catalog:
-    """All entries by (id, text version), the archive of SentEval's text, and the documents (licences) with the data."""
+    """All entries by (id, text version), the archive of SentEval's files, and the documents (licences) with the data."""
 
     archive: HubFile
     entries: Mapping[tuple[str, str], Entry]
