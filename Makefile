@@ -24,10 +24,9 @@ $(STAMP): pyproject.toml constraints.txt
 eval: env
 	.venv/bin/stsbench eval --model minilm --protocol $(PROTOCOL) $(if $(DATA),--data-dir $(DATA),--sample)
 
-# A process a core, each with one thread: two of either would fight over the cores. Each process takes the tests in order,
-# so that fixtures are made once, and one without work takes the last half of what another has left.
+# A process a core, each with one thread: two of either would fight over the cores.
 test: env
-	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n auto --dist worksteal
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n auto --dist loadfile
 
 lint: env build/types
 	.venv/bin/ruff check .
