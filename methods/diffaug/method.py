@@ -51,10 +51,10 @@ class DiffAug(Method):
         self.sample: list[Any] = []  # of the first stage's texts, which delta and kappa are measured on
 
     @classmethod
-    def roles(cls, options: DiffAugOptions, given: tuple[str, ...]) -> tuple[str, ...]:
+    def roles(cls, options: DiffAugOptions, available: tuple[str, ...]) -> tuple[str, ...]:
         """("sentence",), or anchor, positive and the hard negatives that the data give."""
         return pairs_or_sentence(
-            "diffaug", options.view, given, unsupervised="bert-base-semi", supervised="bert-base-sup"
+            "diffaug", options.view, available, unsupervised="bert-base-semi", supervised="bert-base-sup"
         )
 
     @classmethod
@@ -65,9 +65,9 @@ class DiffAug(Method):
         return "with" if options.aux_weight > 0 else "none"
 
     @classmethod
-    def labelled_roles(cls, options: DiffAugOptions, given: tuple[str, ...]) -> tuple[str, ...]:
+    def labelled_roles(cls, options: DiffAugOptions, available: tuple[str, ...]) -> tuple[str, ...]:
         """Anchor, positive and negative: a premise, what it entails and what contradicts it."""
-        return nli_roles(given, "diffaug", pairs=False)
+        return nli_roles(available, "diffaug", pairs=False)
 
     def prepare(self, rows: Any) -> None:
         """Choose the texts of `diagnose`: equally spaced rows of the first stage."""

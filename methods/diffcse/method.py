@@ -42,10 +42,10 @@ class DiffCSE(Method):
         self.make_views = ViewMaker(backbone, options)
 
     @classmethod
-    def roles(cls, options: DiffCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
+    def roles(cls, options: DiffCSEOptions, available: tuple[str, ...]) -> tuple[str, ...]:
         """("sentence",), or anchor, positive and the hard negatives that the data give."""
         check_options(options)
-        return pairs_or_sentence("diffcse", options.view, given)
+        return pairs_or_sentence("diffcse", options.view, available)
 
     @classmethod
     def usable(cls, options: DiffCSEOptions, rows: Any) -> NDArray[np.bool_] | None:
@@ -109,7 +109,7 @@ class DiffCSE(Method):
     def notes(self) -> list[str]:
         """A masked-LM head that the checkpoint does not have."""
         head = self.auxiliary.lm_head if self.auxiliary is not None else None
-        return [made_up(self.backbone.name)] if head is not None and not head.found else []
+        return [made_up(self.backbone.name)] if head is not None and not head.stored else []
 
     def inference(self) -> Inference:
         """The encoder by the backbone's pooler ([CLS] in the paper), without the projector."""

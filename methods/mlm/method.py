@@ -46,12 +46,12 @@ class MaskedLM(Method):
         self.register_buffer("guesses", torch.zeros(2, dtype=torch.long))
 
     @classmethod
-    def roles(cls, options: MaskedLMOptions, given: tuple[str, ...]) -> tuple[str, ...]:
+    def roles(cls, options: MaskedLMOptions, available: tuple[str, ...]) -> tuple[str, ...]:
         """("sentence",), or of pairs ("anchor",)."""
-        role = next((role for role in _ROLES if role in given), None)
+        role = next((role for role in _ROLES if role in available), None)
         if role is None:
             raise StsbenchError(
-                f"mlm needs the column sentence or anchor (the data give {', '.join(given) or 'none'}): "
+                f"mlm needs the column sentence or anchor (the data give {', '.join(available) or 'no column'}): "
                 "name it in data.columns"
             )
         return (role,)
@@ -82,7 +82,7 @@ class MaskedLM(Method):
 
     def notes(self) -> list[str]:
         """A head that the checkpoint does not have."""
-        return [] if self.head.found else [made_up(self.backbone.name)]
+        return [] if self.head.stored else [made_up(self.backbone.name)]
 
     def inference(self) -> Inference:
         """The encoder, and around it the masked LM, both worth exporting."""

@@ -55,11 +55,11 @@ class PromptBERT(Method):
         self.make_views = ViewMaker(options, self.first, self.second, backbone.max_length)
 
     @classmethod
-    def roles(cls, options: PromptBERTOptions, given: tuple[str, ...]) -> tuple[str, ...]:
+    def roles(cls, options: PromptBERTOptions, available: tuple[str, ...]) -> tuple[str, ...]:
         """("sentence",), or anchor, positive and the hard negatives that the data give."""
         check_options(options)
         return pairs_or_sentence(
-            "promptbert", options.view, given, unsupervised="unsup-promptbert-base", supervised="sup-promptbert-base"
+            "promptbert", options.view, available, unsupervised="unsup-promptbert-base", supervised="sup-promptbert-base"
         )
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:

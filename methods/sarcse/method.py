@@ -58,10 +58,10 @@ class SARCSE(Method):
             self.register_buffer("tokens", torch.zeros((), dtype=torch.long))
 
     @classmethod
-    def roles(cls, options: SARCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
+    def roles(cls, options: SARCSEOptions, available: tuple[str, ...]) -> tuple[str, ...]:
         """("sentence",), or anchor, positive and the hard negatives that the data give."""
         check_options(options)
-        return pairs_or_sentence("sarcse", options.view, given)
+        return pairs_or_sentence("sarcse", options.view, available)
 
     def prepare(self, rows: Any) -> None:
         """The weights of Eq. 8, from the tokens of all texts trained on as they are cut for training.

@@ -49,11 +49,11 @@ class SimCSE(Method):
         self.make_views = ViewMaker(backbone, options)
 
     @classmethod
-    def roles(cls, options: SimCSEOptions, given: tuple[str, ...]) -> tuple[str, ...]:
+    def roles(cls, options: SimCSEOptions, available: tuple[str, ...]) -> tuple[str, ...]:
         """("sentence",), or anchor, positive and the hard negatives that the data give."""
         check_options(options)
         roles = pairs_or_sentence(
-            "simcse", options.view, given, unsupervised="unsup-bert-base", supervised="sup-bert-base"
+            "simcse", options.view, available, unsupervised="unsup-bert-base", supervised="sup-bert-base"
         )  # fmt: skip
         check_alpha(options, roles)
         return roles
@@ -114,7 +114,7 @@ class SimCSE(Method):
 
     def notes(self) -> list[str]:
         """A masked-LM head that the checkpoint does not have."""
-        return [made_up(self.backbone.name)] if self.lm_head is not None and not self.lm_head.found else []
+        return [made_up(self.backbone.name)] if self.lm_head is not None and not self.lm_head.stored else []
 
     def inference(self) -> Inference:
         """The first encoder; its MLP only where it is kept."""

@@ -279,9 +279,9 @@ def _encoder(options: EvalOptions) -> Encoder:
 def _announce(encoder: Encoder, options: EvalOptions, chosen: list[DataSet], log: Callable[[str], None]) -> None:
     spec = encoder.spec
     parts = [f"encoder {spec.name}"]
-    for name in ("pooler", "template", "prefix", "max_length"):
+    for name, label in (("pooler", "pooler"), ("template", "template"), ("prefix", "prompt"), ("max_length", "max length")):
         if (value := getattr(spec, name)) is not None:
-            parts.append(f"{name.replace('_', ' ')} {value}")
+            parts.append(f"{label} {value}")
     log(", ".join([*parts, *described(spec.options), spec.dtype, f"fingerprint {spec.fingerprint()[:12]}"]))
     for line in encoder.notes:
         log(line)

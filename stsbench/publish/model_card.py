@@ -99,7 +99,7 @@ def _encoder(result: Result) -> str:
     options = spec.get("options") or {}
     known = {
         "name": spec["name"], "kind": spec["kind"], "pooler": spec.get("pooler"), "template": _quoted(spec.get("template")),
-        "prefix": _quoted(spec.get("prefix")), "longest text, in tokens": spec.get("max_length"),
+        "prompt": _quoted(spec.get("prefix")), "longest text, in tokens": spec.get("max_length"),
         "number format": spec.get("dtype"), "vectors scaled to length 1": "yes" if spec.get("normalize") else "no",
         "post-processing": spec.get("post"), "fitted on": fitted,
         **{name: without_paths(str(value)) for name, value in options.items() if name not in ("prompt", "full_stop")},

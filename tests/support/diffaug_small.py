@@ -55,7 +55,7 @@ class Texts(MemoryRows):
 
 
 def diffaug(folder, family, *, stage="joint", dropout=0.0, engine="auto", **options):
-    """The method in a stage, float64, in train mode; everything beside the model is far from zero."""
+    """The method in a stage, float64, in train mode; everything with_rows the model is far from zero."""
     options = {"template": TEMPLATES[family], "prefix_length": 2, **options}
     if options.get("module", "prefix") != "prefix":
         del options["prefix_length"]
@@ -101,10 +101,10 @@ def expected_terms(oracle, options, stage, rows, labelled=None):
 def check(method, folder, family, data, labelled=None, padding=3):
     """Values and gradients against the oracle's; the parameters that have a gradient."""
     rows = Texts(folder, data)
-    beside = Texts(folder, labelled) if labelled else None
+    with_rows = Texts(folder, labelled) if labelled else None
     oracle, weights = oracle_of(method, folder, family)
-    expected = expected_terms(oracle, method.options, method.stage, rows, beside)
-    terms = method(batch_for(method, rows, beside, padding))
+    expected = expected_terms(oracle, method.options, method.stage, rows, with_rows)
+    terms = method(batch_for(method, rows, with_rows, padding))
     assert {name: term.weight for name, term in terms.items()} == {name: weight for name, (_, weight) in expected.items()}
     for name, (value, _) in expected.items():
         assert terms[name].value.item() == pytest.approx(value.item(), rel=1e-8, abs=1e-8)

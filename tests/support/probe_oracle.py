@@ -1,4 +1,4 @@
-"""SentEval's torch probe and its three schemes written out plainly: one fit at a time, autograd, torch.optim.
+"""SentEval's torch probe and its three schemes written out plainly: one fit after another, autograd, torch.optim.
 
 Slow on purpose. The tests and benchmarks/transfer.py hold the lockstep solver against it; it shares no code with it.
 """

@@ -19,7 +19,7 @@ ORIGIN = ("encoder", "pooler", "data", "view", "known", "settings")  # CSV colum
 
 
 def print_report(result: Result, form: str) -> None:
-    """Write every score to stdout in one of FORMATS."""
+    """Write every score to stdout as a LaTeX or Markdown table, or as CSV rows."""
     if form == "table":
         print_scores(result)
     else:

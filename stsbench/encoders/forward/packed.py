@@ -169,10 +169,10 @@ def replace_words(words: Tensor, rows: Tensor | None, vectors: Tensor | None) ->
     return torch.where(rows.ge(0).unsqueeze(-1), learned, words)
 
 
-def _before(slots: Tensor, own: Tensor) -> Tensor:
-    """(texts, heads, P + length, head width): the slots (P, d) before the `own` keys or values of every text."""
-    texts, heads, _, width = own.shape
-    return torch.cat([slots.to(own).unflatten(1, (heads, width)).transpose(0, 1).expand(texts, -1, -1, -1), own], 2)
+def _before(slots: Tensor, states: Tensor) -> Tensor:
+    """(texts, heads, P + length, head width): the slots (P, d) before the keys or values `states` of every text."""
+    texts, heads, _, width = states.shape
+    return torch.cat([slots.to(states).unflatten(1, (heads, width)).transpose(0, 1).expand(texts, -1, -1, -1), states], 2)
 
 
 def _slots(prefix: KeyValues, layer: int) -> tuple[Tensor, Tensor]:

@@ -83,8 +83,8 @@ def pool(
 
 
 def _each(state: Tensor, groups: Groups, reduce: Callable[[Tensor], Tensor]) -> Tensor:
-    """`reduce` over every (texts, length, d) view of the packed (tokens, d) state, concatenated to (n, d)."""
-    parts = [reduce(view) for view in views(state, groups)]
+    """`reduce` over every (texts, length, d) part of the packed (tokens, d) state, concatenated to (n, d)."""
+    parts = [reduce(part) for part in views(state, groups)]
     if len(parts) == 1:
         return parts[0]
     import torch

@@ -29,7 +29,6 @@ class Template:
     before: str = ""
     after: str = ""
     mask_last: bool = True  # the template's mask stands behind the sentence, so it is the last one of the text
-    has_mask: bool = False
 
     def fill(self, text: str) -> str:
         """The text that is tokenised."""
@@ -61,7 +60,7 @@ def parse_template(
             raise EncoderError(f"{option} {template!r}: this model's tokenizer has no mask token")
         for mask in _MASK:
             before, after = before.replace(mask, mask_token), after.replace(mask, mask_token)
-    return Template(before + text_prompt, after, mask_last=masks[1] > 0, has_mask=sum(masks) > 0)
+    return Template(before + text_prompt, after, mask_last=masks[1] > 0)
 
 
 def with_full_stop(text: str) -> str:

@@ -54,7 +54,7 @@ class PromptEncoding(InputModule):
         if limit is not None and most is not None and limit > most:
             raise EncoderError(f"max_seq_length {limit} is more than the {most} positions of this model and prompt")
         self._limit = most if limit is None else limit
-        self._given = limit
+        self._max_length = limit
         self._tokeniser = tokeniser(self.tokenizer, self.template, self.prompt, self._limit)
 
     def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **kwargs: Any) -> dict[str, Tensor | Any]:
@@ -115,7 +115,7 @@ class PromptEncoding(InputModule):
 
     def get_config_dict(self) -> dict[str, Any]:
         """The prompt's settings and the length limit, where one was set."""
-        return {"prompt": self.prompt.settings(), "max_length": self._given}
+        return {"prompt": self.prompt.settings(), "max_length": self._max_length}
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
         """Write model, tokenizer, prompt.safetensors and stsbench.json, in safetensors whatever is asked for."""
@@ -123,7 +123,7 @@ class PromptEncoding(InputModule):
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
         write_prompt(folder, self.prompt)
-        write_exported(folder, Exported("mask", self._given, prompt=self.prompt.settings()))
+        write_exported(folder, Exported("mask", self._max_length, prompt=self.prompt.settings()))
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> PromptEncoding:

@@ -67,12 +67,12 @@ class Method(nn.Module):
         self.gather_mode: Gathering = "exact"  # training.gather, set for each stage
 
     @classmethod
-    def roles(cls, options: Any, given: tuple[str, ...]) -> tuple[str, ...]:
-        """The roles of the data that are used, out of those `given`; by default the plain sentence. Raises StsbenchError,
+    def roles(cls, options: Any, available: tuple[str, ...]) -> tuple[str, ...]:
+        """The roles of the data that are used, out of those `available`; by default the plain sentence. Raises StsbenchError,
         one line, for roles that lack."""
-        if "sentence" not in given:
+        if "sentence" not in available:
             raise StsbenchError(
-                f"{cls.name} needs the column sentence (the data give {', '.join(given) or 'none'}): name it in data.columns"
+                f"{cls.name} needs the column sentence (the data give {', '.join(available) or 'no column'}): name it in data.columns"
             )
         return ("sentence",)
 
@@ -99,10 +99,10 @@ class Method(nn.Module):
         return "none"
 
     @classmethod
-    def labelled_roles(cls, options: Any, given: tuple[str, ...]) -> tuple[str, ...]:
-        """The roles of the labelled rows that are used, out of those `given`; by default NLI triplets, or pairs and their
+    def labelled_roles(cls, options: Any, available: tuple[str, ...]) -> tuple[str, ...]:
+        """The roles of the labelled rows that are used, out of those `available`; by default NLI triplets, or pairs and their
         labels. Raises StsbenchError for one that lacks."""
-        return nli_roles(given, cls.name)
+        return nli_roles(available, cls.name)
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The views of one global batch of labelled rows, and their labels if they have any; by default each text a view."""

@@ -71,7 +71,7 @@ def copy_model(run: Path, output: Path) -> list[Path]:
     """
     best = trained_model(run)
     if best == run:
-        raise StsbenchError(f"{run} is no run folder of `stsbench train`: it has no recipe.yaml")
+        raise StsbenchError(f"{run} is not a run folder of `stsbench train`: it has no recipe.yaml")
     with new_folder(output) as building:
         shutil.copytree(best, building, dirs_exist_ok=True)
     return sorted(path for path in output.rglob("*") if path.is_file())

@@ -50,7 +50,7 @@ class Generator(nn.Module):
         if tokenizer.mask_token_id != backbone.tokenizer.mask_token_id:
             raise StsbenchError(f"{option} {self.name} must have the mask token of {backbone.name}, and it does not")
         self.head = LMHead.load(folder, self.backbone.model, self.name, tied=True)
-        if not self.head.found:
+        if not self.head.stored:
             raise StsbenchError(
                 f"{self.name} stores no masked-LM head, so its words would be random: name a masked LM with the same "
                 f"vocabulary in {option}, or train a head first (stsbench train mlm)"

@@ -26,13 +26,13 @@ _CHAINS = (
 class LMHead(nn.Module):
     """(m, d) hidden states -> (m, V) logits, with the modules of a transformers *ForMaskedLM class."""
 
-    def __init__(self, parts: dict[str, nn.Module], decoder: str, architecture: Any, found: bool) -> None:
-        """parts: the chain, in order; decoder: the path of its output layer; found: the checkpoint stored the head."""
+    def __init__(self, parts: dict[str, nn.Module], decoder: str, architecture: Any, stored: bool) -> None:
+        """parts: the chain, in order; decoder: the path of its output layer; stored: the checkpoint holds the head."""
         super().__init__()
         self.parts = nn.ModuleDict(parts)
         self.decoder_path = decoder
         self.architecture = architecture
-        self.found = found
+        self.stored = stored
 
     @property
     def decoder(self) -> Any:
@@ -57,7 +57,7 @@ class LMHead(nn.Module):
         chain, path = _chain(whole, model, name)
         lacking = {key for key in missing if not key.startswith(f"{whole.base_model_prefix}.")}
         _one_bias(whole, path, lacking)
-        head = cls({part: getattr(whole, part) for part in chain}, path, type(whole), found=not lacking)
+        head = cls({part: getattr(whole, part) for part in chain}, path, type(whole), stored=not lacking)
         names = {key for key, _ in head.parts.named_parameters() if not key.startswith(f"{path}.")}
         if lacking and not names <= lacking:
             raise EncoderError(f"{name} stores half a masked-LM head: it lacks {min(lacking)}; give it all of it, or none")

@@ -20,7 +20,7 @@ def load_transform(folder: Path, model: Any, name: str) -> LMTransform:
     EncoderError, one line: a folder without a masked-LM head, a head that is not known here.
     """
     head = LMHead.load(folder, model, name, tied=False)
-    if not head.found:
+    if not head.stored:
         raise EncoderError(
             f"{name} stores no masked-LM head, and the transform is the first half of one: train one with "
             "`stsbench train mlm`, take a checkpoint that has one, or choose another head"

@@ -82,7 +82,7 @@ class PackedTraining:
         self.vectors = soft.vectors
         self.slots = [] if soft.prefix is None else soft.prefix.seen(self.order)  # of each layer, rows as in `order`
         self.masks = Masks()
-        self.given = None if first is None else first[self.order]
+        self.first_states = None if first is None else first[self.order]
 
     def states(self, wanted: tuple[int, ...]) -> list[Tensor]:
         """The hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d), zero on padding."""
@@ -118,7 +118,7 @@ class PackedTraining:
         hidden: Tensor = module.LayerNorm(words + module.position_embeddings(self.positions))
         if rate := _rate(module.dropout):
             hidden = hidden * self.masks(hidden.shape, rate, hidden.dtype)
-        return hidden if self.given is None else hidden.index_copy(0, self.starts, self.given.to(hidden.dtype))
+        return hidden if self.first_states is None else hidden.index_copy(0, self.starts, self.first_states.to(hidden.dtype))
 
     def _slots(self, layer: int) -> tuple[Tensor, Tensor] | None:
         return self.slots[layer] if self.slots else None

@@ -38,11 +38,11 @@ class Batches:
         self.batches = count + (0 if self.whole else 1)  # an epoch
         if not self.batches:
             raise StsbenchError(
-                f"the data give no batch: {len(rows)} rows for {name} {self.size}"
+                f"the data do not fill one batch: {len(rows)} rows for {name} {self.size}"
                 + (", and smaller ones are dropped (training.drop_last)" if settings.drop_last else "")
             )
         self.steps_an_epoch = math.ceil(self.batches / self.accumulate)
-        self.steps_wanted = wanted = math.ceil(settings.epochs * self.steps_an_epoch)
+        wanted = math.ceil(settings.epochs * self.steps_an_epoch)
         self.steps = wanted if settings.max_steps is None else min(wanted, settings.max_steps)
         self._epoch, self._order = -1, rows[:0]
 

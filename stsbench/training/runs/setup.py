@@ -76,7 +76,7 @@ def dropped(stage: Stage) -> list[str]:
     counts = [(stage.batches.dropped, "rows")]
     if stage.labelled:
         counts.append((stage.labelled.batches.dropped, "labelled rows"))
-    return [f"the last {count} {rows} of each epoch give no batch and are left out" for count, rows in counts if count]
+    return [f"the last {count} {rows} of each epoch do not fill a batch and are left out" for count, rows in counts if count]
 
 
 def make_stage(

@@ -146,7 +146,7 @@ def test_roles():
     for options, roles, message in [
         (DiffCSEOptions(), ("sentence", "anchor"), "the data give both sentence and anchor"),
         (DiffCSEOptions(), ("label",), r"needs the column sentence, .* \(the data give label\)"),
-        (DiffCSEOptions(), (), r"the data give none"),
+        (DiffCSEOptions(), (), r"the data give no column"),
         (given, ("sentence",), r"set options\.view dropout"),
         (given, ("anchor", "negative"), "needs the column positive beside anchor"),
         (given, ("positive",), "needs the column anchor beside positive"),

@@ -123,7 +123,7 @@ def test_roles():
 
 @pytest.mark.parametrize(("view", "given", "message"), [
     ("dropout", ("premise",), r"^some needs the column sentence, or anchor and positive \(the data give premise\)"),
-    ("dropout", (), r"\(the data give none\)"),
+    ("dropout", (), r"\(the data give no column\)"),
     ("dropout", ("sentence", "anchor"), "^the data give both sentence and anchor: name one or the other in data.columns$"),
     ("dropout", ("anchor", "positive"), r"^options\.view dropout makes .* anchor, positive: set options\.view given$"),
     ("given", ("sentence",), r"these give plain sentences: set options\.view dropout$"),

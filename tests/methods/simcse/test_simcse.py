@@ -248,7 +248,7 @@ def test_roles(given, used):
 
 @pytest.mark.parametrize(("options", "given", "expected"), [
     ({}, ("premise", "hypothesis"), "needs the column sentence, or anchor and positive (the data give premise, hypothesis)"),
-    ({}, (), "the data give none"),
+    ({}, (), "the data give no column"),
     ({"view": "given"}, ("anchor",), "needs the column positive beside anchor"),
     ({}, ("negative", "positive"), "needs the column anchor beside positive"),
     ({}, ("sentence", "anchor", "positive"), "name one or the other"),

@@ -257,7 +257,7 @@ def test_what_does_not_fit_is_one_line(folders, tmp_path):
     bare = build(tmp_path / "bare")
     with pytest.raises(StsbenchError, match=r"^bare stores no masked-LM head.* in options.generator, or train a head first"):
         make(bare)
-    assert make(bare, str(bert)).head.found
+    assert make(bare, str(bert)).head.stored
     with pytest.raises(StsbenchError, match=r"^options.generator .*roberta\S* must share the vocabulary of bert\S*, and"):
         make(bert, str(folders["roberta"]))
     for mask, said in ((None, "needs a mask token, and the tokenizer of .*other has none"), ("[UNK]", "must have the mask")):

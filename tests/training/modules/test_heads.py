@@ -88,7 +88,7 @@ def test_a_stored_head_gives_transformers_logits(bare, tied):
     folder = with_head(bare)
     model = encoder(folder)
     head = LMHead.load(folder, model, "it", tied)
-    assert head.found and (head.decoder.weight is model.get_input_embeddings().weight) == tied
+    assert head.stored and (head.decoder.weight is model.get_input_embeddings().weight) == tied
     close(logits(model, head), reference(folder))
     change(model, head)
     again, same = round_trip(folder.parent / "out", model, head)
@@ -102,7 +102,7 @@ def test_a_made_head_starts_from_the_embeddings(bare, tied):
     torch.manual_seed(0)
     head = LMHead.load(bare, model, "it", tied)
     words = model.get_input_embeddings().weight
-    assert not head.found and torch.equal(head.decoder.weight, words) and (head.decoder.weight is words) == tied
+    assert not head.stored and torch.equal(head.decoder.weight, words) and (head.decoder.weight is words) == tied
     square = [weight for weight in head.parameters() if weight.shape == (32, 32)]
     assert len(square) == 1 and square[0].std().item() == pytest.approx(0.3, rel=0.1)  # the models' initializer_range
     vectors = [weight for weight in head.parameters() if weight.ndim == 1]
@@ -158,7 +158,7 @@ def test_an_old_checkpoint_with_one_bias_and_an_untied_output_keeps_its_bias(tmp
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     model = encoder(folder)
     head = LMHead.load(folder, model, "it", tied=False)
-    assert head.found and torch.equal(head.decoder.bias, weights["cls.predictions.bias"])
+    assert head.stored and torch.equal(head.decoder.bias, weights["cls.predictions.bias"])
 
 
 @pytest.mark.parametrize("model", ["Albert", "Electra", "ModernBert", "XLMRoberta"])
@@ -170,7 +170,7 @@ def test_other_families(tmp_path, model):
     getattr(transformers, f"{model}ForMaskedLM")(config).save_pretrained(tmp_path / "it")
     loaded = encoder(tmp_path / "it")
     head = LMHead.load(tmp_path / "it", loaded, "it", tied=True)
-    assert head.found
+    assert head.stored
     close(logits(loaded, head), reference(tmp_path / "it"))
     change(loaded, head)
     round_trip(tmp_path / "out", loaded, head)

@@ -54,8 +54,8 @@ def test_the_end_of_a_stage_and_not_its_best(one, two):
     assert (warm_start["run"], warm_start["stage"], warm_start["step"], warm_start["seed"]) == ("one", "first", 12, 42)
     assert warm_start["weights"] == digest and warm_start["stages"] == {"first": 12} and warm_start["from"] is None
     assert warm_start["data"] == summary(one)["data"] and summary(two)["stage"] == "second"
-    begun = json.loads((two / "begun.json").read_text())
-    assert begun["origin"] == warm_start and begun["start_from"] == str(one)
+    manifest = json.loads((two / "begun.json").read_text())
+    assert manifest["origin"] == warm_start and manifest["start_from"] == str(one)
     card = (two / "best" / "README.md").read_text()
     assert "| went on from | the end of stage first (step 12) of the run one, recipe toy, seed 42, weights sha256" in card
     assert digest in card and "first.txt" in card and "second.txt" in card and "second alone" in card
