@@ -12,7 +12,6 @@ FOLDERS = ("docs", "benchmarks", "methods", "leaderboard", "protocols", "stsbenc
 LINK = re.compile(r"\]\(<?([^)<>\s]+)>?\)|(?:src|href)=\"([^\"]+)\"")
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
-# Pages that are linked before they are written; to be emptied.
 
 
 def pages(root: Path) -> list[Path]:

@@ -36,7 +36,8 @@ def nli_roles(roles: tuple[str, ...], who: str, pairs: bool = True, triplets: bo
         wanted = [TRIPLET] * triplets + [PAIR] * pairs
         said = ", or of ".join(f"{first}, {second} and {third}" for first, second, third in wanted)
         raise StsbenchError(
-            f"{who} needs labelled rows of {said} (these give {', '.join(roles) or 'none'}): name them in labelled.columns"
+            f"{who} needs labelled rows of {said} (these give {', '.join(roles) or 'no column'}): name them in "
+            "labelled.columns"
         )
     return TRIPLET if triplet else PAIR
 

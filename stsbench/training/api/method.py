@@ -68,11 +68,14 @@ class Method(nn.Module):
 
     @classmethod
     def roles(cls, options: Any, available: tuple[str, ...]) -> tuple[str, ...]:
-        """The roles of the data that are used, out of those `available`; by default the plain sentence. Raises StsbenchError,
-        one line, for roles that lack."""
+        """The roles of the data that are used, out of those `available`; by default the plain sentence.
+
+        Raises StsbenchError, one line, for a role that is missing.
+        """
         if "sentence" not in available:
             raise StsbenchError(
-                f"{cls.name} needs the column sentence (the data give {', '.join(available) or 'no column'}): name it in data.columns"
+                f"{cls.name} needs the column sentence (the data give {', '.join(available) or 'no column'}): name it in "
+                "data.columns"
             )
         return ("sentence",)
 
@@ -100,8 +103,8 @@ class Method(nn.Module):
 
     @classmethod
     def labelled_roles(cls, options: Any, available: tuple[str, ...]) -> tuple[str, ...]:
-        """The roles of the labelled rows that are used, out of those `available`; by default NLI triplets, or pairs and their
-        labels. Raises StsbenchError for one that lacks."""
+        """The roles of the labelled rows that are used, out of those `available`; by default NLI triplets, or pairs and
+        their labels. Raises StsbenchError for one that is missing."""
         return nli_roles(available, cls.name)
 
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:

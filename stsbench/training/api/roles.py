@@ -28,8 +28,8 @@ def pairs_or_sentence(
     if not pairs:
         if "sentence" not in roles:
             raise StsbenchError(
-                f"{method} needs the column sentence, or anchor and positive (the data give {', '.join(roles) or 'none'}): "
-                "name them in data.columns"
+                f"{method} needs the column sentence, or anchor and positive (the data give "
+                f"{', '.join(roles) or 'no column'}): name them in data.columns"
             )
         if view == "given":
             raise StsbenchError(
