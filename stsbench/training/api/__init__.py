@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from stsbench.training.api.gathering import Gathering, gather
     from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles, nli_views
     from stsbench.training.api.method import Inference, LabelledUse, Method
-    from stsbench.training.api.options import Options
-    from stsbench.training.api.roles import pairs_or_sentence
+    from stsbench.training.api.options import Options, refuse_idle
+    from stsbench.training.api.roles import pairs_or_sentence, role_views
     from stsbench.training.modules.backbone import Backbone
 
 _PUBLIC = {
     "Method": "method", "Inference": "method", "LabelledUse": "method",
-    "Options": "options",
+    "Options": "options", "refuse_idle": "options",
     "Batch": "batch", "Examples": "batch", "IGNORED": "batch", "Ragged": "batch", "Shares": "batch", "Term": "batch",
     "Views": "batch",
     "contrast": "contrasting", "gather": "gathering", "Gathering": "gathering",
     "NLIClassifier": "labelled", "classes_of": "labelled", "nli_roles": "labelled", "nli_views": "labelled",
-    "pairs_or_sentence": "roles",
+    "pairs_or_sentence": "roles", "role_views": "roles",
 }  # fmt: skip
 _MODULES = {name: f"stsbench.training.api.{module}" for name, module in _PUBLIC.items()}
 _MODULES["Backbone"] = "stsbench.training.modules.backbone"
@@ -33,6 +33,7 @@ __all__ = [
     "IGNORED", "Backbone", "Batch", "Examples", "Gathering", "Inference", "LabelledUse", "Method", "NLIClassifier",
     "Options", "Ragged", "Shares", "Term", "Views",
     "classes_of", "contrast", "gather", "nli_roles", "nli_views", "pairs_or_sentence",
+    "refuse_idle", "role_views",
 ]  # fmt: skip
 
 
