@@ -215,7 +215,7 @@ def test_one_sentence_is_too_few():
 def test_variants_and_unknown_words():
     assert GeometryProtocol({}).tasks() == {"STS-B": "stsb/test"}
     assert GeometryProtocol(GeometryProtocol.variant("whole")).tasks() == {"STS-B-whole": "stsb/splits"}
-    with pytest.raises(StsbenchError, match="split must be test, dev or whole, not 'tset'; did you mean test"):
+    with pytest.raises(StsbenchError, match="split must be 'test', 'dev' or 'whole', not 'tset'; did you mean test"):
         GeometryProtocol({"split": "tset"})
     with pytest.raises(StsbenchError, match="t must be a number between 0 and 1000"):
         GeometryProtocol({"t": 0})

@@ -16,7 +16,9 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder
 from stsbench.files import cache_root
 from stsbench.probes.sklearn_solver import GRID_KFOLD, GRID_NESTED_SPLIT
-from stsbench.protocols.transfer import L2, TASKS, TransferProtocol
+from stsbench.protocols.transfer import TASKS, TransferProtocol
+
+L2 = [1e-5, 1e-4, 1e-3, 1e-2]  # SentEval, senteval/tools/validation.py
 
 pytestmark = pytest.mark.skipif(os.environ.get("STSBENCH_SLOW") != "1", reason="slow: set STSBENCH_SLOW=1")
 

@@ -130,8 +130,8 @@ def test_one_encoder_is_one_run_of_one_entry(runs, copied, tmp_path):
         (lambda r: r["observations"].update(sha256="0" * 64), "sha256 differs"),
         (lambda r: r["provenance"].update(git="0" * 40 + "+changes"), "uncommitted changes"),
         (lambda r: r["provenance"].pop("versions"), "no versions"),
-        (lambda r: r.update(verified=True), "no valid record"),
-        (lambda r: r["scores"][-1].update(value="high"), "no valid record"),
+        (lambda r: r.update(verified=True), "is not a valid record"),
+        (lambda r: r["scores"][-1].update(value="high"), "is not a valid record"),
     ],
 )
 def test_an_edited_record_is_refused_and_nothing_is_written(copied, tmp_path, change, says):

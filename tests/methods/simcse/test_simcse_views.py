@@ -209,7 +209,7 @@ def test_whole_words_are_replaced_in_the_stated_share(folder):
 def test_a_replacer_needs_a_head_and_the_same_vocabulary(folder, headless, tmp_path):
     with pytest.raises(StsbenchError, match="tiny-bert stores no masked-LM head"):
         simcse(headless, view="mlm", rate=0.15)
-    assert simcse(headless, view="mlm", rate=0.15, replacer=str(folder)).replacer.head.found
+    assert simcse(headless, view="mlm", rate=0.15, replacer=str(folder)).replacer.head.stored
     other = masked_lm_folder(tmp_path / "other")
     tokenizer("roberta").save_pretrained(other)
     with pytest.raises(StsbenchError, match="must share the vocabulary of tiny-mlm"):

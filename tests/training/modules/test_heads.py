@@ -92,7 +92,7 @@ def test_a_stored_head_gives_transformers_logits(bare, tied):
     close(logits(model, head), reference(folder))
     change(model, head)
     again, same = round_trip(folder.parent / "out", model, head)
-    assert same.found and (same.decoder.weight is again.get_input_embeddings().weight) == tied
+    assert same.stored and (same.decoder.weight is again.get_input_embeddings().weight) == tied
     close(logits(again, same), logits(model, head))
 
 
@@ -109,7 +109,7 @@ def test_a_made_head_starts_from_the_embeddings(bare, tied):
     assert vectors and all(torch.equal(weight, torch.full_like(weight, weight[0].item())) for weight in vectors)
     change(model, head)
     again, same = round_trip(bare.parent / "out", model, head)
-    assert same.found
+    assert same.stored
     close(logits(again, same), logits(model, head))
 
 

@@ -62,7 +62,7 @@ def test_the_last_batch():
     assert (alone.steps, alone.dropped) == (1, 1)
     assert batches(66, batch_size=64, least=2, processes=2).dropped == 0
     assert batches(66, batch_size=64, least=2, processes=3).dropped == 2
-    with pytest.raises(StsbenchError, match=r"no batch: 3 rows.*drop_last"):
+    with pytest.raises(StsbenchError, match=r"one batch: 3 rows.*drop_last"):
         batches(3, batch_size=64, drop_last=True)
 
 

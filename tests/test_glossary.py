@@ -1,6 +1,6 @@
 """Words that the glossary of CONTRIBUTING.md replaces are gone from names, options, messages, templates and pages.
 
-`python tests/test_words.py` prints how many are left, folder by folder.
+`python tests/test_glossary.py` prints how many are left, folder by folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STORED = {("methods/diffcse/auxiliary.py", "found")}
 # What is generated, recorded or copied from papers, and where old words are quoted.
 SKIPPED = (
     "leaderboard/measured", "leaderboard/published", "leaderboard/site", "leaderboard/tables", "stsbench/data/sample",
-    "docs/findings/protocol-sensitivity.md", "tests/test_words.py", "CHANGELOG.md",
+    "docs/findings/protocol-sensitivity.md", "tests/test_glossary.py", "CHANGELOG.md",
 )  # fmt: skip
 FOLDERS = ("stsbench", "protocols", "methods", "leaderboard", "tests", "benchmarks", "docs")
 GLOSSARY = re.compile(r"^## Words\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)  # of CONTRIBUTING.md
