@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from stsbench.encoders.base import EncoderOptions, EncoderSpec
-from stsbench.encoders.forward.checkpoint import files_digest, tokenizer_digest
+from stsbench.encoders.forward.checkpoint import files_digest, tokenizer_digest, weight_files, weights_digest
 from stsbench.encoders.forward.pooling import check_pooler
-from stsbench.encoders.forward.text_cnn_files import stored_text_cnn
+from stsbench.encoders.forward.text_cnn_files import FILES, stored_text_cnn, text_cnn_folder
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
-from stsbench.encoders.transformer.exported import encoder_digest, read_exported
+from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
+from stsbench.encoders.transformer.exported import read_exported
 from stsbench.encoders.transformer.find import resolve
 from stsbench.encoders.transformer.minilm import find_minilm
 from stsbench.encoders.transformer.modules import read_modules
@@ -153,6 +156,20 @@ def _with_files(config: EncoderConfig) -> EncoderConfig:
 def digests(folder: Path, pooler: str, prompt: PromptSettings) -> tuple[str, str]:
     """sha256 over the weights that the pooler and the prompt read, and over the tokenizer's files."""
     return encoder_digest(folder, pooler, prompt.stored() if prompt.trained else None), tokenizer_digest(folder)
+
+
+def encoder_digest(folder: Path, pooler: str, prompt: Mapping[str, Any] | None = None) -> str:
+    """sha256 over the weights and config.json that `pooler` reads: with text_cnn also those of a stored TextCNN.
+
+    prompt: the settings of the folder's own prompt where it is used, so that its tensors count; None where it is set aside.
+    EncoderError: they are not there.
+    """
+    if prompt is not None and promised_tensors(prompt):
+        return files_digest([*weight_files(folder), folder / "config.json", prompt_file(folder)])
+    head = text_cnn_folder(folder) if pooler == "text_cnn" else None
+    if head is None:
+        return weights_digest(folder)
+    return files_digest([*weight_files(folder), folder / "config.json", *(head / name for name in FILES)])
 
 
 def stated_positions(folder: Path) -> int | None:

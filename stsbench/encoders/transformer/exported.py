@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stsbench.encoders.forward.checkpoint import files_digest, weight_files, weights_digest
+from stsbench.encoders.forward.checkpoint import files_digest, weight_files
 from stsbench.encoders.forward.pooling import check_pooler
-from stsbench.encoders.forward.text_cnn_files import FILES, is_own, text_cnn_folder
-from stsbench.encoders.prompt.prompt_file import PROMPT_FILE, checked_settings, promised_tensors, prompt_file
+from stsbench.encoders.forward.text_cnn_files import is_own
+from stsbench.encoders.prompt.prompt_file import PROMPT_FILE, checked_settings
 from stsbench.errors import EncoderError
 
 FILE = "stsbench.json"
@@ -132,17 +131,3 @@ def stored_head(folder: Path) -> Any:
     head = torch.nn.Linear(head_weights["weight"].shape[1], head_weights["weight"].shape[0], device="meta")
     head.load_state_dict(head_weights, assign=True)
     return head.requires_grad_(False)
-
-
-def encoder_digest(folder: Path, pooler: str, prompt: Mapping[str, Any] | None = None) -> str:
-    """sha256 over the weights and config.json that `pooler` reads: with text_cnn also those of a stored TextCNN.
-
-    prompt: the settings of the folder's own prompt where it is used, so that its tensors count; None where it is set aside.
-    EncoderError: they are not there.
-    """
-    if prompt is not None and promised_tensors(prompt):
-        return files_digest([*weight_files(folder), folder / "config.json", prompt_file(folder)])
-    head = text_cnn_folder(folder) if pooler == "text_cnn" else None
-    if head is None:
-        return weights_digest(folder)
-    return files_digest([*weight_files(folder), folder / "config.json", *(head / name for name in FILES)])

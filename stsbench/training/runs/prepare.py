@@ -14,7 +14,8 @@ from safetensors import SafetensorError
 
 from stsbench.encoders.forward.checkpoint import tokenizer_digest
 from stsbench.encoders.forward.text_cnn_files import text_cnn_folder
-from stsbench.encoders.transformer.exported import encoder_digest, read_exported
+from stsbench.encoders.transformer.config import encoder_digest
+from stsbench.encoders.transformer.exported import read_exported
 from stsbench.errors import StsbenchError
 from stsbench.training.api.checks import calling
 from stsbench.training.api.method import Method

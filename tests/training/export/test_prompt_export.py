@@ -38,7 +38,8 @@ from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.prompt.prompt_file import checked_settings, read_prompt, write_prompt
-from stsbench.encoders.transformer.exported import Exported, encoder_digest, layout_digest, read_exported
+from stsbench.encoders.transformer.config import encoder_digest
+from stsbench.encoders.transformer.exported import Exported, layout_digest, read_exported
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.publish.mteb_adapter import MtebEncoder
 from stsbench.training.engine.live import live_encoder

@@ -21,7 +21,7 @@ import stsbench
 from stsbench.encoders.forward.text_cnn import TextCNN
 from stsbench.encoders.forward.text_cnn_files import text_cnn_folder
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.transformer.exported import encoder_digest
+from stsbench.encoders.transformer.config import encoder_digest
 from stsbench.encoders.transformer.live import LiveEncoder
 from stsbench.encoders.transformer.parts import Parts
 from stsbench.errors import EncoderError, StsbenchError
