@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 
-SCHEMA_VERSION = 1
 # Metrics that are no share of anything: their rows hold the number itself, as papers print it.
 PLAIN = frozenset({"mse", "alignment", "uniformity", "anisotropy", "mean cosine", "effective rank"})
 Sha256 = Field(pattern=r"^[0-9a-f]{64}$")
