@@ -85,9 +85,19 @@ def train_ranks(folder, values, *, method="simcse", recipe=None, seeds=None, cac
 
 
 def spawn(worker, *arguments):
-    """worker(rank, *arguments) in two processes, which need not import everything again."""
+    """worker(rank, *arguments) in two processes, which need not import everything again. Workers end by `leave`."""
     _server()
     torch.multiprocessing.start_processes(worker, arguments, nprocs=2, start_method="forkserver")
+
+
+def leave():
+    """The end of a worker of `spawn`, instead of a return: nothing of torch.distributed is taken apart.
+
+    A gloo thread that wants the interpreter's lock and the main thread that holds it, and destroys the process group, can
+    wait for each other forever (torch 2.13).
+    """
+    torch.distributed.barrier()
+    os._exit(0)
 
 
 def _started(folder, values, method, recipe, seeds, kill, cache, options, environment=None):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
-from training_runs import log_of, spawn, train, train_ranks
+from training_runs import leave, log_of, spawn, train, train_ranks
 
 
 def both_find(place: Path, find, *arguments) -> list:
@@ -21,7 +21,7 @@ def _worker(rank, place, find, arguments):
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{place}/meet", rank=rank, world_size=2)
     torch.save(find(rank, *arguments), f"{place}/{rank}.pt")
-    torch.distributed.destroy_process_group()
+    leave()
 
 
 def second_pass(method, batch, processes=1):

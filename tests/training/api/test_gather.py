@@ -6,7 +6,7 @@ import pytest
 import torch
 from info_nce_oracle import naive_info_nce
 from torch import nn
-from training_runs import spawn
+from training_runs import leave, spawn
 
 from stsbench.training.api.batch import Shares
 from stsbench.training.api.contrasting import contrast
@@ -67,7 +67,7 @@ def worker(rank, folder):
     except ValueError as error:
         found["error"] = str(error)
     torch.save(found, f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
+    leave()
 
 
 @pytest.fixture(scope="module")
