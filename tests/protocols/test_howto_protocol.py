@@ -66,7 +66,7 @@ def test_the_page_s_commands_run(installed):
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    ("--set sts-top.share=2", r"^sts-top: share must be below 1\.0, not 2"),
+    ("--set sts-top.share=2", r"^sts-top: share must be below 1, not 2"),
     ("--set sts-top.similarity=cosin",
      r"^sts-top: similarity must be 'cosine' or 'dot', not 'cosin'; did you mean cosine\?$"),
     ("--set sts-top.shar=1", r"^protocol sts-top has no setting 'shar'; did you mean share\?$"),
