@@ -226,7 +226,7 @@ def _in_words(model: type[BaseModel], error: Any, above: str) -> str:
         return f"{key} must be {context['expected']}, not {shown(value)}{hint}"
     if kind in _BOUNDS:
         name, words_ = _BOUNDS[kind]
-        return f"{key} must be {words_} {context[name]}, not {shown(value)}"
+        return f"{key} must be {words_} {_bound(context[name])}, not {shown(value)}"
     if kind in ("too_long", "too_short"):
         return f"{key} has {context['actual_length']} values, and should have another number of them"
     if kind == "requirement":  # a validator's phrase, such as "must be a list of different values"
@@ -272,7 +272,12 @@ def _constraints(metadata: Iterable[Any]) -> list[Any]:
 def _bounds(metadata: Iterable[Any]) -> list[str]:
     bounds = [(sign, getattr(each, name)) for each in metadata
               for name, sign in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<=")) if hasattr(each, name)]  # fmt: skip
-    return [f"{sign} {bound:g}" if isinstance(bound, float) else f"{sign} {bound}" for sign, bound in bounds]
+    return [f"{sign} {_bound(bound)}" for sign, bound in bounds]
+
+
+def _bound(bound: Any) -> str:
+    """0 for 0.0, but every digit of a whole number."""
+    return f"{bound:g}" if isinstance(bound, float) else str(bound)
 
 
 def _model_in(annotation: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import warnings
 from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -40,14 +39,3 @@ def resolve(group: str, name: str) -> Any:
         return point.load()
     except Exception as error:
         raise StsbenchError(f"the {kind} '{name}' ({point.value}) failed to load: {error!r}") from error
-
-
-def resolve_all(group: str) -> dict[str, Any]:
-    """Every object of a group that loads; for one that does not, a warning."""
-    objects: dict[str, Any] = {}
-    for name in names(group):
-        try:
-            objects[name] = resolve(group, name)
-        except StsbenchError as error:
-            warnings.warn(str(error), stacklevel=2)
-    return objects

@@ -11,11 +11,10 @@ from typing import Any
 
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.comparability import Measured, measured
-from stsbench.evaluation.plan import GROUP, kinds
+from stsbench.evaluation.load import kinds, load_protocol
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import Record, ScoreRow, load_records
 from stsbench.evaluation.rescore import encoder_key, read_observations, rescored
-from stsbench.registry import resolve
 
 _RECORD = re.compile(r"\.[0-9a-f]{12}\.json$")  # the end of a record's name
 
@@ -88,7 +87,7 @@ def observed(folders: Iterable[Path], log: Callable[[str], None]) -> list[Observ
 
 def empty(protocol: str, word: str = "") -> Form:
     """A form that nothing was observed of."""
-    kind = resolve(GROUP, protocol)
+    kind = load_protocol(protocol)
     return Form(f"{protocol}:{word}" if word else protocol, kind(kind.variants[word] if word else {}), "")
 
 

@@ -8,13 +8,13 @@ from functools import cache
 from itertools import product
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.plan import GROUP, presets
+from stsbench.evaluation.load import load_protocol
+from stsbench.evaluation.plan import presets
 from stsbench.evaluation.records import PLAIN
 from stsbench.leaderboard.identify.numbers import AVERAGE
 from stsbench.leaderboard.identify.observed import Form, Observed, empty, kept
 from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed
 from stsbench.metrics.correlation import METRICS
-from stsbench.registry import resolve
 
 STSB, SICK, SICK_MTEB = "STS-B", "SICK-R", "SICK-R-MTEB"
 HEAD = "trained regressor"
@@ -138,7 +138,7 @@ def _plain(each: Observed, wanted: Sequence[str]) -> Iterator[Candidate]:
     forms = [form for (name, _), form in each.forms.items() if name != "sts"]
     if not bases or bases <= set(empty("transfer").tasks):
         observed = {form.name for form in forms}
-        variants = resolve(GROUP, "transfer").variants
+        variants = load_protocol("transfer").variants
         forms += [form for word in ("", *variants) if (form := empty("transfer", word)).name not in observed]
     for form in forms:
         averaged = form.protocol.averaged if AVERAGE in wanted else ()
@@ -196,7 +196,7 @@ def _presets() -> list[tuple[str, list[tuple[Form, dict[str, str]]]]]:
     for name, preset in presets().items():
         parts = []
         for part in preset["parts"]:
-            protocol = resolve(GROUP, part["protocol"])(part.get("settings", {}))
+            protocol = load_protocol(part["protocol"])(part.get("settings", {}))
             tasks = {task: id for task, id in protocol.tasks().items() if task in part.get("tasks", protocol.tasks())}
             parts.append((Form(name, protocol, ""), tasks))
         papers.append((name, parts))

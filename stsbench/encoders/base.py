@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.errors import EncoderError
+from stsbench.plugins import check_written
 
 Progress = Callable[[int], None]  # called with the number of texts just finished
 
@@ -93,6 +94,7 @@ class Encoder(ABC):
         A kind that honours `options` writes its own. Raises EncoderError, one line, for whatever a user can put right.
         """
         options.refuse_changes()
+        check_written(cls, EncoderError)
         make = cast(Callable[[str], Encoder], cls)
         return make(argument)
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stsbench.encoders.base import Encoder, EncoderOptions
+from stsbench.encoders.base import Encoder, EncoderOptions, EncoderSpec
 from stsbench.errors import EncoderError
+from stsbench.plugins import calling, where
 from stsbench.registry import names, resolve
 
 GROUP = "stsbench.encoders"
@@ -22,6 +23,8 @@ def load_encoder(model: str, options: EncoderOptions | None = None, **named: Any
     option that would change the vectors of a transformer but means nothing to the kind asked for.
     """
     kind, colon, argument = model.partition(":")
+    if model in kinds() and not Path(model).exists():
+        raise EncoderError(f"{model} is a kind of encoder: write {model}:ARGUMENT")
     if not colon or kind not in kinds():
         _reject_unknown_kind(model, kind if colon else "")
         kind, argument = _DEFAULT, model
@@ -30,7 +33,13 @@ def load_encoder(model: str, options: EncoderOptions | None = None, **named: Any
     cls = resolve(GROUP, kind)
     if not (isinstance(cls, type) and issubclass(cls, Encoder)):
         raise EncoderError(f"the encoder kind '{kind}' is {cls!r}, not a class derived from stsbench.encoders.base.Encoder")
-    return cls.load(argument, replace(options or EncoderOptions(), model=model, **named))
+    asked = replace(options or EncoderOptions(), model=model, **named)
+    encoder = calling(cls, "load", lambda: cls.load(argument, asked), raising=EncoderError)
+    if not isinstance(encoder, Encoder):
+        raise EncoderError(f"{where(cls)}: load must return an Encoder, not {type(encoder).__name__}")
+    if not isinstance(getattr(encoder, "spec", None), EncoderSpec):
+        raise EncoderError(f"{where(type(encoder))} does not set self.spec to an EncoderSpec")
+    return encoder
 
 
 def kinds() -> list[str]:

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.comparability import Measured, Setting, measured
+from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.plan import plan
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.records import Record, ScoreRow, load_records
 from stsbench.evaluation.rescore import refuse_doubles, rescored, several_encoders
 from stsbench.metrics.paired import Difference, holm, paired_difference
-from stsbench.registry import did_you_mean, resolve
+from stsbench.registry import did_you_mean
 
 RESAMPLES = 5000
 _BLOCK = 1000  # resamples at a time: a count of every item in every resample has to fit in the memory
@@ -120,7 +121,7 @@ def compare(
 def _chooser(names: Sequence[str] | None) -> Callable[[Measured], Protocol | None]:
     """Gives the form of a record's protocol that was asked for, which says what is reported first, or None."""
     if names is None or list(names) == ["all"]:
-        return lambda item: resolve("stsbench.protocols", item.protocol.name)({})
+        return lambda item: load_protocol(item.protocol.name)({})
     parts, _ = plan(names, None, {})
 
     def chosen(item: Measured) -> Protocol | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from stsbench.evaluation.plan import GROUP, presets
+from stsbench.evaluation.load import load_protocol
+from stsbench.evaluation.plan import presets
 from stsbench.evaluation.records import ProtocolIdentity
-from stsbench.registry import resolve
 
 # Said elsewhere: a folder is the name of its task, and leaving pairs out has a wording of its own.
 _SAID = {"folder", "without_overlap"}
@@ -15,7 +15,7 @@ _SAID = {"folder", "without_overlap"}
 
 def changed_settings(protocol: ProtocolIdentity) -> str:
     """'similarity dot, ...': settings that are not the default of this form of the protocol, or of this paper's preset."""
-    kind = resolve(GROUP, protocol.name)
+    kind = load_protocol(protocol.name)
     unsaid = kind.cosmetic | _SAID
 
     def against(form: Any) -> dict[str, Any]:

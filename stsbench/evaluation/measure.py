@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import os
 import shutil
 import time
@@ -13,7 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
+from pydantic import ValidationError
 
+from stsbench.config import shown
 from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import DataError, EncoderError, ScoreError, StsbenchError
@@ -32,6 +35,7 @@ from stsbench.evaluation.records import (
 )
 from stsbench.files import atomic_write
 from stsbench.metrics.similarity import zero_rows
+from stsbench.plugins import calling, where
 
 LONG = 10  # seconds after which a task's time is said: a sign of life
 
@@ -100,7 +104,11 @@ def measure(
     before = len(result.records)
     for task, data in sets.items():
         _measure_one(result, embed, protocol, task, data, strict, log, extra_provenance or {})
-    result.summaries += protocol.summarise(result.records[before:])
+    records = result.records[before:]
+    try:
+        result.summaries += calling(type(protocol), "summarise", lambda: protocol.summarise(records), raising=ScoreError)
+    except ScoreError as error:
+        result.failures[f"{protocol.label} over its tasks"] = str(error)
 
 
 def _measure_one(
@@ -113,8 +121,8 @@ def _measure_one(
         if problem := mine.unusable(data.texts):
             raise ScoreError(problem)
         counts = _doubtful(mine, task, data, strict, log)
-        observations = protocol.observe(mine, data)
-        scores = protocol.score(observations, data.id, task)
+        observations = _observed(protocol, mine, data)
+        scores = _scored(protocol, observations, data.id, task)
     except (ScoreError, DataError, EncoderError) as error:
         result.failures[f"{protocol.label} {task}"] = str(error)
         return
@@ -136,6 +144,37 @@ def _measure_one(
         observations=ObservationFile(file=name, sha256=hashlib.sha256(content).hexdigest()),
         counts=counts, scores=scores, provenance=provenance(seconds=round(seconds, 3), **extra_provenance),
     ))  # fmt: skip
+
+
+def _observed(protocol: Protocol, embed: Embed, data: DataSet) -> Observations:
+    """What the protocol observes. Raises ScoreError where its code fails or returns anything else."""
+    kind = type(protocol)
+    observations = calling(kind, "observe", lambda: protocol.observe(embed, data), raising=ScoreError)
+    if not isinstance(observations, Observations):
+        raise ScoreError(f"{where(kind)}: observe must return Observations(arrays), not {type(observations).__name__}")
+    return observations
+
+
+def _scored(protocol: Protocol, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
+    """The protocol's scores. Raises ScoreError where its code fails or returns anything else, NaN above all."""
+    kind = type(protocol)
+    try:
+        scores = calling(kind, "score", lambda: protocol.score(observations, data_id, task), raising=ScoreError)
+    except ScoreError as error:
+        if (value := _not_finite(error.__cause__)) is None:
+            raise
+        raise ScoreError(f"{where(kind)}: score of task {task} is {value}") from error
+    if not isinstance(scores, list) or not all(isinstance(row, ScoreRow) for row in scores):
+        raise ScoreError(f"{where(kind)}: score must return a list of ScoreRow, not {shown(scores)}")
+    return scores
+
+
+def _not_finite(error: BaseException | None) -> str | None:
+    """"NaN" or "infinite" where a ScoreRow was refused for such a number, else None."""
+    if not isinstance(error, ValidationError) or error.title != ScoreRow.__name__:
+        return None
+    numbers = [each["input"] for each in error.errors() if each["type"] == "finite_number"]
+    return None if not numbers else "NaN" if math.isnan(numbers[0]) else "infinite"
 
 
 def _doubtful(embed: Embed, task: str, data: DataSet, strict: bool, log: Callable[[str], None]) -> dict[str, int]:

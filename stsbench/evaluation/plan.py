@@ -10,11 +10,11 @@ from typing import Any
 import yaml
 
 from stsbench.errors import StsbenchError
+from stsbench.evaluation.load import GROUP, kinds, load_protocol
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.settings import no_such_setting
-from stsbench.registry import did_you_mean, names, resolve, resolve_all
+from stsbench.registry import did_you_mean, names
 
-GROUP = "stsbench.protocols"
 Settings = Mapping[str, Mapping[str, Any]]  # protocol name, or "" for every protocol that knows the setting -> settings
 
 
@@ -38,11 +38,6 @@ def presets() -> dict[str, dict[str, Any]]:
                 read["parts"] = [{key: read.pop(key) for key in ("protocol", "tasks", "settings") if key in read}]
             papers[file.name.removesuffix(".yaml")] = read
     return papers
-
-
-def kinds() -> dict[str, type[Protocol]]:
-    """Every protocol that loads, by name, in their order."""
-    return dict(sorted(resolve_all(GROUP).items(), key=lambda item: (item[1].position, item[0])))
 
 
 def plan(
@@ -81,7 +76,7 @@ def protocol_of(name: str, settings: Settings) -> Protocol:
         forms = (f"{each}:{word}" for each, kind in kinds().items() for word in kind.variants)
         known = [*names(GROUP), *forms, "all", *presets()]
         raise StsbenchError(f"unknown protocol '{name}'{did_you_mean(name, known)}")
-    kind: type[Protocol] = resolve(GROUP, base)
+    kind = load_protocol(base)
     return _built(name, kind, kind.variant(word) if colon else {}, settings)
 
 
@@ -113,7 +108,7 @@ def _parts(name: str, settings: Settings, left_out: dict[str, str]) -> Iterator[
                     left_out[f"{base}:{word}"] = f"another form of {base}: run by name only"
     elif paper := presets().get(name):
         for part in paper["parts"]:
-            protocol = _built(name, resolve(GROUP, part["protocol"]), part.get("settings", {}), settings)
+            protocol = _built(name, load_protocol(part["protocol"]), part.get("settings", {}), settings)
             within = pick_tasks(protocol.tasks(), part.get("tasks"), f"protocol {name}")
             yield Planned(name, protocol, within, paper.get("left_out", ""))
     else:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from stsbench.errors import ScoreError, StsbenchError
+from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.measure import Result
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.records import Record, ScoreRow, load_records, record_stem
 from stsbench.files import sha256_file
-from stsbench.registry import resolve
 
 _NUMBERS = {"value", "low", "high"}
 MOST_UNPACKED = 256_000_000  # bytes of a record's observations; those of the largest set here are a few hundred thousand
@@ -96,7 +96,7 @@ def refuse_doubles(measured: Iterable[tuple[Path, Protocol, Record]]) -> None:
 
 def protocol_of_record(path: Path, record: Record) -> Protocol:
     """The protocol that measured a record. Raises StsbenchError where it is unknown or another version by now."""
-    kind = resolve("stsbench.protocols", record.protocol.name)
+    kind = load_protocol(record.protocol.name)
     if kind.version != record.protocol.version:
         raise StsbenchError(
             f"{path} was scored by version {record.protocol.version} of protocol {record.protocol.name}; this is "

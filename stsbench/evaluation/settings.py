@@ -27,7 +27,7 @@ T = TypeVar("T")
 class Settings(BaseModel):
     """The settings of one protocol, in the order of its records."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
 SettingsModel = type[Settings]

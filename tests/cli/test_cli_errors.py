@@ -14,7 +14,8 @@ from clirun import SAMPLE, STS12, STSB, cli, damaged, evaluate, fails, folder, p
 def test_no_pooler_lists_the_poolers(evaluate, folder):
     every = ("cls", "cls+dense", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max", "mask")
     fails(evaluate(folder), folder, "--pooler", *every)
-    fails(evaluate(folder, "--pooler", "first_last:layer"), "first_last:layer1")
+    line = "--pooler first_last:layer is unknown; did you mean first_last:layer1? (there are cls, "
+    fails(evaluate(folder, "--pooler", "first_last:layer"), line)
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,9 @@ from stsbench.cli.output.tables import (
 )
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.forms import changed_settings
+from stsbench.evaluation.load import kinds
 from stsbench.evaluation.measure import Result
-from stsbench.evaluation.plan import kinds, plan
+from stsbench.evaluation.plan import plan
 from stsbench.evaluation.records import ProtocolIdentity, ScoreRow
 from stsbench.evaluation.rescore import score_again
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 import stsbench
 from stsbench import registry
 from stsbench.cli.main import cli
+from stsbench.errors import EncoderError
 
 PAGE = Path(stsbench.__file__).resolve().parents[1] / "docs" / "how-to" / "adding-an-encoder.md"
 
@@ -36,6 +38,7 @@ def installed(tmp_path, monkeypatch):
     registry._points.cache_clear()
     yield
     registry._points.cache_clear()
+    sys.modules.pop("ngrams", None)
 
 
 def ran(*words):
@@ -52,10 +55,35 @@ def test_the_plug_in_is_measured(installed, tmp_path):
 
 @pytest.mark.parametrize(("words", "message"), [
     (("ngrams:x",), "expected a number of characters"), (("ngram:3",), "did you mean 'ngrams:'?"),
-    (("ngrams:",), "names nothing after the colon"),
+    (("ngrams:",), "names nothing after the colon"), (("ngrams",), "ngrams is a kind of encoder: write ngrams:ARGUMENT"),
     (("ngrams:3", "--pooler", "mean"), "--pooler does not apply to ngrams:3: it is for transformers only"),
     (("odd:x",), "not a class derived from stsbench.encoders.base.Encoder"), (("bad:x",), "failed to load"),
 ])  # fmt: skip
 def test_what_is_refused(installed, tmp_path, words, message):
     result = ran("eval", "--model", *words, "--protocol", "sts", "--sample", "--output", str(tmp_path / "run"))
     assert result.exit_code and message in f"{result.output}{result.exception}"
+
+
+CLASS = r"NGrams \(ngrams.py\)"
+MISTAKES = {  # what is replaced on the page, by what, the line that the command ends with
+    "spec": ("self.spec =", "spec =", f"{CLASS} does not set self.spec to an EncoderSpec"),
+    "no run": ("def run", "def ran", f"{CLASS} does not define run"),
+    "construction": ("int(argument)\n", "argument.size\n",
+                     r"NGrams.load failed \(ngrams.py:16\): AttributeError: 'str' object has no attribute 'size'"),
+    "run": ("zlib.crc32", "zlib.crc",
+            r"NGrams.run failed \(ngrams.py:24\): AttributeError: module 'zlib' has no attribute 'crc'"),
+    "array": ("return Encoded(", "return vectors  # ",
+              rf"{CLASS}: run must return Encoded\(vectors, truncated\), not ndarray"),
+    "load": ("    def run", "    def load(*_): pass\n\n    def run", f"{CLASS}: load must return an Encoder, not NoneType"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_the_class_is_one_line(installed, tmp_path, name):
+    before, after, message = MISTAKES[name]
+    code = (tmp_path / "ngrams.py").read_text()
+    assert before in code
+    code = code.replace(before, after)
+    (tmp_path / "ngrams.py").write_text(code)
+    result = ran("eval", "--model", "ngrams:3", "--protocol", "sts", "--sample", "--output", str(tmp_path / "run"))
+    assert isinstance(result.exception, EncoderError) and re.fullmatch(message, str(result.exception))

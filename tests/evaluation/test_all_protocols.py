@@ -11,7 +11,8 @@ import pytest
 import stsbench.data
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import EvalOptions, evaluate, run
-from stsbench.evaluation.plan import kinds, plan
+from stsbench.evaluation.load import kinds
+from stsbench.evaluation.plan import plan
 from stsbench.evaluation.records import ScoreRow
 from stsbench.evaluation.rescore import score_again
 from stsbench.protocols.geometry import GeometryProtocol
@@ -165,7 +166,7 @@ def test_a_protocol_s_own_data_without_items_is_still_data(tmp_path, monkeypatch
             value = float(observations.arrays["seen"][0])
             return [ScoreRow(protocol=self.label, task=task, metric="width", value=value, n=1)]
 
-    monkeypatch.setattr("stsbench.evaluation.plan.resolve", lambda group, name: Own)
+    monkeypatch.setattr("stsbench.evaluation.plan.load_protocol", lambda name: Own)
     result = evaluate(vectors, output=tmp_path / "run", sample=True, protocols=["geometry"], no_cache=True)
     assert [(row.task, row.value) for row in result.rows] == [("mine", 16)] and not result.failures
 

@@ -15,7 +15,8 @@ from pydantic import create_model
 
 from stsbench.cli.eval import _setting
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.plan import kinds, plan, presets
+from stsbench.evaluation.load import kinds
+from stsbench.evaluation.plan import plan, presets
 from stsbench.evaluation.settings import (
     LARGEST,
     AnyOf,

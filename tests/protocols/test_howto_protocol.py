@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from stsbench import registry
 from stsbench.cli.main import cli
+from stsbench.errors import StsbenchError
 from stsbench.evaluation import load_records
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "adding-a-protocol.md").read_text("utf-8")
@@ -66,7 +67,7 @@ def test_the_page_s_commands_run(installed):
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    ("--set sts-top.share=2", r"^sts-top: share must be below 1\.0, not 2"),
+    ("--set sts-top.share=2", r"^sts-top: share must be below 1, not 2"),
     ("--set sts-top.similarity=cosin",
      r"^sts-top: similarity must be 'cosine' or 'dot', not 'cosin'; did you mean cosine\?$"),
     ("--set sts-top.shar=1", r"^protocol sts-top has no setting 'shar'; did you mean share\?$"),
@@ -75,3 +76,57 @@ def test_the_page_s_commands_run(installed):
 def test_mistakes_are_one_line(installed, words, message):
     done = run(f"stsbench eval --model lexical:token-set --protocol sts-top --sample --output wrong {words}")
     assert re.search(message, str(done.exception)) and "\n" not in str(done.exception)
+
+
+CLASS = r"TopProtocol \(sts_top.py\)"
+BEFORE = {  # what is replaced on the page, by what, the line that the command ends with: nothing was encoded
+    "class": ("TopProtocol(Protocol)", "TopProtocol", "entry point sts-top: <class 'sts_top.TopProtocol'> is not a class"),
+    "abstract": ("def observe", "def observed", f"{CLASS} does not define observe"),
+    "no name": ('    name = "sts-top"\n', "", f"{CLASS} does not set name to a string"),
+    "no version": ("    version = 1\n", "", f"{CLASS} does not set version to a whole number"),
+    "name": ('name = "sts-top"', 'name = "sts-bottom"', "entry point sts-top: TopProtocol.name is 'sts-bottom'"),
+    "variant": ('{"share": 0.5}', '{"shar": 0.5}',
+                rf"{CLASS}: variant 'half': protocol sts-top has no setting 'shar'; did you mean share\?"),
+    "default": ("setting(0.1,", "setting(10,", f"{CLASS}: default settings: sts-top: share must be below 1, not 10"),
+    "tasks": ('return {"STS-B": "stsb/test"}', 'return ["STS-B"]',
+              f"{CLASS}: tasks must return a dict, task -> id of its set, not list"),
+}  # fmt: skip
+AFTER = {  # the same, the reason of the failure
+    "observe": ("data.gold}", "data.golden}", r"TopProtocol.observe failed \(sts_top.py:28\): AttributeError: .*'golden'"),
+    "dict": ("return Observations(", "return dict(", rf"{CLASS}: observe must return Observations\(arrays\), not dict"),
+    "score": ("np.argsort", "np.sort_it", r"TopProtocol.score failed \(sts_top.py:35\): AttributeError: module"),
+    "NaN": ("100 *", "np.nan *", f"{CLASS}: score of task STS-B is NaN"),
+    "infinite": ("100 *", "np.inf *", f"{CLASS}: score of task STS-B is infinite"),
+    "rows": ("return [ScoreRow(", "return [0, ScoreRow(", rf"{CLASS}: score must return a list of ScoreRow, not \[0, Sc"),
+    "summarise": ("    def observe", "    def summarise(self, records):\n        raise KeyError('Avg')\n\n    def observe",
+                  r"TopProtocol.summarise failed \(sts_top.py:27\): KeyError: 'Avg'"),
+}  # fmt: skip
+
+
+def change(folder, before, after):
+    path = folder / "site" / "sts_top.py"
+    code = path.read_text("utf-8")
+    assert before in code
+    path.write_text(code.replace(before, after), "utf-8")
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_a_mistake_in_the_class_is_found_before_anything_is_encoded(installed, name):
+    before, after, message = BEFORE[name]
+    change(installed, before, after)
+    done = run("stsbench eval --model lexical:token-set --protocol sts-top --sample --output wrong")
+    assert isinstance(done.exception, StsbenchError) and re.match(message, str(done.exception))
+    assert "encoder " not in done.output
+    with pytest.warns(UserWarning, match=message):
+        assert "retrieval " in run("stsbench list protocols").output
+
+
+@pytest.mark.parametrize("name", AFTER)
+def test_a_mistake_in_its_arithmetic_is_a_failure_with_a_reason_and_other_protocols_go_on(installed, name):
+    before, after, message = AFTER[name]
+    change(installed, before, after)
+    done = run("stsbench eval --model lexical:token-set --protocol sts-top,geometry --sample --output some")
+    (line,) = [line for line in done.output.splitlines() if line.startswith("failed: ")]
+    assert re.match(f"failed: sts-top (STS-B|over its tasks): {message}", line) and done.return_value == 3
+    measured = {record.protocol.name for _, record in load_records(installed / "some")}
+    assert measured == ({"geometry", "sts-top"} if name == "summarise" else {"geometry"})

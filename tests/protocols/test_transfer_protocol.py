@@ -261,8 +261,8 @@ def test_variants_and_settings() -> None:
     ({"k": 1}, "k must be at least 2, not 1"), ({"k": True}, "k must be"),
     ({"seed": -1}, "seed must be"),
     ({"batch": 0}, "batch must be"), ({"grid": []}, "grid must be a list"),
-    ({"grid_kfold": [0]}, r"grid_kfold\.0 must be above 0.0, not 0"),
-    ({"grid": "1"}, r"grid\.0 must be a number, not '1'"), ({"validation": 1.0}, "validation must be below 1.0, not 1.0"),
+    ({"grid_kfold": [0]}, r"grid_kfold\.0 must be above 0, not 0"),
+    ({"grid": "1"}, r"grid\.0 must be a number, not '1'"), ({"validation": 1.0}, "validation must be below 1, not 1.0"),
     ({"blank": None}, "blank must be a text"), ({"optimizer": "sgd"}, "optimizer must be 'adam' or 'rmsprop', not 'sgd'"),
 ])
 def test_settings_that_cannot_be_used(settings: dict[str, Any], message: str) -> None:

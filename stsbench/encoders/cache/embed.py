@@ -12,6 +12,8 @@ from scipy.sparse import issparse, vstack
 from stsbench.encoders.base import Encoder, EncoderSpec, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.encode import encode_cached, not_finite
+from stsbench.errors import EncoderError
+from stsbench.plugins import calling
 
 
 class Embed:
@@ -62,10 +64,11 @@ class Embed:
         """
         if self.spec.fitted_on is not None:
             return self
-        fitted = self.encoder.fit(texts, source) if source not in self._fitted else None
-        if fitted is self.encoder:
-            return self
-        if fitted is not None:
+        if source not in self._fitted:
+            encoder = self.encoder
+            fitted = calling(type(encoder), "fit", lambda: encoder.fit(texts, source), raising=EncoderError)
+            if fitted is encoder:
+                return self
             self._fitted[source] = Embed(fitted, self._cache, self._progress)
         return self._fitted[source]
 

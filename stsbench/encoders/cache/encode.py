@@ -12,6 +12,7 @@ from scipy.sparse import issparse
 from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.errors import EncoderError
+from stsbench.plugins import calling, where
 
 CHUNK = 1024  # texts between two writes: what an interrupted run loses at most
 
@@ -64,7 +65,8 @@ def _through(
     # Longest first: a chunk then holds texts of like length, and a batch too large for the memory fails at once.
     missing = np.array(sorted(missing.tolist(), key=lambda i: -len(texts[i])), dtype=np.intp)
     if isinstance(encoder, Preparable):
-        encoder.prepare([texts[i] for i in missing])
+        ahead = [texts[i] for i in missing]
+        calling(type(encoder), "prepare", lambda: encoder.prepare(ahead), raising=EncoderError)
     for start in range(0, len(missing), CHUNK):
         rows = missing[start : start + CHUNK]
         chunk = [texts[i] for i in rows]
@@ -97,7 +99,11 @@ def _run(encoder: Encoder, texts: list[str], progress: Progress | None, tolerant
         if progress is not None:
             progress(finished)
 
-    encoded = checked(encoder.spec.name, texts, encoder.run(texts, None if progress is None else count), tolerant)
+    kind, report = type(encoder), None if progress is None else count
+    encoded = calling(kind, "run", lambda: encoder.run(texts, report), raising=EncoderError)
+    if not isinstance(encoded, Encoded):
+        raise EncoderError(f"{where(kind)}: run must return Encoded(vectors, truncated), not {type(encoded).__name__}")
+    encoded = checked(encoder.spec.name, texts, encoded, tolerant)
     if progress is not None and done < len(texts):
         progress(len(texts) - done)
     return encoded

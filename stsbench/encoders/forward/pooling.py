@@ -40,8 +40,8 @@ def check_pooler(name: str | None, model: str) -> str:
         raise EncoderError(f"{model} stores no pooler: choose one with --pooler ({', '.join(POOLERS)})")
     if name not in STATES:
         near = difflib.get_close_matches(name, POOLERS, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise EncoderError(f"--pooler {name} is unknown: {hint}(there are {', '.join(POOLERS)})")
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise EncoderError(f"--pooler {name} is unknown{hint} (there are {', '.join(POOLERS)})")
     return name
 
 

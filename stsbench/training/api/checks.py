@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-import traceback
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, TypeVar, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
 import torch
 
 from stsbench.errors import StsbenchError
+from stsbench.plugins import where
 from stsbench.training.api.batch import Term
 from stsbench.training.api.method import LabelledUse, Method
 from stsbench.training.api.options import Options
-
-T = TypeVar("T")
 
 
 def check_class(kind: Any, said: str) -> type[Method]:
@@ -42,30 +38,6 @@ def check_stages(kind: type[Method], uses: Mapping[str, str]) -> None:
                 f"{where(kind)}: stage {stage} trains on the recipe's data and the class has no views(self, rows, rng): "
                 "write it, or let labelled() give 'only'"
             )
-
-
-def where(kind: type) -> str:
-    """CLASS (FILE): for messages."""
-    file = inspect.getsourcefile(kind)
-    return f"{kind.__name__} ({Path(file).name})" if file else kind.__name__
-
-
-def calling(kind: type[Method], name: str, call: Callable[[], T], during: str = "") -> T:
-    """call(), which runs code of the method; an error in it becomes a StsbenchError with the method's line and its cause.
-
-    name: of what is called; during: when, such as "at step 3 of stage main".
-    """
-    try:
-        return call()
-    except StsbenchError:
-        raise
-    except Exception as error:
-        file = inspect.getsourcefile(kind) or "?"
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-        place = Path(file).name + (f":{lines[-1]}" if lines else "")
-        failed = " ".join(filter(None, (f"{kind.__name__}.{name} failed", during)))
-        cause = " ".join(str(error).split())
-        raise StsbenchError(f"{failed} ({place}): {type(error).__name__}: {cause}") from error
 
 
 def check_terms(method: Method, terms: Any) -> dict[str, Term]:

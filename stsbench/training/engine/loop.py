@@ -11,8 +11,9 @@ import torch
 from accelerate import Accelerator
 
 from stsbench.errors import StsbenchError
+from stsbench.plugins import calling
 from stsbench.training.api.batch import Batch, Term, Views
-from stsbench.training.api.checks import calling, check_terms
+from stsbench.training.api.checks import check_terms
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position
 from stsbench.training.engine.log import RunLog

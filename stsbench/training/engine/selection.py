@@ -18,9 +18,10 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import DataError, MissingDataError, StsbenchError
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.similarity import paired_similarity
+from stsbench.plugins import calling
 from stsbench.registry import resolve
 from stsbench.training.api.batch import Batch, Term
-from stsbench.training.api.checks import calling, check_terms
+from stsbench.training.api.checks import check_terms
 from stsbench.training.api.method import Method
 from stsbench.training.engine.live import live_encoder
 from stsbench.training.engine.semi import Objective

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 
 from stsbench.data.text.examples import TextRows
+from stsbench.plugins import calling
 from stsbench.training.api.batch import Batch, Shares, Views
-from stsbench.training.api.checks import calling, check_views
+from stsbench.training.api.checks import check_views
 from stsbench.training.api.method import Method
 from stsbench.training.engine.semi import Objective
 from stsbench.training.recipes.recipe import TrainingSettings

@@ -17,7 +17,7 @@ from stsbench.encoders.forward.text_cnn_files import text_cnn_folder
 from stsbench.encoders.transformer.config import encoder_digest
 from stsbench.encoders.transformer.exported import read_exported
 from stsbench.errors import StsbenchError
-from stsbench.training.api.checks import calling
+from stsbench.plugins import calling
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position
 from stsbench.training.engine.selection import Selection

@@ -12,8 +12,8 @@ from board_runs import REVISION, own_runs, runs  # noqa: F401  fixtures
 
 from stsbench.data.sets.catalog import catalog, entries
 from stsbench.errors import StsbenchError
+from stsbench.evaluation.load import kinds
 from stsbench.evaluation.measure import _packed
-from stsbench.evaluation.plan import kinds
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import (
     DataIdentity,
