@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -105,10 +106,18 @@ def test_a_run_of_a_file_is_resumed_with_the_same_file_only(cli, folder):
     Path("run/train.json").unlink()
     again = [*words(TRAIN), "--set", "selection.by=none", "--resume"]
     assert cli(*again)[0] == 0
-    Path("run/train.json").unlink()
     method = folder / "sbert.py"
     method.write_text(FILES["sbert.py"] + "\n# changed\n")
-    assert "--resume: the method file is not what run began with" in refused(cli, *again)
+    changed = "--resume: the method file is not what run began with"
+    assert changed in refused(cli, *again)  # though the run is finished
+    Path("run/train.json").unlink()
+    assert changed in refused(cli, *again)
+    shutil.rmtree("run/checkpoints")
+    assert changed in refused(cli, *again)
+    method.write_text(FILES["sbert.py"])
+    code, _, err = cli(*again)
+    assert code == 0 and "no checkpoint yet: the run begins again" in err
+    Path("run/train.json").unlink()
     method.unlink()
     methods.find_method.cache_clear()
     assert "sbert.py:SBERT: there is no file" in refused(cli, *again)
@@ -124,10 +133,11 @@ MISTAKES = {
     "no method": ("SBERT(Method)", "SBERT(nn.Module)", "sbert.py:SBERT is not a method: derive a class from"),
     "options": ("SBERTOptions(Options)", "SBERTOptions", "SBERT.Options must derive from stsbench.training.api.Options"),
     "no class": ("class SBERT(", "class SBart(", r"sbert.py has no class SBERT; did you mean SBart\?"),
-    "syntax": ("def forward(", "def forward(:", r"sbert.py:SBERT failed to load: SyntaxError"),
+    "syntax": ("def forward(", "def forward(:", r"sbert.py:SBERT failed to load: sbert.py:\d+: invalid syntax"),
     "import": ("import torch\n", "import torchh\n", "sbert.py:SBERT failed to load: .*No module named 'torchh'"),
     "recipe": ('default_recipe = "sbert-nli"', "", r"sbert.py:SBERT has no default recipe: give one by --recipe"),
-    "recipe name": ('"sbert-nli"', '"sbert-nil"', "default_recipe 'sbert-nil' is not in"),
+    "recipe name": ('"sbert-nli"', '"sbert-nil"',
+                    r"default_recipe 'sbert-nil': there is no sbert-nil.yaml in \S+work or \S+/recipes"),
 }
 
 
@@ -144,8 +154,9 @@ LATE = {
     "shape": ("3 * backbone", "2 * backbone",
               r"SBERT.forward failed at step 1 of stage main \(sbert.py:\d+\): RuntimeError: mat1"),
     "scalar": ("batch.labels)", 'batch.labels, reduction="none")',
-               r"SBERT \(sbert.py\): the value of the term 'nli' must be a scalar tensor, not a tensor of shape \(4,\)"),
-    "terms": ('return {"nli": ', "return (", "forward must give a dict of terms"),
+               r"SBERT.forward \(sbert.py:\d+\): the value of the term 'nli' must be a scalar tensor, not a tensor of"),
+    "detached": ("batch.labels)", "batch.labels).detach()", r"SBERT.forward \(sbert.py:\d+\): the loss has no gradient"),
+    "terms": ('return {"nli": ', "return (", r"SBERT.forward \(sbert.py:\d+\) must give a dict of terms"),
     "init": ("super().__init__(backbone, options)", "pass", r"SBERT.__init__ failed \(sbert.py:\d+\): AttributeError"),
 }  # fmt: skip
 
