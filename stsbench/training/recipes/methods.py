@@ -112,6 +112,12 @@ def default_recipe_of(method: str) -> str | None:
     return name
 
 
+def docstring_of(method: str) -> str:
+    """The class's docstring, "" without one."""
+    parsed = _parsed(find_method(method))
+    return (ast.get_docstring(parsed[1]) or "") if parsed is not None else ""
+
+
 def stages_of(method: str) -> tuple[str, ...]:
     """The method's stages."""
     return tuple(map(str, _class_value(method, "stages") or ("main",)))
