@@ -42,21 +42,26 @@ def _problem(view: Ragged, backbone: Backbone) -> str | None:
     ends = (tokenizer.cls_token_id, tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.eos_token_id)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id not in ends else None
     known, limit = backbone.model.get_input_embeddings().num_embeddings, position_limit(backbone.model, tokenizer)
-    for row in view:
-        ids = np.asarray(row)
+    arrays = [np.asarray(row) for row in view]
+    for row, ids in zip(view, arrays, strict=True):
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
             return f"has a text that is not a list of token ids but {_said(row)}"
-        if pad in (ids[0], ids[-1]):
-            return "is padded: give each text's own token ids, as Backbone.tokenise does"
-        if not 0 <= ids.min() <= ids.max() < known:
-            return f"has the token id {ids.min() if ids.min() < 0 else ids.max()}, and the model knows 0 to {known - 1}"
-        if limit is not None and len(ids) > limit:
-            return f"has a text of {len(ids)} tokens, and the model has {limit} positions"
+    lengths = np.array([len(ids) for ids in arrays])
+    if not lengths.all():
+        return "has a text without a token"
+    ids = np.concatenate(arrays)
+    last = lengths.cumsum() - 1
+    if pad is not None and pad in (*ids[last].tolist(), *ids[last - lengths + 1].tolist()):
+        return "is padded: give each text's own token ids, as Backbone.tokenise does"
+    if ids.min() < 0 or ids.max() >= known:
+        return f"has the token id {ids.min() if ids.min() < 0 else ids.max()}, and the model knows 0 to {known - 1}"
+    if limit is not None and lengths.max() > limit:
+        return f"has a text of {lengths.max()} tokens, and the model has {limit} positions"
     return None
 
 
 def _said(row: Any) -> str:
-    return "an empty one" if np.shape(row) == (0,) else kind_of(row)
+    return "an empty list" if np.shape(row) == (0,) else kind_of(row)
 
 
 def _check_labels(who: str, labels: Sequence[int] | None, rows: Sequence[int]) -> None:

@@ -57,7 +57,7 @@ def wrong_views(backbone):
         "rows": (Views([ids[:1]]), "view 0 has 1 texts for 2 rows"),
         "texts": (Views([TEXTS]), "view 0 has a text that is not a list of token ids but str"),
         "tensor": (Views([[torch.tensor([each]) for each in ids]]), r"a list of token ids but a tensor of shape \(1, \d+\)"),
-        "empty": (Views([[[], ids[1]]]), "not a list of token ids but an empty one"),
+        "empty": (Views([[[], ids[1]]]), "not a list of token ids but an empty list"),
         "unknown": (Views([[ids[0], [9_999_999]]]), r"has the token id 9999999, and the model knows 0 to \d+"),
         "negative": (Views([[ids[0], [5, -1]]]), "has the token id -1"),
         "long": (Views([[ids[0], [5] * 65]]), "has a text of 65 tokens, and the model has 64 positions"),
