@@ -13,10 +13,10 @@ from stsbench.errors import StsbenchError
 T = TypeVar("T")
 
 
-def where(kind: type) -> str:
-    """CLASS (FILE): for messages."""
-    file = _source(kind)
-    return f"{kind.__name__} ({Path(file).name})" if file else kind.__name__
+def where(kind: type, name: str = "") -> str:
+    """CLASS (FILE), or CLASS.name (FILE:LINE) of one of its functions: for messages."""
+    said, place = f"{kind.__name__}.{name}" if name else kind.__name__, _place(kind, name)
+    return f"{said} ({place})" if place else said
 
 
 def calling(
@@ -33,7 +33,7 @@ def calling(
     except Exception as error:
         file = _source(kind) or "?"
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-        place = Path(file).name + (f":{lines[-1]}" if lines else "")
+        place = f"{Path(file).name}:{lines[-1]}" if lines else _place(kind, name) or "?"
         failed = " ".join(filter(None, (f"{kind.__name__}.{name} failed", during)))
         cause = " ".join(str(error).split())
         raise raising(f"{failed} ({place}): {type(error).__name__}: {cause}") from error
@@ -43,6 +43,16 @@ def check_written(kind: type, raising: type[StsbenchError] = StsbenchError) -> N
     """Raises `raising` for a class that leaves out methods it must have."""
     if missing := sorted(getattr(kind, "__abstractmethods__", ())):
         raise raising(f"{where(kind)} does not define {' and '.join(missing)}")
+
+
+def _place(kind: type, name: str) -> str:
+    """FILE:LINE of a function that the class defines, else FILE; "" for a class that was typed at a prompt."""
+    function = vars(kind).get(name)
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if code is not None:
+        return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+    file = _source(kind)
+    return Path(file).name if file else ""
 
 
 def _source(kind: type) -> str | None:

@@ -103,11 +103,14 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> None:
 @click.command("show")
 @click.argument("kind", type=click.Choice(["protocol", "data", "method", "recipe"]))
 @click.argument("name")
-def show(kind: str, name: str) -> None:
-    """Show one protocol (or a paper's preset), data set or recipe in full, or a method's card.
+@click.option("--method", metavar="METHOD|FILE.py:CLASS", help="The method of a recipe file that names none.")
+def show(kind: str, name: str, method: str | None) -> None:
+    """Show one protocol (or a paper's preset), data set or recipe in full, or a method's card and options.
 
     A recipe is NAME, METHOD/NAME or a YAML file of your own, which is checked.
     """
+    if method and kind != "recipe":
+        raise click.UsageError(f"--method goes with `show recipe FILE.yaml`, not with `show {kind}`")
     if kind == "data":
         from dataclasses import asdict
 
@@ -120,9 +123,9 @@ def show(kind: str, name: str) -> None:
         _show_method(name)
         return
     if kind == "recipe":
-        from stsbench.training.recipes.recipes import resolved_yaml
+        from stsbench.training.recipes.recipes import find_recipe, resolved_yaml
 
-        click.echo(resolved_yaml(_named(name)), nl=False)
+        click.echo(resolved_yaml(find_recipe(method, name)[0] if method else _named(name)), nl=False)
         return
     _show_protocol(name)
 
@@ -148,11 +151,12 @@ def _show_protocol(name: str) -> None:
 
 def _show_method(name: str) -> None:
     from stsbench.training.recipes.describe import card, options
-    from stsbench.training.recipes.methods import stages_of
-    from stsbench.training.recipes.recipes import default_recipe
+    from stsbench.training.recipes.methods import canonical, default_recipe_of, stages_of
 
+    name = canonical(name)
+    default_recipe = default_recipe_of(name) or "none"
     click.echo(card(name).rstrip())
-    click.echo(f"\n## Options and stages\n\nStages: {', '.join(stages_of(name))}. Default recipe: {default_recipe(name)}.")
+    click.echo(f"\n## Options and stages\n\nStages: {', '.join(stages_of(name))}. Default recipe: {default_recipe}.")
     click.echo("A recipe's `options`, or `--set options.NAME=VALUE`:\n")
     for option in options(name):
         default = json.dumps(option.default)
@@ -205,7 +209,10 @@ def _method_of(path: Path) -> str:
         if isinstance(method := data.get("method"), str):
             return canonical(method, path.parent) if is_file_method(method) else method
         if "extends" not in data:
-            raise StsbenchError(f"{path}: says neither 'method: NAME' nor 'extends: RECIPE' (see stsbench list recipes)")
+            raise StsbenchError(
+                f"{path}: says neither 'method: NAME' nor 'extends: RECIPE' (see stsbench list recipes): add one, or "
+                "--method NAME, for a method of your own --method FILE.py:CLASS"
+            )
         parent = parent_of(path, data["extends"], tuple(shipped))
         holders = [shipped[folder] for folder in shipped if (folder / parent.name).is_file()]
         if parent.parent in shipped and len(holders) > 1:

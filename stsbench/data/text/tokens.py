@@ -50,7 +50,7 @@ def tokenised(
             log(f"tokenising {len(roles) * len(store):,} texts of {store.path} once")
         sha = hashlib.sha256()
         truncated = {}
-        with _cutting(tokenizer, max_length) as encode:
+        with cutting(tokenizer, max_length) as encode:
             for i, role in enumerate(roles):
                 sha.update(f"{role}\n".encode())
                 truncated[role] = _write(store, role, folder, f"ids{i}", encode, sha, progress)
@@ -105,7 +105,7 @@ def _write(
 
 
 @contextmanager
-def _cutting(tokenizer: Any, max_length: int) -> Iterator[Encode]:
+def cutting(tokenizer: Any, max_length: int) -> Iterator[Encode]:
     """The tokenizer, cut at `max_length` as transformers cuts and without padding, for as long as the block lasts."""
     if not getattr(tokenizer, "is_fast", False):
         yield lambda texts: _slow(tokenizer, texts, max_length)

@@ -1,17 +1,21 @@
-"""What a method's author may get wrong, each mistake one line that names the class and its file."""
+"""What a method's author may get wrong in the class and its loss, each mistake one line that names class, file and line."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Mapping
+from types import FunctionType
 from typing import Any, get_args
 
 import torch
 
 from stsbench.errors import StsbenchError
-from stsbench.plugins import where
+from stsbench.plugins import calling, where
 from stsbench.training.api.batch import Term
-from stsbench.training.api.method import LabelledUse, Method
+from stsbench.training.api.method import Inference, LabelledUse, Method
 from stsbench.training.api.options import Options
+
+_OF_THE_CLASS = ("roles", "labelled", "labelled_roles", "usable")  # called before there is an instance
 
 
 def check_class(kind: Any, said: str) -> type[Method]:
@@ -24,6 +28,9 @@ def check_class(kind: Any, said: str) -> type[Method]:
         raise StsbenchError(f"{said}: {kind.__name__}.Options must derive from stsbench.training.api.Options")
     if isinstance(kind.stages, str) or not kind.stages:
         raise StsbenchError(f"{said}: stages must be a tuple of names, not {kind.stages!r}")
+    for name in _OF_THE_CLASS:
+        if isinstance(inspect.getattr_static(kind, name), FunctionType):
+            raise StsbenchError(f"{where(kind, name)} must be a class method: write @classmethod above it")
     return kind
 
 
@@ -40,28 +47,54 @@ def check_stages(kind: type[Method], uses: Mapping[str, str]) -> None:
             )
 
 
+def check_instance(method: Method, backbone: Any) -> Method:
+    """`method`, if its `__init__` called the base's."""
+    if getattr(method, "backbone", None) is not backbone:  # an AttributeError without nn.Module's __init__
+        raise StsbenchError(f"{where(type(method), '__init__')} must call super().__init__(backbone, options)")
+    return method
+
+
+def check_inference(method: Method) -> None:
+    """That there is an encoder to test, before anything is trained."""
+    for name in ("inference", "dev_inference"):
+        inference = calling(type(method), name, getattr(method, name))
+        if not isinstance(inference, Inference):
+            must = "must give an Inference(model, tokenizer, pooler)"
+            raise StsbenchError(f"{where(type(method), name)} {must}, not {kind_of(inference)}")
+
+
+def check_rates(method: Method) -> dict[str, float]:
+    """The method's learning rates, if each prefix is that of a parameter."""
+    rates = calling(type(method), "rates", method.rates)
+    names = [name for name, _ in method.named_parameters()]
+    for prefix in rates:
+        if not any(name.startswith(prefix) for name in names):
+            raise StsbenchError(f"{where(type(method), 'rates')}: no parameter's name begins with '{prefix}'")
+    return rates
+
+
 def check_terms(method: Method, terms: Any) -> dict[str, Term]:
-    """The terms that `forward` gave, if they are such: name -> Term, whose value is a scalar tensor."""
-    who = where(type(method))
-    if not isinstance(terms, dict) or not terms:
-        raise StsbenchError(f"{who}: forward must give a dict of terms, name -> Term(value, count), not {_kind(terms)}")
+    """The terms that `forward` gave, if they are such: name -> Term, whose value is a scalar tensor; one has a gradient."""
+    who = where(type(method), "forward")
+    if not isinstance(terms, dict):
+        raise StsbenchError(f"{who} must give a dict of terms, name -> Term(value, count), not {kind_of(terms)}")
+    if not terms:
+        raise StsbenchError(f"{who} gave no term: it must give a dict of terms, name -> Term(value, count)")
     for name, term in terms.items():
         if not isinstance(term, Term):
-            raise StsbenchError(f"{who}: the term '{name}' must be a Term(value, count), not {_kind(term)}")
+            raise StsbenchError(f"{who}: the term '{name}' must be a Term(value, count), not {kind_of(term)}")
         if not isinstance(term.value, torch.Tensor) or term.value.ndim:
-            raise StsbenchError(f"{who}: the value of the term '{name}' must be a scalar tensor, not {_kind(term.value)}")
+            raise StsbenchError(f"{who}: the value of the term '{name}' must be a scalar tensor, not {kind_of(term.value)}")
+        if term.count < 0 or (term.count == 0 and float(term.value.detach()) != 0):
+            raise StsbenchError(
+                f"{who}: the term '{name}' has count {term.count} and a value that is not 0: count is how many items the "
+                "value is the mean of"
+            )
+    if torch.is_grad_enabled() and not any(term.value.requires_grad for term in terms.values()):
+        raise StsbenchError(f"{who}: the loss has no gradient: no trained weight is part of it, or it was detached")
     return terms
 
 
-def check_views(method: Method, views: Any, rows: Sequence[int], name: str) -> None:
-    """The views that `name` gave, if there is one text for each of the rows in each of them."""
-    who = where(type(method))
-    for number, view in enumerate(views.tokens):
-        if len(view) != len(rows):
-            raise StsbenchError(f"{who}: view {number} of {name} has {len(view)} texts for {len(rows)} rows")
-    if views.labels is not None and len(views.labels) != len(rows):
-        raise StsbenchError(f"{who}: {name} gave {len(views.labels)} labels for {len(rows)} rows")
-
-
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """What a wrong value is, for messages."""
     return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__

@@ -58,7 +58,7 @@ class Selection:
 
     def __call__(self, method: Method) -> float:
         """The score x 100 of the encoder as it is now. Weights, modes and random states are left as they were."""
-        with _own_randomness():
+        with fixed_randomness():
             return self._score(method)
 
     def _note(self, data: PairSet | LabelledSet) -> None:
@@ -101,7 +101,7 @@ def diagnosed(method: Method) -> dict[str, float | None]:
     """
     modes = [(module, module.training) for module in method.modules()]
     try:
-        with _own_randomness(), torch.no_grad():
+        with fixed_randomness(), torch.no_grad():
             numbers = method.diagnose()
     finally:
         for module, training in modes:
@@ -112,7 +112,7 @@ def diagnosed(method: Method) -> dict[str, float | None]:
 
 
 @contextmanager
-def _own_randomness() -> Iterator[None]:
+def fixed_randomness() -> Iterator[None]:
     """torch's generators from the same seed every time, and afterwards as they were."""
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):

@@ -13,8 +13,8 @@ import torch
 from stsbench.data.text.examples import TextRows
 from stsbench.plugins import calling
 from stsbench.training.api.batch import Batch, Shares, Views
-from stsbench.training.api.checks import check_views
 from stsbench.training.api.method import Method
+from stsbench.training.api.view_checks import check_views
 from stsbench.training.engine.semi import Objective
 from stsbench.training.recipes.recipe import TrainingSettings
 from stsbench.training.rows.batches import Batches, to_batch
@@ -56,8 +56,7 @@ def stage_views(
     name = "labelled_views" if labelled else "views"
     make: Callable[[TextRows, np.random.Generator], Views] = objective.labelled_views if labelled else method.views
     views = calling(type(method), name, partial(make, rows, rng))
-    check_views(method, views, rows.rows, name)
-    return views
+    return check_views(method, views, rows.rows, name)
 
 
 def held_out_batches(

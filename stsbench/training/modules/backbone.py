@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from stsbench.data.text.tokens import cutting
 from stsbench.encoders.forward.checkpoint import load_model, load_tokenizer, position_limit
 from stsbench.encoders.forward.pooling import STATES
 from stsbench.encoders.forward.text_cnn import TextCNN
@@ -58,6 +59,11 @@ class Backbone(nn.Module):
     def vector_width(self) -> int:
         """The width of the vectors of `pooled`: d, but for the pooler text_cnn."""
         return self.width if self.head is None else self.head.vector_width
+
+    def tokenise(self, texts: list[str]) -> list[list[int]]:
+        """[text] -> token ids as the training text has them: special tokens included, cut at max_length, not padded."""
+        with cutting(self.tokenizer, self.max_length) as encode:
+            return encode(texts)[0]
 
     def forward(
         self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...] = (-1,), soft: SoftPrompt | None = None

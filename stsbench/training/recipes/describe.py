@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stsbench.config import values_of
-from stsbench.errors import StsbenchError
 from stsbench.training.api.options import Options
-from stsbench.training.recipes.methods import find_method, options_of
+from stsbench.training.recipes.methods import docstring_of, find_method, options_of, short_name
 
 
 @dataclass(frozen=True)
@@ -26,11 +25,9 @@ class Option:
 
 
 def card(method: str) -> str:
-    """The method's card.md. Raises StsbenchError for a method without one."""
+    """The method's card.md; of a method without one its name and its class's docstring."""
     path = find_method(method).folder / "card.md"
-    if not path.is_file():
-        raise StsbenchError(f"the method '{method}' has no card ({path})")
-    return path.read_text("utf-8")
+    return path.read_text("utf-8") if path.is_file() else f"# {short_name(method)}\n\n{docstring_of(method)}"
 
 
 def title(method: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stsbench.errors import StsbenchError
+from stsbench.plugins import calling
 from stsbench.training.api.checks import check_stages
 from stsbench.training.api.labelled import nli_roles
 from stsbench.training.api.method import LabelledUse, Method
@@ -51,19 +52,19 @@ class MethodPlan:
     def labelled(self, stage: str) -> LabelledUse:
         """Whether a stage trains on the recipe's labelled rows: as `Method.labelled` says, or as recipe.semi does."""
         if self.semi is None:
-            return self.kind.labelled(self.options, stage)
+            return calling(self.kind, "labelled", lambda: self.kind.labelled(self.options, stage))
         if stage == SUP:
             return "only"
         return "none" if self.semi.procedure == "sup-unsup" else "with"
 
     def roles(self, roles: tuple[str, ...]) -> tuple[str, ...]:
         """The roles of the data that are used, out of `roles`. Raises StsbenchError, one line."""
-        return self.kind.roles(self.options, roles)
+        return calling(self.kind, "roles", lambda: self.kind.roles(self.options, roles))
 
     def labelled_roles(self, roles: tuple[str, ...]) -> tuple[str, ...]:
         """The same of labelled rows: with recipe.semi triplets, or pairs with a label."""
         if self.semi is None:
-            return self.kind.labelled_roles(self.options, roles)
+            return calling(self.kind, "labelled_roles", lambda: self.kind.labelled_roles(self.options, roles))
         return nli_roles(roles, f"semi.procedure {self.semi.procedure}")
 
 

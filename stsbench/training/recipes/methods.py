@@ -95,9 +95,12 @@ def load_method(method: str) -> type[Method]:
     from stsbench.training.api.checks import check_class
 
     source = find_method(method)
-    kind = getattr(_module(source), source.attribute, None)
+    module = _module(source)
+    kind = getattr(module, source.attribute, None)
     if kind is None:
-        raise StsbenchError(f"{source.said}: {source.file} has no class {source.attribute}{_classes(source)}")
+        known = [name for name, value in vars(module).items() if _is_method(value) and value.__module__ == module.__name__]
+        hint = did_you_mean(source.attribute, known) if known else ""
+        raise StsbenchError(f"{source.said}: {source.file} has no class {source.attribute}{hint}")
     return check_class(kind, source.said)
 
 
@@ -107,6 +110,12 @@ def default_recipe_of(method: str) -> str | None:
     if name is not None and not isinstance(name, str):
         raise StsbenchError(f"{find_method(method).said}: default_recipe must be the name of a recipe, not {name!r}")
     return name
+
+
+def docstring_of(method: str) -> str:
+    """The class's docstring, "" without one."""
+    parsed = _parsed(find_method(method))
+    return (ast.get_docstring(parsed[1]) or "") if parsed is not None else ""
 
 
 def stages_of(method: str) -> tuple[str, ...]:
@@ -162,14 +171,20 @@ def _module(source: MethodSource) -> Any:
                 raise
         return sys.modules[name]
     except Exception as error:
-        raise StsbenchError(f"{source.said} failed to load: {error!r}") from error
+        raise StsbenchError(f"{source.said} failed to load: {_cause(error)}") from error
 
 
-def _classes(source: MethodSource) -> str:
-    """'; did you mean ...?', or the classes that the file has."""
-    text = "" if source.file is None else source.file.read_text("utf-8")
-    known = [node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
-    return did_you_mean(source.attribute, known) if known else ""
+def _is_method(value: Any) -> bool:
+    from stsbench.training.api.method import Method
+
+    return isinstance(value, type) and issubclass(value, Method)
+
+
+def _cause(error: Exception) -> str:
+    """The error in a line; of a syntax error FILE:LINE."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{Path(error.filename).name}:{error.lineno}: {error.msg}"
+    return repr(error)
 
 
 def _class_value(method: str, name: str) -> Any:
@@ -192,9 +207,9 @@ def _parsed(source: MethodSource) -> tuple[ast.Module, ast.ClassDef] | None:
     if source.file is None:
         return None
     try:
-        tree = ast.parse(source.file.read_text("utf-8"))
+        tree = ast.parse(source.file.read_text("utf-8"), str(source.file))
     except (SyntaxError, ValueError) as error:
-        raise StsbenchError(f"{source.said} failed to load: {error!r}") from error
+        raise StsbenchError(f"{source.said} failed to load: {_cause(error)}") from error
     nodes = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == source.attribute)
     node = next(nodes, None)
     return None if node is None else (tree, node)

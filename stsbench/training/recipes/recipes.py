@@ -42,7 +42,8 @@ def default_recipe(method: str) -> str:
     if _shipped(method, name) is None:
         known = recipe_names(method)
         hint = did_you_mean(name, known) if known else ""
-        raise StsbenchError(f"{said}: default_recipe '{name}' is not in {recipe_folders(method)[0]}{hint}")
+        places = " or ".join(map(str, reversed(recipe_folders(method))))
+        raise StsbenchError(f"{said}: default_recipe '{name}': there is no {name}.yaml in {places}{hint}")
     return name
 
 

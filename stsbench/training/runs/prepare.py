@@ -18,9 +18,10 @@ from stsbench.encoders.transformer.config import encoder_digest
 from stsbench.encoders.transformer.exported import read_exported
 from stsbench.errors import StsbenchError
 from stsbench.plugins import calling
+from stsbench.training.api.checks import check_inference, check_instance
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position
-from stsbench.training.engine.selection import Selection
+from stsbench.training.engine.selection import Selection, fixed_randomness
 from stsbench.training.engine.semi import Objective, make_objective
 from stsbench.training.engine.stage import Stage, held_out_batches
 from stsbench.training.modules.backbone import Backbone, load_backbone
@@ -85,12 +86,15 @@ def prepare_run(options: TrainOptions, manifest: RunManifest, accelerator: Accel
     opened = _opened_stages(recipe, plan, names)
     checkpoints = Checkpoints(options.output / "checkpoints", accelerator)
     resumed = checkpoints.newest() if options.resume else None
+    if options.resume and resumed is None:
+        log("no checkpoint yet: the run begins again")
     warm_start = None if resumed else _warm_start(options, manifest, plan)
     torch.manual_seed(recipe.seed)
     backbone = _backbone(options, warm_start)
     with accelerator.main_process_first():  # who comes later finds it in the cache
         data = open_rows(recipe, plan, backbone, opened, log)
     method = calling(plan.kind, "__init__", lambda: plan.kind(backbone, plan.options))
+    check_instance(method, backbone)
     objective = make_objective(plan, method)
     with accelerator.main_process_first():
         prepare(method, objective, plan, data, names)
@@ -110,6 +114,8 @@ def prepare_run(options: TrainOptions, manifest: RunManifest, accelerator: Accel
     _check_inputs(run)
     if warm_start:
         _take_weights(run, warm_start)
+    with fixed_randomness(), torch.no_grad():
+        check_inference(method)
     return run
 
 

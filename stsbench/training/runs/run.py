@@ -11,6 +11,7 @@ from typing import Any
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import plan
 from stsbench.files import atomic_write
+from stsbench.training.api.checks import check_rates
 from stsbench.training.engine.checkpoint import Best, Position
 from stsbench.training.engine.log import RunLog
 from stsbench.training.engine.loop import Loop, TrainingCallback
@@ -18,6 +19,7 @@ from stsbench.training.engine.optimiser import make_optimiser
 from stsbench.training.engine.stage import Stage
 from stsbench.training.engine.trackers import flat_config, trackers
 from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.methods import method_file
 from stsbench.training.runs.finish import FinishedRun, described_data, export_best, summarise, tested
 from stsbench.training.runs.lock import run_lock
 from stsbench.training.runs.options import TrainOptions
@@ -50,7 +52,7 @@ def train(options: TrainOptions, log: Log = print, callback: TrainingCallback | 
         accelerator.wait_for_everyone()
         manifest = open_manifest(
             folder, options.resume, sample=options.sample, data_dir=options.data_dir, command=options.command, stage=stage,
-            start_from=options.start_from,
+            start_from=options.start_from, method_file=method_file(recipe.method).get("method file"),
         )  # fmt: skip
         check_start(method_plan, manifest.stage, manifest.start_from)
         data_dir = Path(manifest.data_dir) if manifest.data_dir else None
@@ -100,7 +102,7 @@ def _train_stage(
     method, objective, accelerator = run.method, run.objective, run.accelerator
     method.gather_mode = stage.settings.gather
     objective.start_stage(stage.name)
-    optimiser = make_optimiser(method, stage.settings, method.rates())
+    optimiser = make_optimiser(method, stage.settings, check_rates(method))
     wrapped, prepared = accelerator.prepare(objective, optimiser)
     if run.resumed and run.resumed[0].number == stage.number:
         run.checkpoints.load(run.resumed[1], method, prepared)

@@ -25,7 +25,8 @@ class RunManifest:
     """How a run was started: where its development data were, when, and by which commands (the later ones resumed it).
 
     stage: the only one trained, None for all; start_from: the earlier run as --from named it; warm_start: what was found
-    there (warm_start.describe_warm_start; in the file its key is "origin"); data: stage, or "labelled" -> its training text.
+    there (warm_start.describe_warm_start; in the file its key is "origin"); data: stage, or "labelled" -> its training text;
+    method_file: sha256 of FILE.py, where the method is FILE.py:CLASS.
     """
 
     sample: bool
@@ -36,6 +37,7 @@ class RunManifest:
     start_from: str | None = None
     warm_start: dict[str, Any] | None = None
     data: dict[str, dict[str, Any]] = field(default_factory=dict)
+    method_file: str | None = None
 
 
 def check_folder(folder: Path, recipe: Recipe, resume: bool) -> None:
@@ -73,14 +75,15 @@ def claim(folder: Path, recipe: Recipe, manifest: RunManifest) -> None:
 
 def open_manifest(
     folder: Path, resume: bool, *, sample: bool, data_dir: Path | None, command: Sequence[str], stage: str | None = None,
-    start_from: Path | None = None,
+    start_from: Path | None = None, method_file: str | None = None,
 ) -> RunManifest:  # fmt: skip
     """What this start of the run amounts to. A resumed run's development data are where they were, unless told otherwise;
-    its stage and the run that it goes on from cannot change. Raises StsbenchError, one line."""
+    its stage, method file and the run that it goes on from cannot change. Raises StsbenchError, one line."""
     earlier = None if start_from is None else str(start_from.resolve())
     if not (resume and (folder / _MANIFEST).is_file()):
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        return RunManifest(sample, None if data_dir is None else str(data_dir), now, [list(command)], stage, earlier)
+        return RunManifest(sample, None if data_dir is None else str(data_dir), now, [list(command)], stage, earlier,
+                           method_file=method_file)
     stored = read_manifest(folder)
     if stage is not None and stage != stored.stage:
         began = f"stage {stored.stage} alone" if stored.stage else "all stages"
@@ -88,6 +91,8 @@ def open_manifest(
     if earlier is not None and earlier != stored.start_from:
         began = f"from {stored.start_from}" if stored.start_from else "from no other run"
         raise StsbenchError(f"--resume: {folder} began {began}: leave out --from, or start another run")
+    if stored.method_file not in (None, method_file):
+        raise StsbenchError(f"--resume: the method file is not what {folder} began with: put it back or start another run")
     if sample or data_dir is not None:
         stored.sample, stored.data_dir = sample, None if data_dir is None else str(data_dir)
     stored.commands.append(list(command))

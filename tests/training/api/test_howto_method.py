@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -27,7 +28,10 @@ __all__ = ["cli", "one_thread", "place"]
 PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "adding-a-method.md").read_text("utf-8")
 FILES = dict(re.findall(r"^`([\w.-]+)`[^`]*:\n\n```\w+\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
 COMMANDS = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)).splitlines()
-TRAIN, EVAL, EXPORT, TRAIN_PACKAGE = COMMANDS
+TRAIN, EVAL, EXPORT, RESUME, TRAIN_PACKAGE = COMMANDS
+VIEWS, FORWARD, CALL = (code for code in re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+                        if code not in FILES.values())  # fmt: skip
+[PLAIN] = (code for code in re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE) if code not in FILES.values())
 
 
 @pytest.fixture
@@ -77,14 +81,14 @@ def refused(cli, *arguments):
 
 
 def test_the_page_is_short_and_its_method_too():
-    assert len(FILES["sbert.py"].splitlines()) <= 45 and len(COMMANDS) == 4
+    assert len(FILES["sbert.py"].splitlines()) <= 45 and len(COMMANDS) == 5
     assert set(FILES) == {"sbert.py", "sbert-nli.yaml", "pairs.csv", "pyproject.toml"}
     imported = set(re.findall(r"^from (stsbench\S*)", FILES["sbert.py"], re.MULTILINE))
     assert imported == {"stsbench.training.api"}
 
 
-def test_both_ways_train_the_same_encoder(cli, folder, package):
-    for command in (TRAIN, EVAL, EXPORT, TRAIN_PACKAGE):
+def test_both_ways_train_the_same_encoder(cli, folder, package, capsys):
+    for command in COMMANDS:
         code, _, err = cli(*words(command))
         assert code == 0, f"{command}\n{err}"
     weights = [Path(run, "best", "model.safetensors").read_bytes() for run in ("run", "packaged")]
@@ -98,6 +102,29 @@ def test_both_ways_train_the_same_encoder(cli, folder, package):
     assert "method_file" not in json.loads(Path("packaged/train.json").read_text("utf-8"))
     card = Path("run/best/README.md").read_text("utf-8")
     assert "# sbert.py:SBERT on" in card and str(folder) not in card
+    exec(CALL, {})
+    assert re.match(r"tensor\(\d+\.\d+", capsys.readouterr().out)
+
+
+def test_the_parts_on_plain_text_make_a_method(cli, folder):
+    head = (
+        "import torch\nfrom torch.nn.functional import multi_margin_loss, normalize\n"
+        "from stsbench.training.api import Method, Term, Views, gather\n\n\nclass SpanMask(Method):\n"
+        '    """A span mask and a hinge."""\n\n'
+    )
+    (folder / "spanmask.py").write_text(f"{head}{VIEWS}\n{FORWARD}")
+    (folder / "spanmask.yaml").write_text(PLAIN)
+    (folder / "sentences.txt").write_text("".join(f"{line.split(',')[1]}\n" for line in FILES["pairs.csv"].splitlines()))
+    method = "./spanmask.py:SpanMask"
+    trained = cli(*words(f"stsbench train {method} --recipe spanmask.yaml --backbone tiny --output plain"))
+    assert trained[0] == 0, trained[2]
+    [step] = [json.loads(line) for line in Path("plain/log.jsonl").read_text().splitlines() if '"train"' in line]
+    assert step["gradient_norm"] > 0 and step["terms"]["hinge"] > 0
+    code, out, _ = cli("show", "method", method)
+    assert code == 0 and out.startswith("# spanmask.py:SpanMask\n\nA span mask and a hinge.\n") and "Stages: main" in out
+    assert "add one, or --method NAME" in refused(cli, "show", "recipe", "spanmask.yaml")
+    code, out, _ = cli("show", "recipe", "spanmask.yaml", "--method", method)
+    assert code == 0 and "dropout: 0.1" in out
 
 
 def test_a_run_of_a_file_is_resumed_with_the_same_file_only(cli, folder):
@@ -105,10 +132,18 @@ def test_a_run_of_a_file_is_resumed_with_the_same_file_only(cli, folder):
     Path("run/train.json").unlink()
     again = [*words(TRAIN), "--set", "selection.by=none", "--resume"]
     assert cli(*again)[0] == 0
-    Path("run/train.json").unlink()
     method = folder / "sbert.py"
     method.write_text(FILES["sbert.py"] + "\n# changed\n")
-    assert "--resume: the method file is not what run began with" in refused(cli, *again)
+    changed = "--resume: the method file is not what run began with"
+    assert changed in refused(cli, *again)  # though the run is finished
+    Path("run/train.json").unlink()
+    assert changed in refused(cli, *again)
+    shutil.rmtree("run/checkpoints")
+    assert changed in refused(cli, *again)
+    method.write_text(FILES["sbert.py"])
+    code, _, err = cli(*again)
+    assert code == 0 and "no checkpoint yet: the run begins again" in err
+    Path("run/train.json").unlink()
     method.unlink()
     methods.find_method.cache_clear()
     assert "sbert.py:SBERT: there is no file" in refused(cli, *again)
@@ -124,10 +159,11 @@ MISTAKES = {
     "no method": ("SBERT(Method)", "SBERT(nn.Module)", "sbert.py:SBERT is not a method: derive a class from"),
     "options": ("SBERTOptions(Options)", "SBERTOptions", "SBERT.Options must derive from stsbench.training.api.Options"),
     "no class": ("class SBERT(", "class SBart(", r"sbert.py has no class SBERT; did you mean SBart\?"),
-    "syntax": ("def forward(", "def forward(:", r"sbert.py:SBERT failed to load: SyntaxError"),
+    "syntax": ("def forward(", "def forward(:", r"sbert.py:SBERT failed to load: sbert.py:\d+: invalid syntax"),
     "import": ("import torch\n", "import torchh\n", "sbert.py:SBERT failed to load: .*No module named 'torchh'"),
     "recipe": ('default_recipe = "sbert-nli"', "", r"sbert.py:SBERT has no default recipe: give one by --recipe"),
-    "recipe name": ('"sbert-nli"', '"sbert-nil"', "default_recipe 'sbert-nil' is not in"),
+    "recipe name": ('"sbert-nli"', '"sbert-nil"',
+                    r"default_recipe 'sbert-nil': there is no sbert-nil.yaml in \S+work or \S+/recipes"),
 }
 
 
@@ -144,8 +180,9 @@ LATE = {
     "shape": ("3 * backbone", "2 * backbone",
               r"SBERT.forward failed at step 1 of stage main \(sbert.py:\d+\): RuntimeError: mat1"),
     "scalar": ("batch.labels)", 'batch.labels, reduction="none")',
-               r"SBERT \(sbert.py\): the value of the term 'nli' must be a scalar tensor, not a tensor of shape \(4,\)"),
-    "terms": ('return {"nli": ', "return (", "forward must give a dict of terms"),
+               r"SBERT.forward \(sbert.py:\d+\): the value of the term 'nli' must be a scalar tensor, not a tensor of"),
+    "detached": ("batch.labels)", "batch.labels).detach()", r"SBERT.forward \(sbert.py:\d+\): the loss has no gradient"),
+    "terms": ('return {"nli": ', "return (", r"SBERT.forward \(sbert.py:\d+\) must give a dict of terms"),
     "init": ("super().__init__(backbone, options)", "pass", r"SBERT.__init__ failed \(sbert.py:\d+\): AttributeError"),
 }  # fmt: skip
 

@@ -1,0 +1,143 @@
+"""What a method's author gets wrong in the class, its views and its loss: one line with class, file and line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from stsbench.errors import StsbenchError
+from stsbench.training.api import Backbone, Batch, Inference, Method, Options, Term, Views
+from stsbench.training.api.checks import check_class, check_inference, check_instance, check_rates, check_terms
+from stsbench.training.api.view_checks import check_views
+from stsbench.training.recipes.methods import load_method
+
+TEXTS = ["A baker.", "Two nurses wait at a tram stop."]
+AT = r"\(test_checks.py:\d+\)"
+
+
+class Plain(Method):
+    """A method without a mistake."""
+
+    def views(self, rows, rng):
+        return Views([rows.ids("sentence")])
+
+    def forward(self, batch: Batch):
+        return {"sum": Term(self.vectors(batch.ids, batch.mask).sum(), len(batch))}
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory):
+    folder = tiny_models.build(tmp_path_factory.mktemp("tiny") / "tiny", pooler=False)
+    return Backbone(AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder), max_length=16)
+
+
+@pytest.fixture
+def method(backbone):
+    return Plain(backbone, Options())
+
+
+def test_tokenise_cuts_does_not_pad_and_leaves_the_tokenizer_as_it_was(backbone):
+    long = " ".join(TEXTS * 8)
+    ids = backbone.tokenise([TEXTS[0], long])
+    assert ids[0] == backbone.tokenizer(TEXTS[0])["input_ids"] and len(ids[1]) == 16
+    assert backbone.tokenizer.backend_tokenizer.truncation is None
+
+
+def wrong_views(backbone):
+    ids = backbone.tokenise(TEXTS)
+    padded = backbone.tokenizer(TEXTS, padding=True)["input_ids"]
+    return {
+        "padded": (Views([ids, padded]), f"^Plain.views {AT}: view 1 is padded: give each text's own token ids"),
+        "list": ([ids], f"Plain.views {AT} must return Views, not list"),
+        "none": (None, "must return Views, not NoneType"),
+        "no view": (Views([]), "gave no view"),
+        "rows": (Views([ids[:1]]), "view 0 has 1 texts for 2 rows"),
+        "texts": (Views([TEXTS]), "view 0 has a text that is not a list of token ids but str"),
+        "tensor": (Views([[torch.tensor([each]) for each in ids]]), r"a list of token ids but a tensor of shape \(1, \d+\)"),
+        "empty": (Views([[[], ids[1]]]), "not a list of token ids but an empty list"),
+        "unknown": (Views([[ids[0], [9_999_999]]]), r"has the token id 9999999, and the model knows 0 to \d+"),
+        "negative": (Views([[ids[0], [5, -1]]]), "has the token id -1"),
+        "long": (Views([[ids[0], [5] * 65]]), "has a text of 65 tokens, and the model has 64 positions"),
+        "extra": (Views([ids], {"mlm_labels": [[[1], [1]]]}), "extra 'mlm_labels' is not aligned with a view"),
+        "few labels": (Views([ids], labels=[1]), "gave 1 labels for 2 rows"),
+        "label": (Views([ids], labels=[0, -1]), "gave the label -1: labels are class numbers from 0"),
+    }
+
+
+@pytest.mark.parametrize("name", ["padded", "list", "none", "no view", "rows", "texts", "tensor", "empty", "unknown",
+                                  "negative", "long", "extra", "few labels", "label"])  # fmt: skip
+def test_wrong_views(method, backbone, name):
+    views, message = wrong_views(backbone)[name]
+    with pytest.raises(StsbenchError, match=message):
+        check_views(method, views, range(2), "views")
+
+
+def test_right_views_pass(method, backbone):
+    ids = backbone.tokenise(TEXTS)
+    arrays, tensors = [np.array(each) for each in ids], [torch.tensor(each) for each in ids]
+    views = Views([ids, arrays, tensors], {"labels": [ids]}, labels=[1, 0])
+    assert check_views(method, views, range(2), "views") is views
+    eos = backbone.tokenizer.sep_token
+    plain = AutoTokenizer.from_pretrained(backbone.tokenizer.name_or_path, pad_token=eos)  # as GPT's pad is its end of text
+    shared = Plain(Backbone(backbone.model, plain), Options())
+    check_views(shared, Views([ids]), range(2), "views")
+
+
+def test_wrong_terms(method):
+    value = torch.ones((), requires_grad=True)
+    for terms, message in [
+        ({}, f"Plain.forward {AT} gave no term"),
+        ([1], "must give a dict of terms, .* not list"),
+        ({"a": value}, "'a' must be a Term"),
+        ({"a": Term(value, 0)}, "'a' has count 0 and a value that is not 0"),
+        ({"a": Term(value.detach(), 2)}, f"Plain.forward {AT}: the loss has no gradient"),
+    ]:
+        with pytest.raises(StsbenchError, match=message):
+            check_terms(method, terms)
+    assert check_terms(method, {"a": Term(value, 2), "none": Term(value.detach() * 0, 0)})
+    with torch.no_grad():
+        check_terms(method, {"a": Term(value.detach(), 2)})
+
+
+def test_wrong_rates(method):
+    method.rates = lambda: {"backbone.": 0.5}
+    assert check_rates(method) == {"backbone.": 0.5}
+    method.rates = lambda: {"head.": 2}
+    with pytest.raises(StsbenchError, match=r"no parameter's name begins with 'head\.'"):
+        check_rates(method)
+
+
+def test_a_wrong_class(backbone):
+    class Forgets(Plain):
+        def __init__(self, backbone, options):
+            self.width = 3
+
+    class Instance(Plain):
+        def roles(self, options, available):
+            return ("sentence",)
+
+    class Nothing(Plain):
+        def inference(self):
+            return None
+
+    with pytest.raises(StsbenchError, match=rf"Forgets.__init__ {AT} must call super\(\).__init__\(backbone, options\)"):
+        check_instance(Forgets(backbone, Options()), backbone)
+    with pytest.raises(StsbenchError, match=f"Instance.roles {AT} must be a class method: write @classmethod above it"):
+        check_class(Instance, "it")
+    with pytest.raises(StsbenchError, match=rf"Nothing.inference {AT} must give an Inference\(.*\), not NoneType"):
+        check_inference(Nothing(backbone, Options()))
+    assert isinstance(Plain(backbone, Options()).inference(), Inference)
+
+
+def test_only_methods_are_offered(tmp_path):
+    file = tmp_path / "mirror.py"
+    file.write_text(
+        "from stsbench.training.api import Method, Options\n"
+        "class MirrorBERTOptions(Options): ...\n"
+        "class MirrorBERT(Method): ...\n"
+    )
+    with pytest.raises(StsbenchError, match=r"has no class MirrorBart; did you mean MirrorBERT\?"):
+        load_method(f"{file}:MirrorBart")
