@@ -60,7 +60,7 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     if options["sample"] and options["data_dir"]:
         raise click.UsageError("--sample and --data-dir exclude each other")
     if options["sample"] and options["text_version"] == "raw":
-        raise click.UsageError("--sample has a text version of its own: leave --text out")
+        raise click.UsageError("--sample is its own text version: leave --text out")
     if options["cache_dir"] and options["no_cache"]:
         raise click.UsageError("--cache and --no-cache exclude each other")
     names: dict[str, Any] = {key: _split(options.pop(key)) for key in ("protocols", "tasks", "without_overlap")}

@@ -174,7 +174,7 @@ def _check(options: EvalOptions) -> None:
     if options.sample and options.data_dir:
         raise StsbenchError("--sample (sample=True) and --data-dir (data_dir) exclude each other")
     if options.sample and options.text_version == "raw":
-        raise StsbenchError("the sample has a text version of its own: leave text_version='raw' out")
+        raise StsbenchError("the sample is its own text version: leave text_version='raw' out")
     if not isinstance(options.model, str):
         for name, unset in (
             ("pooler", None), ("template", None), ("full_stop", None), ("max_length", None), ("dtype", "float32"),

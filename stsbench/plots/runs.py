@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.errors import StsbenchError
+from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import Record, load_records
 from stsbench.evaluation.rescore import read_observations
 from stsbench.plots.style import GREY
-from stsbench.registry import resolve
 
 _UNSEEN = {"resamples", "seed"}  # settings that change nothing in a picture
 
@@ -62,7 +62,7 @@ def sts_average(folder: Path) -> float | None:
         if settings.get("similarity", "cosine") != "cosine" or settings.get("without_overlap"):
             continue  # not the literature's average
         same = [other for other in records if other.protocol == record.protocol]
-        protocol = resolve("stsbench.protocols", "sts")(record.protocol.settings, record.protocol.label)
+        protocol = load_protocol("sts")(record.protocol.settings, record.protocol.label)
         for row in protocol.summarise(same):
             if (row.task, row.aggregation, row.metric) == ("Avg", "all", "spearman"):
                 return float(row.value)

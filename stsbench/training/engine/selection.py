@@ -16,10 +16,10 @@ from stsbench.data.fetch import sources
 from stsbench.data.sets.sets import LabelledSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import DataError, MissingDataError, StsbenchError
+from stsbench.evaluation.load import load_protocol
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.similarity import paired_similarity
 from stsbench.plugins import calling
-from stsbench.registry import resolve
 from stsbench.training.api.batch import Batch, Term
 from stsbench.training.api.checks import check_terms
 from stsbench.training.api.method import Method
@@ -48,7 +48,7 @@ class Selection:
         if name == "sts-b dev":
             self._score = self._correlated(_load("stsb/dev", load))
         elif name == "transfer dev":
-            protocol = resolve("stsbench.protocols", "transfer")({})
+            protocol = load_protocol("transfer")({})
             self._score = self._probed(protocol, {task: _load(id, load) for task, id in protocol.tasks().items()})
         elif held_out is not None:
             objective, batches = held_out

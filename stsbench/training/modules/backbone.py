@@ -153,7 +153,7 @@ def load_backbone(
     model's positions, and for a text_cnn that is not the folder's or not the pooler's.
     """
     if text_cnn is not None and pooler != "text_cnn":
-        raise EncoderError(f"backbone.text_cnn acts with backbone.pooler text_cnn, not with {pooler}: set it to null")
+        raise EncoderError(f"backbone.text_cnn has no effect with backbone.pooler {pooler}: set it to null")
     model, _ = load_model(folder, name, "float32", dropout=dropout)
     tokenizer = load_tokenizer(folder, name)
     limit = position_limit(model, tokenizer)
@@ -181,7 +181,7 @@ def _text_cnn(folder: Path, name: str, width: int, settings: dict[str, Any] | No
     asked = {**kept, **(settings or {}), "width": width}
     if differs := [f"{key} {asked[key]} instead of {value}" for key, value in kept.items() if asked[key] != value]:
         raise EncoderError(
-            f"backbone.text_cnn: {name} has a TextCNN of its own, and it is another ({', '.join(differs)}): set "
+            f"backbone.text_cnn: {name} stores a different TextCNN ({', '.join(differs)}): set "
             "backbone.text_cnn to null"
         )
     return head

@@ -25,7 +25,7 @@ from stsbench.training.engine.selection import Selection, fixed_randomness
 from stsbench.training.engine.semi import Objective, make_objective
 from stsbench.training.engine.stage import Stage, held_out_batches
 from stsbench.training.modules.backbone import Backbone, load_backbone
-from stsbench.training.recipes.method_plan import MethodPlan, plan_of
+from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import method_file
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.rows.stage_rows import LABELLED, StageData, digests, label_names, open_rows
@@ -78,10 +78,11 @@ class PreparedRun:
         return self.selections.get(self.names[-1])
 
 
-def prepare_run(options: TrainOptions, manifest: RunManifest, accelerator: Accelerator, log: Log) -> PreparedRun:
+def prepare_run(
+    options: TrainOptions, plan: MethodPlan, manifest: RunManifest, accelerator: Accelerator, log: Log
+) -> PreparedRun:
     """Load, build and check everything. The order matters: random numbers are drawn on the way."""
     recipe = options.recipe
-    plan = plan_of(recipe)
     names = [manifest.stage] if manifest.stage else list(plan.stages)
     opened = _opened_stages(recipe, plan, names)
     checkpoints = Checkpoints(options.output / "checkpoints", accelerator)

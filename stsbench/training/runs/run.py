@@ -60,7 +60,7 @@ def train(options: TrainOptions, log: Log = print, callback: TrainingCallback | 
         if options.resume and (folder / "train.json").is_file():
             main_log(f"{folder} is finished: nothing to resume")
             return tested(options, json.loads((folder / "train.json").read_text("utf-8")), accelerator, main_log)
-        run = prepare_run(options, manifest, accelerator, main_log)
+        run = prepare_run(options, method_plan, manifest, accelerator, main_log)
         accelerator.wait_for_everyone()
         if main:
             manifest.data = described_data(run.plan, run.names, run.data)
