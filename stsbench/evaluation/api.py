@@ -13,8 +13,8 @@ from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.base import CHANGING, Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
-from stsbench.encoders.describe import EQUAL_LENGTHS, described_encoder
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError
+from stsbench.evaluation.announce import EQUAL_LENGTHS, described_encoder
 from stsbench.evaluation.measure import Result, measure
 from stsbench.evaluation.plan import Planned, plan
 from stsbench.files import cache_root
@@ -286,7 +286,8 @@ def _announce(encoder: Encoder, options: EvalOptions, chosen: list[DataSet], log
     for line in encoder.notes:
         log(line)
     if encoder.similarity:
-        log(f"{encoder.spec.name} declares the similarity {encoder.similarity}; a protocol compares by its own (--similarity)")
+        declared = f"{encoder.spec.name} declares the similarity {encoder.similarity}"
+        log(f"{declared}; a protocol compares by its own (--similarity)")
     sets = list({data.id: data for data in chosen}.values())
     text_versions = ", ".join(dict.fromkeys(data.text_version for data in sets))
     items = ", ".join(f"{data.id} {len(data)}" for data in sets)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from stsbench.encoders.forward.pooling import check_pooler
 from stsbench.encoders.forward.text_cnn_files import FILES, stored_text_cnn, text_cnn_folder
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
-from stsbench.encoders.transformer.declared import Declared, read_declared
+from stsbench.encoders.transformer.declared import Declared, read_declared, tokenizer_length
 from stsbench.encoders.transformer.exported import Exported, read_exported
 from stsbench.encoders.transformer.find import resolve, resolve_base, resolve_code
 from stsbench.encoders.transformer.minilm import find_minilm
@@ -116,6 +116,8 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
         aside = ", ".join(declared.modules[1:])
         said = f"--pooler sets the modules of {name} aside ({aside}): it is measured without them"
         config = replace(config, normalize=False, notes=(*config.notes, said))
+    if not declared.modules and exported is None:
+        config = replace(config, notes=(*config.notes, *_longer(config)))
     return _identified(_native(config), folder, options)
 
 
@@ -129,8 +131,8 @@ def _check(name: str, options: EncoderOptions) -> None:
         if (value := getattr(options, option)) is not None and value < 1:
             raise EncoderError(f"--{option.replace('_', '-')} must be positive, not {value}")
     texts = {"--prompt": options.prompt, "--prompt-name": options.prompt_name, "--template": options.template}
-    if len(given := [option for option, value in texts.items() if value is not None]) > 1:
-        raise EncoderError(f"{' and '.join(given)} exclude each other")
+    if len(several := [option for option, value in texts.items() if value is not None]) > 1:
+        raise EncoderError(f"{' and '.join(several)} exclude each other")
 
 
 def _declared(folder: Path, name: str) -> tuple[Exported | None, Declared]:
@@ -203,6 +205,14 @@ def _native(config: EncoderConfig) -> EncoderConfig:
     return replace(config, positions=stated_positions(folder), width=width if isinstance(width, int) else None)
 
 
+def _longer(config: EncoderConfig) -> Iterator[str]:
+    """A line where a tokenizer states a limit that transformers itself does not cut at, so that nothing is unsaid."""
+    stated, positions = tokenizer_length(config.folder), stated_positions(config.folder)
+    if stated and positions and stated < positions and config.max_length is None:
+        said = f"the tokenizer of {config.name} states {stated} tokens, its model {positions}: texts are cut at the latter"
+        yield f"{said} (--max-length {stated} for the former)"
+
+
 def _identified(config: EncoderConfig, folder: Path, options: EncoderOptions) -> EncoderConfig:
     """With the digest of every file that the vectors may depend on: those of `folder`, and of all that it builds on."""
     adapters = sorted(folder.rglob("adapter_config.json"))
@@ -227,9 +237,9 @@ def encoder_digest(folder: Path, pooler: str, prompt: Mapping[str, Any] | None =
     return files_digest([*weight_files(folder), folder / "config.json", *(head / name for name in FILES)])
 
 
-def stated_positions(folder: Path) -> int | None:
+def stated_positions(folder: Path | None) -> int | None:
     """Tokens that a checkpoint has positions for, read off config.json; None where loading the model must tell."""
-    config = read_settings(folder / "config.json")
+    config = {} if folder is None else read_settings(folder / "config.json")
     positions, kind = config.get("max_position_embeddings"), config.get("model_type")
     if not isinstance(positions, int) or kind not in (*_PLAIN, *_OFFSET):
         return None

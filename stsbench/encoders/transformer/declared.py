@@ -44,7 +44,8 @@ _OTHER_KINDS = {  # model_type in config_sentence_transformers.json -> what it i
 _OTHER_MODULES = {
     "SpladePooling": "a sparse encoder", "MLMTransformer": "a sparse encoder", "SparseAutoEncoder": "a sparse encoder",
     "CSRSparsity": "a sparse encoder", "SparseStaticEmbedding": "a sparse encoder", "IDF": "a sparse encoder",
-    "LogitScore": "a cross-encoder", "MultiVectorMask": "a late-interaction model", "TokenPooling": "a late-interaction model",
+    "LogitScore": "a cross-encoder", "MultiVectorMask": "a late-interaction model",
+    "TokenPooling": "a late-interaction model",
 }  # fmt: skip
 _TOKENS_AT_MOST = 1_000_000  # beyond it a model_max_length means that there is none
 
@@ -74,8 +75,8 @@ def read_declared(folder: Path) -> Declared:
     modules = _modules(folder)
     kinds = tuple(kind.rpartition(".")[2] for kind, _ in modules)
     _refuse_other_kinds(folder, settings, kinds)
-    if not modules:
-        return Declared(folder, max_length=_length(folder))
+    if not modules:  # transformers itself cuts no text at the length that a tokenizer states
+        return Declared(folder)
     path = folder / "config_sentence_transformers.json"
     prompts = settings.get("prompts") or {}
     default = settings.get("default_prompt_name")
@@ -125,7 +126,8 @@ def _refuse_other_kinds(folder: Path, settings: Mapping[str, Any], kinds: tuple[
         if kind:
             raise EncoderError(f"{folder} is {kind} ({what}), not an encoder with one dense vector a text")
     if settings.get("model_type") not in (None, "SentenceTransformer"):
-        raise EncoderError(f"{folder}: config_sentence_transformers.json has the unknown model_type {settings['model_type']!r}")
+        path = folder / "config_sentence_transformers.json"
+        raise EncoderError(f"{path}: the model_type {settings['model_type']!r} is unknown")
     tokens = _settings(folder).get("module_output_name", "token_embeddings") == "token_embeddings"
     if kinds[:1] == ("Transformer",) and tokens and not any("Pooling" in kind for kind in kinds):
         raise EncoderError(f"{folder}: its modules ({', '.join(kinds)}) hold no Pooling: no one vector a text is declared")
@@ -134,8 +136,8 @@ def _refuse_other_kinds(folder: Path, settings: Mapping[str, Any], kinds: tuple[
 def _transformer(folder: Path, modules: list[tuple[str, Path]]) -> Path | None:
     kind, path = modules[0]
     plain = kind.rpartition(".")[2] == "Transformer" or is_own(kind, PROMPT)  # its model lies there too
-    held = any((path / name).is_file() for name in ("config.json", "adapter_config.json"))
-    return path if plain and held else None
+    stored = any((path / name).is_file() for name in ("config.json", "adapter_config.json"))
+    return path if plain and stored else None
 
 
 def _native(folder: Path, modules: list[tuple[str, Path]], declared: Declared) -> Declared:
@@ -170,13 +172,19 @@ def _settings(transformer: Path) -> dict[str, Any]:
     return next((stored for name in _LIMITS if (stored := read_settings(transformer / name))), {})
 
 
+def tokenizer_length(folder: Path | None) -> int | None:
+    """The token limit that a tokenizer states; None for none."""
+    if folder is None:
+        return None
+    stored = read_settings(folder / "tokenizer_config.json").get("model_max_length")
+    return int(stored) if isinstance(stored, int | float) and 0 < stored <= _TOKENS_AT_MOST else None
+
+
 def _length(transformer: Path) -> int | None:
     """The token limit stored with a model: max_seq_length, else what the tokenizer states; None for none."""
     stored = _settings(transformer).get("max_seq_length")
     if stored is None:
-        stored = read_settings(transformer / "tokenizer_config.json").get("model_max_length")
-        if not isinstance(stored, int | float) or stored > _TOKENS_AT_MOST:
-            return None
+        return tokenizer_length(transformer)
     if not isinstance(stored, int | float) or isinstance(stored, bool) or stored < 1:
         raise EncoderError(f"{transformer}: its token limit {stored!r} is not a positive number")
     return int(stored)

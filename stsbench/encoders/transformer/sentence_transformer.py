@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from stsbench.encoders.base import Encoded, Encoder, Progress
-from stsbench.encoders.forward.checkpoint import check_code, check_weights, first_line, quiet, read_settings
+from stsbench.encoders.forward.checkpoint import check_code, check_weights, first_line, position_limit, quiet, read_settings
 from stsbench.encoders.forward.company import depends_on_company
 from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.errors import EncoderError
@@ -36,18 +37,20 @@ class SentenceTransformerEncoder(Encoder):
         self.model = _loaded(config, device)
         if config.normalize is False and type(self.model[-1]).__name__ == "Normalize":
             del self.model[len(self.model) - 1]
-        if config.max_length is not None:
-            self.model.max_seq_length = config.max_length
+        inner = self.model.transformers_model
+        self._positions = None if inner is None else position_limit(inner, self.model.tokenizer)
+        limit = self.model.max_seq_length if config.max_length is None else config.max_length
+        config = replace(config, stored_length=limit if isinstance(limit, int) and limit < 1_000_000 else None)
         self.notes, self.libraries, self.similarity = config.notes, config.libraries, config.similarity
         self.prompts = config.prompts
         self._set(config)
+        if config.max_length is not None:
+            self.model.max_seq_length = config.max_length
         self.dimension = config.truncate_dim or self.model.get_embedding_dimension()
         self.equal_lengths = depends_on_company(lambda texts: self._encode(texts, len(texts)), config.dtype)
 
     def _set(self, config: EncoderConfig) -> None:
-        self.config = config
-        limit = self.model.max_seq_length
-        self.spec = config.spec(limit if isinstance(limit, int) and limit < 1_000_000 else None)
+        self.config, self.spec = config, config.spec(self._positions)
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """The same model as encode_query and encode_document run it, or behind `prompt`."""
