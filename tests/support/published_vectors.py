@@ -32,3 +32,8 @@ def published(folder: Path, texts: list[str], *, alone: bool = False, trusted: b
     """float32 (n, d). alone: text by text, where the library's vectors depend on their company; encode: of its encode()."""
     made = library(folder, trusted).encode(texts, batch_size=1 if alone else 32, show_progress_bar=False, **encode)
     return np.asarray(made, dtype=np.float32)
+
+
+def fresh_library(folder: Path, trusted: bool = False) -> Any:
+    """The same for a folder that may have changed since."""
+    return library.__wrapped__(folder, trusted)
