@@ -106,11 +106,19 @@ class RetrievalProtocol(Protocol):
         if self.settings["duplicates"] == "drop":
             copies = _places(task.corpus)
             hidden = [copies[text] for text in task.queries]
+        # A pair's two sentences are alike; queries and documents of a user's folder may have prompts of their own.
+        alike = isinstance(data, PairSet)
+        queries, corpus = (embed if alike else embed.for_role(role) for role in ("query", "document"))
         rank, query = ranks_of(
-            embed(task.queries), embed(task.corpus), task.relevant, hidden, ties=self.settings["ties"]
+            queries(task.queries), corpus(task.corpus), task.relevant, hidden, ties=self.settings["ties"]
         )
         size = np.array([len(task.corpus)], dtype=np.int64)
-        return Observations({"rank": rank, "query": query, "group": group, "corpus": size})
+        notes = [
+            f"{each} are read behind the stored prompt {prompt!r}" for each, prompt in
+            (("queries", queries.spec.prefix), ("documents", corpus.spec.prefix)) if prompt and not alike
+        ]
+        arrays = {"rank": rank, "query": query, "group": group, "corpus": size}
+        return Observations(arrays, {"notes": notes} if notes else {})
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         values, group = self._values(observations), observations.arrays["group"]

@@ -15,7 +15,7 @@ from tiny_models import MINILM, add_modules, build, sentences
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer import minilm
 from stsbench.encoders.transformer.find import resolve
-from stsbench.encoders.transformer.modules import read_modules
+from stsbench.encoders.transformer.declared import read_declared
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 from stsbench.errors import EncoderError
 
@@ -111,7 +111,7 @@ def test_broken_modules_and_modules_without_a_transformer(tmp_path):
     with pytest.raises(EncoderError, match="cannot read its sentence-transformers modules"):
         load(tmp_path)
     (tmp_path / "modules.json").write_text(json.dumps([{"path": "", "type": "sentence_transformers.models.BoW"}]))
-    assert read_modules(tmp_path).transformer is None
+    assert read_declared(tmp_path).transformer is None
     with pytest.raises(EncoderError, match="no transformers model to pool over"):
         load(tmp_path, pooler="mean")
 
