@@ -10,7 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from model_folder_kinds import KINDS, Kind, _static
-from model_folders import PROMPT, adapter, change, declare, dense, normalize, nudge, pooling, read, tokenizer, transformer, weights, write
+from model_folders import (
+    PROMPT,
+    adapter,
+    change,
+    declare,
+    dense,
+    normalize,
+    nudge,
+    pooling,
+    read,
+    tokenizer,
+    transformer,
+    weights,
+    write,
+)
 from refused_folder_kinds import code, own_model, own_module
 
 

@@ -11,11 +11,7 @@ from pathlib import Path
 from typing import Any
 
 # Everyday words, in small letters: a text in capitals is read letter by letter, unless something lowers it.
-WORDS = (
-    "a an the is are of to in on at and with for his her its no not one two man woman boy girl child dog cat bird horse "
-    "plays eats runs sleeps walks reads sings cuts guitar piano food bread apple fish park house road water garden small "
-    "big red blue old young playing eating running said will new : . ,"
-).split()
+WORDS = ["a", "an", "the", "is", "are", "of", "to", "in", "on", "at", "and", "with", "for", "his", "her", "its", "no", "not", "one", "two", "man", "woman", "boy", "girl", "child", "dog", "cat", "bird", "horse", "plays", "eats", "runs", "sleeps", "walks", "reads", "sings", "cuts", "guitar", "piano", "food", "bread", "apple", "fish", "park", "house", "road", "water", "garden", "small", "big", "red", "blue", "old", "young", "playing", "eating", "running", "said", "will", "new", ":", ".", ","]
 PROMPT = "the man reads : "
 WIDTH, LIMIT, POSITIONS = 16, 64, 72  # of vectors; tokens that most folders declare; positions that the models have
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from stsbench.encoders.forward.pooling import check_pooler
 from stsbench.encoders.forward.text_cnn_files import FILES, stored_text_cnn, text_cnn_folder
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
-from stsbench.encoders.transformer.declared import Declared, read_declared, tokenizer_length
+from stsbench.encoders.transformer.declared import Declared, read_declared
 from stsbench.encoders.transformer.exported import Exported, read_exported
 from stsbench.encoders.transformer.find import resolve, resolve_base, resolve_code
 from stsbench.encoders.transformer.minilm import find_minilm
@@ -101,7 +101,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     _check(name, options)
     code = options.trust_remote_code
     folder = find_minilm() if name == "minilm" else resolve(name, options.offline, options.revision, code)
-    exported, declared = _declared(folder, name)
+    exported, declared = _declared(folder, name, options)
     prompt, prompts, notes = _prompt(name, options, exported, declared)
     config = EncoderConfig(
         name, declared.transformer, options.pooler or declared.pooler, prompt=prompt, prompts=prompts,
@@ -116,8 +116,6 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
         aside = ", ".join(declared.modules[1:])
         said = f"--pooler sets the modules of {name} aside ({aside}): it is measured without them"
         config = replace(config, normalize=False, notes=(*config.notes, said))
-    if not declared.modules and exported is None:
-        config = replace(config, notes=(*config.notes, *_longer(config)))
     return _identified(_native(config), folder, options)
 
 
@@ -135,7 +133,7 @@ def _check(name: str, options: EncoderOptions) -> None:
         raise EncoderError(f"{' and '.join(several)} exclude each other")
 
 
-def _declared(folder: Path, name: str) -> tuple[Exported | None, Declared]:
+def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exported | None, Declared]:
     """What stsbench wrote of a model that it trained, or None, and what the folder's files declare."""
     exported = read_exported(folder)
     if exported is not None:  # its poolers and its lengths, and never two descriptions of one model
@@ -143,6 +141,9 @@ def _declared(folder: Path, name: str) -> tuple[Exported | None, Declared]:
     declared = read_declared(folder)
     if name == "minilm" and not declared.modules:  # a Hub cache that holds the transformers files alone
         declared = replace(declared, pooler="mean", normalize=True)
+    if base := resolve_base(folder, options.offline):  # the adapter changes weights; all else is the base's
+        check_code(base, f"{name} (its base {base})", options.trust_remote_code)
+        declared = replace(declared, max_length=declared.max_length or read_declared(base).max_length)
     return None, declared
 
 
@@ -205,14 +206,6 @@ def _native(config: EncoderConfig) -> EncoderConfig:
     return replace(config, positions=stated_positions(folder), width=width if isinstance(width, int) else None)
 
 
-def _longer(config: EncoderConfig) -> Iterator[str]:
-    """A line where a tokenizer states a limit that transformers itself does not cut at, so that nothing is unsaid."""
-    stated, positions = tokenizer_length(config.folder), stated_positions(config.folder)
-    if stated and positions and stated < positions and config.max_length is None:
-        said = f"the tokenizer of {config.name} states {stated} tokens, its model {positions}: texts are cut at the latter"
-        yield f"{said} (--max-length {stated} for the former)"
-
-
 def _identified(config: EncoderConfig, folder: Path, options: EncoderOptions) -> EncoderConfig:
     """With the digest of every file that the vectors may depend on: those of `folder`, and of all that it builds on."""
     adapters = sorted(folder.rglob("adapter_config.json"))
@@ -237,9 +230,9 @@ def encoder_digest(folder: Path, pooler: str, prompt: Mapping[str, Any] | None =
     return files_digest([*weight_files(folder), folder / "config.json", *(head / name for name in FILES)])
 
 
-def stated_positions(folder: Path | None) -> int | None:
+def stated_positions(folder: Path) -> int | None:
     """Tokens that a checkpoint has positions for, read off config.json; None where loading the model must tell."""
-    config = {} if folder is None else read_settings(folder / "config.json")
+    config = read_settings(folder / "config.json")
     positions, kind = config.get("max_position_embeddings"), config.get("model_type")
     if not isinstance(positions, int) or kind not in (*_PLAIN, *_OFFSET):
         return None

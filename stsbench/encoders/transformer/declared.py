@@ -75,8 +75,8 @@ def read_declared(folder: Path) -> Declared:
     modules = _modules(folder)
     kinds = tuple(kind.rpartition(".")[2] for kind, _ in modules)
     _refuse_other_kinds(folder, settings, kinds)
-    if not modules:  # transformers itself cuts no text at the length that a tokenizer states
-        return Declared(folder)
+    if not modules:
+        return Declared(folder, max_length=_length(folder))
     path = folder / "config_sentence_transformers.json"
     prompts = settings.get("prompts") or {}
     default = settings.get("default_prompt_name")
@@ -106,6 +106,9 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
         raise EncoderError(f"cannot read {path}: each entry needs a type and a path ({error!r})") from error
     if not modules:
         raise EncoderError(f"{path} names no module")
+    for kind, place in modules:
+        if not place.resolve().is_relative_to(folder.resolve()) and not place.is_symlink():
+            raise EncoderError(f"{path}: the path of {kind} leads out of the folder")
     return modules
 
 
@@ -113,9 +116,10 @@ def _refuse_other_kinds(folder: Path, settings: Mapping[str, Any], kinds: tuple[
     config = read_settings(folder / "config.json")
     architectures = config.get("architectures") or []
     architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    others = [kind for kind in kinds if kind in _OTHER_MODULES]
     declared = {
         f"model_type {settings.get('model_type')}": _OTHER_KINDS.get(str(settings.get("model_type"))),
-        **{f"the module {kind}": _OTHER_MODULES.get(kind) for kind in kinds},
+        f"the modules {', '.join(others)}": _OTHER_MODULES[others[-1]] if others else None,
     }
     if not kinds and (architecture.endswith("ForSequenceClassification") or "sentence_transformers" in config):
         declared[f"architecture {architecture}"] = "a cross-encoder or another classifier"
@@ -172,19 +176,13 @@ def _settings(transformer: Path) -> dict[str, Any]:
     return next((stored for name in _LIMITS if (stored := read_settings(transformer / name))), {})
 
 
-def tokenizer_length(folder: Path | None) -> int | None:
-    """The token limit that a tokenizer states; None for none."""
-    if folder is None:
-        return None
-    stored = read_settings(folder / "tokenizer_config.json").get("model_max_length")
-    return int(stored) if isinstance(stored, int | float) and 0 < stored <= _TOKENS_AT_MOST else None
-
-
 def _length(transformer: Path) -> int | None:
     """The token limit stored with a model: max_seq_length, else what the tokenizer states; None for none."""
     stored = _settings(transformer).get("max_seq_length")
     if stored is None:
-        return tokenizer_length(transformer)
+        stored = read_settings(transformer / "tokenizer_config.json").get("model_max_length")
+        if not isinstance(stored, int | float) or stored > _TOKENS_AT_MOST:
+            return None
     if not isinstance(stored, int | float) or isinstance(stored, bool) or stored < 1:
         raise EncoderError(f"{transformer}: its token limit {stored!r} is not a positive number")
     return int(stored)

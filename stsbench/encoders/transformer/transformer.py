@@ -110,7 +110,8 @@ class TransformerEncoder(Encoder):
                     f"--pooler {self.pooler}: {type(self.model).__name__} is causal, and its first state knows the first "
                     "token alone: use --pooler last, mean or weighted_mean"
                 )
-            self.equal_lengths = company.depends_on_company(encode, self.spec.dtype)
+            if company.depends_on_company(encode, self.spec.dtype):
+                self.keep_lengths_apart()
         finally:
             self.budget = min(budget, self.budget)
         self._probed = True
