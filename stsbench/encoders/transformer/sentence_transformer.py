@@ -14,6 +14,7 @@ import numpy as np
 from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.forward import company
 from stsbench.encoders.forward.checkpoint import check_code, check_weights, first_line, position_limit, quiet, read_settings
+from stsbench.encoders.forward.padded import restore_attention
 from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.errors import EncoderError
 
@@ -35,6 +36,7 @@ class SentenceTransformerEncoder(Encoder):
             if not config.trust_remote_code:
                 check_weights(folder, name)
         self.model = _loaded(config, device)
+        self._models = [part for part in self.model.modules() if hasattr(part, "config") and hasattr(part, "attention_type")]
         if config.normalize is False and type(self.model[-1]).__name__ == "Normalize":
             del self.model[len(self.model) - 1]
         inner = self.model.transformers_model
@@ -90,6 +92,8 @@ class SentenceTransformerEncoder(Encoder):
     def _encode(self, texts: list[str], batch: int) -> Any:
         """float32 (n, d) vectors. An error of the library is an EncoderError, one line."""
         config = self.config
+        for part in self._models:
+            restore_attention(part)
         how = {None: "encode", "query": "encode_query", "document": "encode_document"}[config.role]
         try:
             vectors = getattr(self.model, how)(
