@@ -103,10 +103,11 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     folder = find_minilm() if name == "minilm" else resolve(name, options.offline, options.revision, code)
     exported, declared = _declared(folder, name, options)
     prompt, prompts, notes = _prompt(name, options, exported, declared)
+    normalize, cut = declared.normalize and options.normalize is not False, options.truncate_dim or declared.truncate_dim
     config = EncoderConfig(
         name, declared.transformer, options.pooler or declared.pooler, prompt=prompt, prompts=prompts,
-        normalize=declared.normalize and options.normalize is not False, rescale=options.normalize is True,
-        truncate_dim=options.truncate_dim or declared.truncate_dim, max_length=options.max_length,
+        normalize=normalize, rescale=options.normalize is True and (cut is not None or not normalize), truncate_dim=cut,
+        max_length=options.max_length,
         stored_length=declared.max_length, dtype=options.dtype, similarity=declared.similarity,
         trust_remote_code=options.trust_remote_code, revision=options.revision, notes=notes,
     )  # fmt: skip
