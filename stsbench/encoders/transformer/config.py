@@ -107,16 +107,15 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     config = EncoderConfig(
         name, declared.transformer, options.pooler or declared.pooler, prompt=prompt, prompts=prompts,
         normalize=normalize, rescale=options.normalize is True and (cut is not None or not normalize), truncate_dim=cut,
-        max_length=options.max_length,
-        stored_length=declared.max_length, dtype=options.dtype, similarity=declared.similarity,
-        trust_remote_code=options.trust_remote_code, revision=options.revision, notes=notes,
+        max_length=options.max_length, stored_length=declared.max_length, dtype=options.dtype,
+        similarity=declared.similarity, trust_remote_code=options.trust_remote_code, revision=options.revision, notes=notes,
     )  # fmt: skip
     if config.pooler is None and declared.modules:
         return _identified(_as_library(replace(config, folder=folder), declared, options), folder, options)
     if declared.modules and declared.pooler is None:
         aside = ", ".join(declared.modules[1:])
         said = f"--pooler sets the modules of {name} aside ({aside}): it is measured without them"
-        config = replace(config, normalize=False, notes=(*config.notes, said))
+        config = replace(config, normalize=False, rescale=options.normalize is True, notes=(*config.notes, said))
     return _identified(_native(config), folder, options)
 
 
