@@ -179,6 +179,9 @@ def _as_library(config: EncoderConfig, declared: Declared, options: EncoderOptio
     """A folder that sentence-transformers has to run itself: its modules know no template and no full stop."""
     if stray := "--template" if options.template is not None else "--full-stop" if options.full_stop else None:
         raise EncoderError(f"{stray}: {config.name} runs its own modules; choose a --pooler with it")
+    if not declared.pools:
+        modules = ", ".join(declared.modules)
+        raise EncoderError(f"{config.name}: its modules ({modules}) hold no Pooling: choose one with --pooler")
     if declared.foreign and not options.trust_remote_code:
         raise EncoderError(
             f"{config.name} declares the module {declared.foreign}, which is code of its own: read it, then give "
@@ -199,6 +202,8 @@ def _native(config: EncoderConfig) -> EncoderConfig:
         raise EncoderError("--pooler mask needs a --template that holds [MASK]")
     if pooler == "text_cnn":
         stored_text_cnn(folder, name)
+    if prompt.trained and promised_tensors(prompt.stored()):
+        prompt_file(folder)
     if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
         raise EncoderError(f"{name} is not a model folder: it holds no config.json")
     check_code(folder, name, config.trust_remote_code)

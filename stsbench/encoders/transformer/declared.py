@@ -47,6 +47,7 @@ _OTHER_MODULES = {
     "LogitScore": "a cross-encoder", "MultiVectorMask": "a late-interaction model",
     "TokenPooling": "a late-interaction model",
 }  # fmt: skip
+_TOKENS = "token_embeddings"
 _TOKENS_AT_MOST = 1_000_000  # beyond it a model_max_length means that there is none
 
 
@@ -61,6 +62,7 @@ class Declared:
     max_length: int | None = None  # tokens, special ones included
     prompts: Mapping[str, str] = field(default_factory=dict)  # name -> text
     default_prompt: str | None = None  # the name of the one before every text
+    pools: bool = True  # some module makes one vector of a text's tokens
     truncate_dim: int | None = None
     similarity: str | None = None  # None: the cosine
     foreign: str | None = None  # the type of a module that is code of the folder's own
@@ -85,9 +87,11 @@ def read_declared(folder: Path) -> Declared:
     if default is not None and default not in prompts:
         raise EncoderError(f"{path}: default_prompt_name {default!r} is not among its prompts ({', '.join(prompts)})")
     similarity = settings.get("similarity_fn_name")
+    tokens = kinds[0] == "Transformer" and _settings(modules[0][1]).get("module_output_name", _TOKENS) == _TOKENS
     declared = Declared(
         _transformer(folder, modules), kinds, normalize=kinds[-1] == "Normalize",
         prompts={name: text for name, text in prompts.items() if text}, default_prompt=default,
+        pools=not tokens or any("Pooling" in kind for kind in kinds),
         truncate_dim=_dimension(settings.get("truncate_dim"), path),
         similarity=None if similarity == "cosine" else similarity,
         foreign=next((kind for kind, _ in modules if not kind.startswith(("sentence_transformers.", "stsbench."))), None),
@@ -132,9 +136,6 @@ def _refuse_other_kinds(folder: Path, settings: Mapping[str, Any], kinds: tuple[
     if settings.get("model_type") not in (None, "SentenceTransformer"):
         path = folder / "config_sentence_transformers.json"
         raise EncoderError(f"{path}: the model_type {settings['model_type']!r} is unknown")
-    tokens = _settings(folder).get("module_output_name", "token_embeddings") == "token_embeddings"
-    if kinds[:1] == ("Transformer",) and tokens and not any("Pooling" in kind for kind in kinds):
-        raise EncoderError(f"{folder}: its modules ({', '.join(kinds)}) hold no Pooling: no one vector a text is declared")
 
 
 def _transformer(folder: Path, modules: list[tuple[str, Path]]) -> Path | None:
