@@ -49,9 +49,14 @@ def through(cache, folder, options, texts):
         return None, str(error)
 
 
+def close(vectors):
+    """1e-5 of numbers around 1; weights that were pushed far away give larger ones."""
+    return CLOSE * max(1, np.abs(vectors).max())
+
+
 def same(first, second):
     return isinstance(first, np.ndarray) and isinstance(second, np.ndarray) and (
-        first.shape == second.shape and np.allclose(first, second, atol=CLOSE)
+        first.shape == second.shape and np.allclose(first, second, atol=close(first))
     )  # fmt: skip
 
 
@@ -78,10 +83,13 @@ def test_an_edit_in_place_gives_no_old_vector(tmp_path, name):
     assert key != other or same(before, fresh), "two encoders under one fingerprint"
     trusted = bool(kind.options.get("trust_remote_code"))
     library = fresh_library(folder, trusted).encode(texts, batch_size=1 if kind.alone else 32, show_progress_bar=False)
-    np.testing.assert_allclose(fresh, library, atol=CLOSE)
+    np.testing.assert_allclose(fresh, library, atol=close(fresh))
 
 
-@pytest.mark.parametrize("name", ["normalize", "dense, then normalize", "static embedding", "adapter alone", "sharded weights"])
+README = ["normalize", "dense, then normalize", "static embedding", "adapter alone", "sharded weights"]
+
+
+@pytest.mark.parametrize("name", README)
 def test_a_readme_and_pictures_are_no_part_of_the_encoder(tmp_path, name):
     kind, folder = KINDS[name], tmp_path / "f"
     folder.mkdir()

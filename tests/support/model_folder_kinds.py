@@ -40,6 +40,7 @@ class Kind:
     # positions count the padding): text by text is the reference.
     alone: bool = False
     empty: bool = True  # the library has a vector for the empty text
+    scored: bool = True  # False: many pairs are equally similar, and ranks would hang on the last digit
     options: dict[str, Any] = field(default_factory=dict)  # of load_encoder: what a folder without modules needs
 
 
@@ -83,7 +84,9 @@ kind("new module paths")(lambda folder: declare(
 
 # Families -------------------------------------------------------------------------------------------------------------
 
-for _family in ("roberta", "distilbert", "mpnet", "modernbert", "t5", "t5-whole"):
+for _family in (
+    "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet", "electra", "albert", "modernbert", "t5", "t5-whole", "longt5",
+):  # fmt: skip
     kind(f"family {_family}")(lambda folder, family=_family: declare(transformer(folder, family), pooling("mean"), normalize()))
 kind("t5 with dense")(
     lambda folder: declare(
@@ -105,7 +108,18 @@ for _family, _mode, _tok in (
     )(lambda folder, family=_family, mode=_mode, tok=_tok: declare(
         transformer(folder, family, tok=tokenizer("qwen3", **tok)), pooling(mode), normalize()
     ))  # fmt: skip
-kind("stored cls of a decoder", refused=r"cls.*causal|causal.*cls")(
+for _family in ("roberta", "qwen3"):
+    kind(f"{_family}, blanks count")(lambda folder, family=_family: declare(
+        transformer(folder, family, tok=tokenizer(family, blanks=True)), pooling("mean"),
+        settings={"prompts": {"sts": "red : "}, "default_prompt_name": "sts"},
+    ))  # fmt: skip
+kind("token_type_ids of 1", refused="token_type_ids")(
+    lambda folder: declare(transformer(folder, tok=tokenizer(kinds=True)), pooling("mean"))
+)
+kind("plain, token_type_ids of 1", refused="token_type_ids", options={"pooler": "mean"})(
+    lambda folder: transformer(folder, tok=tokenizer(kinds=True))
+)
+kind("stored cls of a decoder", refused=r"cls.*causal|causal.*cls", scored=False)(
     lambda folder: declare(transformer(folder, "qwen3", tok=tokenizer("qwen3")), pooling("cls"))
 )
 kind("qwen3, bidirectional")(
@@ -178,7 +192,8 @@ def _(folder):
     declare(folder, layers, pooling("mean"))
 
 
-def _words() -> Any:
+def word_embeddings() -> Any:
+    """A first module of word vectors."""
     import torch
     from sentence_transformers.sentence_transformer.modules import WordEmbeddings
     from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
@@ -193,7 +208,7 @@ def _(folder):
     import torch
     from sentence_transformers.sentence_transformer.modules import LSTM
 
-    words = _words()
+    words = word_embeddings()
     torch.manual_seed(3)
     declare(folder, words, LSTM(WIDTH, 6), pooling("lasttoken", "mean", width=12), first=None)
 
@@ -203,7 +218,7 @@ def _(folder):
     import torch
     from sentence_transformers.sentence_transformer.modules import CNN
 
-    words = _words()
+    words = word_embeddings()
     torch.manual_seed(4)
     declare(folder, words, CNN(WIDTH, out_channels=5, kernel_sizes=[3]), pooling("mean", width=5), first=None)
 
@@ -213,7 +228,7 @@ def _(folder):
     from sentence_transformers.sentence_transformer.modules import WordWeights
 
     weights = WordWeights(WORDS, {word: 1 / (1 + i) for i, word in enumerate(WORDS)})
-    declare(folder, _words(), weights, pooling("mean"), normalize(), first=None)
+    declare(folder, word_embeddings(), weights, pooling("mean"), normalize(), first=None)
 
 
 @kind("bag of words")
@@ -223,7 +238,8 @@ def _(folder):
     declare(folder, BoW(WORDS, {word: 1 + i**0.5 for i, word in enumerate(WORDS)}), first=None)  # no two pairs tie
 
 
-def _static(seed: int) -> Any:
+def static(seed: int) -> Any:
+    """A first module of static embeddings."""
     import torch
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
@@ -232,39 +248,39 @@ def _static(seed: int) -> Any:
     return StaticEmbedding(tok, embedding_weights=torch.randn(len(tok), WIDTH))
 
 
-kind("static embedding")(lambda folder: declare(folder, _static(5), first=None))
-kind("static embedding, normalised")(lambda folder: declare(folder, _static(6), normalize(), first=None))
+kind("static embedding")(lambda folder: declare(folder, static(5), first=None))
+kind("static embedding, normalised")(lambda folder: declare(folder, static(6), normalize(), first=None))
 
 
 @kind("router of queries and documents", refused=r"Router|route")
 def _(folder):
     from sentence_transformers.base.modules import Router
 
-    declare(folder, Router.for_query_document([_static(7)], [_static(8)]), normalize(), first=None)
+    declare(folder, Router.for_query_document([static(7)], [static(8)]), normalize(), first=None)
 
 
 @kind("router without a default", refused=r"Router|route")
 def _(folder):
     from sentence_transformers.base.modules import Router
 
-    declare(folder, Router({"one": [_static(7)], "other": [_static(8)]}), first=None)
+    declare(folder, Router({"one": [static(7)], "other": [static(8)]}), first=None)
 
 
 # What settings declare ------------------------------------------------------------------------------------------------
 
-kind("max_seq_length 8")(lambda folder: declare(transformer(folder), pooling("mean"), limit=8))
+kind("max_seq_length 8", scored=False)(lambda folder: declare(transformer(folder), pooling("mean"), limit=8))
 kind("max_seq_length over the tokenizer's")(
     lambda folder: declare(transformer(folder, tok=tokenizer(limit=7)), pooling("mean"), limit=20)
 )
-kind("the tokenizer's limit alone")(
+kind("the tokenizer's limit alone", scored=False)(
     lambda folder: declare(transformer(folder, tok=tokenizer(limit=9)), pooling("mean"), limit=None)
 )
 kind("no limit but the positions")(lambda folder: declare(transformer(folder), pooling("mean"), limit=None))
-kind("max_seq_length 8, in the library")(lambda folder: declare(transformer(folder), pooling("mean"), dense(), limit=8))
-kind("truncation_side left")(
+kind("max_seq_length 8, in the library", scored=False)(lambda folder: declare(transformer(folder), pooling("mean"), dense(), limit=8))
+kind("truncation_side left", scored=False)(
     lambda folder: declare(transformer(folder, tok=tokenizer(truncation_side="left")), pooling("mean"), limit=8)
 )
-kind("the settings' old file name")(
+kind("the settings' old file name", scored=False)(
     lambda folder: declare(
         transformer(folder, "roberta"), pooling("mean"), limit=8, transformer_file="sentence_roberta_config.json"
     )
@@ -273,7 +289,7 @@ kind("do_lower_case")(lambda folder: declare(transformer(folder), pooling("cls")
 kind("do_lower_case, in the library")(
     lambda folder: declare(transformer(folder), pooling("cls"), dense(), stored={"do_lower_case": True})
 )
-kind("tokenizer_args", refused=r"tokenizer_args|processor_kwargs")(
+kind("tokenizer_args", refused=r"tokenizer_args|processor_kwargs", scored=False)(
     lambda folder: declare(transformer(folder), pooling("mean"), limit=None, stored={"tokenizer_args": {"model_max_length": 8}})
 )
 kind("config_kwargs", refused=r"config_kwargs|hidden_act")(
@@ -281,6 +297,31 @@ kind("config_kwargs", refused=r"config_kwargs|hidden_act")(
 )
 kind("query_length and document_length", refused=r"query_length|document_length")(
     lambda folder: declare(transformer(folder), pooling("mean"), stored={"query_length": 5, "document_length": 6})
+)
+
+
+@kind("the tokenizer's limit by its old name", scored=False)
+def _(folder):
+    declare(transformer(folder), pooling("mean"), limit=None)
+    change(folder / "tokenizer_config.json", model_max_length=None, max_len=9)
+
+
+@kind("the tokenizer's own file cuts on the left", scored=False)
+def _(folder):
+    tok = tokenizer()
+    tok.backend_tokenizer.enable_truncation(6, direction="left")
+    declare(transformer(folder, tok=tok), pooling("mean"), limit=8)
+    change(folder / "tokenizer_config.json", truncation_side=None)
+
+
+kind("plain, truncation_side left", options={"pooler": "mean", "max_length": 8}, scored=False, refused="truncation_side")(
+    lambda folder: declare(transformer(folder, tok=tokenizer(truncation_side="left")), pooling("mean"), limit=8)
+)
+kind("another pooler beside do_lower_case", options={"pooler": "mean"}, refused="do_lower_case")(
+    lambda folder: declare(transformer(folder), pooling("mean"), stored={"do_lower_case": True})
+)
+kind("another pooler beside config_kwargs", options={"pooler": "mean"}, refused="config_kwargs")(
+    lambda folder: declare(transformer(folder), pooling("mean"), stored={"config_kwargs": {"hidden_act": "relu"}})
 )
 
 
@@ -300,7 +341,13 @@ kind("default_prompt_name, in the library")(lambda folder: declare(
     transformer(folder), pooling("mean"), dense(), settings={"prompts": _PROMPTS, "default_prompt_name": "sts"}
 ))  # fmt: skip
 kind("default prompt before static embeddings")(lambda folder: declare(
-    folder, _static(9), settings={"prompts": _PROMPTS, "default_prompt_name": "other"}, first=None
+    folder, static(9), settings={"prompts": _PROMPTS, "default_prompt_name": "other"}, first=None
+))  # fmt: skip
+kind("a default prompt longer than the limit", scored=False, refused="leaves no token")(lambda folder: declare(
+    transformer(folder), pooling("mean"), limit=6, settings={"prompts": {"sts": PROMPT * 2}, "default_prompt_name": "sts"}
+))  # fmt: skip
+kind("a default prompt without a blank behind it")(lambda folder: declare(
+    transformer(folder), pooling("cls"), settings={"prompts": {"sts": "the man"}, "default_prompt_name": "sts"}
 ))  # fmt: skip
 kind("prompts without a default")(lambda folder: declare(
     transformer(folder), pooling("mean"), settings={"prompts": {"query": "red : ", "document": "blue : "}}
@@ -323,6 +370,21 @@ kind("similarity dot", refused=r"similarity_fn_name")(
 def _(folder):
     adapter(transformer(folder), folder)
     declare(folder, pooling("mean"), normalize())
+
+
+def _base_elsewhere(folder: Path, **settings: Any) -> Path:
+    """A whole model with an adapter that names another base: its weights are the folder's, its config is the base's."""
+    base = transformer(folder.with_name(folder.name + "-base"), seed=4, **settings)
+    return adapter(transformer(folder), folder, named=str(base))
+
+
+kind("adapter beside the model, base elsewhere")(lambda folder: declare(_base_elsewhere(folder), pooling("mean")))
+kind("adapter beside the model, base of another config", refused="base_model_name_or_path")(
+    lambda folder: declare(_base_elsewhere(folder, hidden_act="relu"), pooling("mean"))
+)
+kind("plain, adapter and a base of another config", options={"pooler": "mean"}, refused="base_model_name_or_path")(
+    lambda folder: _base_elsewhere(folder, hidden_act="relu")
+)
 
 
 @kind("adapter alone, with modules")

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from model_folder_kinds import Kind
+from model_folder_kinds import Kind, static, word_embeddings
 from model_folders import (
     WIDTH,
     adapter,
@@ -86,6 +86,11 @@ refused("cls of a decoder", r"cls.*causal|causal.*cls", pooler="cls")(
     lambda folder: transformer(folder, "qwen3", tok=tokenizer("qwen3"))
 )
 refused("unknown pooling mode", r"median")(lambda folder: declare(transformer(folder), pooling("median")))
+refused("no pooling mode", r"pooling_mode|1_Pooling")(lambda folder: declare(transformer(folder), pooling()))
+refused("pooling mode null", r"pooling_mode|1_Pooling")(lambda folder: (
+    declare(transformer(folder), pooling("mean")),
+    write(folder / "1_Pooling/config.json", {"embedding_dimension": WIDTH, "pooling_mode": None}),
+))  # fmt: skip
 refused("unknown module", r"NoSuchModule")(
     lambda folder: declare(transformer(folder), pooling("mean"), ("sentence_transformers.models.NoSuchModule", {}))
 )
@@ -123,6 +128,17 @@ _unexpected("lora not merged", r"lora_[AB]", lambda torch, tensors: {
 })  # fmt: skip
 
 
+@refused("one layer more, in a linked sub-folder", r"encoder\.layer\.2\.")
+def _(folder):
+    real = transformer(folder.with_name(folder.name + "-real"))
+    weights(real / "model.safetensors", lambda tensors: tensors.update({
+        name.replace("layer.1.", "layer.2."): tensor.clone() for name, tensor in tensors.items() if "layer.1." in name
+    }))  # fmt: skip
+    write(real / "sentence_bert_config.json", {"max_seq_length": 30})
+    (folder / "0_Transformer").symlink_to(real)
+    declare(folder, pooling("mean"), dense(), first="0_Transformer")
+
+
 def _without(folder: Path, part: str) -> Path:
     weights(folder, lambda tensors: {name: tensor for name, tensor in tensors.items() if part not in name})
     return folder
@@ -158,6 +174,27 @@ def _(folder):
     base = transformer(folder.with_name(folder.name + "-base"))
     adapter(folder, base, named=str(folder.with_name("no-such-base")))
     tokenizer().save_pretrained(folder)
+
+
+def _one_layer_more(tensors: dict[str, Any]) -> None:
+    tensors.update({name.replace("layer.1.", "layer.2."): value.clone() for name, value in tensors.items() if "layer.1." in name})
+
+
+# An adapter's report of what it loaded must not stand for the model's own.
+for _name, _line, _damage in (
+    ("missing weights", r"layer\.1\.output\.dense", lambda folder: _without(folder / "model.safetensors", "layer.1.output.dense")),
+    ("one layer more", r"layer\.2\.", lambda folder: weights(folder / "model.safetensors", _one_layer_more)),
+):
+    refused(f"{_name} beside an adapter, plain", _line, **MEAN)(
+        lambda folder, damage=_damage: (adapter(transformer(folder), folder), damage(folder))
+    )
+    refused(f"{_name} beside an adapter, with modules", _line)(
+        lambda folder, damage=_damage: (declare(adapter(transformer(folder), folder), pooling("mean")), damage(folder))
+    )
+    refused(f"{_name} of an adapter's base", _line)(lambda folder, damage=_damage: (
+        adapter(folder, transformer(folder.with_name(folder.name + "-base"))), tokenizer().save_pretrained(folder),
+        declare(folder, pooling("mean")), damage(folder.with_name(folder.name + "-base")),
+    ))  # fmt: skip
 
 
 @refused("adapter without weights", r"adapter_model", **MEAN)
@@ -292,6 +329,60 @@ refused("auto_map with the code elsewhere", r"auto_map|mine\.py|" + REMOTE, tabl
     lambda folder: change(own_model(folder) / "config.json", auto_map={"AutoModel": "someone/else--mine.MyModel"})
 )
 refused("module of its own", r"mine\.MyModule", table=CODE)(own_module)
+
+
+class _Runs:
+    """What runs once it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.write_text, (self.path, "it ran")
+
+
+def _pickled(folder: Path, name: str) -> None:
+    """Weights whose pickle runs something."""
+    import torch
+
+    path = folder / name
+    torch.save({"a": torch.zeros(2), "b": _Runs(ran(folder))}, path.with_name(path.name.replace(".safetensors", ".bin")))
+    path.unlink(missing_ok=True)
+
+
+for _file in ("pytorch_model.bin", "2_Dense/pytorch_model.bin"):
+    refused(f"a pickle in {_file}", r"model\.bin|[Ww]eights only|weights_only|cannot load", table=CODE)(
+        lambda folder, file=_file: (
+            declare(transformer(folder), pooling("mean"), dense()), _pickled(folder, file),
+            (folder / file).with_name("model.safetensors").unlink(),
+        )
+    )  # fmt: skip
+
+
+@refused("a pickle as adapter", r"adapter_model|[Ww]eights only|weights_only|cannot load", table=CODE, **MEAN)
+def _(folder):
+    adapter(transformer(folder), folder)
+    _pickled(folder, "adapter_model.safetensors")
+
+
+@refused("a tokenizer class of word embeddings", r"mine\.MyTokenizer", table=CODE)
+def _(folder):
+    declare(folder, word_embeddings(), pooling("mean"), first=None)
+    change(folder / "0_WordEmbeddings/wordembedding_config.json", tokenizer_class="mine.MyTokenizer")
+    for place in (folder, folder / "0_WordEmbeddings"):
+        (place / "mine.py").write_text(_TOKENIZER.format(ran=str(ran(folder))), "utf-8")
+
+
+@refused("a module inside a router", r"mine\.MyModule", table=CODE)
+def _(folder):
+    from sentence_transformers.base.modules import Router
+
+    declare(folder, Router.for_query_document([static(7)], [static(8)]), first=None)
+    config = read(folder / "0_Router/router_config.json")
+    config["types"] = {**config["types"], next(iter(config["types"])): "mine.MyModule"}
+    write(folder / "0_Router/router_config.json", config)
+    for place in (folder, folder / "0_Router"):
+        (place / "mine.py").write_text(_MODULE.format(ran=str(ran(folder)), factor=2.0), "utf-8")
 
 
 @refused("tokenizer of its own", r"auto_map|MyTokenizer|mine\.py|" + REMOTE, table=CODE, **MEAN)

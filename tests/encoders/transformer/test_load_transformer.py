@@ -14,8 +14,8 @@ from tiny_models import MINILM, add_modules, build, sentences
 
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer import minilm
-from stsbench.encoders.transformer.find import resolve
 from stsbench.encoders.transformer.declared import read_declared
+from stsbench.encoders.transformer.find import resolve
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 from stsbench.errors import EncoderError
 
