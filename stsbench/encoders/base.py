@@ -77,6 +77,7 @@ class EncoderOptions:
                 raise EncoderError(f"--{option} does not apply to {self.model}: it is for transformers only")
 
 
+EQUAL_LENGTHS = "padding changes its vectors, so that each batch holds texts of equal length only"
 # The options that change a vector.
 CHANGING = (
     "pooler", "template", "full_stop", "max_length", "dtype", "normalize", "truncate_dim", "prompt", "prompt_name",
@@ -104,7 +105,7 @@ class Encoder(ABC):
     engine: str = ""  # what runs the model, for people
     similarity: str | None = None  # what the model's author compares vectors by, where that is not the cosine
     prompts: Mapping[str, str] = MappingProxyType({})  # name -> text, as the model's author stores them
-    equal_lengths: bool = False  # batches hold texts of one length only, since what stands beside a text moves its vector
+    equal_lengths: bool = False  # see `keep_lengths_apart`
     libraries: tuple[str, ...] = ()  # installed packages whose version may change a vector
 
     @classmethod
@@ -137,6 +138,12 @@ class Encoder(ABC):
         An encoder whose author stores nothing for a role returns itself.
         """
         return self
+
+    def keep_lengths_apart(self) -> None:
+        """From now on no text is padded: a longer one in its batch would move its vector. A note says so."""
+        if not self.equal_lengths:
+            self.equal_lengths = True
+            self.notes = (*self.notes, f"{self.spec.name}: {EQUAL_LENGTHS}")
 
     def fit(self, texts: Sequence[str], source: str) -> Encoder:
         """This encoder fitted on `texts`, known as `source`; those that need no fitting return themselves."""

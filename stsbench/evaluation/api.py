@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.data.sets.sets import DataSet, PairSet
-from stsbench.encoders.base import CHANGING, Encoder, EncoderOptions, Progress
+from stsbench.encoders.base import CHANGING, EQUAL_LENGTHS, Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
-from stsbench.encoders.describe import EQUAL_LENGTHS, described_encoder
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError
+from stsbench.evaluation.announce import described_encoder
 from stsbench.evaluation.measure import Result, measure
 from stsbench.evaluation.plan import Planned, plan
 from stsbench.files import cache_root
@@ -94,6 +94,7 @@ def run(options: EvalOptions, log: Callable[[str], None] = print, progress: Star
     if options.without_overlap:
         chosen = _without_overlap(chosen, options, log)
     encoder = _encoder(options)
+    said = len(encoder.notes)
     _announce(encoder, options, [data for _, mine in chosen for data in mine.values()], log)
     texts = list(dict.fromkeys(text for _, mine in chosen for data in mine.values() for text in data.texts))
     embed = Embed(encoder, _cache(options), progress(len(texts)) if progress else None)
@@ -105,8 +106,8 @@ def run(options: EvalOptions, log: Callable[[str], None] = print, progress: Star
                 log("vectors are cached every 1,024 texts: the same command goes on there")
             raise
         log(f"{len(texts)} distinct texts encoded or read from the cache in {time.monotonic() - began:.1f} s")
-        if encoder.equal_lengths:
-            log(f"{encoder.spec.name}: {EQUAL_LENGTHS}")
+        for line in encoder.notes[said:]:
+            log(line)
     try:
         for each, mine in chosen:
             _measure(each, mine, embed, result, options, log, len(chosen) > 1)
@@ -286,7 +287,8 @@ def _announce(encoder: Encoder, options: EvalOptions, chosen: list[DataSet], log
     for line in encoder.notes:
         log(line)
     if encoder.similarity:
-        log(f"{encoder.spec.name} declares the similarity {encoder.similarity}; a protocol compares by its own (--similarity)")
+        declared = f"{encoder.spec.name} declares the similarity {encoder.similarity}"
+        log(f"{declared}; a protocol compares by its own (--similarity)")
     sets = list({data.id: data for data in chosen}.values())
     text_versions = ", ".join(dict.fromkeys(data.text_version for data in sets))
     items = ", ".join(f"{data.id} {len(data)}" for data in sets)

@@ -75,8 +75,8 @@ class MtebEncoder:
         role = None if prompt_type is None else str(getattr(prompt_type, "value", prompt_type))
         stored = self.embed.encoder.prompts
         # sentence-transformers knows these two in every model, empty where nothing is stored: no default prompt then
-        known = {"query": "", "document": "", **stored} if stored else {}
-        name = get_prompt_name(known, task_metadata, prompt_type)
+        known = {"query": "", "document": "", **stored}
+        name = get_prompt_name(known, task_metadata, prompt_type) if stored else None
         embed = self.embed.for_role(role, known.get(name) if name else None)
         if embed is not self.embed:
             self.prompted[role or "text"] = embed.spec.prefix or ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import shutil
 
@@ -10,7 +11,7 @@ import pytest
 from folder_edits import EDITS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_folder_kinds import KINDS
+from model_folder_settings import KINDS
 from model_folders import TEXTS
 from published_vectors import fresh_library
 
@@ -112,6 +113,35 @@ def test_a_folder_is_known_by_its_files_wherever_it_lies(tmp_path, name):
     shutil.copytree(folder, tmp_path / "elsewhere" / "g")
     first, second = (encoder_of(place, kind.options).spec for place in (folder, tmp_path / "elsewhere" / "g"))
     assert first.fingerprint() == second.fingerprint()
+
+
+@pytest.mark.parametrize("name", ["normalize", "dense, then normalize", "adapter alone"])
+def test_another_version_of_a_library_is_a_miss(tmp_path, monkeypatch, name):
+    kind, folder, cache = KINDS[name], tmp_path / "f", EmbeddingCache(tmp_path / "cache")
+    folder.mkdir()
+    kind.build(folder)
+    through(cache, folder, kind.options, SHORT)
+    computed = []
+
+    def found():
+        """Whether every vector comes from the cache."""
+        encoder = encoder_of(folder, kind.options)
+        run = encoder.run
+        monkeypatch.setattr(encoder, "run", lambda *given: computed.append(given) or run(*given))
+        computed.clear()
+        encode_cached(encoder, SHORT, cache)
+        return not computed
+
+    assert found()
+    real = importlib.metadata.version
+    libraries = ["torch", "transformers", "tokenizers", *{"dense, then normalize": ["sentence-transformers"], "adapter alone": [
+        "peft"
+    ]}.get(name, [])]  # fmt: skip
+    for library in libraries:
+        with monkeypatch.context() as patch:
+            patch.setattr("stsbench.encoders.cache.key.version", lambda asked, new=library: "99" if asked == new else real(asked))
+            assert not found(), library
+        assert found()
 
 
 # Anything, anywhere ---------------------------------------------------------------------------------------------------

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from model_folders import PROMPT, TEXTS, declare, dense, normalize, pooling, tokenizer, transformer
 from published_vectors import library, published
+from scipy.stats import spearmanr
 
-from stsbench import load_encoder
+from stsbench import evaluate, load_encoder
+from stsbench.data.fetch.sources import load
 from stsbench.errors import EncoderError
 
 CLOSE = 1e-5
@@ -22,6 +24,7 @@ def one_thread_and_a_cache_of_its_own(tmp_path_factory):
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STSBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr("stsbench.evaluation.measure.provenance", lambda *given, **named: {})  # asks git, each time
         yield
     torch.set_num_threads(threads)
 
@@ -31,6 +34,7 @@ STORED = {
     "plain": {},
     "default prompt": {**PROMPTS, "default_prompt_name": "sts"},
     "prompts": PROMPTS,
+    "passage alone": {"prompts": {"passage": "blue fish : "}},
     "truncated": {"truncate_dim": 7},
 }
 
@@ -165,6 +169,52 @@ def test_options_that_mean_nothing_are_refused(folder, runner, options, names):
 def test_prompt_name_of_a_folder_without_prompts(folder):
     with pytest.raises(EncoderError, match="sts"):
         ours(folder(), prompt_name="sts").encode(TEXTS)
+
+
+# Roles ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("runner", MODULES)
+@pytest.mark.parametrize("stored", ["plain", "prompts", "default prompt", "passage alone"])
+@pytest.mark.parametrize("role", ["query", "document"])
+def test_a_role_is_encode_query_or_encode_document(folder, runner, stored, role):
+    place = folder(runner, stored)
+    encoder = ours(place)
+    turned = encoder.for_role(role)
+    want = getattr(library(place), f"encode_{role}")(TEXTS, show_progress_bar=False)
+    np.testing.assert_allclose(turned.encode(TEXTS), want, atol=CLOSE)
+    np.testing.assert_allclose(encoder.encode(TEXTS), published(place, TEXTS), atol=CLOSE)  # as before
+    if turned.spec.fingerprint() == encoder.spec.fingerprint():
+        np.testing.assert_allclose(encoder.encode(TEXTS), want, atol=CLOSE)
+
+
+@pytest.mark.parametrize("role", ["query", "document"])
+def test_a_router_takes_the_way_of_the_role(tmp_path, role):
+    from model_folder_settings import KINDS
+
+    KINDS["router of queries and documents"].build(place := tmp_path / "f")
+    turned = ours(place).for_role(role)
+    want = getattr(library(place), f"encode_{role}")(TEXTS, show_progress_bar=False)
+    np.testing.assert_allclose(turned.encode(TEXTS), want, atol=CLOSE)
+    other = ours(place).for_role("document" if role == "query" else "query")
+    assert other.spec.fingerprint() != turned.spec.fingerprint()
+
+
+# In an evaluation -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("runner", MODULES)
+def test_an_evaluation_takes_the_same_options(folder, runner, tmp_path):
+    place, data = folder(runner, "prompts", True), load("stsb/test", sample=True)
+    options = {"truncate_dim": 5, "normalize": True, "prompt_name": "query"}
+    result = evaluate(
+        str(place), output=tmp_path / "run", sample=True, tasks=["STS-B"], resamples=0, no_cache=True, similarity="dot",
+        device="cpu", offline=True, **options,
+    )  # fmt: skip
+    encode = {"truncate_dim": 5, "normalize_embeddings": True, "prompt_name": "query"}
+    first, second = (published(place, list(side), **encode).astype(float) for side in (data.first, data.second))
+    got = next(row.value for row in result.rows if (row.metric, row.aggregation) == ("spearman", "all"))
+    assert got == pytest.approx(100 * spearmanr((first * second).sum(1), data.gold).statistic, abs=1e-4)
 
 
 # Poolers by name ------------------------------------------------------------------------------------------------------

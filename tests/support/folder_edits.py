@@ -1,4 +1,4 @@
-"""Edits in place of the folders in model_folder_kinds.py: what an author, a training or a sync may change under one path."""
+"""Edits in place of the folders of each kind: what an author, a training or a sync may change under one path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from model_folder_kinds import KINDS, Kind
+from code_folders import own_model, own_module
+from model_folder_kinds import Kind
+from model_folder_settings import KINDS
 from model_folders import (
     PROMPT,
     adapter,
@@ -24,7 +26,6 @@ from model_folders import (
     weights,
     write,
 )
-from refused_folder_kinds import own_model, own_module
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def _(folder):
     name = "encoder.layer.1.output.dense.bias"
     bias = load_file(folder / index["weight_map"][name])[name]
     save_file({name: bias + bias.argsort()}, folder / "new.safetensors", {"format": "pt"})
-    weights(folder / index["weight_map"][name], lambda tensors: {key: value for key, value in tensors.items() if key != name})
+    weights(folder / index["weight_map"][name], lambda tensors: {key: tensors[key] for key in tensors if key != name})
     index["weight_map"][name] = "new.safetensors"
     write(folder / f"{MODEL}.index.json", index)
 
@@ -255,7 +256,8 @@ for _kind, _runner in (("truncate_dim", "native"), ("truncate_dim, in the librar
     edit(f"truncate_dim: another, {_runner}", _kind,
          lambda folder: change(folder / "config_sentence_transformers.json", truncate_dim=3))  # fmt: skip
 edit("model_type", NATIVE,
-     lambda folder: write(folder / "config_sentence_transformers.json", {"model_type": "SparseEncoder"}), refused=True)  # fmt: skip
+     lambda folder: write(folder / "config_sentence_transformers.json", {"model_type": "SparseEncoder"}),
+     refused=True)  # fmt: skip
 
 # Tokenizers -----------------------------------------------------------------------------------------------------------
 
@@ -271,7 +273,7 @@ edit("tokenizer: ids beside an adapter", "adapter alone", lambda folder: swapped
 edit("tokenizer: words", "word embeddings with weights",
      lambda folder: swapped(folder / "0_WordEmbeddings/whitespacetokenizer_config.json"))  # fmt: skip
 edit("tokenizer: stop words", "word embeddings with weights",
-     lambda folder: change(folder / "0_WordEmbeddings/whitespacetokenizer_config.json", stop_words=["dog", "cat"]))  # fmt: skip
+     lambda folder: change(folder / "0_WordEmbeddings/whitespacetokenizer_config.json", stop_words=["dog"]))  # fmt: skip
 edit("tokenizer: small letters", NATIVE, lambda folder: change(folder / "tokenizer.json", normalizer={"type": "Lowercase"}))
 edit("tokenizer: special tokens around", NATIVE, lambda folder: tokenizer(ends=False).save_pretrained(folder))
 edit("tokenizer: limit", "the tokenizer's limit alone",
@@ -292,7 +294,10 @@ def _vocabulary(folder: Path) -> None:
 @lambda make: edit("tokenizer: vocab.txt", Kind(_vocabulary), make)
 def _(folder):
     path = folder / "vocab.txt"
-    path.write_text(path.read_text("utf-8").replace("\ndog\n", "\n_\n").replace("\ncat\n", "\ndog\n").replace("\n_\n", "\ncat\n"))
+    words = path.read_text("utf-8").split("\n")
+    i, j = words.index("dog"), words.index("cat")
+    words[i], words[j] = "cat", "dog"
+    path.write_text("\n".join(words), "utf-8")
 
 
 # Links: a Hub cache is a folder of links, and a disk may hold a part elsewhere ----------------------------------------

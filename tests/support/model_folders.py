@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 # Everyday words, in small letters: a text in capitals is read letter by letter, unless something lowers it.
-WORDS = ["a", "an", "the", "is", "are", "of", "to", "in", "on", "at", "and", "with", "for", "his", "her", "its", "no", "not", "one", "two", "man", "woman", "boy", "girl", "child", "dog", "cat", "bird", "horse", "plays", "eats", "runs", "sleeps", "walks", "reads", "sings", "cuts", "guitar", "piano", "food", "bread", "apple", "fish", "park", "house", "road", "water", "garden", "small", "big", "red", "blue", "old", "young", "playing", "eating", "running", "said", "will", "new", ":", ".", ","]
+WORDS = [
+    "a", "an", "the", "is", "are", "of", "to", "in", "on", "at", "and", "with", "for", "his", "her", "its", "no",
+    "not", "one", "two", "man", "woman", "boy", "girl", "child", "dog", "cat", "bird", "horse", "plays", "eats",
+    "runs", "sleeps", "walks", "reads", "sings", "cuts", "guitar", "piano", "food", "bread", "apple", "fish",
+    "park", "house", "road", "water", "garden", "small", "big", "red", "blue", "old", "young", "playing", "eating",
+    "running", "said", "will", "new", ":", ".", ",",
+]  # fmt: skip
 PROMPT = "the man reads : "
 WIDTH, LIMIT, POSITIONS = 16, 64, 72  # of vectors; tokens that most folders declare; positions that the models have
 
@@ -20,13 +26,15 @@ _OFFSET = ("<s>", "</s>", "<pad>")  # the special tokens of families that count 
 TEXTS = [
     "a dog runs in the park .", "the young woman plays a guitar", "", "A BIG DOG SLEEPS", "cat",
     " ".join(["the old man eats bread and a small fish in the house"] * 8), "The Horse walks", "zebra quilt , no ?",
-    "  two  dogs and\na line ", "[MASK] the dog [SEP] runs <mask> </s> in the park", "a na\u00efve caf\u00e9 in \u6771\u4eac",
+    "  two  dogs and\na line ", "[MASK] the dog [SEP] runs <mask> </s> in the park",
+    "a na\u00efve caf\u00e9 in \u6771\u4eac",
 ]  # fmt: skip
 
 
 def tokenizer(
-    family: str = "bert", *, ends: bool = True, limit: int | None = None, blanks: bool = False, kinds: bool = False, **sides: str
-) -> Any:
+    family: str = "bert", *, ends: bool = True, limit: int | None = None, blanks: bool = False, kinds: bool = False,
+    **sides: str,
+) -> Any:  # fmt: skip
     """A WordPiece tokenizer that tells capitals from small letters.
 
     family: decides the special tokens; ends=False: a decoder's without an EOS behind the text. limit: model_max_length;
@@ -37,7 +45,8 @@ def tokenizer(
     from transformers import PreTrainedTokenizerFast
 
     first, last, pad = {
-        "roberta": _OFFSET, "xlm-roberta": _OFFSET, "camembert": _OFFSET, "mpnet": _OFFSET, "t5": (None, "</s>", "<pad>"), "qwen3": (None, "<|end|>", "<|pad|>"),
+        "roberta": _OFFSET, "xlm-roberta": _OFFSET, "camembert": _OFFSET, "mpnet": _OFFSET,
+        "t5": (None, "</s>", "<pad>"), "qwen3": (None, "<|end|>", "<|pad|>"),
     }.get(family, ("[CLS]", "[SEP]", "[PAD]"))  # fmt: skip
     letters = [chr(i) for start in (65, 97) for i in range(start, start + 26)]
     unknown, mask = "[UNK]", "<mask>" if first == "<s>" else "[MASK]"
@@ -154,7 +163,8 @@ def declare(
         write(folder / first / transformer_file, kept)
         entries.append({"path": first, "type": "sentence_transformers.models.Transformer"})
     for module in modules:
-        home = folder / f"{len(entries)}_{module[0].rsplit('.', 1)[-1] if isinstance(module, tuple) else type(module).__name__}"
+        name = module[0].rpartition(".")[2] if isinstance(module, tuple) else type(module).__name__
+        home = folder / f"{len(entries)}_{name}"
         home.mkdir(parents=True, exist_ok=True)
         if isinstance(module, tuple):
             kind, config = module

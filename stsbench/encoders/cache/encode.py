@@ -63,7 +63,8 @@ def _through(
     if progress is not None and len(missing) < len(texts):
         progress(len(texts) - len(missing))
     if not len(missing):
-        encoder.equal_lengths = cache.about(key).equal_lengths  # found out by the run that computed them
+        if cache.about(key).equal_lengths:  # as the run that computed them found out
+            encoder.keep_lengths_apart()
         return Encoded(vectors, truncated) if vectors is not None else _run(encoder, texts, progress, tolerant)
     # Longest first: a chunk then holds texts of like length, and a batch too large for the memory fails at once.
     missing = np.array(sorted(missing.tolist(), key=lambda i: -len(texts[i])), dtype=np.intp)

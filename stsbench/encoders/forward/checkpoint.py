@@ -128,15 +128,15 @@ def check_weights(folder: Path, name: str) -> None:
 def _load(folder: Path, name: str, trust: bool, dropout: float | None, **how: Any) -> tuple[Any, set[str]]:
     from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
 
-    adapted = read_settings(folder / "adapter_config.json")
-    if not (folder / "config.json").is_file() and not adapted:
+    adapter = read_settings(folder / "adapter_config.json")
+    whole = (folder / "config.json").is_file()
+    if not whole and not adapter:
         raise EncoderError(f"{name} is not a model folder: it holds no config.json")
-    own = (folder / "config.json").is_file()
-    if own:
+    if whole:
         weight_files(folder)
     with quiet():
         config = AutoConfig.from_pretrained(
-            folder if own else adapted["base_model_name_or_path"], local_files_only=True, trust_remote_code=trust
+            folder if whole else adapter["base_model_name_or_path"], local_files_only=True, trust_remote_code=trust
         )
         if dropout is not None:
             set_dropout(config, dropout, name)
@@ -158,7 +158,7 @@ def _load(folder: Path, name: str, trust: bool, dropout: float | None, **how: An
             "vectors would not be its author's; convert the checkpoint to the architecture that config.json names"
         )
     if info["mismatched_keys"]:
-        raise EncoderError(f"{name}: the weight {min(map(str, info['mismatched_keys']))} has another shape than in its model")
+        raise EncoderError(f"{name}: the weight {min(map(str, info['mismatched_keys']))} has not the shape of its model's")
     return model, missing
 
 
@@ -167,19 +167,17 @@ def check_code(folder: Path, name: str, trusted: bool) -> None:
 
     transformers runs its own class where it has one for the model_type, as sentence-transformers does.
     """
+    config = read_settings(folder / "config.json")
+    declared = config.get("auto_map") or read_settings(folder / "tokenizer_config.json").get("auto_map")
+    if trusted or not declared:
+        return
     from transformers import CONFIG_MAPPING
 
-    if trusted:
-        return
-    config = read_settings(folder / "config.json")
-    native = config.get("model_type") in CONFIG_MAPPING
-    tokenizer = read_settings(folder / "tokenizer_config.json").get("auto_map")
-    for declared in (None if native else config.get("auto_map"), None if native else tokenizer):
-        if declared:
-            code = next(iter(declared.values())) if isinstance(declared, dict) else declared
-            raise EncoderError(
-                f"{name} declares code of its own (auto_map: {code}): read it, then give --trust-remote-code to run it"
-            )
+    if config.get("model_type") not in CONFIG_MAPPING:
+        code = next(iter(declared.values())) if isinstance(declared, dict) else declared
+        raise EncoderError(
+            f"{name} declares code of its own (auto_map: {code}): read it, then give --trust-remote-code to run it"
+        )
 
 
 def set_dropout(config: Any, rate: float, name: str) -> None:
@@ -197,8 +195,8 @@ def load_tokenizer(folder: Path, name: str, trust_remote_code: bool = False) -> 
     from transformers import AutoTokenizer
 
     base = read_settings(folder / "adapter_config.json").get("base_model_name_or_path")
-    held = ("config.json", "tokenizer_config.json", "tokenizer.json")
-    alone = base and not any((folder / file).is_file() for file in held)
+    files = ("config.json", "tokenizer_config.json", "tokenizer.json")
+    alone = base and not any((folder / file).is_file() for file in files)
     try:
         with quiet():
             return AutoTokenizer.from_pretrained(

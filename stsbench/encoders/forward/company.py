@@ -19,6 +19,6 @@ def depends_on_company(encode: Callable[[list[str]], Any], dtype: str) -> bool:
 
     encode: texts, all in one batch, to (n, d) vectors.
     """
-    alone, beside = np.asarray(encode([SHORT]))[0], np.asarray(encode([SHORT, LONG]))[0]
+    alone, together = np.asarray(encode([SHORT]))[0], np.asarray(encode([SHORT, LONG]))[0]
     size = max(1.0, float(np.abs(alone).max(initial=0)))
-    return not float(np.abs(alone - beside).max(initial=0)) <= _ROUNDING[dtype] * size
+    return not float(np.abs(alone - together).max(initial=0)) <= _ROUNDING[dtype] * size

@@ -101,7 +101,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     _check(name, options)
     code = options.trust_remote_code
     folder = find_minilm() if name == "minilm" else resolve(name, options.offline, options.revision, code)
-    exported, declared = _declared(folder, name)
+    exported, declared = _declared(folder, name, options)
     prompt, prompts, notes = _prompt(name, options, exported, declared)
     config = EncoderConfig(
         name, declared.transformer, options.pooler or declared.pooler, prompt=prompt, prompts=prompts,
@@ -129,11 +129,11 @@ def _check(name: str, options: EncoderOptions) -> None:
         if (value := getattr(options, option)) is not None and value < 1:
             raise EncoderError(f"--{option.replace('_', '-')} must be positive, not {value}")
     texts = {"--prompt": options.prompt, "--prompt-name": options.prompt_name, "--template": options.template}
-    if len(given := [option for option, value in texts.items() if value is not None]) > 1:
-        raise EncoderError(f"{' and '.join(given)} exclude each other")
+    if len(several := [option for option, value in texts.items() if value is not None]) > 1:
+        raise EncoderError(f"{' and '.join(several)} exclude each other")
 
 
-def _declared(folder: Path, name: str) -> tuple[Exported | None, Declared]:
+def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exported | None, Declared]:
     """What stsbench wrote of a model that it trained, or None, and what the folder's files declare."""
     exported = read_exported(folder)
     if exported is not None:  # its poolers and its lengths, and never two descriptions of one model
@@ -141,6 +141,9 @@ def _declared(folder: Path, name: str) -> tuple[Exported | None, Declared]:
     declared = read_declared(folder)
     if name == "minilm" and not declared.modules:  # a Hub cache that holds the transformers files alone
         declared = replace(declared, pooler="mean", normalize=True)
+    if base := resolve_base(folder, options.offline):  # the adapter changes weights; all else is the base's
+        check_code(base, f"{name} (its base {base})", options.trust_remote_code)
+        declared = replace(declared, max_length=declared.max_length or read_declared(base).max_length)
     return None, declared
 
 

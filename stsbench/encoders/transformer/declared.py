@@ -44,7 +44,8 @@ _OTHER_KINDS = {  # model_type in config_sentence_transformers.json -> what it i
 _OTHER_MODULES = {
     "SpladePooling": "a sparse encoder", "MLMTransformer": "a sparse encoder", "SparseAutoEncoder": "a sparse encoder",
     "CSRSparsity": "a sparse encoder", "SparseStaticEmbedding": "a sparse encoder", "IDF": "a sparse encoder",
-    "LogitScore": "a cross-encoder", "MultiVectorMask": "a late-interaction model", "TokenPooling": "a late-interaction model",
+    "LogitScore": "a cross-encoder", "MultiVectorMask": "a late-interaction model",
+    "TokenPooling": "a late-interaction model",
 }  # fmt: skip
 _TOKENS_AT_MOST = 1_000_000  # beyond it a model_max_length means that there is none
 
@@ -105,6 +106,9 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
         raise EncoderError(f"cannot read {path}: each entry needs a type and a path ({error!r})") from error
     if not modules:
         raise EncoderError(f"{path} names no module")
+    for kind, place in modules:
+        if not place.resolve().is_relative_to(folder.resolve()) and not place.is_symlink():
+            raise EncoderError(f"{path}: the path of {kind} leads out of the folder")
     return modules
 
 
@@ -112,9 +116,10 @@ def _refuse_other_kinds(folder: Path, settings: Mapping[str, Any], kinds: tuple[
     config = read_settings(folder / "config.json")
     architectures = config.get("architectures") or []
     architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    others = [kind for kind in kinds if kind in _OTHER_MODULES]
     declared = {
         f"model_type {settings.get('model_type')}": _OTHER_KINDS.get(str(settings.get("model_type"))),
-        **{f"the module {kind}": _OTHER_MODULES.get(kind) for kind in kinds},
+        f"the modules {', '.join(others)}": _OTHER_MODULES[others[-1]] if others else None,
     }
     if not kinds and (architecture.endswith("ForSequenceClassification") or "sentence_transformers" in config):
         declared[f"architecture {architecture}"] = "a cross-encoder or another classifier"
@@ -125,7 +130,8 @@ def _refuse_other_kinds(folder: Path, settings: Mapping[str, Any], kinds: tuple[
         if kind:
             raise EncoderError(f"{folder} is {kind} ({what}), not an encoder with one dense vector a text")
     if settings.get("model_type") not in (None, "SentenceTransformer"):
-        raise EncoderError(f"{folder}: config_sentence_transformers.json has the unknown model_type {settings['model_type']!r}")
+        path = folder / "config_sentence_transformers.json"
+        raise EncoderError(f"{path}: the model_type {settings['model_type']!r} is unknown")
     tokens = _settings(folder).get("module_output_name", "token_embeddings") == "token_embeddings"
     if kinds[:1] == ("Transformer",) and tokens and not any("Pooling" in kind for kind in kinds):
         raise EncoderError(f"{folder}: its modules ({', '.join(kinds)}) hold no Pooling: no one vector a text is declared")
@@ -134,8 +140,8 @@ def _refuse_other_kinds(folder: Path, settings: Mapping[str, Any], kinds: tuple[
 def _transformer(folder: Path, modules: list[tuple[str, Path]]) -> Path | None:
     kind, path = modules[0]
     plain = kind.rpartition(".")[2] == "Transformer" or is_own(kind, PROMPT)  # its model lies there too
-    held = any((path / name).is_file() for name in ("config.json", "adapter_config.json"))
-    return path if plain and held else None
+    stored = any((path / name).is_file() for name in ("config.json", "adapter_config.json"))
+    return path if plain and stored else None
 
 
 def _native(folder: Path, modules: list[tuple[str, Path]], declared: Declared) -> Declared:

@@ -19,9 +19,9 @@ _OTHERS = ["onnx/*", "openvino/*", "*/onnx/*", "*/openvino/*", "*.msgpack", "tf_
 def resolve(name: str, offline: bool = False, revision: str | None = None, code: bool = False) -> Path:
     """The folder that `name` stands for; Hub ids are downloaded, or found in the Hub cache when `offline`.
 
-    revision: branch, tag or commit of a Hub id; code: whether its Python files are fetched, too. A training run stands for the
-    model that it kept. EncoderError, one line: no such folder, no model in it, a training that kept none yet, not a Hub id,
-    not in the cache, not on the Hub.
+    revision: branch, tag or commit of a Hub id; code: whether its Python files are fetched, too. A training run stands
+    for the model that it kept. EncoderError, one line: no such folder, no model in it, a training that kept none yet, not a
+    Hub id, not in the cache, not on the Hub.
     """
     folder = trained_model(Path(name).expanduser())
     if folder.is_dir():

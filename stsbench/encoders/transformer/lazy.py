@@ -78,7 +78,8 @@ class LazyEncoder(Encoder):
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Vectors of n distinct texts."""
         encoded = self.built.run(texts, progress)
-        self.equal_lengths = self.built.equal_lengths
+        if self.built.equal_lengths:
+            self.keep_lengths_apart()
         return encoded
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from stsbench.encoders.base import Encoded, Encoder, Progress
-from stsbench.encoders.forward.checkpoint import check_code, check_weights, first_line, quiet, read_settings
-from stsbench.encoders.forward.company import depends_on_company
+from stsbench.encoders.forward import company
+from stsbench.encoders.forward.checkpoint import check_code, check_weights, first_line, position_limit, quiet, read_settings
+from stsbench.encoders.forward.padded import restore_attention
 from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.errors import EncoderError
 
@@ -34,20 +36,35 @@ class SentenceTransformerEncoder(Encoder):
             if not config.trust_remote_code:
                 check_weights(folder, name)
         self.model = _loaded(config, device)
+        self._models = [part for part in self.model.modules() if hasattr(part, "config") and hasattr(part, "attention_type")]
         if config.normalize is False and type(self.model[-1]).__name__ == "Normalize":
             del self.model[len(self.model) - 1]
-        if config.max_length is not None:
-            self.model.max_seq_length = config.max_length
+        inner = self.model.transformers_model
+        self._positions = None if inner is None else position_limit(inner, self.model.tokenizer)
+        limit = self.model.max_seq_length if config.max_length is None else config.max_length
+        config = replace(config, stored_length=limit if isinstance(limit, int) and limit < 1_000_000 else None)
         self.notes, self.libraries, self.similarity = config.notes, config.libraries, config.similarity
         self.prompts = config.prompts
         self._set(config)
+        if config.max_length is not None:
+            self.model.max_seq_length = config.max_length
         self.dimension = config.truncate_dim or self.model.get_embedding_dimension()
-        self.equal_lengths = depends_on_company(lambda texts: self._encode(texts, len(texts)), config.dtype)
+        self._probe()
 
     def _set(self, config: EncoderConfig) -> None:
-        self.config = config
-        limit = self.model.max_seq_length
-        self.spec = config.spec(limit if isinstance(limit, int) and limit < 1_000_000 else None)
+        self.config, self.spec = config, config.spec(self._positions)
+
+    def _probe(self) -> None:
+        """Find out whether texts may stand beside longer ones. EncoderError: the pooler cannot tell texts apart."""
+        short, long = self._encode([company.SHORT], 1), self._encode([company.LONG], 1)
+        modes = [mode for part in self.model for mode in np.atleast_1d(getattr(part, "pooling_mode", []))]
+        if "cls" in modes and np.array_equal(short, long) and short.any():
+            raise EncoderError(
+                f"{self.config.name} declares the pooling cls of a causal model, whose first state knows the first token "
+                "alone: choose a --pooler (last, mean, weighted_mean)"
+            )
+        if company.depends_on_company(lambda texts: self._encode(texts, len(texts)), self.config.dtype):
+            self.keep_lengths_apart()
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """The same model as encode_query and encode_document run it, or behind `prompt`."""
@@ -75,6 +92,8 @@ class SentenceTransformerEncoder(Encoder):
     def _encode(self, texts: list[str], batch: int) -> Any:
         """float32 (n, d) vectors. An error of the library is an EncoderError, one line."""
         config = self.config
+        for part in self._models:
+            restore_attention(part)
         how = {None: "encode", "query": "encode_query", "document": "encode_document"}[config.role]
         try:
             vectors = getattr(self.model, how)(
@@ -91,6 +110,9 @@ class SentenceTransformerEncoder(Encoder):
             for start in range(0, len(texts), _CHUNK):
                 yield list(range(start, min(len(texts), start + _CHUNK)))
             return
+        if not _is_fast(self.model.tokenizer):  # of word vectors and the like: each text by itself
+            yield from ([row] for row in range(len(texts)))
+            return
         lengths = [len(self._ids(text, truncation=True)) for text in texts]
         order = sorted(range(len(texts)), key=lambda row: -lengths[row])
         for _, rows in groupby(order, key=lambda row: lengths[row]):
@@ -106,9 +128,14 @@ class SentenceTransformerEncoder(Encoder):
         limit = self.spec.max_length
         if limit is None or len(text) + len(self.config.prompt.text_prompt or "") + 2 <= limit:
             return False
-        if not getattr(self.model.tokenizer, "is_fast", False):  # of word vectors and the like: no limit, or no ids
+        if not _is_fast(self.model.tokenizer):  # of word vectors and the like: no limit, or no ids
             return False
         return len(self._ids(text, truncation=False)) > limit
+
+
+def _is_fast(tokenizer: Any) -> bool:
+    """Whether it is one of transformers' tokenizers."""
+    return bool(getattr(tokenizer, "is_fast", False))
 
 
 def _transformers(folder: Path) -> list[Path]:

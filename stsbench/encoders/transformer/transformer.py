@@ -107,10 +107,11 @@ class TransformerEncoder(Encoder):
             short, long = encode([company.SHORT]), encode([company.LONG])
             if self.pooler in ("cls", "cls+dense") and np.array_equal(short, long):
                 raise EncoderError(
-                    f"--pooler {self.pooler}: {type(self.model).__name__} is causal, and its first state knows the first token "
-                    "alone: use --pooler last, mean or weighted_mean"
+                    f"--pooler {self.pooler}: {type(self.model).__name__} is causal, and its first state knows the first "
+                    "token alone: use --pooler last, mean or weighted_mean"
                 )
-            self.equal_lengths = company.depends_on_company(encode, self.spec.dtype)
+            if company.depends_on_company(encode, self.spec.dtype):
+                self.keep_lengths_apart()
         finally:
             self.budget = min(budget, self.budget)
         self._probed = True

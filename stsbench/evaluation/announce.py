@@ -5,8 +5,6 @@ from __future__ import annotations
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.prompt.prompt import described
 
-EQUAL_LENGTHS = "a text's vector depends on longer ones beside it, so that each batch holds texts of one length only"
-
 
 def described_encoder(encoder: Encoder) -> str:
     """Name, pooler, what stands around a text, limit, dimension, normalisation, what runs the model, and fingerprint."""
