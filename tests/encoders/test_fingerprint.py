@@ -134,12 +134,13 @@ def test_another_version_of_a_library_is_a_miss(tmp_path, monkeypatch, name):
 
     assert found()
     real = importlib.metadata.version
-    libraries = ["torch", "transformers", "tokenizers", *{"dense, then normalize": ["sentence-transformers"], "adapter alone": [
-        "peft"
-    ]}.get(name, [])]  # fmt: skip
+    own = {"dense, then normalize": "sentence-transformers", "adapter alone": "peft"}.get(name)
+    libraries = ["torch", "transformers", "tokenizers", *([own] if own else [])]
     for library in libraries:
         with monkeypatch.context() as patch:
-            patch.setattr("stsbench.encoders.cache.key.version", lambda asked, new=library: "99" if asked == new else real(asked))
+            patch.setattr(
+                "stsbench.encoders.cache.key.version", lambda asked, new=library: "99" if asked == new else real(asked)
+            )
             assert not found(), library
         assert found()
 
