@@ -103,19 +103,19 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     folder = find_minilm() if name == "minilm" else resolve(name, options.offline, options.revision, code)
     exported, declared = _declared(folder, name, options)
     prompt, prompts, notes = _prompt(name, options, exported, declared)
+    normalize, cut = declared.normalize and options.normalize is not False, options.truncate_dim or declared.truncate_dim
     config = EncoderConfig(
         name, declared.transformer, options.pooler or declared.pooler, prompt=prompt, prompts=prompts,
-        normalize=declared.normalize and options.normalize is not False, rescale=options.normalize is True,
-        truncate_dim=options.truncate_dim or declared.truncate_dim, max_length=options.max_length,
-        stored_length=declared.max_length, dtype=options.dtype, similarity=declared.similarity,
-        trust_remote_code=options.trust_remote_code, revision=options.revision, notes=notes,
+        normalize=normalize, rescale=options.normalize is True and (cut is not None or not normalize), truncate_dim=cut,
+        max_length=options.max_length, stored_length=declared.max_length, dtype=options.dtype,
+        similarity=declared.similarity, trust_remote_code=options.trust_remote_code, revision=options.revision, notes=notes,
     )  # fmt: skip
     if config.pooler is None and declared.modules:
         return _identified(_as_library(replace(config, folder=folder), declared, options), folder, options)
     if declared.modules and declared.pooler is None:
         aside = ", ".join(declared.modules[1:])
         said = f"--pooler sets the modules of {name} aside ({aside}): it is measured without them"
-        config = replace(config, normalize=False, notes=(*config.notes, said))
+        config = replace(config, normalize=False, rescale=options.normalize is True, notes=(*config.notes, said))
     return _identified(_native(config), folder, options)
 
 
