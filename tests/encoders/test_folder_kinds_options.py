@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from model_folders import PROMPT, TEXTS, declare, dense, normalize, pooling, tokenizer, transformer
+from own_home import own_home  # noqa: F401 - a fixture
 from published_vectors import library, published
 from scipy.stats import spearmanr
 
@@ -14,19 +15,6 @@ from stsbench.errors import EncoderError
 
 CLOSE = 1e-5
 PROMPTS = {"prompts": {"query": "red : ", "document": "blue fish : ", "sts": PROMPT}}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread_and_a_cache_of_its_own(tmp_path_factory):
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STSBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr("stsbench.evaluation.measure.provenance", lambda *given, **named: {})  # asks git, each time
-        yield
-    torch.set_num_threads(threads)
 
 
 MODULES = {"native": (), "library": (dense,)}  # what follows the pooling, but for Normalize
@@ -85,13 +73,13 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("unit", [False, True])
 @pytest.mark.parametrize("runner", MODULES)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "unit"), [
+    # the library has no argument that takes a stored Normalize out: see below
+    (case, unit) for case in CASES for unit in (False, True) if not unit or ("prompt" not in case and case != "no normalize")
+])  # fmt: skip
 def test_an_option_is_the_argument_of_encode(folder, case, runner, unit):
     stored, options, encode = CASES[case]
-    if case == "no normalize" and unit:
-        pytest.skip("the library has no argument that takes a module out: see below")
     place = folder(runner, stored, unit)
     if case == "truncate_dim beyond the width":  # nothing to cut: the same, or refused by the option's name
         try:

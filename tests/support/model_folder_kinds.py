@@ -62,7 +62,7 @@ def kind(name: str, **expected: Any) -> Callable[[Callable[[Path], Any]], Callab
 for _mode in ("cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"):
     kind(f"pooling {_mode}")(lambda folder, mode=_mode: declare(transformer(folder), pooling(mode)))
     for _side in ("left", "right"):
-        kind(f"pooling {_mode}, prompt left out, padding {_side}", alone=_side == "left")(
+        kind(f"pooling {_mode}, prompt left out, padding {_side}", alone=_side == "left", scored=_side == "left")(
             lambda folder, mode=_mode, side=_side: declare(
                 transformer(folder, tok=tokenizer(padding_side=side)), pooling(mode, include_prompt=False),
                 settings={"prompts": {"sts": PROMPT}, "default_prompt_name": "sts"},
