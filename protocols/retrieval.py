@@ -107,16 +107,16 @@ class RetrievalProtocol(Protocol):
             copies = _places(task.corpus)
             hidden = [copies[text] for text in task.queries]
         # A pair's two sentences are alike; queries and documents of a user's folder may have prompts of their own.
-        alike = isinstance(data, PairSet)
-        queries, corpus = (embed if alike else embed.for_role(role) for role in ("query", "document"))
+        queries = corpus = embed
+        notes = []
+        if not isinstance(data, PairSet):
+            queries, corpus = embed.for_role("query"), embed.for_role("document")
+            sides = {"queries": queries.spec.prefix, "documents": corpus.spec.prefix}
+            notes = [f"{side} are read behind the stored prompt {prompt!r}" for side, prompt in sides.items() if prompt]
         rank, query = ranks_of(
             queries(task.queries), corpus(task.corpus), task.relevant, hidden, ties=self.settings["ties"]
         )
         size = np.array([len(task.corpus)], dtype=np.int64)
-        notes = [
-            f"{each} are read behind the stored prompt {prompt!r}" for each, prompt in
-            (("queries", queries.spec.prefix), ("documents", corpus.spec.prefix)) if prompt and not alike
-        ]
         arrays = {"rank": rank, "query": query, "group": group, "corpus": size}
         return Observations(arrays, {"notes": notes} if notes else {})
 
