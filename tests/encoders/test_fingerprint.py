@@ -203,7 +203,7 @@ def edit_byte(path, where, how):
     path.write_bytes(content)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_edit_gives_another_key_or_equal_vectors(cached, tmp_path_factory, data):
     cache, folders = cached
