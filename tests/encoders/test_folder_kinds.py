@@ -120,7 +120,9 @@ def test_code_does_not_run_whatever_stdin_says(built, monkeypatch, capsys, name)
         vectors = ours(folder, **kind.options).encode(TEXTS)
     except EncoderError as error:
         assert re.search(kind.refused, line(error, folder)), error
-    else:  # a type that transformers knows by itself: the native class, as the library has it
+    else:
+        assert not ran(folder).exists()
+        # a type that transformers knows by itself: the native class, as the library has it
         np.testing.assert_allclose(vectors, published(folder, TEXTS), atol=CLOSE)
     assert not ran(folder).exists()
     assert sys.stdin.read() == "y\n" * 99, "somebody asked on stdin"
