@@ -1,4 +1,4 @@
-"""The prompts that a model's author stored: mteb's tasks and a user's own retrieval read texts as sentence-transformers does."""
+"""The prompts that a model's author stored: mteb's tasks and a user's retrieval read texts as sentence-transformers does."""
 
 import json
 

@@ -10,7 +10,7 @@ from stsbench.errors import EncoderError
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _HOLDS = ("config.json", "modules.json", "adapter_config.json")  # one of them makes a folder a model's
-_FILES = ["*.json", "*.txt", "*.model", "*.bpe", "*.safetensors"]
+_FILES = ["*.json", "*.txt", "*.model", "*.bpe", "*.safetensors", "[0-9]_*/*.bin"]  # the last: of modules, which are small
 _CODE = ["*.py"]
 _OLD = ["*.bin"]  # only where a repository has no safetensors: they would double the download
 _OTHERS = ["onnx/*", "openvino/*", "*/onnx/*", "*/openvino/*", "*.msgpack", "tf_model*", "checkpoint-*/*"]

@@ -12,8 +12,10 @@ import torch
 from safetensors.torch import save_file
 from tiny_models import MINILM, add_modules, build, sentences
 
+from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer import minilm
+from stsbench.encoders.transformer.config import resolve_config
 from stsbench.encoders.transformer.declared import read_declared
 from stsbench.encoders.transformer.find import resolve
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
@@ -106,7 +108,7 @@ def test_a_dense_module_runs_in_the_library(tmp_path):
 
 def test_broken_modules_and_modules_without_a_transformer(tmp_path):
     (tmp_path / "modules.json").write_text("[{}]")
-    with pytest.raises(EncoderError, match="modules.json: each entry needs a type and a path"):
+    with pytest.raises(EncoderError, match=r"modules\.json: each entry needs a type and a path"):
         load(tmp_path)
     (tmp_path / "modules.json").write_text(json.dumps([{"path": "", "type": "sentence_transformers.models.BoW"}]))
     assert read_declared(tmp_path).transformer is None
@@ -141,6 +143,50 @@ def test_hub_files_without_safetensors_are_fetched_a_second_time(tmp_path, monke
     (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
     resolve("org/model", offline=True)
     assert asked[1:] == [(False, True), (True, True)]
+
+
+def test_a_revision_is_of_a_hub_id_and_part_of_the_encoder(tmp_path, monkeypatch):
+    build(tmp_path / "model")
+    asked = []
+
+    def snapshot(name, *, revision, **_):
+        asked.append(revision)
+        if revision == "gone":
+            raise huggingface_hub.errors.RevisionNotFoundError.__new__(huggingface_hub.errors.RevisionNotFoundError)
+        return str(tmp_path / "model")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    plain, pinned = (load("org/model", pooler="mean", revision=revision).spec for revision in (None, "v2"))
+    assert asked == [None, "v2"] and pinned.options == {"revision": "v2"}
+    assert pinned.weights == plain.weights and pinned.fingerprint() != plain.fingerprint()
+    with pytest.raises(EncoderError, match=r"--revision gone: org/model has no such revision"):
+        load("org/model", pooler="mean", revision="gone")
+    with pytest.raises(EncoderError, match=r"is a folder; revisions are of Hub ids"):
+        load(tmp_path / "model", pooler="mean", revision="v2")
+
+
+def test_trusted_code_of_another_repository_is_part_of_the_encoder(tmp_path, monkeypatch):
+    folder, code = build(tmp_path / "model"), tmp_path / "code"
+    config = json.loads((folder / "config.json").read_text())
+    auto_map = {"AutoModel": "org/code--modeling.Model", "AutoConfig": "org/code--modeling.Config"}
+    (folder / "config.json").write_text(json.dumps({**config, "auto_map": auto_map}))
+    code.mkdir()
+    (code / "modeling.py").write_text("a = 1")
+    asked = []
+
+    def snapshot(name, *, allow_patterns, **_):
+        asked.append((name, allow_patterns))
+        return str(code)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    options = EncoderOptions(pooler="mean", trust_remote_code=True)
+    before = resolve_config(str(folder), options).weights
+    assert asked == [("org/code", ["*.py"])]
+    (code / "modeling.py").write_text("a = 2")
+    assert resolve_config(str(folder), options).weights != before
+    asked.clear()
+    resolve_config(str(folder), EncoderOptions(pooler="mean"))  # transformers has a class of its own: no code runs
+    assert not asked
 
 
 def test_the_embedded_model_is_checked(tmp_path, monkeypatch):
