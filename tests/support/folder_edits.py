@@ -1,4 +1,4 @@
-"""Edits in place of the folders in model_folder_kinds.py: what an author, a training or a sync may change under one path."""
+"""Edits in place of the folders of each kind: what an author, a training or a sync may change under one path."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from model_folder_kinds import KINDS, Kind, _static
+from code_folders import own_model, own_module
+from model_folder_kinds import Kind
+from model_folder_settings import KINDS
 from model_folders import (
     PROMPT,
     adapter,
     change,
     declare,
     dense,
-    normalize,
     nudge,
     pooling,
     read,
@@ -25,7 +26,6 @@ from model_folders import (
     weights,
     write,
 )
-from refused_folder_kinds import code, own_model, own_module
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,15 @@ edit("word weights", "word embeddings with weights", lambda folder: change(
 ))  # fmt: skip
 edit("static embeddings", "static embedding", lambda folder: nudge(folder / "0_StaticEmbedding" / MODEL))
 edit("layer weights", "weighted layer pooling", lambda folder: nudge(folder / "1_WeightedLayerPooling" / MODEL))
-edit("weights in a sub-folder", "transformer in a sub-folder", lambda folder: nudge(folder / "0_Transformer" / MODEL, "layer.1"))
+edit("weights in a sub-folder", "transformer in a sub-folder",
+     lambda folder: nudge(folder / "0_Transformer" / MODEL, "layer.1"))  # fmt: skip
 edit("a tower of a router", "router of queries and documents",
      lambda folder: nudge(next(folder.glob("0_Router/document_*")) / MODEL))  # fmt: skip
 edit("one shard", "sharded weights", lambda folder: nudge(sorted(folder.glob("model-*.safetensors"))[-2]))
 edit("shards named by transformers_weights", "transformers_weights, sharded",
      lambda folder: nudge(sorted(folder.glob("model-*.safetensors"))[-2]))  # fmt: skip
-edit("the file named by transformers_weights", "transformers_weights", lambda folder: nudge(folder / "tuned.safetensors", "layer.1"))
+edit("the file named by transformers_weights", "transformers_weights",
+     lambda folder: nudge(folder / "tuned.safetensors", "layer.1"))  # fmt: skip
 
 
 @lambda make: edit("one number, size and times kept", NATIVE, make)
@@ -127,8 +129,9 @@ def _(folder):
 
     index = read(folder / f"{MODEL}.index.json")
     name = "encoder.layer.1.output.dense.bias"
-    save_file({name: load_file(folder / index["weight_map"][name])[name] + 1.5}, folder / "new.safetensors", {"format": "pt"})
-    weights(folder / index["weight_map"][name], lambda tensors: {key: value for key, value in tensors.items() if key != name})
+    bias = load_file(folder / index["weight_map"][name])[name]
+    save_file({name: bias + bias.argsort()}, folder / "new.safetensors", {"format": "pt"})
+    weights(folder / index["weight_map"][name], lambda tensors: {key: tensors[key] for key in tensors if key != name})
     index["weight_map"][name] = "new.safetensors"
     write(folder / f"{MODEL}.index.json", index)
 
@@ -173,7 +176,22 @@ for _kind in ("adapter alone, with modules", "adapter alone"):
     edit(f"{_kind}: weights of the base", _kind, lambda folder: nudge(_base(folder) / MODEL, "layer.1.output"))
     edit(f"{_kind}: config of the base", _kind, lambda folder: change(_base(folder) / "config.json", hidden_act="relu"))
     edit(f"{_kind}: another base", _kind, _another_base)
-edit("adapter beside the model: the model's weights", "adapter beside the model", lambda folder: nudge(folder / MODEL, "layer.1.output"))
+edit("adapter beside the model: config of a base elsewhere", "adapter beside the model, base elsewhere",
+     lambda folder: change(_base(folder) / "config.json", hidden_act="relu"), refused=True)  # fmt: skip
+
+
+def _linked_adapter(folder: Path) -> None:
+    base, real = transformer(_base(folder)), folder.with_name(folder.name + "-real")
+    adapter(real, base)
+    tokenizer().save_pretrained(real)
+    for path in declare(real, pooling("mean")).iterdir():
+        (folder / path.name).symlink_to(path)
+
+
+edit("base of an adapter that is a link", Kind(_linked_adapter),
+     lambda folder: nudge(_base(folder) / MODEL, "layer.1.output"))  # fmt: skip
+edit("adapter beside the model: the model's weights", "adapter beside the model",
+     lambda folder: nudge(folder / MODEL, "layer.1.output"))  # fmt: skip
 edit("an adapter put beside a model", "plain bert, mean", lambda folder: adapter(folder, folder))
 edit("an adapter put beside modules", DENSE, lambda folder: adapter(folder, folder))
 edit("an adapter taken away", "adapter beside the model",
@@ -197,12 +215,13 @@ def _transformers_weights(folder: Path) -> None:
 edit("config: transformers_weights", NATIVE, _transformers_weights)
 edit("config: transformers_weights, another", "transformers_weights", _transformers_weights)
 edit("pooling: another mode", NATIVE, lambda folder: change(folder / "1_Pooling/config.json", pooling_mode="cls"))
-edit("pooling: prompt left out", "default_prompt_name", lambda folder: change(folder / "1_Pooling/config.json", include_prompt=False))
+edit("pooling: prompt left out", "default_prompt_name",
+     lambda folder: change(folder / "1_Pooling/config.json", include_prompt=False))  # fmt: skip
 edit("dense: activation", DENSE, lambda folder: change(
     folder / "2_Dense/config.json", activation_function="torch.nn.modules.activation.Sigmoid"
 ))  # fmt: skip
-edit("layer pooling: layer_start", "weighted layer pooling",
-     lambda folder: change(folder / "1_WeightedLayerPooling/config.json", layer_start=0, num_hidden_layers=1))  # fmt: skip
+edit("config: no output_hidden_states", "weighted layer pooling",
+     lambda folder: change(folder / "config.json", output_hidden_states=False))  # fmt: skip
 edit("bag of words: weights", "bag of words", lambda folder: change(
     folder / "0_BoW/config.json", word_weights={"dog": 9.0, "cat": 7.0}
 ))  # fmt: skip
@@ -236,25 +255,31 @@ for _kind, _runner in ((NATIVE, "native"), (DENSE, "in the library")):
 for _kind, _runner in (("truncate_dim", "native"), ("truncate_dim, in the library", "in the library")):
     edit(f"truncate_dim: another, {_runner}", _kind,
          lambda folder: change(folder / "config_sentence_transformers.json", truncate_dim=3))  # fmt: skip
-edit("model_type", NATIVE, lambda folder: write(folder / "config_sentence_transformers.json", {"model_type": "SparseEncoder"}), refused=True)
+edit("model_type", NATIVE,
+     lambda folder: write(folder / "config_sentence_transformers.json", {"model_type": "SparseEncoder"}),
+     refused=True)  # fmt: skip
 
 # Tokenizers -----------------------------------------------------------------------------------------------------------
 
 edit("tokenizer: ids", NATIVE, lambda folder: swapped(folder / "tokenizer.json"))
 edit("tokenizer: ids, in the library", DENSE, lambda folder: swapped(folder / "tokenizer.json"))
-edit("tokenizer: ids, in a sub-folder", "transformer in a sub-folder", lambda folder: swapped(folder / "0_Transformer/tokenizer.json"))
-edit("tokenizer: ids of static embeddings", "static embedding", lambda folder: swapped(folder / "0_StaticEmbedding/tokenizer.json"))
+edit("tokenizer: ids, in a sub-folder", "transformer in a sub-folder",
+     lambda folder: swapped(folder / "0_Transformer/tokenizer.json"))  # fmt: skip
+edit("tokenizer: ids of static embeddings", "static embedding",
+     lambda folder: swapped(folder / "0_StaticEmbedding/tokenizer.json"))  # fmt: skip
 edit("tokenizer: ids of a router's tower", "router of queries and documents",
      lambda folder: swapped(next(folder.glob("0_Router/document_*")) / "tokenizer.json"))  # fmt: skip
 edit("tokenizer: ids beside an adapter", "adapter alone", lambda folder: swapped(folder / "tokenizer.json"))
 edit("tokenizer: words", "word embeddings with weights",
      lambda folder: swapped(folder / "0_WordEmbeddings/whitespacetokenizer_config.json"))  # fmt: skip
 edit("tokenizer: stop words", "word embeddings with weights",
-     lambda folder: change(folder / "0_WordEmbeddings/whitespacetokenizer_config.json", stop_words=["dog", "cat"]))  # fmt: skip
+     lambda folder: change(folder / "0_WordEmbeddings/whitespacetokenizer_config.json", stop_words=["dog"]))  # fmt: skip
 edit("tokenizer: small letters", NATIVE, lambda folder: change(folder / "tokenizer.json", normalizer={"type": "Lowercase"}))
 edit("tokenizer: special tokens around", NATIVE, lambda folder: tokenizer(ends=False).save_pretrained(folder))
-edit("tokenizer: limit", "the tokenizer's limit alone", lambda folder: change(folder / "tokenizer_config.json", model_max_length=5))
-edit("tokenizer: truncation side", "max_seq_length 8", lambda folder: change(folder / "tokenizer_config.json", truncation_side="left"))
+edit("tokenizer: limit", "the tokenizer's limit alone",
+     lambda folder: change(folder / "tokenizer_config.json", model_max_length=5))  # fmt: skip
+edit("tokenizer: truncation side", "max_seq_length 8",
+     lambda folder: change(folder / "tokenizer_config.json", truncation_side="left"))  # fmt: skip
 
 
 def _vocabulary(folder: Path) -> None:
@@ -269,7 +294,10 @@ def _vocabulary(folder: Path) -> None:
 @lambda make: edit("tokenizer: vocab.txt", Kind(_vocabulary), make)
 def _(folder):
     path = folder / "vocab.txt"
-    path.write_text(path.read_text("utf-8").replace("\ndog\n", "\n_\n").replace("\ncat\n", "\ndog\n").replace("\n_\n", "\ncat\n"))
+    words = path.read_text("utf-8").split("\n")
+    i, j = words.index("dog"), words.index("cat")
+    words[i], words[j] = "cat", "dog"
+    path.write_text("\n".join(words), "utf-8")
 
 
 # Links: a Hub cache is a folder of links, and a disk may hold a part elsewhere ----------------------------------------
@@ -283,8 +311,10 @@ def _links(folder: Path) -> None:
         (folder / path.name).symlink_to(path)  # a sub-folder as a whole, too
 
 
-edit("links: the weights' target", Kind(_links), lambda folder: nudge(folder.with_name(folder.name + "-blobs") / MODEL, "layer.1"))
-edit("links: inside a linked sub-folder", Kind(_links), lambda folder: nudge(folder.with_name(folder.name + "-blobs") / "2_Dense" / MODEL))
+edit("links: the weights' target", Kind(_links),
+     lambda folder: nudge(folder.with_name(folder.name + "-blobs") / MODEL, "layer.1"))  # fmt: skip
+edit("links: inside a linked sub-folder", Kind(_links),
+     lambda folder: nudge(folder.with_name(folder.name + "-blobs") / "2_Dense" / MODEL))  # fmt: skip
 
 
 def _odd_folders(folder: Path) -> None:
@@ -297,7 +327,8 @@ def _odd_folders(folder: Path) -> None:
         listed(folder, position, path=name)
 
 
-edit("a module in a folder called onnx", Kind(_odd_folders), lambda folder: change(folder / "onnx/config.json", pooling_mode="max"))
+edit("a module in a folder called onnx", Kind(_odd_folders),
+     lambda folder: change(folder / "onnx/config.json", pooling_mode="max"))  # fmt: skip
 edit("a module in a folder called checkpoint-7", Kind(_odd_folders), lambda folder: nudge(folder / "checkpoint-7" / MODEL))
 edit("a module in a hidden folder", Kind(_odd_folders), lambda folder: nudge(folder / ".cache" / MODEL))
 
@@ -321,6 +352,6 @@ def _with_helper(folder: Path) -> None:
 
 edit("code of a module", Kind(own_module, options=TRUSTED), _rewritten)
 edit("code of a model", Kind(lambda folder: declare(own_model(folder), pooling("mean")), options=TRUSTED), _rewritten)
-edit("code that the code imports", Kind(_with_helper, options=TRUSTED), lambda folder: (folder / "helper.py").write_text("FACTOR = 7.0\n"))
+edit("code that the code imports", Kind(_with_helper, options=TRUSTED),
+     lambda folder: (folder / "helper.py").write_text("FACTOR = 7.0\n"))  # fmt: skip
 edit("code of a plain model", Kind(own_model, options={**TRUSTED, "pooler": "mean"}), _rewritten)
-assert code and normalize and _static  # what other tests build with

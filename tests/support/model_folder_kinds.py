@@ -1,12 +1,12 @@
 """Every kind of folder that sentence-transformers gives the vectors of: what it declares has to be honoured.
 
-A kind may also carry a regular expression of a refusal: then either is right, the same vectors or that one line. The kinds
-that can only be refused are in refused_folder_kinds.py.
+A kind may also carry a regular expression of a refusal: then either is right, the same vectors or that one line. Here are
+the kinds by pooling, family and modules, in model_folder_settings.py those by settings and files; the kinds that can only
+be refused are in refused_folders.py, those with code in code_folders.py.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,6 @@ from model_folders import (
     PROMPT,
     WIDTH,
     WORDS,
-    adapter,
     change,
     declare,
     dense,
@@ -40,6 +39,7 @@ class Kind:
     # positions count the padding): text by text is the reference.
     alone: bool = False
     empty: bool = True  # the library has a vector for the empty text
+    scored: bool = True  # False: many pairs are equally similar, and ranks would hang on the last digit
     options: dict[str, Any] = field(default_factory=dict)  # of load_encoder: what a folder without modules needs
 
 
@@ -62,7 +62,7 @@ def kind(name: str, **expected: Any) -> Callable[[Callable[[Path], Any]], Callab
 for _mode in ("cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"):
     kind(f"pooling {_mode}")(lambda folder, mode=_mode: declare(transformer(folder), pooling(mode)))
     for _side in ("left", "right"):
-        kind(f"pooling {_mode}, prompt left out, padding {_side}", alone=_side == "left")(
+        kind(f"pooling {_mode}, prompt left out, padding {_side}", alone=_side == "left", scored=_side == "left")(
             lambda folder, mode=_mode, side=_side: declare(
                 transformer(folder, tok=tokenizer(padding_side=side)), pooling(mode, include_prompt=False),
                 settings={"prompts": {"sts": PROMPT}, "default_prompt_name": "sts"},
@@ -83,8 +83,13 @@ kind("new module paths")(lambda folder: declare(
 
 # Families -------------------------------------------------------------------------------------------------------------
 
-for _family in ("roberta", "distilbert", "mpnet", "modernbert", "t5", "t5-whole"):
-    kind(f"family {_family}")(lambda folder, family=_family: declare(transformer(folder, family), pooling("mean"), normalize()))
+for _family in (
+    "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet", "electra", "albert", "modernbert", "t5", "t5-whole",
+    "longt5",
+):  # fmt: skip
+    kind(f"family {_family}")(
+        lambda folder, family=_family: declare(transformer(folder, family), pooling("mean"), normalize())
+    )
 kind("t5 with dense")(
     lambda folder: declare(
         transformer(folder, "t5"), pooling("mean"), dense(10, bias=False, activation_function=_identity()), normalize()
@@ -105,7 +110,18 @@ for _family, _mode, _tok in (
     )(lambda folder, family=_family, mode=_mode, tok=_tok: declare(
         transformer(folder, family, tok=tokenizer("qwen3", **tok)), pooling(mode), normalize()
     ))  # fmt: skip
-kind("stored cls of a decoder", refused=r"cls.*causal|causal.*cls")(
+for _family in ("roberta", "qwen3"):
+    kind(f"{_family}, blanks count")(lambda folder, family=_family: declare(
+        transformer(folder, family, tok=tokenizer(family, blanks=True)), pooling("mean"),
+        settings={"prompts": {"sts": "red : "}, "default_prompt_name": "sts"},
+    ))  # fmt: skip
+kind("token_type_ids of 1", refused="token_type_ids")(
+    lambda folder: declare(transformer(folder, tok=tokenizer(kinds=True)), pooling("mean"))
+)
+kind("plain, token_type_ids of 1", refused="token_type_ids", options={"pooler": "mean"})(
+    lambda folder: transformer(folder, tok=tokenizer(kinds=True))
+)
+kind("stored cls of a decoder", refused=r"cls.*causal|causal.*cls", scored=False)(
     lambda folder: declare(transformer(folder, "qwen3", tok=tokenizer("qwen3")), pooling("cls"))
 )
 kind("qwen3, bidirectional")(
@@ -178,7 +194,8 @@ def _(folder):
     declare(folder, layers, pooling("mean"))
 
 
-def _words() -> Any:
+def word_embeddings() -> Any:
+    """A first module of word vectors."""
     import torch
     from sentence_transformers.sentence_transformer.modules import WordEmbeddings
     from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
@@ -193,7 +210,7 @@ def _(folder):
     import torch
     from sentence_transformers.sentence_transformer.modules import LSTM
 
-    words = _words()
+    words = word_embeddings()
     torch.manual_seed(3)
     declare(folder, words, LSTM(WIDTH, 6), pooling("lasttoken", "mean", width=12), first=None)
 
@@ -203,7 +220,7 @@ def _(folder):
     import torch
     from sentence_transformers.sentence_transformer.modules import CNN
 
-    words = _words()
+    words = word_embeddings()
     torch.manual_seed(4)
     declare(folder, words, CNN(WIDTH, out_channels=5, kernel_sizes=[3]), pooling("mean", width=5), first=None)
 
@@ -213,7 +230,7 @@ def _(folder):
     from sentence_transformers.sentence_transformer.modules import WordWeights
 
     weights = WordWeights(WORDS, {word: 1 / (1 + i) for i, word in enumerate(WORDS)})
-    declare(folder, _words(), weights, pooling("mean"), normalize(), first=None)
+    declare(folder, word_embeddings(), weights, pooling("mean"), normalize(), first=None)
 
 
 @kind("bag of words")
@@ -223,7 +240,8 @@ def _(folder):
     declare(folder, BoW(WORDS, {word: 1 + i**0.5 for i, word in enumerate(WORDS)}), first=None)  # no two pairs tie
 
 
-def _static(seed: int) -> Any:
+def static(seed: int) -> Any:
+    """A first module of static embeddings."""
     import torch
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
@@ -232,163 +250,19 @@ def _static(seed: int) -> Any:
     return StaticEmbedding(tok, embedding_weights=torch.randn(len(tok), WIDTH))
 
 
-kind("static embedding")(lambda folder: declare(folder, _static(5), first=None))
-kind("static embedding, normalised")(lambda folder: declare(folder, _static(6), normalize(), first=None))
+kind("static embedding")(lambda folder: declare(folder, static(5), first=None))
+kind("static embedding, normalised")(lambda folder: declare(folder, static(6), normalize(), first=None))
 
 
 @kind("router of queries and documents", refused=r"Router|route")
 def _(folder):
     from sentence_transformers.base.modules import Router
 
-    declare(folder, Router.for_query_document([_static(7)], [_static(8)]), normalize(), first=None)
+    declare(folder, Router.for_query_document([static(7)], [static(8)]), normalize(), first=None)
 
 
 @kind("router without a default", refused=r"Router|route")
 def _(folder):
     from sentence_transformers.base.modules import Router
 
-    declare(folder, Router({"one": [_static(7)], "other": [_static(8)]}), first=None)
-
-
-# What settings declare ------------------------------------------------------------------------------------------------
-
-kind("max_seq_length 8")(lambda folder: declare(transformer(folder), pooling("mean"), limit=8))
-kind("max_seq_length over the tokenizer's")(
-    lambda folder: declare(transformer(folder, tok=tokenizer(limit=7)), pooling("mean"), limit=20)
-)
-kind("the tokenizer's limit alone")(
-    lambda folder: declare(transformer(folder, tok=tokenizer(limit=9)), pooling("mean"), limit=None)
-)
-kind("no limit but the positions")(lambda folder: declare(transformer(folder), pooling("mean"), limit=None))
-kind("max_seq_length 8, in the library")(lambda folder: declare(transformer(folder), pooling("mean"), dense(), limit=8))
-kind("truncation_side left")(
-    lambda folder: declare(transformer(folder, tok=tokenizer(truncation_side="left")), pooling("mean"), limit=8)
-)
-kind("the settings' old file name")(
-    lambda folder: declare(
-        transformer(folder, "roberta"), pooling("mean"), limit=8, transformer_file="sentence_roberta_config.json"
-    )
-)
-kind("do_lower_case")(lambda folder: declare(transformer(folder), pooling("cls"), stored={"do_lower_case": True}))
-kind("do_lower_case, in the library")(
-    lambda folder: declare(transformer(folder), pooling("cls"), dense(), stored={"do_lower_case": True})
-)
-kind("tokenizer_args", refused=r"tokenizer_args|processor_kwargs")(
-    lambda folder: declare(transformer(folder), pooling("mean"), limit=None, stored={"tokenizer_args": {"model_max_length": 8}})
-)
-kind("config_kwargs", refused=r"config_kwargs|hidden_act")(
-    lambda folder: declare(transformer(folder), pooling("mean"), stored={"config_kwargs": {"hidden_act": "relu"}})
-)
-kind("query_length and document_length", refused=r"query_length|document_length")(
-    lambda folder: declare(transformer(folder), pooling("mean"), stored={"query_length": 5, "document_length": 6})
-)
-
-
-@kind("the tokenizer cuts and pads by itself")
-def _(folder):
-    tok = tokenizer()
-    tok.backend_tokenizer.enable_truncation(6)
-    tok.backend_tokenizer.enable_padding(length=6, pad_id=tok.pad_token_id, pad_token=tok.pad_token)
-    declare(transformer(folder, tok=tok), pooling("mean"))
-
-
-_PROMPTS = {"sts": PROMPT, "other": "red : "}
-kind("default_prompt_name")(lambda folder: declare(
-    transformer(folder), pooling("mean"), settings={"prompts": _PROMPTS, "default_prompt_name": "sts"}
-))  # fmt: skip
-kind("default_prompt_name, in the library")(lambda folder: declare(
-    transformer(folder), pooling("mean"), dense(), settings={"prompts": _PROMPTS, "default_prompt_name": "sts"}
-))  # fmt: skip
-kind("default prompt before static embeddings")(lambda folder: declare(
-    folder, _static(9), settings={"prompts": _PROMPTS, "default_prompt_name": "other"}, first=None
-))  # fmt: skip
-kind("prompts without a default")(lambda folder: declare(
-    transformer(folder), pooling("mean"), settings={"prompts": {"query": "red : ", "document": "blue : "}}
-))  # fmt: skip
-kind("truncate_dim")(lambda folder: declare(transformer(folder), pooling("mean"), settings={"truncate_dim": 6}))
-kind("truncate_dim, normalised before")(
-    lambda folder: declare(transformer(folder), pooling("mean"), normalize(), settings={"truncate_dim": 6})
-)
-kind("truncate_dim, in the library")(
-    lambda folder: declare(transformer(folder), pooling("mean"), dense(), settings={"truncate_dim": 6})
-)
-kind("similarity dot", refused=r"similarity_fn_name")(
-    lambda folder: declare(transformer(folder), pooling("mean"), settings={"similarity_fn_name": "dot"})
-)
-
-# Files of weights -----------------------------------------------------------------------------------------------------
-
-
-@kind("adapter beside the model")
-def _(folder):
-    adapter(transformer(folder), folder)
-    declare(folder, pooling("mean"), normalize())
-
-
-@kind("adapter alone, with modules")
-def _(folder):
-    base = transformer(folder.with_name(folder.name + "-base"))
-    adapter(folder, base)
-    tokenizer().save_pretrained(folder)
-    declare(folder, pooling("cls"))
-
-
-@kind("adapter alone", options={"pooler": "mean"})
-def _(folder):
-    base = transformer(folder.with_name(folder.name + "-base"))
-    adapter(folder, base)
-    tokenizer(limit=LIMIT_OF_ADAPTER).save_pretrained(folder)
-
-
-LIMIT_OF_ADAPTER = 20
-
-
-@kind("transformers_weights")
-def _(folder):
-    other = transformer(folder.with_name(folder.name + "-other"), seed=8)
-    transformer(folder)
-    shutil.move(other / "model.safetensors", folder / "tuned.safetensors")
-    change(folder / "config.json", transformers_weights="tuned.safetensors")
-    declare(folder, pooling("mean"))
-
-
-@kind("transformers_weights, sharded")
-def _(folder):
-    other = transformer(folder.with_name(folder.name + "-other"), seed=8, save={"max_shard_size": "8KB"})
-    transformer(folder)
-    for path in other.glob("model*"):
-        name = "tuned.safetensors.index.json" if path.name.endswith("index.json") else path.name
-        shutil.move(path, folder / name)
-    change(folder / "config.json", transformers_weights="tuned.safetensors.index.json")
-    declare(folder, pooling("mean"))
-
-
-kind("sharded weights")(
-    lambda folder: declare(transformer(folder, save={"max_shard_size": "8KB"}), pooling("mean"), normalize())
-)
-
-
-@kind("weights as .bin")
-def _(folder):
-    import torch
-    from safetensors.torch import load_file
-
-    transformer(folder)
-    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    declare(folder, pooling("mean"))
-
-
-kind("fp16 weights")(lambda folder: declare(transformer(folder, dtype="float16"), pooling("mean")))
-kind("fp16 weights, in the library")(lambda folder: declare(transformer(folder, dtype="float16"), pooling("mean"), dense()))
-
-# Folders of transformers, without modules -----------------------------------------------------------------------------
-
-kind("plain bert, mean", options={"pooler": "mean"})(lambda folder: transformer(folder))
-kind("plain decoder, last", options={"pooler": "last"})(
-    lambda folder: transformer(folder, "qwen3-lm", tok=tokenizer("qwen3", limit=20, padding_side="left"))
-)
-for _family in ("fnet", "convbert", "mobilebert"):
-    kind(f"plain {_family}, mean", options={"pooler": "mean"}, alone=True)(
-        lambda folder, family=_family: transformer(folder, family)
-    )
+    declare(folder, Router({"one": [static(7)], "other": [static(8)]}), first=None)

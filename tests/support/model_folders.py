@@ -11,45 +11,66 @@ from pathlib import Path
 from typing import Any
 
 # Everyday words, in small letters: a text in capitals is read letter by letter, unless something lowers it.
-WORDS = ["a", "an", "the", "is", "are", "of", "to", "in", "on", "at", "and", "with", "for", "his", "her", "its", "no", "not", "one", "two", "man", "woman", "boy", "girl", "child", "dog", "cat", "bird", "horse", "plays", "eats", "runs", "sleeps", "walks", "reads", "sings", "cuts", "guitar", "piano", "food", "bread", "apple", "fish", "park", "house", "road", "water", "garden", "small", "big", "red", "blue", "old", "young", "playing", "eating", "running", "said", "will", "new", ":", ".", ","]
+WORDS = [
+    "a", "an", "the", "is", "are", "of", "to", "in", "on", "at", "and", "with", "for", "his", "her", "its", "no",
+    "not", "one", "two", "man", "woman", "boy", "girl", "child", "dog", "cat", "bird", "horse", "plays", "eats",
+    "runs", "sleeps", "walks", "reads", "sings", "cuts", "guitar", "piano", "food", "bread", "apple", "fish",
+    "park", "house", "road", "water", "garden", "small", "big", "red", "blue", "old", "young", "playing", "eating",
+    "running", "said", "will", "new", ":", ".", ",",
+]  # fmt: skip
 PROMPT = "the man reads : "
 WIDTH, LIMIT, POSITIONS = 16, 64, 72  # of vectors; tokens that most folders declare; positions that the models have
+
+_OFFSET = ("<s>", "</s>", "<pad>")  # the special tokens of families that count positions from the padding's id on
 
 TEXTS = [
     "a dog runs in the park .", "the young woman plays a guitar", "", "A BIG DOG SLEEPS", "cat",
     " ".join(["the old man eats bread and a small fish in the house"] * 8), "The Horse walks", "zebra quilt , no ?",
+    "  two  dogs and\na line ", "[MASK] the dog [SEP] runs <mask> </s> in the park",
+    "a na\u00efve caf\u00e9 in \u6771\u4eac",
 ]  # fmt: skip
 
 
-def tokenizer(family: str = "bert", *, ends: bool = True, limit: int | None = None, **sides: str) -> Any:
+def tokenizer(
+    family: str = "bert", *, ends: bool = True, limit: int | None = None, blanks: bool = False, kinds: bool = False,
+    **sides: str,
+) -> Any:  # fmt: skip
     """A WordPiece tokenizer that tells capitals from small letters.
 
     family: decides the special tokens; ends=False: a decoder's without an EOS behind the text. limit: model_max_length;
-    sides: padding_side and truncation_side.
+    blanks: byte by byte, so that every blank counts, as in RoBERTa's; kinds: token_type_ids of 1 inside. sides: padding_side
+    and truncation_side.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
     first, last, pad = {
-        "roberta": ("<s>", "</s>", "<pad>"), "mpnet": ("<s>", "</s>", "<pad>"), "t5": (None, "</s>", "<pad>"), "qwen3": (None, "<|end|>", "<|pad|>"),
+        "roberta": _OFFSET, "xlm-roberta": _OFFSET, "camembert": _OFFSET, "mpnet": _OFFSET,
+        "t5": (None, "</s>", "<pad>"), "qwen3": (None, "<|end|>", "<|pad|>"),
     }.get(family, ("[CLS]", "[SEP]", "[PAD]"))  # fmt: skip
     letters = [chr(i) for start in (65, 97) for i in range(start, start + 26)]
     unknown, mask = "[UNK]", "<mask>" if first == "<s>" else "[MASK]"
     special = [first, pad, last, unknown, mask] if first == "<s>" else [pad, first, last, unknown, mask]
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet()) if blanks else letters
     pieces = [token for token in special if token] + WORDS + letters + [f"##{letter}" for letter in letters]
     vocabulary = {token: i for i, token in enumerate(dict.fromkeys(pieces))}
-    backend = Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend = Tokenizer(models.BPE(vocabulary, []) if blanks else models.WordPiece(vocabulary, unk_token=unknown))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False) if blanks else pre_tokenizers.BertPreTokenizer()
     around = [token for token in (first, last) if token]
     backend.post_processor = processors.TemplateProcessing(
-        single=" ".join(token for token in (first, "$A", last if ends else None) if token),
+        single=" ".join(token for token in (first, "$A:1" if kinds else "$A", last if ends else None) if token),
         special_tokens=[(token, vocabulary[token]) for token in around],
     )
-    named = {"cls_token": first, "bos_token": first} if first else {}
+    named: dict[str, Any] = {"cls_token": first, "bos_token": first} if first else {}
+    if kinds:
+        named["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     return PreTrainedTokenizerFast(
         tokenizer_object=backend, unk_token=unknown, pad_token=pad, mask_token=mask, eos_token=last, sep_token=last,
         **named, **({} if limit is None else {"model_max_length": limit}), **sides,
     )  # fmt: skip
+
+
+_TOKENS = {"t5-whole": "t5", "longt5": "t5", "qwen3-lm": "qwen3"}
 
 
 def _family(family: str, tok: Any, settings: dict[str, Any]) -> Any:
@@ -60,24 +81,27 @@ def _family(family: str, tok: Any, settings: dict[str, Any]) -> Any:
         "vocab_size": len(tok), "pad_token_id": tok.pad_token_id, "hidden_size": WIDTH, "num_hidden_layers": 2,
         "num_attention_heads": 2, "intermediate_size": 24, "max_position_embeddings": POSITIONS, "initializer_range": 0.3,
     }  # fmt: skip
-    two = {"roberta": hf.RobertaConfig, "mpnet": hf.MPNetConfig}
-    if family in two:
+    offset = {
+        "roberta": (hf.RobertaConfig, hf.RobertaModel), "xlm-roberta": (hf.XLMRobertaConfig, hf.XLMRobertaModel),
+        "camembert": (hf.CamembertConfig, hf.CamembertModel), "mpnet": (hf.MPNetConfig, hf.MPNetModel),
+    }  # fmt: skip
+    if family in offset:
         shape["max_position_embeddings"] = POSITIONS + 2
         own = {"bos_token_id": tok.bos_token_id, "eos_token_id": tok.eos_token_id}
-        extra = {"type_vocab_size": 1} if family == "roberta" else {}
-        make = hf.RobertaModel if family == "roberta" else hf.MPNetModel
-        return make(two[family](**{**shape, **own, **extra, **settings}))
+        extra = {} if family == "mpnet" else {"type_vocab_size": 1}
+        config, make = offset[family]
+        return make(config(**{**shape, **own, **extra, **settings}))
     if family == "distilbert":
         own = {"dim": WIDTH, "n_layers": 2, "n_heads": 2, "hidden_dim": 24}
         kept = {key: shape[key] for key in ("vocab_size", "pad_token_id", "max_position_embeddings", "initializer_range")}
         return hf.DistilBertModel(hf.DistilBertConfig(**{**kept, **own, **settings}))
-    if family in ("t5", "t5-whole"):
-        config = hf.T5Config(**{
+    if family in ("t5", "t5-whole", "longt5"):
+        config = (hf.LongT5Config if family == "longt5" else hf.T5Config)(**{
             "vocab_size": len(tok), "d_model": WIDTH, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2,
             "pad_token_id": tok.pad_token_id, "eos_token_id": tok.eos_token_id,
             "decoder_start_token_id": tok.pad_token_id, **settings,
         })  # fmt: skip
-        return hf.T5EncoderModel(config) if family == "t5" else hf.T5Model(config)
+        return {"t5": hf.T5EncoderModel, "t5-whole": hf.T5Model, "longt5": hf.LongT5EncoderModel}[family](config)
     if family in ("qwen3", "qwen3-lm"):
         own = {"num_key_value_heads": 1, "head_dim": 8, "eos_token_id": tok.eos_token_id, "bos_token_id": None}
         made = hf.Qwen3Config(**{**shape, **own, "max_position_embeddings": 64, **settings})
@@ -92,6 +116,8 @@ def _family(family: str, tok: Any, settings: dict[str, Any]) -> Any:
         "bert": (hf.BertConfig, hf.BertModel, {}),
         "bert-lm": (hf.BertConfig, hf.BertForMaskedLM, {}),
         "bert-classifier": (hf.BertConfig, hf.BertForSequenceClassification, {"num_labels": 1}),
+        "electra": (hf.ElectraConfig, hf.ElectraModel, {"embedding_size": 8}),
+        "albert": (hf.AlbertConfig, hf.AlbertModel, {"embedding_size": 8}),
         "fnet": (hf.FNetConfig, hf.FNetModel, {}),
         "convbert": (hf.ConvBertConfig, hf.ConvBertModel, {"embedding_size": WIDTH, "conv_kernel_size": 3, "head_ratio": 1}),
         "big_bird": (hf.BigBirdConfig, hf.BigBirdModel, {"block_size": 2, "num_random_blocks": 1}),
@@ -107,7 +133,7 @@ def transformer(
     """Write a random model of `family` and its tokenizer. settings: of its config; save: of save_pretrained."""
     import torch
 
-    tok = tok or tokenizer(family.partition("-")[0])
+    tok = tok or tokenizer(_TOKENS.get(family, family))
     torch.manual_seed(seed)
     model = _family(family, tok, settings)
     with torch.no_grad():
@@ -137,7 +163,8 @@ def declare(
         write(folder / first / transformer_file, kept)
         entries.append({"path": first, "type": "sentence_transformers.models.Transformer"})
     for module in modules:
-        home = folder / f"{len(entries)}_{module[0].rsplit('.', 1)[-1] if isinstance(module, tuple) else type(module).__name__}"
+        name = module[0].rpartition(".")[2] if isinstance(module, tuple) else type(module).__name__
+        home = folder / f"{len(entries)}_{name}"
         home.mkdir(parents=True, exist_ok=True)
         if isinstance(module, tuple):
             kind, config = module

@@ -22,13 +22,7 @@ from model_folders import (
 )
 
 REFUSED: dict[str, Kind] = {}
-CODE: dict[str, Kind] = {}  # folders with code in them: it writes `ran` beside the folder
 MEAN = {"pooler": "mean"}
-
-
-def ran(folder: Path) -> Path:
-    """The file that a folder's code writes when it runs."""
-    return folder.with_name(folder.name + "-ran")
 
 
 def refused(name: str, line: str, *, table: dict[str, Kind] = REFUSED, **options: Any):
@@ -86,6 +80,11 @@ refused("cls of a decoder", r"cls.*causal|causal.*cls", pooler="cls")(
     lambda folder: transformer(folder, "qwen3", tok=tokenizer("qwen3"))
 )
 refused("unknown pooling mode", r"median")(lambda folder: declare(transformer(folder), pooling("median")))
+refused("no pooling mode", r"pooling_mode|1_Pooling")(lambda folder: declare(transformer(folder), pooling()))
+refused("pooling mode null", r"pooling_mode|1_Pooling")(lambda folder: (
+    declare(transformer(folder), pooling("mean")),
+    write(folder / "1_Pooling/config.json", {"embedding_dimension": WIDTH, "pooling_mode": None}),
+))  # fmt: skip
 refused("unknown module", r"NoSuchModule")(
     lambda folder: declare(transformer(folder), pooling("mean"), ("sentence_transformers.models.NoSuchModule", {}))
 )
@@ -123,6 +122,17 @@ _unexpected("lora not merged", r"lora_[AB]", lambda torch, tensors: {
 })  # fmt: skip
 
 
+@refused("one layer more, in a linked sub-folder", r"encoder\.layer\.2\.")
+def _(folder):
+    real = transformer(folder.with_name(folder.name + "-real"))
+    weights(real / "model.safetensors", lambda tensors: tensors.update({
+        name.replace("layer.1.", "layer.2."): tensor.clone() for name, tensor in tensors.items() if "layer.1." in name
+    }))  # fmt: skip
+    write(real / "sentence_bert_config.json", {"max_seq_length": 30})
+    (folder / "0_Transformer").symlink_to(real)
+    declare(folder, pooling("mean"), dense(), first="0_Transformer")
+
+
 def _without(folder: Path, part: str) -> Path:
     weights(folder, lambda tensors: {name: tensor for name, tensor in tensors.items() if part not in name})
     return folder
@@ -158,6 +168,29 @@ def _(folder):
     base = transformer(folder.with_name(folder.name + "-base"))
     adapter(folder, base, named=str(folder.with_name("no-such-base")))
     tokenizer().save_pretrained(folder)
+
+
+def _one_layer_more(tensors: dict[str, Any]) -> None:
+    more = {name: value for name, value in tensors.items() if "layer.1." in name}
+    tensors.update({name.replace("layer.1.", "layer.2."): value.clone() for name, value in more.items()})
+
+
+# An adapter's report of what it loaded must not stand for the model's own.
+for _name, _line, _damage in (
+    ("missing weights", r"layer\.1\.output\.dense",
+     lambda folder: _without(folder / "model.safetensors", "layer.1.output.dense")),
+    ("one layer more", r"layer\.2\.", lambda folder: weights(folder / "model.safetensors", _one_layer_more)),
+):
+    refused(f"{_name} beside an adapter, plain", _line, **MEAN)(
+        lambda folder, damage=_damage: (adapter(transformer(folder), folder), damage(folder))
+    )
+    refused(f"{_name} beside an adapter, with modules", _line)(
+        lambda folder, damage=_damage: (declare(adapter(transformer(folder), folder), pooling("mean")), damage(folder))
+    )
+    refused(f"{_name} of an adapter's base", _line)(lambda folder, damage=_damage: (
+        adapter(folder, transformer(folder.with_name(folder.name + "-base"))), tokenizer().save_pretrained(folder),
+        declare(folder, pooling("mean")), damage(folder.with_name(folder.name + "-base")),
+    ))  # fmt: skip
 
 
 @refused("adapter without weights", r"adapter_model", **MEAN)
@@ -217,96 +250,3 @@ refused("weights cut short", r"model\.safetensors|cannot load")(lambda folder: (
     declare(transformer(folder), pooling("mean")),
     (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:999]),
 ))  # fmt: skip
-
-# Code -----------------------------------------------------------------------------------------------------------------
-
-_CONFIG = """
-from pathlib import Path
-Path({ran!r}).write_text("it ran")
-from transformers import BertConfig, BertModel
-class MyConfig(BertConfig):
-    model_type = "mine"
-class MyModel(BertModel):
-    config_class = MyConfig
-    def forward(self, *words, **named):
-        given = super().forward(*words, **named)
-        given.last_hidden_state = given.last_hidden_state * {factor}
-        return given
-"""
-_MODULE = """
-from pathlib import Path
-Path({ran!r}).write_text("it ran")
-from sentence_transformers.sentence_transformer.modules import LayerNorm
-class MyModule(LayerNorm):
-    def forward(self, features):
-        features["sentence_embedding"] = features["sentence_embedding"] * {factor} + 1
-        return features
-"""
-_TOKENIZER = """
-from pathlib import Path
-Path({ran!r}).write_text("it ran")
-from transformers import PreTrainedTokenizerFast
-class MyTokenizer(PreTrainedTokenizerFast):
-    pass
-"""
-
-
-def code(folder: Path, name: str, source: str, factor: float = 2.0) -> None:
-    """Write a folder's code; factor: a number in it."""
-    (folder / name).write_text(source.format(ran=str(ran(folder)), factor=factor), "utf-8")
-
-
-def own_model(folder: Path) -> Path:
-    """A model type that only the folder's own code knows."""
-    change(transformer(folder) / "config.json", model_type="mine", architectures=["MyModel"], auto_map={
-        "AutoConfig": "mine.MyConfig", "AutoModel": "mine.MyModel",
-    })  # fmt: skip
-    code(folder, "mine.py", _CONFIG)
-    return folder
-
-
-def own_module(folder: Path) -> Path:
-    """A module whose class lies in the folder."""
-    from sentence_transformers.sentence_transformer.modules import LayerNorm
-
-    declare(transformer(folder), pooling("mean"), LayerNorm(WIDTH))
-    entries = read(folder / "modules.json")
-    entries[2]["type"] = "mine.MyModule"
-    write(folder / "modules.json", entries)
-    code(folder, "mine.py", _MODULE)
-    return folder
-
-
-REMOTE = r"trust-remote-code|trust_remote_code"
-refused("auto_map, plain", r"auto_map|mine\.py|" + REMOTE, table=CODE, **MEAN)(own_model)
-refused("auto_map, with modules", r"auto_map|mine\.py|" + REMOTE, table=CODE)(
-    lambda folder: declare(own_model(folder), pooling("mean"))
-)
-refused("auto_map, in the library", r"auto_map|mine\.py|" + REMOTE, table=CODE)(
-    lambda folder: declare(own_model(folder), pooling("mean"), dense())
-)
-refused("auto_map of a known type", r"auto_map|mine\.py|" + REMOTE, table=CODE, **MEAN)(
-    lambda folder: change(own_model(folder) / "config.json", model_type="bert")
-)
-refused("auto_map with the code elsewhere", r"auto_map|mine\.py|" + REMOTE, table=CODE, **MEAN)(
-    lambda folder: change(own_model(folder) / "config.json", auto_map={"AutoModel": "someone/else--mine.MyModel"})
-)
-refused("module of its own", r"mine\.MyModule", table=CODE)(own_module)
-
-
-@refused("tokenizer of its own", r"auto_map|MyTokenizer|mine\.py|" + REMOTE, table=CODE, **MEAN)
-def _(folder):
-    transformer(folder)
-    change(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": [None, "mine.MyTokenizer"]}, tokenizer_class="MyTokenizer")
-    code(folder, "mine.py", _TOKENIZER)
-
-
-@refused("adapter whose base has code", r"auto_map|mine\.py|base_model_name_or_path|" + REMOTE, table=CODE, **MEAN)
-def _(folder):
-    base = transformer(folder.with_name(folder.name + "-base"))
-    adapter(folder, base)
-    tokenizer().save_pretrained(folder)
-    change(base / "config.json", model_type="mine", architectures=["MyModel"], auto_map={
-        "AutoConfig": "mine.MyConfig", "AutoModel": "mine.MyModel",
-    })  # fmt: skip
-    (base / "mine.py").write_text(_CONFIG.format(ran=str(ran(folder)), factor=2.0), "utf-8")
