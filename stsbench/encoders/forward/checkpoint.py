@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -129,6 +130,8 @@ def _load(folder: Path, name: str, trust: bool, dropout: float | None, **how: An
     from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
 
     adapter = read_settings(folder / "adapter_config.json")
+    if adapter:
+        _check_adapter(folder, name)
     whole = (folder / "config.json").is_file()
     if not whole and not adapter:
         raise EncoderError(f"{name} is not a model folder: it holds no config.json")
@@ -160,6 +163,22 @@ def _load(folder: Path, name: str, trust: bool, dropout: float | None, **how: An
     if info["mismatched_keys"]:
         raise EncoderError(f"{name}: the weight {min(map(str, info['mismatched_keys']))} has not the shape of its model's")
     return model, missing
+
+
+def _check_adapter(folder: Path, name: str) -> None:
+    """EncoderError where transformers would leave a PEFT adapter out, or make up weights of the model beside it."""
+    try:
+        import peft  # noqa: F401
+    except ImportError as error:
+        raise EncoderError(f"{name} has a PEFT adapter (adapter_config.json), and peft is not installed") from error
+    if not (folder / "config.json").is_file():
+        return
+    # what from_pretrained reports is the adapter's part alone: the model's is asked for without it
+    with tempfile.TemporaryDirectory() as place:
+        for path in folder.iterdir():
+            if not path.name.startswith("adapter_"):
+                (Path(place) / path.name).symlink_to(path.resolve())
+        check_weights(Path(place), name)
 
 
 def check_code(folder: Path, name: str, trusted: bool) -> None:

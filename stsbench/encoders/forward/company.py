@@ -10,6 +10,7 @@ import numpy as np
 # Both begin alike: a causal model's first state is then the same in both.
 SHORT = "A cat sleeps."
 LONG = "A cat " + "that the old man from the small town saw in the green garden near the river " * 3 + "sleeps."
+PROBES = (SHORT, LONG)
 # Largest difference that rounding explains, of vectors whose largest number is 1: kernels differ with a batch's shape.
 _ROUNDING = {"float32": 1e-5, "bfloat16": 5e-2}
 

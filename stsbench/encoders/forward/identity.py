@@ -19,7 +19,7 @@ _SETTINGS = ("config.json", "modules.json", "index.json")  # the ends of the nam
 
 def model_files(folder: Path) -> list[Path]:
     """Every regular file below `folder` but README, other Markdown and pictures, sorted; links are followed."""
-    files = [path for path in _walk(folder) if path.is_file()]
+    files = [path for path in walk(folder) if path.is_file()]
     named = " ".join(path.read_text("utf-8", "replace") for path in files if path.name.endswith(_SETTINGS))
     return sorted(path for path in files if not _besides(path.relative_to(folder), named))
 
@@ -34,7 +34,8 @@ def folder_digest(folder: Path, others: Iterable[Path] = ()) -> str:
     return sha.hexdigest()
 
 
-def _walk(folder: Path) -> Iterable[Path]:
+def walk(folder: Path) -> Iterable[Path]:
+    """Every file below `folder`, through links too."""
     seen: set[str] = set()
     for place, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(place)

@@ -9,7 +9,7 @@ from typing import Any
 
 from stsbench.encoders.base import EncoderOptions, EncoderSpec
 from stsbench.encoders.forward.checkpoint import check_code, files_digest, read_settings, weight_files, weights_digest
-from stsbench.encoders.forward.identity import folder_digest
+from stsbench.encoders.forward.identity import folder_digest, walk
 from stsbench.encoders.forward.pooling import check_pooler
 from stsbench.encoders.forward.text_cnn_files import FILES, stored_text_cnn, text_cnn_folder
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
@@ -112,6 +112,11 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     )  # fmt: skip
     if config.pooler is None and declared.modules:
         return _identified(_as_library(replace(config, folder=folder), declared, options), folder, options)
+    if stray := [name for name in declared.unusual if name not in ("truncation_side", "quantization_config", "is_decoder")]:
+        raise EncoderError(
+            f"--pooler: {name} declares {', '.join(stray)} for its transformer, which only its own modules honour: leave "
+            "--pooler out"
+        )
     if declared.modules and declared.pooler is None:
         aside = ", ".join(declared.modules[1:])
         said = f"--pooler sets the modules of {name} aside ({aside}): it is measured without them"
@@ -213,7 +218,7 @@ def _native(config: EncoderConfig) -> EncoderConfig:
 
 def _identified(config: EncoderConfig, folder: Path, options: EncoderOptions) -> EncoderConfig:
     """With the digest of every file that the vectors may depend on: those of `folder`, and of all that it builds on."""
-    adapters = sorted(folder.rglob("adapter_config.json"))
+    adapters = sorted(path for path in walk(folder) if path.name == "adapter_config.json")
     bases = [base for adapter in adapters if (base := resolve_base(adapter.parent, options.offline))]
     code = resolve_code(config.folder or folder, options.offline) if config.trust_remote_code else []
     sources = (folder, *dict.fromkeys([*bases, *code]))

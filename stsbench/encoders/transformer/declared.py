@@ -6,9 +6,9 @@ is of a family whose vectors are known to be equal; sentence-transformers runs a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from stsbench.encoders.forward.checkpoint import read_settings
@@ -65,6 +65,7 @@ class Declared:
     pools: bool = True  # some module makes one vector of a text's tokens
     truncate_dim: int | None = None
     similarity: str | None = None  # None: the cosine
+    unusual: tuple[str, ...] = ()  # settings of the transformer that our own forward pass does not know
     foreign: str | None = None  # the type of a module that is code of the folder's own
 
 
@@ -105,15 +106,15 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
     if not path.is_file():
         return []
     try:
-        modules = [(str(module["type"]), folder / module["path"]) for module in read_json(path, EncoderError)]
+        modules = [(str(module["type"]), str(module["path"])) for module in read_json(path, EncoderError)]
     except (KeyError, TypeError) as error:
         raise EncoderError(f"cannot read {path}: each entry needs a type and a path ({error!r})") from error
     if not modules:
         raise EncoderError(f"{path} names no module")
     for kind, place in modules:
-        if not place.resolve().is_relative_to(folder.resolve()) and not place.is_symlink():
-            raise EncoderError(f"{path}: the path of {kind} leads out of the folder")
-    return modules
+        if PureWindowsPath(place).anchor or ".." in PureWindowsPath(place).parts:
+            raise EncoderError(f"{path}: the path {place!r} of {kind} leads out of the folder")
+    return [(kind, folder / place) for kind, place in modules]
 
 
 def _refuse_other_kinds(folder: Path, settings: Mapping[str, Any], kinds: tuple[str, ...]) -> None:
@@ -154,22 +155,22 @@ def _native(folder: Path, modules: list[tuple[str, Path]], declared: Declared) -
     text_cnn = len(modules) > 1 and is_own(modules[1][0], TEXT_CNN) and transformer == folder
     ours = (text_cnn or kinds[1:2] == ("Pooling",)) and kinds[2:] in ((), ("Normalize",)) and not declared.foreign
     family = read_settings(transformer / "config.json").get("model_type") in _FAMILIES
-    if not ours or not _usual(transformer) or not (family or text_cnn) or (transformer / "adapter_config.json").is_file():
+    declared = replace(declared, unusual=tuple(_unusual(transformer)))
+    if not ours or declared.unusual or not (family or text_cnn) or (transformer / "adapter_config.json").is_file():
         return declared
     return replace(declared, pooler="text_cnn" if text_cnn else _pooler(modules[1][1], declared.prompts))
 
 
-def _usual(transformer: Path) -> bool:
-    """Whether the transformer's settings are those of a plain text model."""
-    settings = _settings(transformer)
-    known = settings.keys() <= _USUAL and not settings.get("do_lower_case") and not settings.get("unpad_inputs")
-    text = settings.get("transformer_task", "feature-extraction") == "feature-extraction"
-    side = read_settings(transformer / "tokenizer_config.json").get("truncation_side", "right")
-    config = read_settings(transformer / "config.json")
-    return (
-        known and text and side == "right" and settings.get("modality_config", _TEXT_ONLY) == _TEXT_ONLY
-        and not config.get("quantization_config") and not config.get("is_decoder")
-    )  # fmt: skip
+def _unusual(transformer: Path) -> Iterator[str]:
+    """The names of settings that make the transformer more than a plain text model."""
+    settings, config = _settings(transformer), read_settings(transformer / "config.json")
+    yield from sorted(name for name in settings.keys() - _USUAL if settings[name])
+    usual = {"transformer_task": "feature-extraction", "modality_config": _TEXT_ONLY, "module_output_name": _TOKENS,
+             "do_lower_case": False, "unpad_inputs": None}  # fmt: skip
+    yield from (name for name, value in usual.items() if settings.get(name, value) != value)
+    if read_settings(transformer / "tokenizer_config.json").get("truncation_side", "right") != "right":
+        yield "truncation_side"
+    yield from (name for name in ("quantization_config", "is_decoder") if config.get(name))
 
 
 def _settings(transformer: Path) -> dict[str, Any]:
@@ -181,7 +182,8 @@ def _length(transformer: Path) -> int | None:
     """The token limit stored with a model: max_seq_length, else what the tokenizer states; None for none."""
     stored = _settings(transformer).get("max_seq_length")
     if stored is None:
-        stored = read_settings(transformer / "tokenizer_config.json").get("model_max_length")
+        tokenizer = read_settings(transformer / "tokenizer_config.json")
+        stored = tokenizer.get("model_max_length", tokenizer.get("max_len"))
         if not isinstance(stored, int | float) or stored > _TOKENS_AT_MOST:
             return None
     if not isinstance(stored, int | float) or isinstance(stored, bool) or stored < 1:
@@ -197,8 +199,10 @@ def _dimension(stored: Any, path: Path) -> int | None:
 
 def _pooler(folder: Path, prompts: Mapping[str, str]) -> str | None:
     config = read_settings(folder / "config.json")
-    modes = config.get("pooling_mode", [mode for key, mode in _LEGACY.items() if config.get(key)])
-    modes = [modes] if isinstance(modes, str) else list(modes)
+    modes = config.get("pooling_mode", [mode for key, mode in _LEGACY.items() if config.get(key)] or ["mean"])
+    modes = [modes] if isinstance(modes, str) else modes
+    if not isinstance(modes, list) or not modes:
+        raise EncoderError(f"{folder / 'config.json'}: pooling_mode {modes!r} names no pooling")
     if len(modes) > 1 or config.get("include_prompt") is False:  # without the prompt's tokens: not ours
         return None
-    return _MODES.get(str(modes[0])) if modes else "mean"
+    return _MODES.get(str(modes[0]))

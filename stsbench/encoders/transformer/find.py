@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from stsbench.encoders.forward.checkpoint import read_settings
 from stsbench.errors import EncoderError
@@ -12,6 +13,7 @@ _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _HOLDS = ("config.json", "modules.json", "adapter_config.json")  # one of them makes a folder a model's
 _FILES = ["*.json", "*.txt", "*.model", "*.bpe", "*.safetensors", "[0-9]_*/*.bin"]  # the last: of modules, which are small
 _CODE = ["*.py"]
+_UNREAD = {"_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype"}  # in config.json
 _OLD = ["*.bin"]  # only where a repository has no safetensors: they would double the download
 _OTHERS = ["onnx/*", "openvino/*", "*/onnx/*", "*/openvino/*", "*.msgpack", "tf_model*", "checkpoint-*/*"]
 
@@ -43,15 +45,34 @@ def resolve_base(folder: Path, offline: bool) -> Path | None:
 
     EncoderError, one line: the adapter names no model, or one that is not there.
     """
-    if (folder / "config.json").is_file() or not (folder / "adapter_config.json").is_file():
+    if not (folder / "adapter_config.json").is_file():
         return None
     base = read_settings(folder / "adapter_config.json").get("base_model_name_or_path")
+    if (folder / "config.json").is_file():
+        _check_same(folder, base)
+        return None
     if not isinstance(base, str) or not base:
         raise EncoderError(f"{folder / 'adapter_config.json'} names no base_model_name_or_path")
     try:
         return resolve(base, offline)
     except EncoderError as error:
         raise EncoderError(f"{folder / 'adapter_config.json'}: base_model_name_or_path {base}: {error}") from error
+
+
+def _check_same(folder: Path, base: Any) -> None:
+    """EncoderError where an adapter lies beside a model and names another: transformers builds on the one, and
+    sentence-transformers on the settings of the other. A Hub id that is not on this machine is not asked for."""
+    try:
+        other = resolve(base, offline=True) if isinstance(base, str) and base else folder
+    except EncoderError:
+        return
+    one, two = ({key: value for key, value in read_settings(place / "config.json").items() if key not in _UNREAD}
+                for place in (folder, other))  # fmt: skip
+    if one != two:
+        raise EncoderError(
+            f"{folder / 'adapter_config.json'}: the config.json of its base_model_name_or_path {base} differs from the one "
+            "beside it: it is not clear which model the adapter is of"
+        )
 
 
 def resolve_code(folder: Path, offline: bool) -> list[Path]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.encoders.forward.checkpoint import load_model, load_tokenizer
+from stsbench.encoders.forward.checkpoint import check_weights, load_model, load_tokenizer
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.prompt_file import read_prompt
 from stsbench.encoders.transformer.config import EncoderConfig
@@ -33,6 +33,7 @@ def load_parts(config: EncoderConfig, device: str | None = None) -> Parts:
     assert config.folder is not None
     place = choose_device(device)
     trust = config.trust_remote_code
+    check_bases(config)
     model, missing = load_model(config.folder, config.name, config.dtype, trust_remote_code=trust)
     model, tokenizer = model.to(place), load_tokenizer(config.folder, config.name, trust)
     return Parts(
@@ -41,6 +42,13 @@ def load_parts(config: EncoderConfig, device: str | None = None) -> Parts:
         text_cnn=choose_text_cnn(model, tokenizer, config.folder, config.name) if config.pooler == "text_cnn" else None,
         prompt=read_prompt(config.folder, config.prompt.stored()) if config.prompt.trained else None,
     )  # fmt: skip
+
+
+def check_bases(config: EncoderConfig) -> None:
+    """EncoderError for a model that an adapter builds on, and whose weights are not those of its architecture."""
+    for base in config.sources[1:]:
+        if (base / "config.json").is_file() and not config.trust_remote_code:
+            check_weights(base, f"{config.name} (its base {base})")
 
 
 def choose_device(name: str | None) -> Any:

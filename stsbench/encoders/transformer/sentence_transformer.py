@@ -14,8 +14,10 @@ import numpy as np
 from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.forward import company
 from stsbench.encoders.forward.checkpoint import check_code, check_weights, first_line, position_limit, quiet, read_settings
+from stsbench.encoders.forward.identity import walk
 from stsbench.encoders.forward.padded import restore_attention
 from stsbench.encoders.transformer.config import EncoderConfig
+from stsbench.encoders.transformer.parts import check_bases
 from stsbench.errors import EncoderError
 
 _CHUNK = 1024  # texts between two reports of progress
@@ -35,6 +37,7 @@ class SentenceTransformerEncoder(Encoder):
             check_code(folder, name, config.trust_remote_code)
             if not config.trust_remote_code:
                 check_weights(folder, name)
+        check_bases(config)
         self.model = _loaded(config, device)
         self._models = [part for part in self.model.modules() if hasattr(part, "config") and hasattr(part, "attention_type")]
         if config.normalize is False and type(self.model[-1]).__name__ == "Normalize":
@@ -63,8 +66,9 @@ class SentenceTransformerEncoder(Encoder):
                 f"{self.config.name} declares the pooling cls of a causal model, whose first state knows the first token "
                 "alone: choose a --pooler (last, mean, weighted_mean)"
             )
-        if company.depends_on_company(lambda texts: self._encode(texts, len(texts)), self.config.dtype):
-            self.keep_lengths_apart()
+        cut = _is_fast(self.model.tokenizer) and len({len(self._ids(text, True)) for text in company.PROBES}) == 1
+        if cut or company.depends_on_company(lambda texts: self._encode(texts, len(texts)), self.config.dtype):
+            self.keep_lengths_apart()  # where all are cut to one length nothing was padded, and nothing is known
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """The same model as encode_query and encode_document run it, or behind `prompt`."""
@@ -140,8 +144,8 @@ def _is_fast(tokenizer: Any) -> bool:
 
 def _transformers(folder: Path) -> list[Path]:
     """The folders of transformers models at and below `folder`."""
-    models = {path.parent for path in folder.rglob("config.json") if "model_type" in read_settings(path)}
-    return sorted(models | {path.parent for path in folder.rglob("adapter_config.json")})
+    settings = [path for path in walk(folder) if path.name in ("config.json", "adapter_config.json")]
+    return sorted({path.parent for path in settings if path.name != "config.json" or "model_type" in read_settings(path)})
 
 
 def _loaded(config: EncoderConfig, device: str | None) -> Any:

@@ -55,8 +55,7 @@ class TransformerEncoder(Encoder):
         self.width = int(model.config.hidden_size if parts.text_cnn is None else parts.text_cnn.vector_width)
         self.device = next(model.parameters()).device
         self.packed = choose_packed(engine, model, self.name)
-        if not self.packed:
-            check_token_types(tokenizer, self.name)
+        check_token_types(tokenizer, self.name)
         self.dimension = min(self.width, config.truncate_dim or self.width)
         self._probed = self.packed  # whether equal_lengths is known: the packed pass has no padding to depend on
         self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
@@ -110,8 +109,9 @@ class TransformerEncoder(Encoder):
                     f"--pooler {self.pooler}: {type(self.model).__name__} is causal, and its first state knows the first "
                     "token alone: use --pooler last, mean or weighted_mean"
                 )
-            if company.depends_on_company(encode, self.spec.dtype):
-                self.keep_lengths_apart()
+            cut = len({len(ids) for ids in self.tokeniser(company.PROBES)[0]}) == 1
+            if cut or company.depends_on_company(encode, self.spec.dtype):
+                self.keep_lengths_apart()  # where both are cut to one length nothing was padded, and nothing is known
         finally:
             self.budget = min(budget, self.budget)
         self._probed = True
