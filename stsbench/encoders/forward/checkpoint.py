@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from stsbench.encoders.forward.dropout import set_dropout
 from stsbench.errors import EncoderError
 from stsbench.files import sha256_file
 
@@ -96,16 +97,6 @@ def load_model(folder: Path, name: str, dtype: str, dropout: float | None = None
             f"{name} lacks {len(made_up)} of its weights, e.g. {made_up[0]}: they would be random numbers"
         )
     return model.eval().to(getattr(torch, dtype)).requires_grad_(False), missing
-
-
-def set_dropout(config: Any, rate: float, name: str) -> None:
-    """Set hidden and attention dropout in a transformers config; EncoderError where it names neither as known here."""
-    pairs = [("hidden_dropout_prob", "attention_probs_dropout_prob"), ("dropout", "attention_dropout")]
-    settings = next((pair for pair in pairs if all(hasattr(config, key) for key in pair)), None)
-    if settings is None:
-        raise EncoderError(f"backbone.dropout: {name} ({config.model_type}) has no dropout setting known here; leave it out")
-    for key in settings:
-        setattr(config, key, rate)
 
 
 def load_tokenizer(folder: Path, name: str) -> Any:

@@ -65,7 +65,7 @@ def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
         "exported": where,
         "processes": run.processes,
         "engine": run.engine,
-        "sample": run.sample and bool(selection and selection.digests),
+        "sample": run.sample,
         "data": run.described,
         "dev_data": selection.digests if selection else {},
         "truncated": {name: dict(data.tokens.truncated) for name, data in run.data.items()},
