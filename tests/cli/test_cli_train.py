@@ -149,9 +149,9 @@ def test_as_the_readme_has_it_on_a_bare_machine(cli, model, text):
     """On a CPU, with no data but the text: float32 for fp16, the sample's dev data, both said and recorded; and resumed."""
     words = ("train", "simcse", "--backbone", model, "--data", text, "--output", "out", "--set", "training.batch_size=8",
              "--max-steps", "2", "--set", "selection.every=1", "--offline", "--device", "cpu")  # fmt: skip
-    code, out, err = cli(*words)
+    code, _, err = cli(*words)
     assert code == 0, err
-    assert "unsup-bert-base-changed says fp16, which needs a CUDA device: float32 here" in err
+    assert "the recipe says fp16, which needs a CUDA device: float32 here" in err
     (line,) = [line for line in err.splitlines() if line.startswith("no dev data: ")]
     assert "stsb/dev" in line and "weights are chosen by sts-b dev (sample)" in line and "comparable with nothing" in line
     assert err.index(line) < err.index("rows read")

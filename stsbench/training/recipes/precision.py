@@ -26,5 +26,5 @@ def load_for_device(load: Load, overrides: Mapping[str, Any], device: str | None
     recipe = load(overrides)
     if recipe.precision != "fp16" or "precision" in overrides or not lacks_fp16(device):
         return recipe
-    log(f"{recipe.name} says fp16, which needs a CUDA device: float32 here (--dtype bf16 where the processor has it)")
+    log("the recipe says fp16, which needs a CUDA device: float32 here (--dtype bf16 where the processor has it)")
     return load({**overrides, "precision": "float32"})
