@@ -58,6 +58,11 @@ class DiffAug(Method):
         )
 
     @classmethod
+    def needs_dropout(cls, options: DiffAugOptions) -> bool:
+        """One module for both views of a sentence."""
+        return options.view == "dropout" and options.views == "same"
+
+    @classmethod
     def labelled(cls, options: DiffAugOptions, stage: str) -> LabelledUse:
         """Stage prefix has labelled rows only, stage joint also a batch of them each time where options.aux_weight > 0."""
         if stage == "prefix":
@@ -134,6 +139,17 @@ class DiffAug(Method):
         hidden = self._hidden(ids, mask, torch.zeros(len(ids), dtype=torch.long, device=ids.device))
         vectors: Tensor = self.head(hidden)
         return vectors
+
+    def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(n, d) mask vectors, each view under its own module, through the head."""
+        rows = slice(2 * len(batch))
+        hidden = self._hidden(batch.ids[rows], batch.mask[rows], self._sets(batch)[rows])
+        first, second = self.head(hidden).split(len(batch))
+        return first, second
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """nli: the labelled rows that go with the batch."""
+        return {} if batch.labelled is None else {"nli": len(batch.labelled)}
 
     def inference(self) -> Inference:
         """The mask's vector under the modules of options.at_test, without template's own vector and head."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +18,26 @@ from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.conditioned import Conditioned
 from stsbench.training.modules.generator import Generator
 from stsbench.training.modules.lm_head import LMHead
+
+
+@dataclass(frozen=True)
+class Block:
+    """m sentences changed by one operator, as views.py made them. sentence: "same" or "next"; the tensors are (m, L).
+
+    ids: masked, lengthened or shortened; original: before that, of the operator replace, else None.
+    """
+
+    operator: str
+    sentence: str
+    ids: Tensor
+    mask: Tensor
+    labels: Tensor
+    original: Tensor | None
+
+    @property
+    def ending(self) -> str:
+        """Of the names of its terms."""
+        return f"_{self.operator}" * (self.operator != "replace") + f"_{self.sentence}" * (self.sentence != "same")
 
 
 class Changer(nn.Module):
@@ -67,43 +89,46 @@ class Auxiliary(nn.Module):
         self.register_buffer("special", torch.tensor(special), persistent=False)
         self.register_buffer("found", torch.zeros(4, dtype=torch.long))
 
-    def forward(
-        self, name: str, ids: Tensor, mask: Tensor, first: Tensor, labels: Tensor, original: Tensor | None, before: Tensor
-    ) -> dict[str, Term]:
-        """The terms of one block of m changed sentences.
-
-        name: operator and sentence, for the terms' names; ids: of `Changer`; first: (m, d) sentence vectors for slot 0;
-        labels, original: as for `Changer`; before: the ids that the generator was given.
-        """
+    def forward(self, block: Block, ids: Tensor, first: Tensor) -> dict[str, Term]:
+        """The terms of one block. ids: (m, L), `Changer`'s or the block's own; first: (m, d) sentence vectors for slot 0."""
         if first.shape[1] != self.discriminator.width:
             raise StsbenchError(
                 f"the discriminator reads vectors of width {self.discriminator.width}, and the sentence vectors have "
                 f"{first.shape[1]}: set options.projector batchnorm and options.condition projected"
             )
-        weight, task = self.options.rtd_weight, self.options.task
-        real = mask.bool()
+        weight, task, mask, original = self.options.rtd_weight, self.options.task, block.mask, block.original
+        (name, counted), *more = self.counted(block).items()
         if task == "conditional_mlm":
-            chosen = labels != IGNORED
-            hidden = self.discriminator(before, mask, first, padding=False)[chosen]
+            hidden = self.discriminator(ids, mask, first, padding=False)[counted]
             assert self.lm_head is not None
-            return {f"conditional_mlm{name}": Term(masked_lm(self.lm_head(hidden), labels[chosen]), len(hidden), weight)}
-        counted = self._counted(real, before if original is None else original)
+            return {name: Term(masked_lm(self.lm_head(hidden), block.labels[counted]), len(hidden), weight)}
         if task == "corrective_lm":
             assert self.lm_head is not None and self.gate is not None and original is not None
-            counted = counted & real
-            counted[:, 0] = False  # there stands the vector
             hidden = self.discriminator(ids, mask, first, padding=False)[counted]
             gate = self.gate(hidden).squeeze(1)
             word, copy = corrective_loss(self.lm_head(hidden), gate, ids[counted], original[counted])
             self._note(torch.stack([gate, -gate], 1), (ids != original)[counted], torch.ones_like(gate, dtype=torch.bool))
-            count = len(hidden)
-            return {f"corrective_lm{name}": Term(word, count, weight), f"copy{name}": Term(copy, count, weight)}
+            ((copied, _),) = more
+            return {name: Term(word, len(hidden), weight), copied: Term(copy, len(hidden), weight)}
         assert self.detector is not None
-        replaced = (ids != original) & real if original is not None else (labels == 1)
+        real = mask.bool()
+        replaced = (ids != original) & real if original is not None else (block.labels == 1)
         logits = self.detector(self.discriminator(ids, mask, first, padding=self.options.rtd_mean == "all"))
         self._note(logits, replaced, real)
         value = replaced_token_loss(logits, replaced.long(), counted)
-        return {f"rtd{name}": Term(value, int(counted.sum()), weight)}
+        return {name: Term(value, int(counted.sum()), weight)}
+
+    def counted(self, block: Block) -> dict[str, Tensor]:
+        """Term -> (m, L) the tokens that it is the mean over, known before anything is computed."""
+        task, ending, real = self.options.task, block.ending, block.mask.bool()
+        if task == "conditional_mlm":
+            return {f"conditional_mlm{ending}": block.labels != IGNORED}
+        tokens = self._counted(real, block.ids if block.original is None else block.original)
+        if task == "corrective_lm":
+            tokens = tokens & real
+            tokens[:, 0] = False  # there stands the vector
+            return dict.fromkeys((f"corrective_lm{ending}", f"copy{ending}"), tokens)
+        return {f"rtd{ending}": tokens}
 
     def metrics(self) -> dict[str, float]:
         """Shares of this process's attended tokens, slot 0 among them, classified correctly since the last call: of all, of

@@ -10,7 +10,7 @@ from torch import Tensor, cat, nn
 
 from stsbench.data.text.following import followed
 from stsbench.encoders.prompt.mlp_head import MLPHead
-from stsbench.methods.diffcse.auxiliary import Auxiliary, Changer
+from stsbench.methods.diffcse.auxiliary import Auxiliary, Block, Changer
 from stsbench.methods.diffcse.checks import check_options
 from stsbench.methods.diffcse.options import DiffCSEOptions
 from stsbench.methods.diffcse.views import ViewMaker, blocks
@@ -48,6 +48,11 @@ class DiffCSE(Method):
         return pairs_or_sentence("diffcse", options.view, available)
 
     @classmethod
+    def needs_dropout(cls, options: DiffCSEOptions) -> bool:
+        """The sentence twice, where the two are contrasted."""
+        return options.view == "dropout" and options.contrastive
+
+    @classmethod
     def usable(cls, options: DiffCSEOptions, rows: Any) -> NDArray[np.bool_] | None:
         """Which of all rows can be trained on, (n,); None: all. StsbenchError where a next sentence is wanted in vain."""
         if options.sentence == "same":
@@ -60,34 +65,25 @@ class DiffCSE(Method):
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """contrastive: InfoNCE between the projected vectors; rtd and its like: the auxiliary terms, one a block."""
-        options, n, copies = self.options, len(batch), blocks(batch.extra)
-        views = batch.views - len(copies) if options.augmented_as else batch.views // (1 + len(copies))
-        ids, mask, extra = batch.ids, batch.mask, batch.extra
-        encoded, encoded_mask = ids[: views * n], mask[: views * n]
-        changed = []
-        if copies:
-            size = (len(ids) - views * n) // len(copies)
-            for number, (operator, sentence) in enumerate(copies):
-                rows = slice(views * n + number * size, views * n + (number + 1) * size)
-                labels, original = extra[f"{operator} {sentence} labels"], extra.get(f"{operator} {sentence} original")
-                changed.append((operator, sentence, ids[rows], mask[rows], labels, original))
+        options, n, changed = self.options, len(batch), self._changed(batch)
+        views = n * self._sentence_views(batch)
+        encoded, encoded_mask = batch.ids[:views], batch.mask[:views]
         if options.augmented_as:
             assert self.changer is not None
-            ((operator, _, before, attended, labels, original),) = changed
-            encoded = cat([encoded, self.changer(operator, before, attended, labels, original)])
-            encoded_mask = cat([encoded_mask, attended])
+            (block,) = changed
+            encoded = cat([encoded, self.changer(block.operator, block.ids, block.mask, block.labels, block.original)])
+            encoded_mask = cat([encoded_mask, block.mask])
         raw = self.backbone.pooled(encoded, encoded_mask)
         projected = self._project(raw, batch.shares)
         terms = self._contrastive(projected, n, batch.shares) if options.contrastive else {}
         if self.auxiliary is not None and self.changer is not None:
             first = projected if options.condition == "projected" else raw
             first = first.detach() if options.detach else first
-            for operator, sentence, before, attended, labels, original in changed:
-                name = f"_{operator}" * (operator != "replace") + f"_{sentence}" * (sentence != "same")
-                read = before if options.task == "conditional_mlm" else self.changer(
-                    operator, before, attended, labels, original
-                )  # fmt: skip
-                terms |= self.auxiliary(name, read, attended, first, labels, original, before)
+            for block in changed:
+                read = block.ids
+                if options.task != "conditional_mlm":
+                    read = self.changer(block.operator, read, block.mask, block.labels, block.original)
+                terms |= self.auxiliary(block, read, first)
         return terms
 
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
@@ -96,6 +92,10 @@ class DiffCSE(Method):
         raw = self.backbone.pooled(ids, mask)
         everywhere = self.training and self.gather_mode == "exact" and isinstance(self.projector, BatchNormProjector)
         return self._project(raw, counted(len(raw), raw.device) if everywhere else Shares((len(raw),)))
+
+    def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
+        """(n, d') projected vectors of the sentence's two views; None where they are not contrasted."""
+        return super().view_vectors(batch) if self.options.contrastive else None
 
     def metrics(self) -> dict[str, float]:
         """Of the detector: its accuracy, on replaced and on original tokens, and the share of replaced ones."""
@@ -115,6 +115,29 @@ class DiffCSE(Method):
         """The encoder by the backbone's pooler ([CLS] in the paper), without the projector."""
         backbone = self.backbone
         return Inference(backbone.model, backbone.tokenizer, backbone.pooler, text_cnn=backbone.head)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Of the auxiliary terms the tokens that they are the mean over."""
+        if self.auxiliary is None:
+            return {}
+        counted = [each for block in self._changed(batch) for each in self.auxiliary.counted(block).items()]
+        return {name: int(tokens.sum()) for name, tokens in counted}
+
+    def _sentence_views(self, batch: Batch) -> int:
+        """How many views come before the blocks of changed copies."""
+        copies = len(blocks(batch.extra))
+        return batch.views - copies if self.options.augmented_as else batch.views // (1 + copies)
+
+    def _changed(self, batch: Batch) -> list[Block]:
+        """The blocks of changed copies, in their order."""
+        copies, start = blocks(batch.extra), len(batch) * self._sentence_views(batch)
+        size = (len(batch.ids) - start) // len(copies) if copies else 0
+        changed = []
+        for number, (operator, sentence) in enumerate(copies):
+            rows, name = slice(start + number * size, start + (number + 1) * size), f"{operator} {sentence}"
+            labels, original = batch.extra[f"{name} labels"], batch.extra.get(f"{name} original")
+            changed.append(Block(operator, sentence, batch.ids[rows], batch.mask[rows], labels, original))
+        return changed
 
     def _projector(self) -> nn.Module | None:
         """What stands before the contrastive loss and, with condition projected, before the discriminator."""

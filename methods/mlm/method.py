@@ -74,6 +74,10 @@ class MaskedLM(Method):
         self.guesses += torch.stack([torch.as_tensor(correct), torch.as_tensor(count)]).to(self.guesses)
         return {"mlm": Term(masked_lm(logits, labels), len(labels))}
 
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """mlm: the masked tokens."""
+        return {"mlm": int((batch.extra["mlm_labels"] != IGNORED).sum())}
+
     def metrics(self) -> dict[str, float]:
         """masked_accuracy: the share of this process's masked tokens that were guessed right."""
         correct, count = self.guesses.tolist()

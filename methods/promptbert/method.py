@@ -62,6 +62,11 @@ class PromptBERT(Method):
             "promptbert", options.view, available, unsupervised="unsup-promptbert-base", supervised="sup-promptbert-base"
         )
 
+    @classmethod
+    def needs_dropout(cls, options: PromptBERTOptions) -> bool:
+        """The sentence in one template twice."""
+        return options.view == "dropout" and options.second_template in (None, options.template)
+
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The sentence in both templates; or a view a role, the anchor in the first template, all others in the second."""
         return self.make_views(rows)

@@ -63,6 +63,11 @@ class SARCSE(Method):
         check_options(options)
         return pairs_or_sentence("sarcse", options.view, available)
 
+    @classmethod
+    def needs_dropout(cls, options: SARCSEOptions) -> bool:
+        """The sentence twice, where the data give no positive."""
+        return options.view == "dropout"
+
     def prepare(self, rows: Any) -> None:
         """The weights of Eq. 8, from the tokens of all texts trained on as they are cut for training.
 

@@ -59,6 +59,11 @@ class SimCSE(Method):
         return roles
 
     @classmethod
+    def needs_dropout(cls, options: SimCSEOptions) -> bool:
+        """The sentence twice, under two masks."""
+        return options.view == "dropout" and not (options.fixed_dropout_mask or options.mlm_in_place)
+
+    @classmethod
     def usable(cls, options: SimCSEOptions, rows: Any) -> NDArray[np.bool_] | None:
         """Which of all rows can be trained on, (n,); None: all. The last sentence of a document has no next one.
 
@@ -80,12 +85,8 @@ class SimCSE(Method):
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """contrastive: the mean over anchors of -log(e^(sim(z1, z2) / t) / sum over the batch); mlm: the auxiliary loss."""
-        options, ids = self.options, batch.ids
-        if options.mlm_in_place:
-            ids = batch.extra["mlm_ids"]
-        if self.replacer is not None:
-            ids = self.replacer(ids, batch.mask, batch.extra["replaced_labels"])
-        queries, keys, *negatives = self._vectors(ids, batch)
+        options = self.options
+        queries, keys, *negatives = self._vectors(self._contrasted(batch), batch)
         terms = {
             "contrastive": contrast(
                 queries, keys, negatives, batch.shares, self.gather_mode,
@@ -102,6 +103,15 @@ class SimCSE(Method):
     def vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(n, d) those of the (first) encoder, through the head that training has."""
         return _encode(self.backbone, self.head, ids, mask)
+
+    def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(n, d) vectors of the first two views, of two encoders each its own."""
+        first, second, *_ = self._vectors(self._contrasted(batch), batch)
+        return first, second
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """mlm: the masked tokens."""
+        return {} if self.lm_head is None else {"mlm": int((batch.extra["mlm_labels"] != IGNORED).sum())}
 
     def inputs(self) -> dict[str, str]:
         """The thesaurus of the view synonym, the replacing model of the view mlm."""
@@ -123,6 +133,15 @@ class SimCSE(Method):
             assert self.head is not None
             return Inference(model, tokenizer, "cls+dense", dense=self.head.dense)
         return Inference(model, tokenizer, self.backbone.pooler, text_cnn=self.backbone.head)
+
+    def _contrasted(self, batch: Batch) -> Tensor:
+        """The token ids that the contrastive pass reads."""
+        if self.options.mlm_in_place:
+            return batch.extra["mlm_ids"]
+        if self.replacer is not None:
+            replaced: Tensor = self.replacer(batch.ids, batch.mask, batch.extra["replaced_labels"])
+            return replaced
+        return batch.ids
 
     def _vectors(self, ids: Tensor, batch: Batch) -> list[Tensor]:
         """(n, d) vectors, view by view. All that one encoder reads goes through it at once, each row under its own mask."""

@@ -7,6 +7,7 @@ import signal
 import sys
 import warnings
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ def train(
     """
     from stsbench.cli.eval import _split
     from stsbench.training.recipes.methods import canonical
+    from stsbench.training.recipes.precision import load_for_device
     from stsbench.training.recipes.recipes import load_recipe
 
     method = canonical(method)
@@ -67,12 +69,15 @@ def train(
     if options["offline"]:
         os.environ["HF_HUB_OFFLINE"] = "1"
     overrides = _overrides(options)
+    resumed = _stored_recipe(output, None, None) if resume and recipe is None else None
     if recipe is None:
-        recipe = _stored_recipe(output if resume else None, start_from, options["seed"])
+        recipe = resumed or _stored_recipe(None, start_from, options["seed"])
     chosen = load_recipe(method, recipe, list(sets), overrides)
     _refuse_overridden(chosen, sets)
     if options["max_steps"] and (longer := _longer(chosen, options["max_steps"], sets)):
-        chosen = load_recipe(method, recipe, list(sets), overrides | dict.fromkeys(longer, options["max_steps"]))
+        overrides |= dict.fromkeys(longer, options["max_steps"])
+    if not (resumed or any(word.startswith("precision=") for word in sets)):  # that is to be kept, or an error
+        chosen = load_for_device(partial(load_recipe, method, recipe, list(sets)), overrides, options["device"], _log)
     folder = output or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{_folder_name(method)}-{chosen.name}"
     _quiet()
     run_options = {
@@ -82,6 +87,16 @@ def train(
         "start_from": start_from,
     }  # fmt: skip
     return _run(run_options, seeds, subsets)
+
+
+def _main() -> bool:
+    """Whether this is the process that prints, of several."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _log(line: str) -> None:
+    if _main():
+        click.echo(line, err=True)
 
 
 def _folder_name(method: str) -> str:
@@ -94,41 +109,35 @@ def _run(run_options: dict[str, Any], seeds: int | None, subsets: int | None) ->
     from stsbench.training.runs.options import TrainOptions
     from stsbench.training.runs.run import train
 
-    main = os.environ.get("RANK", "0") == "0"
-
-    def log(line: str) -> None:
-        if main:
-            click.echo(line, err=True)
-
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)  # what a cluster's scheduler sends
     chosen, folder = TrainOptions(**run_options), run_options["output"]
-    _announce(chosen, log)
-    progress = TrainingProgress(log)
+    _announce(chosen, _log)
+    progress = TrainingProgress(_log)
     try:
         if subsets:
             from stsbench.training.runs.subset_runs import train_subsets
 
-            summary = train_subsets(chosen, subsets, seeds or 1, log, progress)
+            summary = train_subsets(chosen, subsets, seeds or 1, _log, progress)
         elif seeds:
             from stsbench.training.runs.seed_runs import train_seeds
 
-            summary = train_seeds(chosen, seeds, log, progress)
+            summary = train_seeds(chosen, seeds, _log, progress)
         else:
-            summary = train(chosen, log, progress)
+            summary = train(chosen, _log, progress)
     except KeyboardInterrupt:
         progress.close()
-        log(f"stopped; the same command with --resume --output {folder} goes on from the last checkpoint")
+        _log(f"stopped; the same command with --resume --output {folder} goes on from the last checkpoint")
         return 130
     finally:
         progress.close()
-    if main:
+    if _main():
         from stsbench.cli.output.training_report import print_summary
 
         print_summary(folder, summary)
-        log(f"run: {folder}")
+        _log(f"run: {folder}")
     return 3 if summary.get("failures") else 0
 
 

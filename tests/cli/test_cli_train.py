@@ -137,13 +137,43 @@ def test_pairs_are_not_taken_for_sentences(train, text):
 
 
 def test_no_dev_data(cli, model, text):
-    code, out, err = cli("train", "simcse", "--backbone", model, "--data", text, "--output", "out", "--dtype", "float32",
-                         "--device", "cpu", "--offline")  # fmt: skip
-    wrong((code, out, err), "no dev data", "stsb/dev", "selection.by=none")
+    """A place that was named and lacks them is an error, noticed before anything is tokenised."""
     Path("elsewhere").mkdir()
-    code, out, err = cli("train", "simcse", "--backbone", model, "--data", text, "--output", "out", "--dtype", "float32",
-                         "--device", "cpu", "--data-dir", "elsewhere")  # fmt: skip
-    wrong((code, out, err), "no dev data", "elsewhere")
+    outcome = cli("train", "simcse", "--backbone", model, "--data", text, "--output", "out", "--device", "cpu",
+                  "--data-dir", "elsewhere")  # fmt: skip
+    wrong(outcome, "no dev data", "elsewhere", "selection.by=none")
+    assert "tokenising" not in outcome[2] and "rows read" not in outcome[2]
+
+
+def test_as_the_readme_has_it_on_a_bare_machine(cli, model, text):
+    """On a CPU, with no data but the text: float32 for fp16, the sample's dev data, both said and recorded; and resumed."""
+    words = ("train", "simcse", "--backbone", model, "--data", text, "--output", "out", "--set", "training.batch_size=8",
+             "--max-steps", "2", "--set", "selection.every=1", "--offline", "--device", "cpu")  # fmt: skip
+    code, _, err = cli(*words)
+    assert code == 0, err
+    assert "the recipe says fp16, which needs a CUDA device: float32 here" in err
+    (line,) = [line for line in err.splitlines() if line.startswith("no dev data: ")]
+    assert "stsb/dev" in line and "weights are chosen by sts-b dev (sample)" in line and "comparable with nothing" in line
+    assert err.index(line) < err.index("rows read")
+    run = Path("out")
+    recipe, began = (run / "recipe.yaml").read_text(), json.loads((run / "begun.json").read_text())
+    changed = recipe.partition("description: unsup-bert-base with other ")[2].partition("source:")[0]
+    assert "precision: float32\n" in recipe and "precision" in changed
+    assert began["dev_sample"] is True and began["sample"] is False
+    summary = json.loads((run / "train.json").read_text())
+    assert summary["sample"] is True and summary["selected_by"] == "sts-b dev (sample)"
+    assert "sample data" in (run / "best" / "README.md").read_text()
+    (run / "train.json").unlink()
+    code, _, err = cli("train", "simcse", "--output", "out", "--resume", "--offline", "--device", "cpu")
+    assert code == 0 and "no dev data" not in err, err
+
+
+def test_a_precision_asked_for_is_kept_or_refused(cli, model, text):
+    words = ("train", "simcse", "--backbone", model, "--data", text, "--output", "out", "--sample", "--device", "cpu")
+    wrong(cli(*words, "--dtype", "fp16"), "fp16 needs a CUDA device", "bf16")
+    wrong(cli(*words, "--set", "precision=fp16"), "fp16 needs a CUDA device", "bf16")
+    code, _, err = cli(*words, "--set", "precision=bf16", "--set", "training.batch_size=8", "--max-steps", "1")
+    assert code == 0 and "fp16" not in err and "precision: bf16" in Path("out/recipe.yaml").read_text()
 
 
 @pytest.mark.parametrize(("words", "parts"), [

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from stsbench.encoders.forward.dropout import set_dropout
 from stsbench.errors import EncoderError
 from stsbench.files import sha256_file
 from stsbench.parsing import read_json_object
@@ -197,16 +198,6 @@ def check_code(folder: Path, name: str, trusted: bool) -> None:
         raise EncoderError(
             f"{name} declares code of its own (auto_map: {code}): read it, then give --trust-remote-code to run it"
         )
-
-
-def set_dropout(config: Any, rate: float, name: str) -> None:
-    """Set hidden and attention dropout in a transformers config; EncoderError where it names neither as known here."""
-    pairs = [("hidden_dropout_prob", "attention_probs_dropout_prob"), ("dropout", "attention_dropout")]
-    settings = next((pair for pair in pairs if all(hasattr(config, key) for key in pair)), None)
-    if settings is None:
-        raise EncoderError(f"backbone.dropout: {name} ({config.model_type}) has no dropout setting known here; leave it out")
-    for key in settings:
-        setattr(config, key, rate)
 
 
 def load_tokenizer(folder: Path, name: str, trust_remote_code: bool = False) -> Any:

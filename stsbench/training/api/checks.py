@@ -15,7 +15,7 @@ from stsbench.training.api.batch import Term
 from stsbench.training.api.method import Inference, LabelledUse, Method
 from stsbench.training.api.options import Options
 
-_OF_THE_CLASS = ("roles", "labelled", "labelled_roles", "usable")  # called before there is an instance
+_OF_THE_CLASS = ("roles", "labelled", "labelled_roles", "usable", "needs_dropout")  # called before there is an instance
 
 
 def check_class(kind: Any, said: str) -> type[Method]:

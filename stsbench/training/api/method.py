@@ -120,6 +120,29 @@ class Method(nn.Module):
         return self.backbone.pooled(ids, mask)
 
     @classmethod
+    def needs_dropout(cls, options: Any) -> bool:
+        """Whether two views of a row differ by the backbone's dropout alone: a model without any is then refused at once."""
+        return False
+
+    def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
+        """(n, d) vectors of the first two views of a batch, as the loss compares them; by default those of `vectors`. None
+        where it does not compare them.
+
+        A training whose two views are one vector is stopped at its first step: a method whose `forward` makes views of equal
+        tokens differ by other means than dropout says so here. Called without gradients; buffers and random states are put
+        back afterwards.
+        """
+        rows = slice(2 * len(batch))
+        first, second = self.vectors(batch.ids[rows], batch.mask[rows]).split(len(batch))
+        return first, second
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Items of this batch that a term is the mean of (`Term.count`), by the term's name, where their number does not go
+        with that of the rows: masked tokens, say. training.accumulate weights its forward passes by them, so they have to be
+        known before `forward`."""
+        return {}
+
+    @classmethod
     def usable(cls, options: Any, rows: Any) -> NDArray[np.bool_] | None:
         """(n,) which of the data set's rows may be drawn (a next sentence needs one that follows); None: all of them."""
         return None

@@ -17,11 +17,13 @@ from stsbench.training.api.checks import check_terms
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position
 from stsbench.training.engine.log import RunLog
-from stsbench.training.engine.optimiser import learning_rate, set_rate
+from stsbench.training.engine.optimiser import learning_rate, set_step, steps_taken
+from stsbench.training.engine.parts import ROWS, CountCheck, part_counts, part_shares
 from stsbench.training.engine.selection import Selection, diagnosed
 from stsbench.training.engine.semi import Objective
 from stsbench.training.engine.stage import Stage, stage_views
 from stsbench.training.engine.trackers import to_scalars
+from stsbench.training.engine.two_views import check_two_views
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.rows.batches import shares_of, to_batch
 from stsbench.training.rows.streams import stream
@@ -60,6 +62,7 @@ class Loop:
         self.tracked_from = tracked_from  # steps of the stages before, for trackers; None: no tracker
         self.weights = [weight for weight in method.parameters() if weight.requires_grad]
         self._gathered: list[tuple[int, dict[str, torch.Tensor], torch.Tensor, torch.Tensor]] = []
+        self._taken = steps_taken(optimiser)  # by the optimiser, in this stage
         self._skipped = 0  # steps that float16 overflowed in, which the scaler leaves out
         self._since, self._seen = time.monotonic(), 0
 
@@ -108,17 +111,25 @@ class Loop:
         return {"best": {"name": self.selection.name, "score": best.score, "stage": best.stage, "step": best.step}}
 
     def _step(self, step: int) -> None:
-        rate = learning_rate(step, self.schedule, self.settings)
-        set_rate(self.optimiser, rate)
+        set_step(self.optimiser, learning_rate(step, self.schedule, self.settings), self._taken, self.settings)
         parts = self.stage.batches.step(step)
+        batches = [self._batch(rows, step, number) for number, rows in enumerate(parts)]
+        if step == 0:
+            check_two_views(self.method, self.recipe, batches[0], self.accelerator, self.stage.name)
+        counts, shares = self._counted(batches)
+        check = CountCheck(self.method)
         values: dict[str, list[torch.Tensor]] = {}
         loss = torch.zeros((), device=self.accelerator.device)
-        for number, rows in enumerate(parts):
-            last = number == len(parts) - 1
+        for number, batch in enumerate(batches):
+            last = number == len(batches) - 1
             with nullcontext() if last else self.accelerator.no_sync(self.wrapped):
-                terms = self._terms(self._batch(rows, step, number), step)
+                terms = self._terms(batch, step)
                 scaled = self._scaled(terms)
-                part = sum((terms[name].weight * value for name, value in scaled.items()), loss.new_zeros(())) / len(parts)
+                if len(batches) > 1:
+                    check(terms, counts[number], batch)
+                    share = shares[number]
+                    scaled = {name: value * share.get(name, share[ROWS]) for name, value in scaled.items()}
+                part = sum((terms[name].weight * value for name, value in scaled.items()), loss.new_zeros(())) / len(batches)
                 self.accelerator.backward(part)
             loss += part.detach()
             for name, value in scaled.items():
@@ -126,10 +137,21 @@ class Loop:
         norm = self.accelerator.clip_grad_norm_(self.weights, self.settings.clip or math.inf)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
-        self._skipped += bool(self.accelerator.scaler is not None and self.optimiser.step_was_skipped)
+        skipped = bool(self.accelerator.scaler is not None and self.optimiser.step_was_skipped)
+        self._skipped, self._taken = self._skipped + skipped, self._taken + (not skipped)
         means = {name: torch.stack(each).mean() for name, each in values.items()}
         self._gathered.append((step + 1, means, loss, norm.detach()))
         self._seen += sum(map(len, parts))
+
+    def _counted(self, batches: list[Batch]) -> tuple[list[dict[str, int]], list[dict[str, float]]]:
+        """Of several forward passes what each counts, in this process, and its share of all (parts.py)."""
+        if len(batches) == 1:
+            return [], []
+        counts = part_counts(self.method, self.objective, batches)
+        if self.accelerator.num_processes == 1:
+            return counts, part_shares(counts)
+        device = self.accelerator.device
+        return counts, part_shares(counts, lambda table: self.accelerator.reduce(table.to(device), "sum").cpu())
 
     def _terms(self, batch: Batch, step: int) -> dict[str, Term]:
         during = f"at step {step + 1} of stage {self.stage.name}"
@@ -200,7 +222,7 @@ class Loop:
             terms=dict(zip(names, mean[2:], strict=True)),
             learning_rate=learning_rate(done - 1, self.schedule, self.settings),
             gradient_norm=float(norms.mean()) if len(norms) else None, sentences_per_second=round(speed, 2), **more,
-            **self.method.metrics(),
+            **calling(type(self.method), "metrics", self.method.metrics),
         )  # fmt: skip
         self._gathered, self._skipped, self._since, self._seen = [], 0, now, 0
         if self.callback:

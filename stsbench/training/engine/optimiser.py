@@ -1,4 +1,4 @@
-"""AdamW and its learning rate over the steps, as in the papers' trainers (Loshchilov and Hutter 2019)."""
+"""AdamW (Loshchilov and Hutter 2019) with torch's epsilon or that of transformers' trainer, and the rate over the steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def make_optimiser(
 ) -> torch.optim.AdamW:
     """AdamW over the trainable weights; no weight decay on biases and normalisation weights. Fused where torch can.
 
-    rates: prefix of parameter names -> multiple of the learning rate, which `set_rate` applies.
+    rates: prefix of parameter names -> multiple of the learning rate, which `set_step` applies.
     """
     groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
     for name, weight in module.named_parameters():
@@ -33,10 +33,25 @@ def make_optimiser(
     return torch.optim.AdamW(parameters, lr=settings.learning_rate, betas=settings.betas, eps=settings.epsilon, fused=fused)
 
 
-def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
-    """Give every group of weights its multiple of `rate`."""
+def set_step(optimiser: torch.optim.Optimizer, rate: float, taken: int, settings: TrainingSettings) -> None:
+    """Before a step: every group of weights its multiple of `rate`, and the epsilon of training.adam.
+
+    taken: steps taken before, t - 1. torch divides by sqrt(v / (1 - beta2^t)) + eps. The AdamW that transformers had, and
+    the papers' trainers used, divides by (sqrt(v) + eps) / sqrt(1 - beta2^t), which is torch's with eps / sqrt(1 -
+    beta2^t): 32 times as large at the first step (beta2 .999), the same after some thousands. Two things stay torch's:
+    weight decay comes before the step, not after it; and weights that have no gradient in some steps share the t of the
+    others.
+    """
+    epsilon = settings.epsilon
+    if settings.adam == "transformers":
+        epsilon /= math.sqrt(1 - settings.betas[1] ** (taken + 1))
     for group in optimiser.param_groups:
-        group["lr"] = rate * group.get("factor", 1.0)
+        group["lr"], group["eps"] = rate * group.get("factor", 1.0), epsilon
+
+
+def steps_taken(optimiser: torch.optim.Optimizer) -> int:
+    """How many steps an optimiser has taken, those that float16 overflowed in not counted."""
+    return max((int(state["step"]) for state in optimiser.state.values() if "step" in state), default=0)
 
 
 def learning_rate(step: int, steps: int, settings: TrainingSettings) -> float:

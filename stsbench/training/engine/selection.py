@@ -41,15 +41,16 @@ class Selection:
 
         held_out: what gives the loss, and the batches that it is of.
         """
-        self.name = f"{name} (sample)" if sample and name != "held-out" else name
+        self.sample = sample and name != "held-out"
+        self.name = f"{name} (sample)" if self.sample else name
         self.digests: dict[str, str] = {}
         self.warnings: list[str] = []  # of the data: files that are not those known to the catalog
-        load = {"data_dir": data_dir, "sample": sample, "offline": offline}
+        load: dict[str, Any] = {"data_dir": data_dir, "sample": sample, "offline": offline}
         if name == "sts-b dev":
-            self._score = self._correlated(_load("stsb/dev", load))
+            self._score = self._correlated(sources.load("stsb/dev", **load))
         elif name == "transfer dev":
             protocol = load_protocol("transfer")({})
-            self._score = self._probed(protocol, {task: _load(id, load) for task, id in protocol.tasks().items()})
+            self._score = self._probed(protocol, {task: sources.load(id, **load) for task, id in protocol.tasks().items()})
         elif held_out is not None:
             objective, batches = held_out
             self._score = lambda method: held_out_score(method, batches(), objective)
@@ -94,6 +95,21 @@ class Selection:
         return score
 
 
+def dev_selection(
+    name: str, *, data_dir: Path | None, sample: bool, offline: bool
+) -> tuple[Selection, str | None]:
+    """The score on development data; where they are nowhere on this machine, on those of the sample, and what is missing.
+
+    Data that `data_dir` should hold, and damaged files, are an error: DataError, one line.
+    """
+    try:
+        return Selection(name, data_dir=data_dir, sample=sample, offline=offline), None
+    except MissingDataError as error:
+        if sample or data_dir is not None:
+            raise DataError(f"no dev data: {error}; or train without (--set selection.by=none)") from error
+        return Selection(name, sample=True), str(error).removesuffix(sources.WAYS).rstrip(" :;")
+
+
 def diagnosed(method: Method) -> dict[str, float | None]:
     """The numbers of `Method.diagnose`, None for one that is not finite. Modes and random states are left as they were.
 
@@ -102,7 +118,7 @@ def diagnosed(method: Method) -> dict[str, float | None]:
     modes = [(module, module.training) for module in method.modules()]
     try:
         with fixed_randomness(), torch.no_grad():
-            numbers = method.diagnose()
+            numbers = calling(type(method), "diagnose", method.diagnose)
     finally:
         for module, training in modes:
             module.training = training
@@ -126,7 +142,7 @@ def held_out_score(method: Method, batches: Iterator[Batch], objective: Objectiv
     objective = method if objective is None else objective
     training = method.training
     method.eval()
-    method.metrics()  # what training gathered is not part of this
+    _metrics(method)  # what training gathered is not part of this
     call: Callable[[Batch], dict[str, Term]] = objective
     total, count = 0.0, 0
     try:
@@ -137,7 +153,7 @@ def held_out_score(method: Method, batches: Iterator[Batch], objective: Objectiv
                 count += len(batch)
     finally:
         method.train(training)
-    metrics = method.metrics()
+    metrics = _metrics(method)
     metric = objective.held_out_metric
     if metric == "loss" and count:
         return -total / count
@@ -146,8 +162,5 @@ def held_out_score(method: Method, batches: Iterator[Batch], objective: Objectiv
     return 100 * metrics[metric]
 
 
-def _load(id: str, places: dict[str, Any]) -> Any:
-    try:
-        return sources.load(id, **places)
-    except MissingDataError as error:
-        raise DataError(f"no dev data: {error}; or train without (--set selection.by=none)") from error
+def _metrics(method: Method) -> dict[str, float]:
+    return calling(type(method), "metrics", method.metrics)

@@ -88,6 +88,13 @@ class SemiSupervised(nn.Module):
         term = self._nli(batch.labelled)
         return {**terms, _TERM: Term(term.value, term.count, self.semi.alpha)}
 
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """The method's, and of the cross-entropy the labelled rows that go with the batch."""
+        if batch.labelled_only:
+            return {}
+        labelled = {} if batch.labelled is None else {_TERM: len(batch.labelled)}
+        return {**self.method.counts(batch), **labelled}
+
     def _nli(self, batch: Batch) -> Term:
         return self.classifier.term(self.method.vectors(batch.ids, batch.mask), batch)
 

@@ -20,6 +20,7 @@ from stsbench.data.text.store import TextStore, open_store
 from stsbench.data.text.tokens import TokenStore, tokenised
 from stsbench.encoders.forward.checkpoint import tokenizer_digest
 from stsbench.errors import DataError, StsbenchError
+from stsbench.plugins import calling
 from stsbench.training.api.labelled import TRIPLET
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.recipes.method_plan import MethodPlan
@@ -94,7 +95,9 @@ def open_data(
     if cut := sum(tokens.truncated.values()):
         log(f"{path.name}: {cut:,} of {len(texts) * len(store):,} texts are cut at {backbone.max_length} tokens")
     every = np.arange(len(store), dtype=np.int64)
-    usable = None if labelled else plan.kind.usable(plan.options, TextRows(store, tokens, every))
+    usable = None
+    if not labelled:
+        usable = calling(plan.kind, "usable", lambda: plan.kind.usable(plan.options, TextRows(store, tokens, every)))
     numbers = _sampled(settings, recipe.seed, store, usable, log, section)
     contrasts = plan.kind.needs_negatives and not labelled
     return _held_out(settings, recipe.seed, contrasts, store, tokens, numbers, section)

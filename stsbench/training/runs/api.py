@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +17,27 @@ def train(
     """Train a method by a recipe (name, file or Recipe; None: the method's own) into the folder `output`.
 
     method: a name, or FILE.py:CLASS; settings: values in the place of the recipe's, by dotted key
-    ("training.learning_rate"); seeds: so many runs, seeds counted up; subsets: the recipe's sampled rows are drawn anew so
-    many times, each trained on with all these seeds; options: those of stsbench.training.runs.options.TrainOptions (stage,
+    ("training.learning_rate"); without "precision" among them fp16 is float32 where there is no CUDA device; seeds: so many
+    runs, seeds counted up; subsets: the recipe's sampled rows are drawn anew so many times, each trained on with all these
+    seeds; options: those of stsbench.training.runs.options.TrainOptions (stage,
     start_from, ...). Returns what the folder's train.json (or seeds.json, subsets.json) holds. Raises StsbenchError, one
     line.
     """
+    from stsbench.training.recipes.precision import load_for_device
     from stsbench.training.recipes.recipes import load_recipe
     from stsbench.training.runs.options import TrainOptions
     from stsbench.training.runs.run import train as run
     from stsbench.training.runs.seed_runs import train_seeds
     from stsbench.training.runs.subset_runs import train_subsets
 
-    if not isinstance(recipe, Recipe):
-        recipe = load_recipe(method, None if recipe is None else str(recipe), [], dict(settings or {}))
-    chosen = TrainOptions(recipe=recipe, output=Path(output), **options)
 
     def log(line: str) -> None:
         pass
 
+    if not isinstance(recipe, Recipe):
+        load = partial(load_recipe, method, None if recipe is None else str(recipe), [])
+        recipe = load_for_device(load, dict(settings or {}), options.get("device"), log)
+    chosen = TrainOptions(recipe=recipe, output=Path(output), **options)
     if subsets:
         return train_subsets(chosen, subsets, seeds or 1, log, None)
     return train_seeds(chosen, seeds, log, None) if seeds else run(chosen, log)

@@ -65,7 +65,7 @@ def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
         "exported": where,
         "processes": run.processes,
         "engine": run.engine,
-        "sample": run.sample and bool(selection and selection.digests),
+        "sample": run.sample,
         "data": run.described,
         "dev_data": selection.digests if selection else {},
         "truncated": {name: dict(data.tokens.truncated) for name, data in run.data.items()},
@@ -114,15 +114,16 @@ def export_best(run: FinishedRun, summary: dict[str, Any]) -> None:
 def trained_as(recipe: Recipe) -> dict[str, Any]:
     """What a record says of the training beside its recipe's name and seed, which runs of other settings may share.
 
-    settings: 16 hex digits over all values but the seed, the subset's seed, what is said of the recipe, and the folders of
-    files; subset: the seed of sampled rows, where rows are sampled; method_file: sha256 of FILE.py, where the method is
-    FILE.py:CLASS; semi: as in the recipe, if it has it.
+    settings: 16 hex digits over all values but the seed, the subset's seed, what is said of the recipe, the folders of
+    files, and training.adam where it is torch, as it was before it had a name; subset: the seed of sampled rows, where rows
+    are sampled; method_file: sha256 of FILE.py, where the method is FILE.py:CLASS; semi: as in the recipe, if it has it.
     """
     values = recipe.model_dump(mode="json", exclude={"name", "description", "source", "published", "seed"})
     sampled = [part for part in (recipe.labelled, recipe.data) if part and (part.share < 1 or part.sample is not None)]
     settings = {
         key: Path(value).name if value and (key.endswith((".file", ".model")) or key == "method") else value
-        for key, value in flatten(values).items() if not key.endswith(".sample_seed")
+        for key, value in flatten(values).items()
+        if not key.endswith(".sample_seed") and not (key.endswith("training.adam") and value == "torch")
     }  # fmt: skip
     facts: dict[str, Any] = {"settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]}
     if sampled:

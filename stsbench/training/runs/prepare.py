@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from accelerate import Accelerator
 from safetensors import SafetensorError
 
 from stsbench.encoders.forward.checkpoint import tokenizer_digest
+from stsbench.encoders.forward.dropout import NoDropoutError, dropout_rates
 from stsbench.encoders.forward.text_cnn_files import text_cnn_folder
 from stsbench.encoders.transformer.config import encoder_digest
 from stsbench.encoders.transformer.exported import read_exported
@@ -21,9 +21,10 @@ from stsbench.plugins import calling
 from stsbench.training.api.checks import check_inference, check_instance
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position
-from stsbench.training.engine.selection import Selection, fixed_randomness
+from stsbench.training.engine.selection import Selection, dev_selection, fixed_randomness
 from stsbench.training.engine.semi import Objective, make_objective
 from stsbench.training.engine.stage import Stage, held_out_batches
+from stsbench.training.engine.two_views import why
 from stsbench.training.modules.backbone import Backbone, load_backbone
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import method_file
@@ -90,8 +91,9 @@ def prepare_run(
     if options.resume and resumed is None:
         log("no checkpoint yet: the run begins again")
     warm_start = None if resumed else _warm_start(options, manifest, plan)
+    dev = _dev_data(options, manifest, accelerator, log)
     torch.manual_seed(recipe.seed)
-    backbone = _backbone(options, warm_start)
+    backbone = _backbone(options, plan, warm_start)
     with accelerator.main_process_first():  # who comes later finds it in the cache
         data = open_rows(recipe, plan, backbone, opened, log)
     method = calling(plan.kind, "__init__", lambda: plan.kind(backbone, plan.options))
@@ -103,12 +105,12 @@ def prepare_run(
     # From here on each process draws its own dropout masks.
     torch.manual_seed((recipe.seed * 1_000_003 + accelerator.process_index) % 2**63)
     method.to(accelerator.device)
-    for line in [*_left_behind(recipe, Path(backbone.folder)), *method.notes()]:
+    for line in [*_left_behind(recipe, Path(backbone.folder)), *calling(plan.kind, "notes", method.notes)]:
         log(line)
     run = PreparedRun(
         options, manifest, accelerator, log, plan, names, checkpoints, resumed, warm_start, data, method, objective, stages,
     )  # fmt: skip
-    run.selections = _selections(run)
+    run.selections = _selections(run, dev)
     for line in run.selection.warnings if run.selection else ():
         log(f"warning: {line}")
     run.inputs = _inputs(run)
@@ -157,12 +159,38 @@ def _warm_start(options: TrainOptions, manifest: RunManifest, plan: MethodPlan) 
     return warm_start
 
 
-def _backbone(options: TrainOptions, warm_start: WarmStart | None) -> Backbone:
+def _dev_data(options: TrainOptions, manifest: RunManifest, accelerator: Accelerator, log: Log) -> Selection | None:
+    """The development data of the recipe, before anything is read that takes long; None where there are none to be read.
+
+    Where they are not on this machine, and no place was named, the sample in the package takes their place; the manifest
+    then says so, and the name of the score. Raises DataError, one line, for a named place without them.
+    """
+    by = options.recipe.selection.by
+    if by in ("held-out", "none"):
+        return None
+    sample = options.sample or manifest.dev_sample
+    with accelerator.main_process_first():  # a download is made once
+        dev, missing = dev_selection(by, data_dir=options.data_dir, sample=sample, offline=options.offline)
+    if missing is not None:
+        manifest.dev_sample = True
+        chosen = f"the weights are chosen by {dev.name}, a few sentences in the package"
+        log(f"no dev data: {missing}; {chosen}: its scores are comparable with nothing")
+    return dev
+
+
+def _backbone(options: TrainOptions, plan: MethodPlan, warm_start: WarmStart | None) -> Backbone:
+    """Raises StsbenchError, one line, for one without dropout where the method's views differ by nothing else."""
     recipe = options.recipe
+    needs_dropout = calling(plan.kind, "needs_dropout", lambda: plan.kind.needs_dropout(plan.options))
     try:
         backbone = make_backbone(recipe, options.offline)
+    except NoDropoutError as error:
+        also = "" if needs_dropout else ", or set backbone.dropout to null: this method's views differ by more than dropout"
+        raise StsbenchError(f"{error}{also}{began_with(warm_start, recipe)}") from error
     except StsbenchError as error:
         raise StsbenchError(f"{error}{began_with(warm_start, recipe)}") from error
+    if needs_dropout and recipe.backbone.dropout is None and not any(dropout_rates(backbone.model.config).values()):
+        raise StsbenchError(f"the two views of {plan.name} differ by dropout alone, and {why(recipe, backbone)}")
     if warm_start:
         check_inputs(warm_start, fixed_inputs(recipe, backbone), recipe.backbone.model)
     return backbone
@@ -189,14 +217,11 @@ def _left_behind(recipe: Recipe, folder: Path) -> list[str]:
     return [f"{start.model} is tested with a {part}; as a backbone it is used without"] if part else []
 
 
-def _selections(run: PreparedRun) -> dict[str, Selection]:
-    """How each stage is scored: by held-out rows, each by those of its data, and not at all where none are held out."""
-    by, options = run.recipe.selection.by, run.options
-    places: dict[str, Any] = {"data_dir": options.data_dir, "sample": options.sample, "offline": options.offline}
-    if by == "none":
-        return {}
+def _selections(run: PreparedRun, dev: Selection | None) -> dict[str, Selection]:
+    """How each stage is scored: by `dev`, or by rows held out of its own data; not at all where there are none."""
+    by = run.recipe.selection.by
     if by != "held-out":
-        return dict.fromkeys(run.names, Selection(by, **places))
+        return {} if dev is None else dict.fromkeys(run.names, dev)
     if run.recipe.selection.over == "all" and len(run.plan.stages) > 1:
         raise StsbenchError("selection.over all: the stages' scores on held-out rows do not compare; set it to last")
     selections = {}
@@ -208,7 +233,7 @@ def _selections(run: PreparedRun) -> dict[str, Selection]:
                 run.recipe.seed, run.accelerator.device, stage.labelled_only,
             )  # fmt: skip
             held_out = (run.objective, batches) if len(data.held_out) else None
-            selections[stage.name] = Selection(by, **places, held_out=held_out)
+            selections[stage.name] = Selection(by, held_out=held_out)
     return selections
 
 
@@ -220,7 +245,7 @@ def _inputs(run: PreparedRun) -> dict[str, str]:
     if run.selection:
         scored_on = f"{run.selection.name} {run.selection.digests}"
         inputs["dev data"] = hashlib.sha256(scored_on.encode()).hexdigest()
-    return {**inputs, **run.method.inputs()}
+    return {**inputs, **calling(run.plan.kind, "inputs", run.method.inputs)}
 
 
 def _check_inputs(run: PreparedRun) -> None:

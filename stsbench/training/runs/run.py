@@ -11,6 +11,7 @@ from typing import Any
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import plan
 from stsbench.files import atomic_write
+from stsbench.plugins import calling
 from stsbench.training.api.checks import check_rates
 from stsbench.training.engine.checkpoint import Best, Position
 from stsbench.training.engine.log import RunLog
@@ -101,7 +102,7 @@ def _train_stage(
     """One stage, from `position` to its end. before: steps of the stages before it."""
     method, objective, accelerator = run.method, run.objective, run.accelerator
     method.gather_mode = stage.settings.gather
-    objective.start_stage(stage.name)
+    calling(type(method), "start_stage", lambda: objective.start_stage(stage.name))
     optimiser = make_optimiser(method, stage.settings, check_rates(method))
     wrapped, prepared = accelerator.prepare(objective, optimiser)
     if run.resumed and run.resumed[0].number == stage.number:
@@ -172,7 +173,7 @@ def _finish(run: PreparedRun, position: Position) -> dict[str, Any]:
         run.checkpoints.load_best(position.best, run.method)
     finished = FinishedRun(
         run.recipe, folder, run.manifest, run.method, run.stages, run.data, run.selection,
-        sample=run.options.sample, processes=accelerator.num_processes,
+        sample=run.selection is not None and run.selection.sample, processes=accelerator.num_processes,
         engine=run.method.backbone.engine_on(accelerator.device.type),
         described=described_data(run.plan, run.names, run.data),
     )  # fmt: skip

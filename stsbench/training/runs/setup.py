@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from stsbench.encoders.transformer.trainable import backbone_folder as backbone_folder
 from stsbench.errors import DataError, StsbenchError
+from stsbench.plugins import calling
 from stsbench.training.api.method import Method
 from stsbench.training.engine.semi import Objective
 from stsbench.training.engine.stage import LabelledBatches, Stage
 from stsbench.training.recipes.method_plan import MethodPlan
+from stsbench.training.recipes.precision import lacks_fp16
 from stsbench.training.recipes.recipe import LabelledSettings, Recipe, TrainingSettings
 from stsbench.training.rows.batches import Batches
 from stsbench.training.rows.stage_rows import LABELLED, StageData
@@ -34,7 +36,7 @@ def make_accelerator(
         raise StsbenchError(f"--device {device}: write cpu, cuda or mps; CUDA_VISIBLE_DEVICES=1 chooses among several GPUs")
     if (device == "cuda" and not torch.cuda.is_available()) or (device == "mps" and not torch.backends.mps.is_available()):
         raise StsbenchError(f"--device {device} is not available on this machine")
-    if precision == "fp16" and (device == "cpu" or not torch.cuda.is_available()):
+    if precision == "fp16" and lacks_fp16(device):
         raise StsbenchError("precision fp16 needs a CUDA device: use --dtype bf16 or --dtype float32 here")
     # accelerate keeps one state a process: a second run in it may have another precision or device.
     AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
@@ -60,7 +62,8 @@ def prepare(
     """Let the method learn from the rows of the first of its own stages, if that runs, and from the labelled ones."""
     prepare_method(method, plan, data, running)
     if LABELLED in data:
-        objective.prepare_labelled(data[LABELLED].rows(data[LABELLED].trained))
+        rows = data[LABELLED].rows(data[LABELLED].trained)
+        calling(type(method), "prepare_labelled", lambda: objective.prepare_labelled(rows))
 
 
 def prepare_method(method: Method, plan: MethodPlan, data: Mapping[str, StageData], running: Sequence[str]) -> None:
@@ -68,7 +71,7 @@ def prepare_method(method: Method, plan: MethodPlan, data: Mapping[str, StageDat
     first = plan.method_stages[0]
     if first in running:
         rows = data[LABELLED if plan.labelled(first) == "only" else first]
-        method.prepare(rows.rows(rows.trained))
+        calling(type(method), "prepare", lambda: method.prepare(rows.rows(rows.trained)))
 
 
 def dropped(stage: Stage) -> list[str]:

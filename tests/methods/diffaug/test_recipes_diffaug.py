@@ -157,7 +157,9 @@ def test_the_settings_of_the_main_recipes(name):
     expected = {
         "stages": stages(steps, supervised), "labelled": LABELLED, "semi": None,
         "training.schedule": "linear", "training.schedule_of": None, "training.warmup": 0, "training.weight_decay": 0,
-        "training.betas": (0.9, 0.999), "training.epsilon": 1e-8, "training.clip": 1, "training.drop_last": False,
+        "training.betas": (0.9, 0.999), "training.epsilon": 1e-8,
+        "training.adam": "transformers",
+        "training.clip": 1, "training.drop_last": False,
         "training.accumulate": 1, "training.order": "random", "training.max_steps": None,
         "backbone.model": model, "backbone.pooler": "mask", "backbone.dropout": 0.1, "backbone.max_length": 34,
         "options.template": template, "options.module": "prefix", "options.views": "different", "options.prefix_length": 8,

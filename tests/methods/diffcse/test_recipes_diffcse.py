@@ -132,7 +132,9 @@ def test_the_settings_of_the_main_recipes(name):
     expected = {
         "training.batch_size": 64, "training.learning_rate": rate, "training.epochs": 2, "backbone.model": model,
         "training.schedule": "linear", "training.warmup": 0, "training.weight_decay": 0, "training.betas": (0.9, 0.999),
-        "training.epsilon": 1e-8, "training.clip": 1, "training.drop_last": False, "training.accumulate": 1,
+        "training.epsilon": 1e-8,
+        "training.adam": "transformers",
+        "training.clip": 1, "training.drop_last": False, "training.accumulate": 1,
         "training.order": "random", "training.max_steps": None, "training.gather": "exact",
         "backbone.pooler": "cls", "backbone.text_cnn": None, "backbone.dropout": 0.1, "backbone.max_length": 32,
         "options.view": "dropout", "options.similarity": "cosine", "options.temperature": 0.05, "options.contrastive": True,

@@ -85,6 +85,7 @@ def test_the_settings_of_the_main_recipes(name):
         "options.mse_reduction": "mean", "options.detach_target": False, "options.head_rate": 1,
         "training.batch_size": 64, "training.learning_rate": 1e-5, "training.epochs": 1, "training.schedule": "linear",
         "training.warmup": 0, "training.weight_decay": 0, "training.betas": (0.9, 0.999), "training.epsilon": 1e-8,
+        "training.adam": "transformers",
         "training.clip": 1, "training.drop_last": False, "training.accumulate": 1, "training.order": "random",
         "training.max_steps": None, "training.gather": "exact",
         "data.file": "wiki1m_for_simcse.txt", "data.columns": {}, "data.contiguous": False, "data.drop_blank": False,

@@ -17,7 +17,7 @@ from stsbench.methods.sarcse.decoder import Decoder
 from stsbench.methods.sarcse.method import SARCSE
 from stsbench.methods.sarcse.options import SARCSEOptions
 from stsbench.training.api.batch import Shares, Views
-from stsbench.training.engine.optimiser import make_optimiser, set_rate
+from stsbench.training.engine.optimiser import make_optimiser, set_step
 from stsbench.training.losses.reconstruction import reconstruction_loss, token_errors
 from stsbench.training.recipes.recipe import TrainingSettings
 from stsbench.training.rows.batches import to_batch
@@ -197,7 +197,7 @@ def test_ten_steps(folder, options):
     optimiser = make_optimiser(method, chosen, method.rates())
     losses = []
     for step in range(10):
-        set_rate(optimiser, chosen.learning_rate)
+        set_step(optimiser, chosen.learning_rate, step, chosen)
         optimiser.zero_grad()
         loss = total(terms(method, PLAIN, seed=step))
         loss.backward()
@@ -210,7 +210,7 @@ def test_ten_steps(folder, options):
 def test_the_head_has_its_own_rate(folder):
     method = sarcse(folder, head_rate=7.0)
     optimiser = make_optimiser(method, TrainingSettings(), method.rates())
-    set_rate(optimiser, 1e-3)
+    set_step(optimiser, 1e-3, 0, TrainingSettings())
     rates = {id(weight): group["lr"] for group in optimiser.param_groups for weight in group["params"]}
     for name, weight in method.named_parameters():
         own = name.startswith(("backbone.head.", "decoder."))

@@ -200,7 +200,9 @@ def test_the_settings_of_the_main_recipes(name):
     expected = {
         "training.batch_size": batch, "training.learning_rate": rate, "training.epochs": epochs, "backbone.model": model,
         "training.schedule": "linear", "training.warmup": 0, "training.weight_decay": 0, "training.betas": (0.9, 0.999),
-        "training.epsilon": 1e-8, "training.clip": 1, "training.drop_last": False, "training.accumulate": 1,
+        "training.epsilon": 1e-8,
+        "training.adam": "transformers",
+        "training.clip": 1, "training.drop_last": False, "training.accumulate": 1,
         "training.order": "random", "training.max_steps": None, "training.gather": "simcse" if supervised else "exact",
         "backbone.pooler": "cls", "backbone.dropout": 0.1, "backbone.max_length": 32,
         "options.temperature": 0.05, "options.similarity": "cosine", "options.view": "given" if supervised else "dropout",

@@ -1,0 +1,138 @@
+"""training.accumulate: several forward passes have the loss and the gradient of one over all of their rows."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from training_runs import one_thread
+
+import stsbench
+from stsbench.errors import StsbenchError
+from stsbench.methods.mlm.method import MaskedLM
+from stsbench.methods.simcse.method import SimCSE
+from stsbench.methods.simcse.views import ViewMaker
+from stsbench.training.api import Views
+from stsbench.training.engine.parts import ROWS, part_shares
+
+__all__ = ["one_thread"]
+ROWS_OF_TEXT = 11
+
+
+@pytest.fixture(scope="module", autouse=True)
+def place(tmp_path_factory):
+    place = tmp_path_factory.mktemp("parts")
+    tiny_models.build(place / "bert", pooler=False)
+    (place / "text.txt").write_text("\n".join(tiny_models.sentences(ROWS_OF_TEXT, longest=9)) + "\n", "utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
+        yield place
+
+
+def by_row(make):
+    """Views whose masks are drawn row by row, so that they do not depend on the batch."""
+
+    def views(self, rows, rng=None):
+        each = [make(self, rows.at([number]), np.random.default_rng(int(number))) for number in rows.rows]
+        extra = {name: [[part.extra[name][view][0] for part in each] for view in range(len(one))]
+                 for name, one in each[0].extra.items()}  # fmt: skip
+        return Views([[part.tokens[view][0] for part in each] for view in range(len(each[0].tokens))], extra)
+
+    return views
+
+
+@pytest.fixture(autouse=True)
+def masks(monkeypatch):
+    monkeypatch.setattr(MaskedLM, "views", by_row(MaskedLM.views))
+    monkeypatch.setattr(ViewMaker, "__call__", by_row(ViewMaker.__call__))
+
+
+def one_step(place, folder, method, size, accumulate, **more):
+    """The log's line of a single step over all rows, and the weights after it. A large epsilon: the step goes with the
+    gradient's size."""
+    values = {
+        "backbone.model": str(place / "bert"), "backbone.dropout": 0.0, "data.file": str(place / "text.txt"),
+        "data.held_out": 0, "training.batch_size": size, "training.accumulate": accumulate, "training.epochs": 1,
+        "training.warmup": 0, "training.epsilon": 1.0, "training.learning_rate": 1.0, "training.clip": None,
+        "selection.by": "none", "precision": "float32", "backbone.max_length": 16, **more,
+    }  # fmt: skip
+    stsbench.train(method, output=folder, settings=values, device="cpu")
+    log = [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").splitlines()]
+    (line,) = [line for line in log if line["kind"] == "train"]
+    assert line["step"] == 1
+    return line, load_file(folder / "best" / "model.safetensors")
+
+
+@pytest.mark.parametrize(("size", "accumulate"), [(4, 3), (3, 4), (5, 3)])
+def test_masked_tokens_of_uneven_parts(place, tmp_path, size, accumulate):
+    want, weights = one_step(place, tmp_path / "one", "mlm", ROWS_OF_TEXT, 1)
+    got, parts = one_step(place, tmp_path / "parts", "mlm", size, accumulate)
+    assert got["loss"] == pytest.approx(want["loss"], rel=1e-5) and got["terms"] == pytest.approx(want["terms"], rel=1e-5)
+    assert got["gradient_norm"] == pytest.approx(want["gradient_norm"], rel=1e-4)
+    for name, weight in weights.items():
+        torch.testing.assert_close(parts[name], weight, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_each_term_by_its_own_count(place, tmp_path):
+    more = {"options.mlm_weight": 0.1, "options.head": "none"}
+    want, _ = one_step(place, tmp_path / "one", "simcse", ROWS_OF_TEXT, 1, **more)
+    got, _ = one_step(place, tmp_path / "parts", "simcse", 4, 3, **more)
+    assert got["terms"]["mlm"] == pytest.approx(want["terms"]["mlm"], rel=1e-5)
+    assert got["loss"] == pytest.approx(got["terms"]["contrastive"] + 0.1 * got["terms"]["mlm"], rel=1e-5)
+
+
+def test_contrastive_parts_by_their_rows(place, tmp_path, monkeypatch):
+    seen = []
+    real = SimCSE.forward
+    monkeypatch.setattr(SimCSE, "forward", lambda self, batch: seen.append(real(self, batch)) or seen[-1])
+    line, _ = one_step(place, tmp_path / "parts", "simcse", 4, 3)
+    terms = [each["contrastive"] for each in seen]
+    values, counts = [float(term.value.detach()) for term in terms], tuple(term.count for term in terms)
+    assert counts == (4, 4, 3) and line["loss"] == pytest.approx(np.average(values, weights=counts), rel=1e-6)
+    assert line["loss"] != pytest.approx(np.mean(values), rel=1e-4)
+
+
+def test_a_count_that_was_not_known_before_is_an_error(place, tmp_path, monkeypatch):
+    monkeypatch.setattr(MaskedLM, "counts", lambda self, batch: {})
+    with pytest.raises(StsbenchError, match=r"^MaskedLM.counts .*: in two forward passes the term 'mlm' counts \d+ and"):
+        one_step(place, tmp_path / "parts", "mlm", 4, 3)
+    one_step(place, tmp_path / "one", "mlm", ROWS_OF_TEXT, 1)  # a single pass needs none
+
+
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 40)), min_size=1, max_size=5), st.integers(1, 3))
+def test_parts_of_several_processes(parts, processes):
+    """The mean over passes and processes of (value x the loop's factor x share) is the mean over all items."""
+    rng = np.random.default_rng(len(parts))
+    split = [rng.multinomial(count, [1 / processes] * processes) for _, count in parts]
+    totals = torch.tensor([[float(rows * processes), float(count)] for rows, count in parts])
+    values = rng.random((len(parts), processes))
+    items = sum(count for _, count in parts)
+    mean = 0.0
+    for rank in range(processes):
+        mine = [{ROWS: rows, "mlm": int(split[number][rank])} for number, (rows, _) in enumerate(parts)]
+        shares = part_shares(mine, lambda table: totals)
+        for number, (_, count) in enumerate(parts):
+            factor = processes * split[number][rank] / max(count, 1)  # what Loop._scaled gives
+            mean += values[number, rank] * factor * shares[number]["mlm"] / len(parts) / processes
+    want = sum(values[number, rank] * split[number][rank] for number in range(len(parts)) for rank in range(processes))
+    assert mean == pytest.approx(want / items if items else 0.0, rel=1e-6)
+
+
+@given(st.integers(1, 100), st.integers(1, 9), st.integers(0, 1000))
+def test_equal_counts_change_nothing(rows, passes, tokens):
+    shares = part_shares([{ROWS: rows, "mlm": tokens}] * passes)
+    assert all(share == {ROWS: 1.0, "mlm": 1.0} for share in shares)
+
+
+def test_a_term_that_some_passes_lack():
+    shares = part_shares([{ROWS: 4, "rtd": 6}, {ROWS: 4}, {ROWS: 4, "rtd": 2}])
+    assert [share.get("rtd") for share in shares] == [1.5, None, 0.5]

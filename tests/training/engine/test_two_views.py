@@ -1,0 +1,179 @@
+"""Two views that are one vector: a model without dropout is refused, or stopped at the first step; other views are not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import tiny_models
+import torch
+from accelerate import Accelerator
+from training_runs import one_thread
+from transformers import ModernBertConfig, ModernBertModel
+
+import stsbench
+from stsbench.errors import StsbenchError
+from stsbench.training.api import Batch, Method, Shares
+from stsbench.training.engine.two_views import check_two_views
+from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.recipes import load_recipe, recipe_names
+from stsbench.training.runs.prepare import make_backbone
+
+__all__ = ["one_thread"]
+TOY = '''
+from torch.nn.functional import normalize
+from stsbench.training.api import Method, Term, Views
+class Toy(Method):
+    def views(self, rows, rng):
+        return Views([rows.ids("sentence")] * 2)
+    def forward(self, batch):
+        x, y = normalize(self.vectors(batch.ids, batch.mask)).split(len(batch))
+        return {"far": Term((x @ y.T).logsumexp(1).mean() - (x * y).sum(1).mean(), len(batch))}
+'''
+
+
+@pytest.fixture(scope="module", autouse=True)
+def place(tmp_path_factory):
+    """bert/ and modernbert/, tiny; text.txt; toy.py, a method that contrasts a sentence with itself by a loss of its own."""
+    place = tmp_path_factory.mktemp("views")
+    tiny_models.build(place / "bert", pooler=False)
+    tokens = tiny_models.tokenizer("bert")
+    ends = {"bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2, "pad_token_id": tokens.pad_token_id}
+    config = ModernBertConfig(**tiny_models.SHAPE, **ends, vocab_size=len(tokens), max_position_embeddings=64)
+    ModernBertModel(config).save_pretrained(place / "modernbert")
+    tokens.save_pretrained(place / "modernbert")
+    (place / "text.txt").write_text("\n".join(tiny_models.sentences(16, longest=6)) + "\n", "utf-8")
+    (place / "toy.py").write_text(TOY, "utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
+        yield place
+
+
+def settings(place, model="modernbert", dropout=None, **more):
+    return {
+        "backbone.model": str(place / model), "backbone.dropout": dropout, "data.file": str(place / "text.txt"),
+        "training.batch_size": 8, "training.max_steps": 2, "selection.by": "none", "precision": "float32", **more,
+    }  # fmt: skip
+
+
+def trained(place, tmp_path, method="simcse", recipe=None, **more):
+    stsbench.train(method, output=tmp_path / "out", recipe=recipe, settings=settings(place, **more), device="cpu")
+    log = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text("utf-8").splitlines()]
+    return next(line["loss"] for line in log if line["kind"] == "train")
+
+
+def refused(place, tmp_path, *parts, **more):
+    with pytest.raises(StsbenchError) as error:
+        trained(place, tmp_path, **more)
+    text = str(error.value)
+    assert "\n" not in text and all(part in text for part in parts), text
+    return text
+
+
+def test_a_model_whose_rates_are_all_zero(place, tmp_path):
+    line = refused(place, tmp_path, "two views of simcse differ by dropout alone", "embedding_dropout, mlp_dropout",
+                   "--set backbone.dropout=0.1")  # fmt: skip
+    assert "null" not in line and not (tmp_path / "out").exists()
+    assert trained(place, tmp_path, dropout=0.1) > 0.01
+
+
+@pytest.fixture
+def toy(place, tmp_path):
+    (tmp_path / "toy.yaml").write_text("backbone: {model: x}\n", "utf-8")
+    return {"method": f"{place / 'toy.py'}:Toy", "recipe": tmp_path / "toy.yaml"}
+
+
+def test_a_method_that_does_not_say_so_is_stopped_at_its_first_step(place, tmp_path, toy):
+    refused(place, tmp_path, "the two views of a sentence are one vector at step 1 of stage main", "has no dropout",
+            "--set backbone.dropout=0.1", **toy)  # fmt: skip
+    assert not list((tmp_path / "out").glob("checkpoints/*"))
+
+
+def test_a_recipe_that_asks_for_no_dropout_has_none(place, tmp_path, toy):
+    assert trained(place, tmp_path, dropout=0.0, **toy) > 0
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        folder.mkdir()
+    assert trained(place, tmp_path / "one", recipe="unsup-bert-base-dropout-0.0", dropout=0.0) > 0
+    assert trained(place, tmp_path / "two", recipe="unsup-bert-base-fixed-dropout") > 0
+
+
+def test_dropout_that_cannot_be_set(place, tmp_path, monkeypatch):
+    monkeypatch.setattr("stsbench.encoders.forward.dropout._SETTINGS", ("no_such_setting",))
+    line = refused(place, tmp_path, "backbone.dropout 0.1 cannot be set", "choose another backbone", dropout=0.1)
+    assert "null" not in line
+    line = refused(place, tmp_path, "no dropout setting", "choose another backbone")
+    assert "null" not in line
+    refused(place, tmp_path, "choose another backbone, or set backbone.dropout to null", dropout=0.1, method="mlm")
+
+
+def built(place, method, name, *sets, dropout=None):
+    values = settings(place, "bert", dropout) | {"backbone.max_length": 20}
+    recipe = load_recipe(method, name, list(sets), values)
+    plan = plan_of(recipe)
+    torch.manual_seed(0)
+    backbone = make_backbone(recipe)
+    return recipe, plan, plan.kind(backbone, plan.options)
+
+
+def batch_of(method, copies=2):
+    texts = ["a man plays guitar", "the cat sleeps in the park", "a dog"]
+    read = method.backbone.tokenizer([each for _ in range(copies) for each in texts], truncation=True, max_length=20,
+                                     padding=True, return_tensors="pt")  # fmt: skip
+    return Batch(read["input_ids"], read["attention_mask"], copies, Shares((len(texts),)))
+
+
+def one_vector(recipe, method, batch):
+    try:
+        check_two_views(method, recipe, batch, Accelerator(cpu=True), "main")
+    except StsbenchError as error:
+        assert "has no effect" in str(error)
+        return True
+    return False
+
+
+@pytest.mark.parametrize(("method", "name", "sets"), [
+    ("simcse", "unsup-bert-base", ()), ("diffcse", "no-rtd", ("options.projector=batchnorm",)),
+    ("sarcse", "no-sal-no-decoder", ()),
+])  # fmt: skip
+def test_nothing_is_changed_by_looking(place, method, name, sets):
+    recipe, _, made = built(place, method, name, *sets, dropout=0.1)
+    made.train()
+    batch, buffers = batch_of(made), {key: value.clone() for key, value in made.named_buffers()}
+    state = torch.get_rng_state()
+    assert not one_vector(recipe, made, batch)
+    assert (torch.get_rng_state() == state).all() and made.training
+    assert all(torch.equal(value, buffers[key]) for key, value in made.named_buffers())
+    assert one_vector(recipe, made.eval(), batch)  # as if its dropout had no effect
+
+
+def test_views_that_differ_otherwise_pass_without_dropout(place):
+    recipe, _, made = built(place, "diffaug", "prefix-tuning", dropout=0.1)
+    read = made.template.wrap(made.template.pieces(["a man plays guitar", "a dog"], 8))
+    rows = made.backbone.tokenizer.pad({"input_ids": [list(map(int, row)) for row in [*read, *read]]}, return_tensors="pt")
+    batch = Batch(rows["input_ids"], rows["attention_mask"], 2, Shares((2,)))
+    assert not one_vector(recipe, made.eval(), batch)
+    recipe, _, made = built(place, "simcse", "unsup-bert-base", dropout=0.1)
+    batch = batch_of(made.eval())
+    assert one_vector(recipe, made, batch)
+    batch.ids[len(batch) :, 1] = batch.ids[: len(batch), 2]  # other words
+    assert not one_vector(recipe, made, batch)
+    batch = batch_of(made, copies=1)
+    assert not one_vector(recipe, made, batch)
+    batch = batch_of(made)
+    batch.labelled_only = True
+    assert not one_vector(recipe, made, batch)
+
+
+def test_which_recipes_need_dropout():
+    needs = {}
+    for method in ("simcse", "diffcse", "sarcse", "promptbert", "diffaug", "mlm"):
+        for name in recipe_names(method):
+            plan = plan_of(load_recipe(method, name))
+            needs[f"{method}/{name}"] = plan.kind.needs_dropout(plan.options)
+    assert not any(needed for name, needed in needs.items() if "/sup-" in name or name.startswith("mlm/"))
+    assert needs["sarcse/roberta-base"] and needs["diffcse/bert-base-sts"] and not needs["diffcse/no-contrastive"]
+    assert needs["simcse/unsup-bert-base-two-encoders"] and not needs["simcse/unsup-bert-base-fixed-dropout"]
+    assert not needs["simcse/unsup-bert-base-delete-one-word-no-dropout"]
+    assert needs["promptbert/unsup-promptbert-base-same-template"] and not needs["promptbert/unsup-promptbert-base"]
+    assert needs["diffaug/prefix-same"] and not needs["diffaug/bert-base-semi"]
+    assert Method.needs_dropout(None) is False

@@ -1,0 +1,61 @@
+"""A mistake in any hook of a method is one line that names class, hook and file."""
+
+from __future__ import annotations
+
+import pytest
+import tiny_models
+from training_runs import one_thread
+
+import stsbench
+from stsbench.errors import StsbenchError
+
+__all__ = ["one_thread"]
+TOY = """
+from stsbench.training.api import Method, Term, Views
+
+class Toy(Method):
+    def views(self, rows, rng):
+        return Views([rows.ids("sentence")])
+
+    def forward(self, batch):
+        return {"sum": Term(self.vectors(batch.ids, batch.mask).mean(), len(batch))}
+
+"""
+HOOKS = {
+    "prepare": "self, rows", "start_stage": "self, stage", "notes": "self", "metrics": "self", "diagnose": "self",
+    "inputs": "self", "counts": "self, batch", "usable": "cls, options, rows", "needs_dropout": "cls, options",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def place(tmp_path_factory):
+    place = tmp_path_factory.mktemp("hooks")
+    tiny_models.build(place / "bert", pooler=False)
+    (place / "text.txt").write_text("\n".join(tiny_models.sentences(16, longest=6)) + "\n", "utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
+        yield place
+
+
+def trained(place, folder, code):
+    (folder / "toy.py").write_text(TOY + code, "utf-8")
+    (folder / "toy.yaml").write_text("backbone: {model: x}\n", "utf-8")
+    values = {
+        "backbone.model": str(place / "bert"), "data.file": str(place / "text.txt"), "training.batch_size": 8,
+        "training.accumulate": 2, "training.max_steps": 1,
+    }  # fmt: skip
+    stsbench.train(f"{folder / 'toy.py'}:Toy", output=folder / "out", recipe=folder / "toy.yaml", settings=values,
+                   device="cpu", sample=True)  # fmt: skip
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_hook_that_fails(place, tmp_path, hook):
+    decorator = "    @classmethod\n" if HOOKS[hook].startswith("cls") else ""
+    code = f"{decorator}    def {hook}({HOOKS[hook]}):\n        return {{}}['what is not there']\n"
+    with pytest.raises(StsbenchError, match=rf"^Toy\.{hook} failed .*\(toy\.py:\d+\): KeyError: 'what is not there'$"):
+        trained(place, tmp_path, code)
+
+
+def test_hooks_that_do_nothing(place, tmp_path):
+    trained(place, tmp_path, "")
+    assert (tmp_path / "out" / "train.json").is_file()
