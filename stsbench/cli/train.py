@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import warnings
 from datetime import datetime
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from stsbench.cli.interrupt import exit_code
 
 
 @click.command("train")
@@ -100,10 +101,6 @@ def _run(run_options: dict[str, Any], seeds: int | None, subsets: int | None) ->
         if main:
             click.echo(line, err=True)
 
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)  # what a cluster's scheduler sends
     chosen, folder = TrainOptions(**run_options), run_options["output"]
     _announce(chosen, log)
     progress = TrainingProgress(log)
@@ -118,10 +115,10 @@ def _run(run_options: dict[str, Any], seeds: int | None, subsets: int | None) ->
             summary = train_seeds(chosen, seeds, log, progress)
         else:
             summary = train(chosen, log, progress)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         progress.close()
         log(f"stopped; the same command with --resume --output {folder} goes on from the last checkpoint")
-        return 130
+        return exit_code(error)
     finally:
         progress.close()
     if main:
