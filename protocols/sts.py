@@ -138,17 +138,17 @@ class StsProtocol(Protocol):
             weights = {name: counts[:, at] for name, at in places.items()}
             for (name, metric), each in correlate.items():
                 rows[name, metric].append(each(weights[name]))
-        found = {key: 100 * np.concatenate(parts) for key, parts in rows.items()}
+        scores = {key: 100 * np.concatenate(parts) for key, parts in rows.items()}
         drawn: Drawn = {}
         for metric in self.settings["metrics"]:
-            parts = [found[name, metric] for name in groups]
+            parts = [scores[name, metric] for name in groups]
             drawn |= {(name, None, metric): part for name, part in zip(groups, parts, strict=True)}
             for how in self.settings["aggregations"]:
                 if len(groups) == 1:
                     drawn[None, how, metric] = parts[0]
                 else:
                     sizes = [len(members) for members in groups.values()]
-                    drawn[None, how, metric] = found[None, metric] if how == "all" else combine(parts, sizes, how)
+                    drawn[None, how, metric] = scores[None, metric] if how == "all" else combine(parts, sizes, how)
         return drawn
 
     def average_draws(self, observed: Mapping[str, tuple[Observations, str]], resamples: int, seed: int) -> Drawn:

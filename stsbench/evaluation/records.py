@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
+from stsbench.parsing import MOST_JSON, parse_json, read_text
 
 # Metrics that are no share of anything: their rows hold the number itself, as papers print it.
 PLAIN = frozenset({"mse", "alignment", "uniformity", "anisotropy", "mean cosine", "effective rank"})
@@ -141,14 +142,12 @@ def read_record(path: Path) -> Record:
     there twice, or observations that are not those beside it under its own name.
     """
     try:
-        text = path.read_text("utf-8")
+        text = read_text(path, MOST_JSON)
         record = Record.model_validate_json(text)
-        json.loads(text, object_pairs_hook=_no_key_twice)  # JSON of two values for a key means what its reader takes it for
+        parse_json(text, object_pairs_hook=_no_key_twice)  # JSON of two values for a key means what its reader takes it for
     except ValidationError as error:
         raise StsbenchError(f"{path} is not a valid record: {_first(error)}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise StsbenchError(f"cannot read the record {path}: {error}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise StsbenchError(f"{path} is not a valid record: {error}") from error
     if record.observations.file != (file := f"observations/{path.stem}.npz"):
         raise StsbenchError(

@@ -75,8 +75,8 @@ def _weighted_spearman(x: _Ranker, y: _Ranker, counts: Floats) -> Floats:
     total = counts.sum(axis=1)
     products = np.einsum("bn,bn->b", counts * ranks_x, ranks_y)
     covariance = products - total * (total - counts.shape[1]) ** 2 / 4
-    squares = [(total**3 - _cubes(drawn)) / 12 for drawn in (drawn_x, drawn_y)]
-    return _correlation(covariance, *squares, total)
+    square_x, square_y = ((total**3 - _cubes(drawn)) / 12 for drawn in (drawn_x, drawn_y))
+    return _correlation(covariance, square_x, square_y, total)
 
 
 def _cubes(drawn: Ints) -> Floats:
