@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Ints = NDArray[np.int32]  # enough for a billion draws, in half the memory of int64
 _NUMBERS = 24_000  # counts at a time: the working set stays in the processor's cache
 
 
@@ -56,12 +56,15 @@ class _Ranker:
         """
         drawn = np.take(counts, self.order, axis=1)
         # Sums of integers: a processor adds them several times as fast as floats, each of which waits for the one before.
-        up_to = np.cumsum(drawn, axis=1)
+        up_to = np.cumsum(drawn, axis=1, dtype=drawn.dtype)
         if len(self.last) < len(self.order):
             up_to = np.take(up_to, self.last, axis=1)
             drawn = up_to.copy()
             drawn[:, 1:] -= up_to[:, :-1]
-        return drawn, np.take((2 * up_to - drawn - len(self.order)) / 2, self.group, axis=1)
+        doubled = 2 * up_to
+        doubled -= drawn
+        doubled -= len(self.order)
+        return drawn, np.take(doubled / 2, self.group, axis=1)
 
 
 def _weighted_spearman(x: _Ranker, y: _Ranker, counts: Floats) -> Floats:
@@ -70,10 +73,11 @@ def _weighted_spearman(x: _Ranker, y: _Ranker, counts: Floats) -> Floats:
     The ranks of N drawn values sum to N^2 / 2, and their squares about the mean to (N^3 - sum of t^3) / 12, where a value is
     drawn t times (Kendall's correction for ties).
     """
-    whole = counts.astype(np.int64)
+    whole = counts.astype(np.int32)
     (drawn_x, ranks_x), (drawn_y, ranks_y) = x(whole), y(whole)
     total = counts.sum(axis=1)
-    products = np.einsum("bn,bn->b", counts * ranks_x, ranks_y)
+    ranks_x *= counts
+    products = np.einsum("bn,bn->b", ranks_x, ranks_y)
     covariance = products - total * (total - counts.shape[1]) ** 2 / 4
     square_x, square_y = ((total**3 - _cubes(drawn)) / 12 for drawn in (drawn_x, drawn_y))
     return _correlation(covariance, square_x, square_y, total)
