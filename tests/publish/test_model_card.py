@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from board_runs import read_once  # noqa: F401  fixture
 from clirun import cli as cli
 from clirun import fails
 from huggingface_hub import ModelCardData, metadata_load
