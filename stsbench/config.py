@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from stsbench.errors import StsbenchError
+from stsbench.parsing import MOST_YAML, TooLargeError, load_yaml, read_text
 from stsbench.registry import did_you_mean
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -62,9 +63,13 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """What a YAML text holds. Raises StsbenchError, one line, beginning with `where`:line."""
+    """What a YAML text holds. Raises StsbenchError, one line, beginning with `where`:line, also beyond the limits of
+    stsbench/parsing.py.
+    """
     try:
-        return yaml.load(text, Loader=_Loader)
+        return load_yaml(text, _Loader)
+    except TooLargeError as error:
+        raise StsbenchError(f"{where}: {error}") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark and "\n" in text else ""
@@ -76,13 +81,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in one YAML file, `extends` left as it is. Raises StsbenchError naming the file and the line."""
-    try:
-        text = path.read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise StsbenchError(f"{path} is not UTF-8 text (byte {error.start})") from error
-    except OSError as error:
-        raise StsbenchError(f"cannot read {path}: {error.strerror or error}") from error
-    data = parse_yaml(text, str(path))
+    data = parse_yaml(read_text(path, MOST_YAML), str(path))
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
         raise StsbenchError(f"{path}: needs a mapping, a line 'key: value' for each setting")
     return data

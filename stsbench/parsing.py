@@ -1,0 +1,132 @@
+"""YAML and JSON that somebody else wrote: read within limits on size, depth and aliases, with errors of one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stsbench.errors import StsbenchError
+
+MOST_YAML = 1_000_000  # characters of a YAML text with its aliases written out; the largest here has 40,000
+MOST_JSON = 64_000_000  # bytes of a JSON file; the index of a model's shards has some 100,000, a tokenizer 30 million
+DEEPEST = 64  # lists and mappings inside each other; nobody's settings nest beyond ten
+
+
+class TooLargeError(ValueError):
+    """A text beyond one of the limits."""
+
+
+def read_text(path: Path, most: int, error_class: type[StsbenchError] = StsbenchError) -> str:
+    """A UTF-8 file's text. Raises `error_class`, one line naming it, where it cannot be read or is over `most` bytes."""
+    try:
+        with path.open("rb") as stream:  # not path.stat: what is piped in has no size
+            content = stream.read(most + 1)
+        text = content.decode("utf-8")
+    except OSError as error:
+        raise error_class(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        if len(content) <= most:
+            raise error_class(f"{path} is not UTF-8 text (byte {error.start})") from error
+    if len(content) > most:
+        raise error_class(f"{path} is larger than {most:,} bytes: not read")
+    return text
+
+
+# JSON ------------------------------------------------------------------------------------------------------------
+
+
+def read_json(path: Path, error_class: type[StsbenchError] = StsbenchError) -> Any:
+    """What a JSON file holds. Raises `error_class`, one line naming the file, where it is missing, not JSON, larger than
+    MOST_JSON or nested deeper than DEEPEST.
+    """
+    try:
+        return parse_json(read_text(path, MOST_JSON, error_class))
+    except ValueError as error:
+        raise error_class(f"{path} is not valid JSON: {error}") from error
+
+
+def read_json_object(path: Path, error_class: type[StsbenchError] = StsbenchError) -> dict[str, Any]:
+    """As `read_json`, for a file that must hold an object."""
+    value = read_json(path, error_class)
+    if not isinstance(value, dict):
+        raise error_class(f"{path} must hold a JSON object, not {_kind(value)}")
+    return value
+
+
+def parse_json(text: str, **options: Any) -> Any:
+    """What a JSON text holds; options: those of `json.loads`. Raises ValueError for what is not JSON or nests too deeply."""
+    try:
+        value = json.loads(text, **options)
+    except RecursionError as error:
+        raise _too_deep() from error
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        level = [inner for each in level for inner in _inside(each) if isinstance(inner, dict | list | tuple)]
+        if not level:
+            return value
+    raise _too_deep()
+
+
+def _inside(value: Any) -> Any:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+
+
+def _kind(value: Any) -> str:
+    return "a list" if isinstance(value, list) else "null" if value is None else "a single value"
+
+
+# YAML ------------------------------------------------------------------------------------------------------------
+
+
+def load_yaml(text: str, loader: Any) -> Any:
+    """What a YAML text holds, read by the class `loader`. Raises as `compose_yaml`."""
+    node, reading = compose_yaml(text, loader)
+    return None if node is None else reading.construct_document(node)
+
+
+def compose_yaml(text: str, loader: Any) -> tuple[Any, Any]:
+    """The root node of a YAML text, None if it is empty, and the `loader` that read it.
+
+    Raises TooLargeError beyond the limits, before any alias is written out; yaml.YAMLError for what is not YAML.
+    """
+    if len(text) > MOST_YAML:
+        raise TooLargeError(f"it has {len(text):,} characters, at most {MOST_YAML:,} are read")
+    depth = 0
+    for event in yaml.parse(text, loader):  # a pass of its own: composing recurses in C, without a limit
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise _too_deep()
+    reading = loader(text)
+    node = reading.get_single_node()
+    if node is not None:
+        _check_aliases(node, {}, set())
+    return node, reading
+
+
+def _check_aliases(node: Any, sizes: dict[int, int], above: set[int]) -> int:
+    """Characters of `node` with every alias replaced by what it stands for.
+
+    sizes: those of the nodes seen already, by id; above: the ids of the nodes that hold this one.
+    """
+    if id(node) in above:
+        raise TooLargeError("an alias stands for something that holds the alias itself")
+    if id(node) not in sizes:
+        above.add(id(node))
+        size = 1
+        if isinstance(node, yaml.ScalarNode):
+            size += len(node.value)
+        else:
+            for each in node.value:
+                size += sum(_check_aliases(part, sizes, above) for part in (each if isinstance(each, tuple) else (each,)))
+        above.remove(id(node))
+        if size > MOST_YAML:
+            raise TooLargeError(f"with its aliases written out it has over {MOST_YAML:,} characters")
+        sizes[id(node)] = size
+    return sizes[id(node)]
+
+
+def _too_deep() -> TooLargeError:
+    return TooLargeError(f"lists and mappings inside each other, more than {DEEPEST} deep")
