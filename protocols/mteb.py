@@ -158,7 +158,10 @@ class MtebProtocol(Protocol):
                   "items": np.array([items[key] for key in zip(splits, subsets, strict=True)], dtype=np.int64)}  # fmt: skip
         names = {"metric": metrics, "split": splits, "subset": subsets, "mteb_task": [task.metadata.name],
                  "task_result": [result.model_dump_json()]}  # fmt: skip
-        names["notes"] = list(_notes(embed, list(encoder.texts), isinstance(data, HubData)))
+        names["notes"] = [
+            *(f"{role} read behind the stored prompt {prompt!r}" for role, prompt in sorted(encoder.prompted.items())),
+            *_notes(embed, list(encoder.texts), isinstance(data, HubData)),
+        ]
         return Observations(arrays, names)
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:

@@ -106,11 +106,19 @@ class RetrievalProtocol(Protocol):
         if self.settings["duplicates"] == "drop":
             copies = _places(task.corpus)
             hidden = [copies[text] for text in task.queries]
+        # A pair's two sentences are alike; queries and documents of a user's folder may have prompts of their own.
+        queries = corpus = embed
+        notes = []
+        if not isinstance(data, PairSet):
+            queries, corpus = embed.for_role("query"), embed.for_role("document")
+            sides = {"queries": queries.spec.prefix, "documents": corpus.spec.prefix}
+            notes = [f"{side} are read behind the stored prompt {prompt!r}" for side, prompt in sides.items() if prompt]
         rank, query = ranks_of(
-            embed(task.queries), embed(task.corpus), task.relevant, hidden, ties=self.settings["ties"]
+            queries(task.queries), corpus(task.corpus), task.relevant, hidden, ties=self.settings["ties"]
         )
         size = np.array([len(task.corpus)], dtype=np.int64)
-        return Observations({"rank": rank, "query": query, "group": group, "corpus": size})
+        arrays = {"rank": rank, "query": query, "group": group, "corpus": size}
+        return Observations(arrays, {"notes": notes} if notes else {})
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         values, group = self._values(observations), observations.arrays["group"]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from stsbench.encoders.cache.cache import EmbeddingCache
+from stsbench.encoders.cache.cache import CachedEncoder, EmbeddingCache
+from stsbench.encoders.cache.key import changed
 from stsbench.files import cache_root
 
 
@@ -36,7 +37,7 @@ def info(folder: Path | None) -> None:
     for entry in encoders:
         used = datetime.fromtimestamp(entry.used).strftime("%Y-%m-%d %H:%M")
         texts = _count(entry.texts, "text")
-        click.echo(f"{entry.fingerprint[:12]}  {texts}, {_readable(entry.bytes)}, used {used}  {entry.name or '?'}")
+        click.echo(f"{entry.key[:12]}  {texts}, {_readable(entry.bytes)}, used {used}  {entry.name or '?'}{_stale(entry)}")
 
 
 @cache.command()
@@ -45,6 +46,14 @@ def clear(folder: Path | None) -> None:
     """Delete every stored embedding (they are computed again when needed)."""
     store = EmbeddingCache(folder or default_folder())
     click.echo(f"{store.folder}: {_readable(store.clear())} freed")
+
+
+def _stale(entry: CachedEncoder) -> str:
+    """Why no run will read these embeddings again, if that is so."""
+    if entry.name is None:
+        return ", stale: made before the versions of libraries were kept"
+    now = changed(entry.libraries)
+    return f", stale: {', '.join(now)}" if now else ""
 
 
 def _count(number: int, noun: str) -> str:

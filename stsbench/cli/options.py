@@ -13,11 +13,19 @@ _ENCODER = (
                  "vectors:FILE.npz, words:GLOVE.txt, python:module:callable, a run of `stsbench train`, or "
                  "KIND:ARGUMENT of a plug-in."),
     click.option("--pooler", help="cls, cls+dense, mean, first_last:embeddings, first_last:layer1, last2, max, mask, "
-                 "text_cnn. Default: what the model folder stores."),
+                 "text_cnn, last, weighted_mean. Default: what the model folder stores."),
     click.option("--template", help="Text around each sentence, {} where it goes; [MASK] for the mask pooler."),
     click.option("--full-stop/--no-full-stop", default=None, help="Put a full stop behind a text that ends in none of "
                  ". ? \" ' (PromptBERT's evaluation). Default: what the model folder stores, else not."),
-    click.option("--max-length", type=click.IntRange(min=1), help="Token limit; default: the model's positions."),
+    click.option("--max-length", type=click.IntRange(min=1), help="Token limit; default: what the model folder stores, "
+                 "else its positions."),
+    click.option("--normalize/--no-normalize", default=None, help="Vectors of length 1, or as long as they come. "
+                 "Default: what the model folder stores."),
+    click.option("--truncate-dim", type=click.IntRange(min=1), help="Keep the first N numbers of each vector."),
+    click.option("--prompt", help="Text before every text; '' for none. Default: the prompt that the model folder names."),
+    click.option("--prompt-name", help="One of the prompts that the model folder stores, e.g. query."),
+    click.option("--revision", help="Branch, tag or commit of a Hub id."),
+    click.option("--trust-remote-code", is_flag=True, help="Run Python code that lies in the model folder. Read it first."),
     click.option("--device", help="cpu, cuda, cuda:1, mps. Default: cuda where there is one, else cpu."),
     click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True),
     click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens a batch."),

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -28,11 +29,11 @@ class EncoderSpec:
 
     name: str  # as the user wrote it; not part of the fingerprint
     kind: str  # "transformers", "sentence-transformers", "words", "lexical", "vectors", "callable"
-    weights: str  # sha256 over the weights (or the source, for encoders without any)
-    tokenizer: str = ""  # sha256 over the tokenizer's files
+    weights: str  # sha256 over the model folder's files (or the source, for encoders without any)
+    tokenizer: str = ""  # sha256 over the tokenizer's files, in records made before `weights` covered the whole folder
     pooler: str | None = None
     template: str | None = None
-    prefix: str | None = None  # a prompt stored by sentence-transformers; named as the key in records, which stays
+    prefix: str | None = None  # the prompt before each text, stored or asked for; named as the key in records, which stays
     max_length: int | None = None  # tokens, special ones included
     dtype: str = "float32"
     normalize: bool = False
@@ -57,6 +58,12 @@ class EncoderOptions:
     full_stop: bool | None = None  # put one behind a text that ends in none of . ? " '
     max_length: int | None = None  # tokens, special ones included
     dtype: str = "float32"
+    normalize: bool | None = None  # vectors of length 1, or as long as they come
+    truncate_dim: int | None = None  # keep the first numbers of each vector
+    prompt: str | None = None  # before every text; "" for none
+    prompt_name: str | None = None  # one of the prompts that the model folder stores
+    trust_remote_code: bool = False  # run Python code that lies in the model folder
+    revision: str | None = None  # branch, tag or commit of a Hub id
     # the following change no vector
     device: str | None = None
     batch_tokens: int | None = None
@@ -64,10 +71,18 @@ class EncoderOptions:
 
     def refuse_changes(self) -> None:
         """EncoderError for an option that would change the vectors, in kinds of encoders that know no such option."""
-        for name in ("pooler", "template", "full_stop", "max_length", "dtype"):
+        for name in CHANGING:
             if getattr(self, name) != getattr(type(self), name):
                 option = name.replace("_", "-")
                 raise EncoderError(f"--{option} does not apply to {self.model}: it is for transformers only")
+
+
+EQUAL_LENGTHS = "padding changes its vectors, so that each batch holds texts of equal length only"
+# The options that change a vector.
+CHANGING = (
+    "pooler", "template", "full_stop", "max_length", "dtype", "normalize", "truncate_dim", "prompt", "prompt_name",
+    "trust_remote_code", "revision",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,7 +100,13 @@ class Encoder(ABC):
     cacheable: bool = True  # False: cheaper to compute than to read, or not a function of the text alone
     # True: `fit` on a set's own texts before encoding them, so that a score does not depend on which other tasks were run.
     fitted_per_set: bool = False
-    notes: tuple[str, ...] = ()  # what a user should know before a run, a line each
+    notes: tuple[str, ...] = ()  # what a user should know of a run, a line each; it may grow while texts are encoded
+    dimension: int | None = None  # the width of the vectors, where it is known before any is computed
+    engine: str = ""  # what runs the model, for people
+    similarity: str | None = None  # what the model's author compares vectors by, where that is not the cosine
+    prompts: Mapping[str, str] = MappingProxyType({})  # name -> text, as the model's author stores them
+    equal_lengths: bool = False  # see `keep_lengths_apart`
+    libraries: tuple[str, ...] = ()  # installed packages whose version may change a vector
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
@@ -110,6 +131,19 @@ class Encoder(ABC):
             return vectors
         row = {text: i for i, text in enumerate(distinct)}
         return vectors[[row[text] for text in texts]]
+
+    def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
+        """This encoder as it reads texts of a role, "query" or "document", or behind `prompt`; None: as it reads any text.
+
+        An encoder whose author stores nothing for a role returns itself.
+        """
+        return self
+
+    def keep_lengths_apart(self) -> None:
+        """From now on no text is padded: a longer one in its batch would move its vector. A note says so."""
+        if not self.equal_lengths:
+            self.equal_lengths = True
+            self.notes = (*self.notes, f"{self.spec.name}: {EQUAL_LENGTHS}")
 
     def fit(self, texts: Sequence[str], source: str) -> Encoder:
         """This encoder fitted on `texts`, known as `source`; those that need no fitting return themselves."""

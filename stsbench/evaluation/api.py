@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.data.sets.sets import DataSet, PairSet
-from stsbench.encoders.base import Encoder, Progress
+from stsbench.encoders.base import CHANGING, EQUAL_LENGTHS, Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
-from stsbench.encoders.prompt.prompt import described
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError
+from stsbench.evaluation.announce import described_encoder
 from stsbench.evaluation.measure import Result, measure
 from stsbench.evaluation.plan import Planned, plan
 from stsbench.evaluation.provenance import git_revision, why_not_repeatable
@@ -43,6 +43,12 @@ class EvalOptions:
     template: str | None = None
     full_stop: bool | None = None
     max_length: int | None = None
+    normalize: bool | None = None
+    truncate_dim: int | None = None
+    prompt: str | None = None
+    prompt_name: str | None = None
+    trust_remote_code: bool = False
+    revision: str | None = None
     similarity: str | None = None
     resamples: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)  # "retrieval.ties" -> value
@@ -91,6 +97,7 @@ def run(options: EvalOptions, log: Callable[[str], None] = print, progress: Star
     if options.without_overlap:
         chosen = _without_overlap(chosen, options, log)
     encoder = _encoder(options)
+    said = len(encoder.notes)
     _announce(encoder, options, [data for _, mine in chosen for data in mine.values()], log)
     texts = list(dict.fromkeys(text for _, mine in chosen for data in mine.values() for text in data.texts))
     embed = Embed(encoder, _cache(options), progress(len(texts)) if progress else None)
@@ -102,6 +109,8 @@ def run(options: EvalOptions, log: Callable[[str], None] = print, progress: Star
                 log("vectors are cached every 1,024 texts: the same command goes on there")
             raise
         log(f"{len(texts)} distinct texts encoded or read from the cache in {time.monotonic() - began:.1f} s")
+        for line in encoder.notes[said:]:
+            log(line)
     try:
         for each, mine in chosen:
             _measure(each, mine, embed, result, options, log, len(chosen) > 1)
@@ -131,6 +140,8 @@ def _measure(
     if announced:
         log(f"{each.label}: measuring {', '.join(sets)}")
     extra = {"command": list(options.command), "batch_tokens": options.batch_tokens, **options.extra_provenance}
+    if embed.encoder.equal_lengths:
+        extra["batches"] = EQUAL_LENGTHS
     measure(result, embed, each.protocol, sets, strict=options.strict, log=log, extra_provenance=extra)
     if announced:
         log(f"{each.label}: measured in {time.monotonic() - start:.1f} s")
@@ -179,10 +190,8 @@ def _check(options: EvalOptions) -> None:
     if options.sample and options.text_version == "raw":
         raise StsbenchError("the sample is its own text version: leave text_version='raw' out")
     if not isinstance(options.model, str):
-        for name, unset in (
-            ("pooler", None), ("template", None), ("full_stop", None), ("max_length", None), ("dtype", "float32"),
-        ):  # fmt: skip
-            if getattr(options, name) != unset:
+        for name in CHANGING:
+            if getattr(options, name) != getattr(EncoderOptions, name):
                 raise EncoderError(f"{name} does not apply to an encoder that is already loaded: give it to load_encoder")
 
 
@@ -272,22 +281,17 @@ def _encoder(options: EvalOptions) -> Encoder:
         from stsbench.encoders.light.callable import CallableEncoder
 
         return CallableEncoder(options.model)
-    return load_encoder(
-        options.model, pooler=options.pooler, template=options.template, max_length=options.max_length,
-        dtype=options.dtype, device=options.device, batch_tokens=options.batch_tokens, offline=options.offline,
-        full_stop=options.full_stop,
-    )  # fmt: skip
+    asked = {name: getattr(options, name) for name in (*CHANGING, "device", "batch_tokens", "offline")}
+    return load_encoder(options.model, **asked)
 
 
 def _announce(encoder: Encoder, options: EvalOptions, chosen: list[DataSet], log: Callable[[str], None]) -> None:
-    spec = encoder.spec
-    parts = [f"encoder {spec.name}"]
-    for name, label in (("pooler", "pooler"), ("template", "template"), ("prefix", "prompt"), ("max_length", "max length")):
-        if (value := getattr(spec, name)) is not None:
-            parts.append(f"{label} {value}")
-    log(", ".join([*parts, *described(spec.options), spec.dtype, f"fingerprint {spec.fingerprint()[:12]}"]))
+    log(described_encoder(encoder))
     for line in encoder.notes:
         log(line)
+    if encoder.similarity:
+        declared = f"{encoder.spec.name} declares the similarity {encoder.similarity}"
+        log(f"{declared}; a protocol compares by its own (--similarity)")
     sets = list({data.id: data for data in chosen}.values())
     text_versions = ", ".join(dict.fromkeys(data.text_version for data in sets))
     items = ", ".join(f"{data.id} {len(data)}" for data in sets)

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ _WRITTEN = (
 )  # fmt: skip
 
 
+@cache  # each record asks for all of them
 def _version(package: str) -> str | None:
     try:
         return version(package)

@@ -26,18 +26,23 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.metrics.similarity import paired_similarity
 
+_SIMILARITIES = {  # a model's similarity_fn_name -> mteb's function
+    "cosine": "cos_sim", "dot": "dot_score", "euclidean": "euclidean_sim",
+}  # fmt: skip
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 class MtebEncoder:
     """mteb's EncoderProtocol over an `Embed`: texts are encoded once each, whatever mteb asks for, and cached if it caches.
 
-    `texts`: every distinct text asked for so far. Task prompts of mteb are not used; a template is part of the encoder.
+    `texts`: every distinct text asked for so far. Prompts that the model's author stored are chosen as mteb chooses them
+    for sentence-transformers; `prompted`: each that was, by the role it was used in.
     """
 
     def __init__(self, embed: Embed) -> None:
         self.embed = embed
         self.texts: dict[str, None] = {}
+        self.prompted: dict[str, str] = {}
         # mteb answers from its result cache by name and revision. What an unnamed callable computes can change while
         # neither does: a revision that never comes back keeps old scores from being taken for its new ones.
         unseen = embed.spec.kind == "callable" and not embed.encoder.cacheable
@@ -56,23 +61,45 @@ class MtebEncoder:
             if "text" not in batch:
                 raise ScoreError(f"{task_metadata.name} gives {', '.join(batch)} to encode, not text")
             texts += batch["text"]
-        if problem := self.embed.unusable(texts):
+        embed = self._embed(task_metadata, prompt_type)
+        if problem := embed.unusable(texts):
             raise ScoreError(problem)
         self.texts.update(dict.fromkeys(texts))
-        vectors = self.embed(texts)
+        vectors = embed(texts)
         return vectors.toarray() if issparse(vectors) else vectors
 
-    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Cosines (n, m) of n with m vectors, a float32 tensor: mteb's own function."""
-        from mteb.similarity_functions import cos_sim
+    def _embed(self, task_metadata: Any, prompt_type: Any) -> Embed:
+        """The encoder behind the prompt that mteb's rules name for the task and the side; as it is where they name none."""
+        from mteb.models.abs_encoder import get_prompt_name
 
-        return cos_sim(embeddings1, embeddings2)
+        role = None if prompt_type is None else str(getattr(prompt_type, "value", prompt_type))
+        stored = self.embed.encoder.prompts
+        # sentence-transformers knows these two in every model, empty where nothing is stored: no default prompt then
+        known = {"query": "", "document": "", **stored}
+        name = get_prompt_name(known, task_metadata, prompt_type) if stored else None
+        embed = self.embed.for_role(role, known.get(name) if name else None)
+        if embed is not self.embed:
+            self.prompted[role or "text"] = embed.spec.prefix or ""
+        return embed
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """(n, m) similarities of n with m vectors, a float32 tensor, by mteb's function: the author's, else the cosine."""
+        from mteb import similarity_functions
+
+        return getattr(similarity_functions, _SIMILARITIES[self._similar])(embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Cosines (n,) of n pairs, a float64 tensor: as the STS protocol computes them, so that no tie is broken."""
+        """(n,) similarities of n pairs, a float64 tensor: as the STS protocol computes them, so that no tie is broken."""
         import torch
 
-        return torch.from_numpy(paired_similarity(_array(embeddings1), _array(embeddings2)))
+        return torch.from_numpy(paired_similarity(_array(embeddings1), _array(embeddings2), self._similar))
+
+    @property
+    def _similar(self) -> str:
+        stored = self.embed.encoder.similarity or "cosine"
+        if stored not in _SIMILARITIES:
+            raise ScoreError(f"{self.embed.spec.name} declares the similarity {stored}, which mteb does not have")
+        return stored
 
     @property
     def mteb_model_meta(self) -> Any:

@@ -13,6 +13,8 @@ from stsbench.cli.neighbours import neighbours
 from stsbench.data.fetch.sources import load
 from stsbench.data.sets.relevance import read_relevance
 from stsbench.data.sets.sets import PairSet
+from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.errors import DataError, ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Observations
 from stsbench.protocols.retrieval import RetrievalProtocol, from_pairs
@@ -33,7 +35,7 @@ def embedder(table, width=4):
         rows = [table.get(text, np.random.default_rng(list(text.encode())).standard_normal(width)) for text in texts]
         return np.array(rows, dtype=np.float32)
 
-    return embed
+    return Embed(CallableEncoder(embed))
 
 
 def measured(protocol, data, table=None):

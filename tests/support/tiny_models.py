@@ -48,7 +48,7 @@ def tokenizer(family: str) -> PreTrainedTokenizerFast:
     backend.enable_padding(length=8, pad_id=vocab[pad], pad_token=pad)
     return PreTrainedTokenizerFast(
         tokenizer_object=backend, cls_token=cls, sep_token=sep, pad_token=pad, mask_token=mask, unk_token="[UNK]",
-        model_max_length=8,
+        model_max_length=64,
     )
 
 

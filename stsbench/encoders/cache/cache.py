@@ -1,4 +1,4 @@
-"""Embeddings kept on disk: FOLDER/<encoder fingerprint>/<shard>; the key is the whole fingerprint and a text's sha256.
+"""Embeddings kept on disk: FOLDER/<key of an encoder>/<shard>; within a shard a text's sha256 is the key.
 
 Every `put` writes one new file under a name nobody else uses, and no file is ever changed, so any number of processes
 can share a folder without locks. What is lost (evicted, damaged, never written) is computed again.
@@ -13,20 +13,20 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.encoders.base import Encoded, EncoderSpec
+from stsbench.encoders.base import Encoded
 from stsbench.encoders.cache.shards import DamagedShardError, read_rows, shard_bytes, shard_shape, text_digest, write_shard
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 
-_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+_KEY = re.compile(r"[0-9a-f]{64}")
 _SUFFIX = ".shard"
 _ABOUT = "spec.json"
 _SLACK = 0.05  # share of the limit that is written, or made free, between two scans of the folder
@@ -43,11 +43,21 @@ class CacheHits:
 
 
 @dataclass(frozen=True)
+class CacheNote:
+    """What is kept beside an encoder's embeddings: its spec, the versions of its libraries, and how it was batched."""
+
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    equal_lengths: bool = False
+
+
+@dataclass(frozen=True)
 class CachedEncoder:
     """What the cache holds of one encoder: its name if known, texts, bytes, and when it was last used (Unix time)."""
 
-    fingerprint: str
+    key: str
     name: str | None
+    libraries: Mapping[str, str]  # the versions that computed it; none for an encoder that needs none
     texts: int
     bytes: int
     used: float
@@ -67,13 +77,13 @@ class EmbeddingCache:
         self._total: int | None = None  # bytes in the folder: as scanned, and what this process has written since
         self._unscanned = 0  # bytes this process has written since the last scan
 
-    def get(self, fingerprint: str, texts: Sequence[str]) -> CacheHits:
+    def get(self, key: str, texts: Sequence[str]) -> CacheHits:
         """What is stored of n distinct `texts`. A damaged file is deleted and its texts count as not found."""
         wanted = {text_digest(text): position for position, text in enumerate(texts)}
         mask, truncated = np.zeros(len(texts), dtype=bool), np.zeros(len(texts), dtype=bool)
         vectors: NDArray[np.float32] | None = None
         unread: list[str] = []
-        for path in self._newest_first(fingerprint):
+        for path in self._newest_first(key):
             if not wanted:
                 break
             try:
@@ -102,7 +112,7 @@ class EmbeddingCache:
             self._warn(f"cannot read {len(unread)} cache files, the first {unread[0]}; their texts are encoded again")
         return CacheHits(mask, vectors, truncated)
 
-    def put(self, fingerprint: str, texts: Sequence[str], encoded: Encoded) -> None:
+    def put(self, key: str, texts: Sequence[str], encoded: Encoded) -> None:
         """Store n distinct texts' dense vectors (n, d). A full disk costs a warning and ends writing, nothing more."""
         if not len(texts) or not self._writable:
             return
@@ -114,7 +124,7 @@ class EmbeddingCache:
         name = f"{time.time_ns():020d}-{uuid.uuid4().hex}{_SUFFIX}"
         digests = [text_digest(text) for text in texts]
         try:
-            write_shard(self._home(fingerprint) / name, digests, encoded.vectors, encoded.truncated)
+            write_shard(self._home(key) / name, digests, encoded.vectors, encoded.truncated)
         except (OSError, StsbenchError) as error:
             self._writable = False
             self._warn(f"{error}; going on without storing embeddings")
@@ -122,12 +132,16 @@ class EmbeddingCache:
         if self.max_bytes is not None:
             self._keep_within(self.max_bytes, size)
 
-    def note(self, spec: EncoderSpec) -> None:
-        """Keep the spec beside its embeddings, so that people can tell what a fingerprint stands for."""
-        path = self._home(spec.fingerprint()) / _ABOUT
+    def note(self, key: str, note: CacheNote) -> None:
+        """Keep beside an encoder's embeddings what its key stands for."""
+        path = self._home(key) / _ABOUT
         if self._writable and not path.exists():
             with contextlib.suppress(OSError, StsbenchError), atomic_write(path) as stream:
-                json.dump(asdict(spec), stream, indent=1)
+                json.dump(asdict(note), stream, indent=1)
+
+    def about(self, key: str) -> CacheNote:
+        """What `note` kept; an empty one where there is none to be read."""
+        return _note(self._home(key) / _ABOUT)
 
     def size(self) -> int:
         """Bytes of all embeddings stored."""
@@ -157,8 +171,9 @@ class EmbeddingCache:
                     stat = path.stat()
                     total, used = total + stat.st_size, max(used, stat.st_mtime)
             if texts:
-                entries.append(CachedEncoder(home.name, _name(home / _ABOUT), texts, total, used))
-        return sorted(entries, key=lambda entry: (-entry.used, entry.fingerprint))
+                about = _note(home / _ABOUT)
+                entries.append(CachedEncoder(home.name, about.spec.get("name"), about.libraries, texts, total, used))
+        return sorted(entries, key=lambda entry: (-entry.used, entry.key))
 
     def _keep_within(self, limit: int, size: int) -> None:
         """Account for a file of `size` bytes that was just written, and evict where the limit is passed.
@@ -205,14 +220,14 @@ class EmbeddingCache:
                     stats.append(((stat.st_mtime_ns, path.name), stat.st_size, path))
         return stats
 
-    def _home(self, fingerprint: str) -> Path:
-        if not _FINGERPRINT.fullmatch(fingerprint):
-            raise ValueError(f"not an encoder fingerprint: {fingerprint!r}")
-        return self.folder / fingerprint
+    def _home(self, key: str) -> Path:
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"not the key of an encoder: {key!r}")
+        return self.folder / key
 
-    def _newest_first(self, fingerprint: str) -> list[Path]:
+    def _newest_first(self, key: str) -> list[Path]:
         """An encoder's files; none, and a warning, where the folder cannot be read."""
-        home = self._home(fingerprint)
+        home = self._home(key)
         try:
             return sorted(home.glob(f"*{_SUFFIX}"), reverse=True)
         except OSError as error:  # above all no file descriptor left
@@ -222,7 +237,7 @@ class EmbeddingCache:
     def _homes(self) -> list[Path]:
         """The folders the cache made; --cache may point at a folder that holds other things as well."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return [path for path in self.folder.iterdir() if _FINGERPRINT.fullmatch(path.name) and path.is_dir()]
+            return [path for path in self.folder.iterdir() if _KEY.fullmatch(path.name) and path.is_dir()]
         return []
 
     def _warn(self, message: str) -> None:
@@ -237,10 +252,9 @@ def _unlink(path: Path) -> None:
         path.unlink()
 
 
-def _name(path: Path) -> str | None:
-    """The display name in a spec.json, None if there is none to be read."""
+def _note(path: Path) -> CacheNote:
     try:
-        spec: Any = json.loads(path.read_text(encoding="utf-8"))
-        return str(spec["name"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        stored: Any = json.loads(path.read_text(encoding="utf-8"))
+        return CacheNote(dict(stored["spec"]), dict(stored["libraries"]), bool(stored["equal_lengths"]))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return CacheNote()

@@ -27,6 +27,7 @@ class Embed:
         self._vectors: Any = None
         self._truncated = np.zeros(0, dtype=bool)
         self._fitted: dict[str, Embed] = {}
+        self._roles: dict[tuple[str | None, str | None], Embed] = {}
 
     @property
     def spec(self) -> EncoderSpec:
@@ -71,6 +72,13 @@ class Embed:
                 return self
             self._fitted[source] = Embed(fitted, self._cache, self._progress)
         return self._fitted[source]
+
+    def for_role(self, role: str | None, prompt: str | None = None) -> Embed:
+        """The vectors of texts in a role, or behind `prompt` (Encoder.for_role); this where that is all one."""
+        encoder = self.encoder.for_role(role, prompt)
+        if encoder is self.encoder:
+            return self
+        return self._roles.setdefault((role, prompt), Embed(encoder, self._cache, None))
 
     def unusable(self, texts: Sequence[str]) -> str | None:
         """One line when a text's vector is not finite, else None."""

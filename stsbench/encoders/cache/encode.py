@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from stsbench.encoders.base import Encoded, Encoder, Progress
-from stsbench.encoders.cache.cache import EmbeddingCache
+from stsbench.encoders.cache.cache import CacheNote, EmbeddingCache
+from stsbench.encoders.cache.key import cache_key, versions
 from stsbench.errors import EncoderError
 from stsbench.plugins import calling, where
 
@@ -54,13 +56,15 @@ def _through(
     encoder: Encoder, texts: list[str], cache: EmbeddingCache, progress: Progress | None, tolerant: bool
 ) -> Encoded:
     """The same for distinct texts and a cache."""
-    fingerprint = encoder.spec.fingerprint()
-    hits = cache.get(fingerprint, texts)
+    key = cache_key(encoder)
+    hits = cache.get(key, texts)
     vectors, truncated = hits.vectors, hits.truncated
     missing: NDArray[np.intp] = np.flatnonzero(~hits.mask)
     if progress is not None and len(missing) < len(texts):
         progress(len(texts) - len(missing))
     if not len(missing):
+        if cache.about(key).equal_lengths:  # as the run that computed them found out
+            encoder.keep_lengths_apart()
         return Encoded(vectors, truncated) if vectors is not None else _run(encoder, texts, progress, tolerant)
     # Longest first: a chunk then holds texts of like length, and a batch too large for the memory fails at once.
     missing = np.array(sorted(missing.tolist(), key=lambda i: -len(texts[i])), dtype=np.intp)
@@ -81,10 +85,10 @@ def _through(
                 "before, under the same fingerprint (stsbench cache clear removes stored ones)"
             )
         if start == 0:
-            cache.note(encoder.spec)
+            cache.note(key, CacheNote(asdict(encoder.spec), versions(encoder.libraries), encoder.equal_lengths))
         good = np.isfinite(encoded.vectors).all(axis=1)
         kept = Encoded(encoded.vectors[good], encoded.truncated[good])
-        cache.put(fingerprint, [text for text, fine in zip(chunk, good, strict=True) if fine], kept)
+        cache.put(key, [text for text, fine in zip(chunk, good, strict=True) if fine], kept)
         vectors[rows], truncated[rows] = encoded.vectors, encoded.truncated
     return Encoded(vectors, truncated)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +11,18 @@ from typing import Any
 
 from stsbench.errors import EncoderError
 from stsbench.files import sha256_file
+from stsbench.parsing import read_json_object
 
+# Weights that stand beside an encoder and change none of its states: the pooler, heads that were trained on its last
+# layer by language modelling, and tables that the model makes itself.
+_HARMLESS = re.compile(
+    r"(^|\.)(pooler|cls\.predictions|cls\.seq_relationship|lm_head|lm_loss|lm_predictions|mask_predictions|predictions"
+    r"|sop_classifier|pred_layer|vocab_transform|vocab_layer_norm|vocab_projector|discriminator_predictions"
+    r"|generator_predictions|generator_lm_head)(\.|$)|(^|\.)(position_ids|token_type_ids|inv_freq|masked_bias)$"
+    r"|^(head\.(dense|norm)|decoder|model\.decoder)\."
+)
+# Encoder-decoders of which transformers has the encoder as a model of its own, whose folders hold no decoder.
+_ENCODERS = {"t5", "mt5", "umt5"}
 _SINGLE = ("model.safetensors", "pytorch_model.bin")  # in the order in which from_pretrained looks for them
 _SUFFIXES = {".json", ".txt", ".model", ".bpe"}  # what tokenizers are stored in
 _NOT_TOKENIZER = {
@@ -22,18 +33,37 @@ _NOT_TOKENIZER = {
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The weight files that from_pretrained reads; EncoderError if there are none or a shard is missing."""
-    for name in _SINGLE:
-        if (folder / name).is_file():
+    """The weight files that from_pretrained reads; EncoderError if there are none, a shard is missing or an index broken.
+
+    `transformers_weights` in config.json names another file than the usual ones, and comes first.
+    """
+    named = read_settings(folder / "config.json").get("transformers_weights")
+    if named is not None and not isinstance(named, str):
+        raise EncoderError(f"{folder / 'config.json'}: transformers_weights is not the name of a file")
+    for name in (named,) if named else _SINGLE:
+        index = folder / (name if name.endswith(".index.json") else f"{name}.index.json")
+        if (folder / name).is_file() and index.name != name:
             return [folder / name]
-        index = folder / f"{name}.index.json"
         if index.is_file():
-            shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-            missing = [shard for shard in shards if not (folder / shard).is_file()]
-            if missing:
-                raise EncoderError(f"{folder}: weight file {missing[0]} is missing")
-            return [folder / shard for shard in shards]
-    raise EncoderError(f"{folder} holds no weights (model.safetensors or pytorch_model.bin)")
+            return _shards(folder, index)
+    raise EncoderError(f"{folder} holds no weights ({named or 'model.safetensors or pytorch_model.bin'})")
+
+
+def _shards(folder: Path, index: Path) -> list[Path]:
+    stored = read_settings(index).get("weight_map")
+    if not isinstance(stored, dict) or not stored or not all(isinstance(shard, str) for shard in stored.values()):
+        raise EncoderError(f"cannot read {index}: it has no weight_map of weights and their files")
+    shards = sorted(set(stored.values()))
+    if missing := [shard for shard in shards if not (folder / shard).is_file()]:
+        raise EncoderError(f"{folder}: weight file {missing[0]} is missing")
+    return [folder / shard for shard in shards]
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of a model folder, empty where there is no such file. EncoderError, one line: no object."""
+    if not path.is_file():
+        return {}
+    return read_json_object(path, EncoderError)
 
 
 def weights_digest(folder: Path) -> str:
@@ -59,43 +89,95 @@ def files_digest(paths: list[Path]) -> str:
     return sha.hexdigest()
 
 
-def load_model(folder: Path, name: str, dtype: str, dropout: float | None = None) -> tuple[Any, set[str]]:
+def load_model(
+    folder: Path, name: str, dtype: str, dropout: float | None = None, trust_remote_code: bool = False
+) -> tuple[Any, set[str]]:
     """The encoder in eval mode with `dtype` weights, and the names of weights that the checkpoint lacks.
 
-    An encoder-decoder gives its encoder. EncoderError: no config.json, an unknown architecture, broken files, or a
-    missing weight outside the pooler (transformers would initialise it at random and only log a line). dropout: the rate,
-    on hidden states and on attention, in the place of the config's.
+    An encoder-decoder gives its encoder; a PEFT adapter is loaded with the model in its folder, or with the one that it
+    names. EncoderError: an unknown architecture, code that is not trusted, broken files, a missing weight outside the pooler
+    (transformers would initialise it at random and only log a line), or one that the model has no place for (it would be
+    dropped). dropout: the rate, on hidden states and on attention, in the place of the config's.
     """
-    if not (folder / "config.json").is_file():
-        raise EncoderError(f"{name} is not a model folder: it holds no config.json")
-    weight_files(folder)
     import torch
-    from transformers import AutoConfig, AutoModel
 
+    check_code(folder, name, trust_remote_code)
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
-        if dropout is not None:
-            set_dropout(config, dropout, name)
-        with quiet():
-            # float32 first: transformers would otherwise keep a half-precision checkpoint's own type
-            model, info = AutoModel.from_pretrained(
-                folder, config=config, dtype=torch.float32, output_loading_info=True, local_files_only=True
-            )
+        # float32 first: transformers would otherwise keep a half-precision checkpoint's own type
+        model, missing = _load(folder, name, trust_remote_code, dropout, dtype=torch.float32)
     except EncoderError:
         raise
     except Exception as error:  # safetensors, torch and transformers each have their own kinds
         raise EncoderError(f"cannot load {name}: {first_line(error)}") from error
+    return model.eval().to(getattr(torch, dtype)).requires_grad_(False), missing
+
+
+def check_weights(folder: Path, name: str) -> None:
+    """EncoderError unless every weight stored in a transformers folder has a place in its model, and the reverse.
+
+    For models that another library loads. Nothing is read but the names and shapes.
+    """
+    try:
+        _load(folder, name, False, None, device_map="meta")
+    except EncoderError:
+        raise
+    except Exception:  # whoever loads it reports what is wrong beyond that
+        return
+
+
+def _load(folder: Path, name: str, trust: bool, dropout: float | None, **how: Any) -> tuple[Any, set[str]]:
+    from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
+
+    adapter = read_settings(folder / "adapter_config.json")
+    whole = (folder / "config.json").is_file()
+    if not whole and not adapter:
+        raise EncoderError(f"{name} is not a model folder: it holds no config.json")
+    if whole:
+        weight_files(folder)
+    with quiet():
+        config = AutoConfig.from_pretrained(
+            folder if whole else adapter["base_model_name_or_path"], local_files_only=True, trust_remote_code=trust
+        )
+        if dropout is not None:
+            set_dropout(config, dropout, name)
+        kind = AutoModelForTextEncoding if config.model_type in _ENCODERS else AutoModel
+        model, info = kind.from_pretrained(
+            folder, config=config, output_loading_info=True, local_files_only=True, trust_remote_code=trust, **how
+        )
+    missing = set(info["missing_keys"])
     if getattr(model.config, "is_encoder_decoder", False):
         model = model.get_encoder()
-        missing: set[str] = {key for key in info["missing_keys"] if not key.startswith("decoder.")}
-    else:
-        missing = set(info["missing_keys"])
-    made_up = sorted(key for key in missing if not key.startswith("pooler."))
-    if made_up:
+        missing = {key for key in missing if not key.startswith("decoder.")}
+    if made_up := sorted(key for key in missing if not key.startswith("pooler.")):
         raise EncoderError(
             f"{name} lacks {len(made_up)} of its weights, e.g. {made_up[0]}: they would be random numbers"
         )
-    return model.eval().to(getattr(torch, dtype)).requires_grad_(False), missing
+    if dropped := sorted(key for key in info["unexpected_keys"] if not _HARMLESS.search(key)):
+        raise EncoderError(
+            f"{name} stores {len(dropped)} weights that {type(model).__name__} has no place for, e.g. {dropped[0]}: its "
+            "vectors would not be its author's; convert the checkpoint to the architecture that config.json names"
+        )
+    if info["mismatched_keys"]:
+        raise EncoderError(f"{name}: the weight {min(map(str, info['mismatched_keys']))} has not the shape of its model's")
+    return model, missing
+
+
+def check_code(folder: Path, name: str, trusted: bool) -> None:
+    """EncoderError for a folder whose model or tokenizer is code of its own, unless that is trusted or not needed.
+
+    transformers runs its own class where it has one for the model_type, as sentence-transformers does.
+    """
+    config = read_settings(folder / "config.json")
+    declared = config.get("auto_map") or read_settings(folder / "tokenizer_config.json").get("auto_map")
+    if trusted or not declared:
+        return
+    from transformers import CONFIG_MAPPING
+
+    if config.get("model_type") not in CONFIG_MAPPING:
+        code = next(iter(declared.values())) if isinstance(declared, dict) else declared
+        raise EncoderError(
+            f"{name} declares code of its own (auto_map: {code}): read it, then give --trust-remote-code to run it"
+        )
 
 
 def set_dropout(config: Any, rate: float, name: str) -> None:
@@ -108,13 +190,18 @@ def set_dropout(config: Any, rate: float, name: str) -> None:
         setattr(config, key, rate)
 
 
-def load_tokenizer(folder: Path, name: str) -> Any:
-    """The folder's tokenizer; EncoderError if there is none."""
+def load_tokenizer(folder: Path, name: str, trust_remote_code: bool = False) -> Any:
+    """The folder's tokenizer, that of its base where an adapter's folder has none; EncoderError if there is none."""
     from transformers import AutoTokenizer
 
+    base = read_settings(folder / "adapter_config.json").get("base_model_name_or_path")
+    files = ("config.json", "tokenizer_config.json", "tokenizer.json")
+    alone = base and not any((folder / file).is_file() for file in files)
     try:
         with quiet():
-            return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            return AutoTokenizer.from_pretrained(
+                base if alone else folder, local_files_only=True, trust_remote_code=trust_remote_code
+            )
     except Exception as error:
         raise EncoderError(f"cannot load the tokenizer of {name}: {first_line(error)}") from error
 

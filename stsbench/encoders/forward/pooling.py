@@ -28,6 +28,8 @@ STATES: dict[str, tuple[int, ...]] = {
     "first_last:layer1": (1, -1),  # evaluation.py since that commit
     "last2": (-2, -1),
     "max": (-1,),
+    "last": (-1,),  # the last token's, special ones included
+    "weighted_mean": (-1,),  # token i of n counts i times (Muennighoff 2022, SGPT, section 4.1)
     "mask": (-1,),  # the vector at the template's [MASK]
     "text_cnn": (-1,),  # convolutions learned with the model (encoders/forward/text_cnn.py), as SARCSE has them
 }
@@ -76,10 +78,20 @@ def pool(
 
         head = text_cnn  # whole texts of one length: nothing is padded
         return _each(states[0], groups, lambda group: head(group, group.new_ones(group.shape[:2], dtype=torch.long))).float()
+    if name == "last":
+        return _each(states[0], groups, lambda group: group[:, -1]).float()
+    if name == "weighted_mean":
+        return _each(states[0], groups, _weighted)
     if name == "max":
         return _each(states[0], groups, lambda group: group.amax(1)).float()
     means = [_each(state, groups, lambda group: group.float().mean(1)) for state in states]
     return means[0] if len(means) == 1 else (means[0] + means[1]) / 2  # the mean of averages is the average's mean
+
+
+def _weighted(group: Tensor) -> Tensor:
+    """(n, d) means of (n, L, d) states in which the first token counts once, the second twice, and so on."""
+    weights = group.new_ones(group.shape[1]).float().cumsum(0)
+    return (group.float() * weights[:, None]).sum(1) / weights.sum()
 
 
 def _each(state: Tensor, groups: Groups, reduce: Callable[[Tensor], Tensor]) -> Tensor:

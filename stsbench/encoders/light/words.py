@@ -29,6 +29,8 @@ VARIANTS = {"senteval": "none", "sentence-transformers": "sentence-transformers"
 class WordAverage(Encoder):
     """Mean of the vectors of the words found. Reads the file once for each set of new words (see `prepare`)."""
 
+    dimension: int
+
     def __init__(self, path: Path, variant: str = "senteval", stop: str | None = None, name: str | None = None) -> None:
         if variant not in VARIANTS:
             raise EncoderError(f"unknown variant '{variant}' of words: choose one of {', '.join(VARIANTS)}")

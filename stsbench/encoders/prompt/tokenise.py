@@ -24,6 +24,7 @@ class Tokeniser:
         self.limit = limit
         self.template = template
         self.full_stop = full_stop
+        self.drops_first = getattr(tokenizer, "truncation_side", "right") == "left"
         self.backend = getattr(tokenizer, "backend_tokenizer", None) if getattr(tokenizer, "is_fast", False) else None
         if self.backend is not None:
             self.backend.no_truncation()
@@ -73,7 +74,8 @@ class Tokeniser:
         return before[: len(before) - (len(special) - first)], after[first:]
 
     def _shorten(self, filled: str, ids: list[int]) -> list[int]:
-        """`ids` without the sentence's last tokens, so that special tokens and template stay whole."""
+        """`ids` without the sentence's last tokens (its first ones where the tokenizer's truncation_side is left), so that
+        special tokens and template stay whole."""
         excess = len(ids) - (self.limit or 0)
         start, stop = len(self.head), len(ids) - len(self.tail)
         if start <= stop and ids[:start] == self.head and ids[stop:] == self.tail:
@@ -82,7 +84,7 @@ class Tokeniser:
             sentence = [] if self.backend is None else self._inside(filled)
         if excess >= len(sentence):
             raise EncoderError(f"--max-length {self.limit} cannot hold the template around {filled[:60]!r}")
-        dropped = set(sentence[-excess:])
+        dropped = set(sentence[:excess] if self.drops_first else sentence[-excess:])
         return [token for i, token in enumerate(ids) if i not in dropped]
 
     def _inside(self, filled: str) -> list[int]:

@@ -1,26 +1,27 @@
-"""One encoder, described once: what the user asks for and what the model folder stores, put together before any loading."""
+"""One encoder, described once: what the user asks for and what its folder declares, put together before any loading."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from stsbench.encoders.base import EncoderOptions, EncoderSpec
-from stsbench.encoders.forward.checkpoint import files_digest, tokenizer_digest, weight_files, weights_digest
+from stsbench.encoders.forward.checkpoint import check_code, files_digest, read_settings, weight_files, weights_digest
+from stsbench.encoders.forward.identity import folder_digest
 from stsbench.encoders.forward.pooling import check_pooler
 from stsbench.encoders.forward.text_cnn_files import FILES, stored_text_cnn, text_cnn_folder
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
-from stsbench.encoders.transformer.exported import read_exported
-from stsbench.encoders.transformer.find import resolve
+from stsbench.encoders.transformer.declared import Declared, read_declared
+from stsbench.encoders.transformer.exported import Exported, read_exported
+from stsbench.encoders.transformer.find import resolve, resolve_base, resolve_code
 from stsbench.encoders.transformer.minilm import find_minilm
-from stsbench.encoders.transformer.modules import read_modules
 from stsbench.errors import EncoderError
 
 DTYPES = ("float32", "bfloat16")
+_LIBRARIES = ("stsbench", "torch", "transformers", "tokenizers")
 # Architectures whose position limit follows from config.json; RoBERTa's kin count positions from the padding index on.
 _PLAIN, _OFFSET = ("bert", "distilbert", "electra"), ("roberta", "xlm-roberta", "camembert", "mpnet")
 
@@ -32,23 +33,51 @@ class EncoderConfig:
     name: str  # as the user wrote it
     folder: Path | None  # of the transformers model, or of all modules; None for a model in memory
     pooler: str | None  # None: sentence-transformers runs its own modules
-    weights: str = "live"  # sha256; "live" for a model in memory, which may change
-    tokenizer: str = ""  # sha256
+    weights: str = "live"  # sha256 of every file; "live" for a model in memory, which may change
+    sources: tuple[Path, ...] = ()  # the folders that `weights` covers
     prompt: PromptSettings = PLAIN
-    normalize: bool = False
-    max_length: int | None = None  # tokens asked for or stored, special ones included; None: as many as there are positions
+    prompts: Mapping[str, str] = field(default_factory=dict)  # stored, by name; none where the user chose one
+    role: str | None = None  # "query" or "document": how sentence-transformers reads a text; None: any text
+    normalize: bool = False  # the folder's own last step
+    rescale: bool = False  # to length 1 at the very end, after the cut: the user's --normalize
+    truncate_dim: int | None = None
+    max_length: int | None = None  # tokens asked for, special ones included
+    stored_length: int | None = None  # tokens that the folder declares; None: as many as there are positions
     positions: int | None = None  # by config.json; None where only the loaded model can tell
+    width: int | None = None  # of the hidden states, by config.json
     dtype: str = "float32"
+    similarity: str | None = None
+    routes: bool = False  # queries and documents take other ways through the modules
+    trust_remote_code: bool = False
+    revision: str | None = None
+    libraries: tuple[str, ...] = ()  # installed packages whose version may change a vector
     notes: tuple[str, ...] = ()  # what a user should know before a run, a line each
 
     def spec(self, positions: int | None) -> EncoderSpec:
         """The record of this encoder. positions: of the model, None if it states none. EncoderError: max_length is above."""
+        asked = {
+            "truncate_dim": self.truncate_dim, "role": self.role, "revision": self.revision,
+            "trust_remote_code": self.trust_remote_code or None,
+            "rescaled": (self.rescale and self.truncate_dim is not None) or None,
+        }  # fmt: skip
         return EncoderSpec(
             name=self.name, kind="transformers" if self.pooler else "sentence-transformers", weights=self.weights,
-            tokenizer=self.tokenizer, pooler=self.pooler, template=self.prompt.template, prefix=self.prompt.text_prompt,
-            max_length=self._limit(positions), dtype=self.dtype, normalize=self.normalize,
-            options=self.prompt.spec_options(),
+            pooler=self.pooler, template=self.prompt.template, prefix=self.prompt.text_prompt,
+            max_length=self._limit(positions), dtype=self.dtype, normalize=self.normalize or self.rescale,
+            options=self.prompt.spec_options() | {name: value for name, value in asked.items() if value is not None},
         )  # fmt: skip
+
+    def for_role(self, role: str | None, prompt: str | None) -> EncoderConfig:
+        """The description for texts of a role, as sentence-transformers' encode_query and encode_document read them.
+
+        prompt: before those texts; None: the one stored under the role's name, and no other.
+        """
+        text = self.prompts.get(role, "") if prompt is None and role is not None else prompt
+        if self.prompt.trained or self.prompt.template is not None:
+            return self
+        asked = not self.prompts and prompt is None  # the user chose one prompt for all, or there is none to choose
+        kept = self if text is None or asked else replace(self, prompt=replace(self.prompt, text_prompt=text or None))
+        return replace(kept, role=role) if self.routes else kept
 
     def _limit(self, positions: int | None) -> int | None:
         """Tokens that a text is cut at; a trained prefix takes positions away."""
@@ -57,47 +86,37 @@ class EncoderConfig:
         if self.max_length is not None and left is not None and self.max_length > left:
             why = f"that its prefix leaves of {positions} " if shift else ""
             raise EncoderError(f"--max-length {self.max_length} is more than the {left} {why}positions of {self.name}")
-        return left if self.max_length is None else self.max_length
-
-
-@dataclass(frozen=True)
-class _Stored:
-    """What a model folder says of its own encoder."""
-
-    folder: Path | None  # of a transformers model; None: it holds none
-    pooler: str | None = None
-    normalize: bool = False
-    max_length: int | None = None
-    prompt: PromptSettings = PLAIN
-    modules: Path | None = None  # the folder that sentence-transformers can run, whatever its modules
+        if self.max_length is not None:
+            return self.max_length
+        return min((size for size in (left, self.stored_length) if size is not None), default=None)
 
 
 def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     """The encoder called `name`: `minilm`, a transformers or sentence-transformers folder, a training run or a Hub id.
 
-    What a folder stores wins; options.pooler overrides it; neither is an EncoderError that lists the poolers. A template
-    takes the place of a stored prompt, and a pooler that of a trained one, too: notes say so. EncoderError, one line, for
-    whatever a user can put right.
+    What a folder declares holds, and options take its place; a folder that declares no pooler and no option for one is an
+    EncoderError that lists the poolers. A template takes the place of a stored prompt, and a pooler that of a trained one,
+    too: notes say so. EncoderError, one line, for whatever a user can put right.
     """
     _check(name, options)
-    stored = _stored(name, options.offline)
-    notes: tuple[str, ...] = ()
-    prompt = stored.prompt
-    if prompt.trained and (options.pooler is not None or options.template is not None):
-        if options.pooler == "mask" and options.template is None:
-            raise EncoderError(f"{name} stores a prompt: leave --pooler out to use it, or give a --template with it")
-        option = "--template" if options.pooler is None else "--pooler"
-        notes = (f"{option} sets the prompt that {name} was trained with aside: the model is tested without it",)
-        prompt = PLAIN
-    prompt = prompt.changed(options.template, options.full_stop)
-    pooler, max_length = options.pooler or stored.pooler, options.max_length or stored.max_length
+    code = options.trust_remote_code
+    folder = find_minilm() if name == "minilm" else resolve(name, options.offline, options.revision, code)
+    exported, declared = _declared(folder, name, options)
+    prompt, prompts, notes = _prompt(name, options, exported, declared)
+    normalize, cut = declared.normalize and options.normalize is not False, options.truncate_dim or declared.truncate_dim
     config = EncoderConfig(
-        name, stored.folder, pooler, prompt=prompt, normalize=stored.normalize, max_length=max_length, dtype=options.dtype,
-        notes=notes,
+        name, declared.transformer, options.pooler or declared.pooler, prompt=prompt, prompts=prompts,
+        normalize=normalize, rescale=options.normalize is True and (cut is not None or not normalize), truncate_dim=cut,
+        max_length=options.max_length, stored_length=declared.max_length, dtype=options.dtype,
+        similarity=declared.similarity, trust_remote_code=options.trust_remote_code, revision=options.revision, notes=notes,
     )  # fmt: skip
-    if pooler is None and stored.modules is not None:
-        return _as_library(replace(config, folder=stored.modules), options)
-    return _with_files(config)
+    if config.pooler is None and declared.modules:
+        return _identified(_as_library(replace(config, folder=folder), declared, options), folder, options)
+    if declared.modules and declared.pooler is None:
+        aside = ", ".join(declared.modules[1:])
+        said = f"--pooler sets the modules of {name} aside ({aside}): it is measured without them"
+        config = replace(config, normalize=False, rescale=options.normalize is True, notes=(*config.notes, said))
+    return _identified(_native(config), folder, options)
 
 
 def _check(name: str, options: EncoderOptions) -> None:
@@ -106,39 +125,75 @@ def _check(name: str, options: EncoderOptions) -> None:
         check_pooler(options.pooler, name)
     if options.dtype not in DTYPES:
         raise EncoderError(f"--dtype {options.dtype} is unknown (there are {', '.join(DTYPES)})")
-    if options.batch_tokens is not None and options.batch_tokens < 1:
-        raise EncoderError(f"--batch-tokens must be positive, not {options.batch_tokens}")
+    for option in ("batch_tokens", "truncate_dim"):
+        if (value := getattr(options, option)) is not None and value < 1:
+            raise EncoderError(f"--{option.replace('_', '-')} must be positive, not {value}")
+    texts = {"--prompt": options.prompt, "--prompt-name": options.prompt_name, "--template": options.template}
+    if len(several := [option for option, value in texts.items() if value is not None]) > 1:
+        raise EncoderError(f"{' and '.join(several)} exclude each other")
 
 
-def _stored(name: str, offline: bool) -> _Stored:
-    if name == "minilm":
-        return _Stored(find_minilm(), "mean", normalize=True)
-    folder = resolve(name, offline)
-    trained = read_exported(folder)
-    if trained is not None:  # by stsbench: its poolers and its lengths, and never two descriptions of one model
-        prompt = PLAIN if trained.prompt is None else PromptSettings.of(trained.prompt)
-        return _Stored(folder, trained.pooler, max_length=trained.max_length, prompt=prompt)
-    if not (folder / "modules.json").is_file():
-        return _Stored(folder)
-    library = read_modules(folder)
-    prompt = PromptSettings(text_prompt=library.prompt)
-    return _Stored(library.transformer, library.pooler, library.normalize, prompt=prompt, modules=folder)
+def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exported | None, Declared]:
+    """What stsbench wrote of a model that it trained, or None, and what the folder's files declare."""
+    exported = read_exported(folder)
+    if exported is not None:  # its poolers and its lengths, and never two descriptions of one model
+        return exported, Declared(folder, pooler=exported.pooler, max_length=exported.max_length)
+    declared = read_declared(folder)
+    if name == "minilm" and not declared.modules:  # a Hub cache that holds the transformers files alone
+        declared = replace(declared, pooler="mean", normalize=True)
+    if base := resolve_base(folder, options.offline):  # the adapter changes weights; all else is the base's
+        check_code(base, f"{name} (its base {base})", options.trust_remote_code)
+        declared = replace(declared, max_length=declared.max_length or read_declared(base).max_length)
+    return None, declared
 
 
-def _as_library(config: EncoderConfig, options: EncoderOptions) -> EncoderConfig:
+def _prompt(
+    name: str, options: EncoderOptions, exported: Exported | None, declared: Declared
+) -> tuple[PromptSettings, Mapping[str, str], tuple[str, ...]]:
+    """What stands around a text, the stored prompts that a role of a text may still choose, and notes."""
+    prompt, prompts = PromptSettings(text_prompt=declared.prompts.get(declared.default_prompt or "")), declared.prompts
+    notes: tuple[str, ...] = ()
+    asked = options.prompt
+    if options.prompt_name is not None:
+        known = {"query": "", "document": "", **prompts}
+        if options.prompt_name not in known or not declared.modules:
+            stored = ", ".join(prompts) or "none"
+            raise EncoderError(f"--prompt-name {options.prompt_name}: {name} stores no such prompt (its prompts: {stored})")
+        asked = known[options.prompt_name]
+    if exported is not None and exported.prompt is not None:
+        prompt = PromptSettings.of(exported.prompt)
+        if asked is not None:
+            raise EncoderError(f"{name} was trained with a prompt: --prompt does not apply; --template sets its own aside")
+        if options.pooler is not None or options.template is not None:
+            if options.pooler == "mask" and options.template is None:
+                raise EncoderError(f"{name} stores a prompt: leave --pooler out to use it, or give a --template with it")
+            option = "--template" if options.pooler is None else "--pooler"
+            notes = (f"{option} sets the prompt that {name} was trained with aside: the model is tested without it",)
+            prompt = PLAIN
+    if asked is not None:
+        prompt, prompts = replace(prompt, text_prompt=asked or None), {}
+    return prompt.changed(options.template, options.full_stop), prompts if options.template is None else {}, notes
+
+
+def _as_library(config: EncoderConfig, declared: Declared, options: EncoderOptions) -> EncoderConfig:
     """A folder that sentence-transformers has to run itself: its modules know no template and no full stop."""
-    assert config.folder is not None
     if stray := "--template" if options.template is not None else "--full-stop" if options.full_stop else None:
         raise EncoderError(f"{stray}: {config.name} runs its own modules; choose a --pooler with it")
-    files = [
-        path for path in sorted(config.folder.rglob("*"))
-        if path.suffix in {".safetensors", ".bin"} or path.name in {"config.json", "modules.json"}
-    ]
-    return replace(config, weights=files_digest(files), tokenizer=tokenizer_digest(config.folder))
+    if not declared.pools:
+        modules = ", ".join(declared.modules)
+        raise EncoderError(f"{config.name}: its modules ({modules}) hold no Pooling: choose one with --pooler")
+    if declared.foreign and not options.trust_remote_code:
+        raise EncoderError(
+            f"{config.name} declares the module {declared.foreign}, which is code of its own: read it, then give "
+            "--trust-remote-code to run it"
+        )
+    if options.normalize is False and "Normalize" in declared.modules[:-1]:
+        raise EncoderError(f"--no-normalize: {config.name} normalises before its last module, {declared.modules[-1]}")
+    return replace(config, routes=any(kind in ("Router", "Asym") for kind in declared.modules))
 
 
-def _with_files(config: EncoderConfig) -> EncoderConfig:
-    """With the digests of the files that the pooler reads, and the positions that config.json states."""
+def _native(config: EncoderConfig) -> EncoderConfig:
+    """For our own forward pass: checked against the folder, with the positions and the width that its config.json states."""
     name, folder, prompt = config.name, config.folder, config.prompt
     if folder is None:
         raise EncoderError(f"--pooler {config.pooler}: {name} has no transformers model to pool over")
@@ -147,15 +202,23 @@ def _with_files(config: EncoderConfig) -> EncoderConfig:
         raise EncoderError("--pooler mask needs a --template that holds [MASK]")
     if pooler == "text_cnn":
         stored_text_cnn(folder, name)
-    if not (folder / "config.json").is_file():
+    if prompt.trained and promised_tensors(prompt.stored()):
+        prompt_file(folder)
+    if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
         raise EncoderError(f"{name} is not a model folder: it holds no config.json")
-    weights, tokenizer = digests(folder, pooler, prompt)
-    return replace(config, weights=weights, tokenizer=tokenizer, positions=stated_positions(folder))
+    check_code(folder, name, config.trust_remote_code)
+    width = read_settings(folder / "config.json").get("hidden_size") if pooler != "text_cnn" else None
+    return replace(config, positions=stated_positions(folder), width=width if isinstance(width, int) else None)
 
 
-def digests(folder: Path, pooler: str, prompt: PromptSettings) -> tuple[str, str]:
-    """sha256 over the weights that the pooler and the prompt read, and over the tokenizer's files."""
-    return encoder_digest(folder, pooler, prompt.stored() if prompt.trained else None), tokenizer_digest(folder)
+def _identified(config: EncoderConfig, folder: Path, options: EncoderOptions) -> EncoderConfig:
+    """With the digest of every file that the vectors may depend on: those of `folder`, and of all that it builds on."""
+    adapters = sorted(folder.rglob("adapter_config.json"))
+    bases = [base for adapter in adapters if (base := resolve_base(adapter.parent, options.offline))]
+    code = resolve_code(config.folder or folder, options.offline) if config.trust_remote_code else []
+    sources = (folder, *dict.fromkeys([*bases, *code]))
+    extra = (() if config.pooler else ("sentence-transformers",)) + (("peft",) if adapters else ())
+    return replace(config, sources=sources, weights=folder_digest(sources[0], sources[1:]), libraries=(*_LIBRARIES, *extra))
 
 
 def encoder_digest(folder: Path, pooler: str, prompt: Mapping[str, Any] | None = None) -> str:
@@ -174,10 +237,7 @@ def encoder_digest(folder: Path, pooler: str, prompt: Mapping[str, Any] | None =
 
 def stated_positions(folder: Path) -> int | None:
     """Tokens that a checkpoint has positions for, read off config.json; None where loading the model must tell."""
-    try:
-        config = json.loads((folder / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
+    config = read_settings(folder / "config.json")
     positions, kind = config.get("max_position_embeddings"), config.get("model_type")
     if not isinstance(positions, int) or kind not in (*_PLAIN, *_OFFSET):
         return None

@@ -5,33 +5,74 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from stsbench.encoders.forward.checkpoint import read_settings
 from stsbench.errors import EncoderError
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_FILES = ["*.json", "*.txt", "*.model", "*.bpe", "*.safetensors"]
-_OLD_FILES = [*_FILES, "*.bin"]  # only where a repository has no safetensors: they would double the download
+_HOLDS = ("config.json", "modules.json", "adapter_config.json")  # one of them makes a folder a model's
+_FILES = ["*.json", "*.txt", "*.model", "*.bpe", "*.safetensors", "[0-9]_*/*.bin"]  # the last: of modules, which are small
+_CODE = ["*.py"]
+_OLD = ["*.bin"]  # only where a repository has no safetensors: they would double the download
 _OTHERS = ["onnx/*", "openvino/*", "*/onnx/*", "*/openvino/*", "*.msgpack", "tf_model*", "checkpoint-*/*"]
 
 
-def resolve(name: str, offline: bool = False) -> Path:
+def resolve(name: str, offline: bool = False, revision: str | None = None, code: bool = False) -> Path:
     """The folder that `name` stands for; Hub ids are downloaded, or found in the Hub cache when `offline`.
 
-    A training run stands for the model that it kept. EncoderError, one line: no such folder, no model in it, a training
-    that kept none yet, not a Hub id, not in the cache, not on the Hub.
+    revision: branch, tag or commit of a Hub id; code: whether its Python files are fetched, too. A training run stands
+    for the model that it kept. EncoderError, one line: no such folder, no model in it, a training that kept none yet, not a
+    Hub id, not in the cache, not on the Hub.
     """
     folder = trained_model(Path(name).expanduser())
     if folder.is_dir():
-        if not any((folder / file).is_file() for file in ("config.json", "modules.json")):
+        if not _is_model(folder):
             raise EncoderError(f"{name} is not a model folder: it holds no config.json")
+        if revision is not None:
+            raise EncoderError(f"--revision {revision}: {name} is a folder; revisions are of Hub ids")
         return folder
     if folder.is_file() or name.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(name):
         raise EncoderError(f"--model {name}: no such folder, and not a Hub id either")
-    return _download(name, offline)
+    folder = _download(name, offline, revision, [*_FILES, *_CODE] if code else _FILES)
+    if not _is_model(folder):
+        raise EncoderError(f"{name} on the Hub is not a model: it holds no config.json")
+    return folder
+
+
+def resolve_base(folder: Path, offline: bool) -> Path | None:
+    """The folder of the model that a PEFT adapter without one builds on; None where `folder` is no such adapter's.
+
+    EncoderError, one line: the adapter names no model, or one that is not there.
+    """
+    if (folder / "config.json").is_file() or not (folder / "adapter_config.json").is_file():
+        return None
+    base = read_settings(folder / "adapter_config.json").get("base_model_name_or_path")
+    if not isinstance(base, str) or not base:
+        raise EncoderError(f"{folder / 'adapter_config.json'} names no base_model_name_or_path")
+    try:
+        return resolve(base, offline)
+    except EncoderError as error:
+        raise EncoderError(f"{folder / 'adapter_config.json'}: base_model_name_or_path {base}: {error}") from error
+
+
+def resolve_code(folder: Path, offline: bool) -> list[Path]:
+    """The folders of other Hub repositories whose code `auto_map` names, as REPOSITORY--module.Class."""
+    repositories: set[str] = set()
+    for file in ("config.json", "tokenizer_config.json"):
+        stored = read_settings(folder / file).get("auto_map") or {}
+        for value in stored.values() if isinstance(stored, dict) else [stored]:
+            for reference in value if isinstance(value, list) else [value]:
+                if isinstance(reference, str) and "--" in reference:
+                    repositories.add(reference.split("--")[0])
+    return [_download(name, offline, None, _CODE) for name in sorted(repositories)]
+
+
+def _is_model(folder: Path) -> bool:
+    return any((folder / file).is_file() for file in _HOLDS)
 
 
 def trained_model(folder: Path) -> Path:
     """RUN/best for the folder RUN of a training, any other folder as it is. EncoderError: no best yet, several seeds."""
-    if (folder / "config.json").is_file():
+    if _is_model(folder):
         return folder
     if seeds := sorted(path.parent for path in folder.glob("seed-*/recipe.yaml")):
         raise EncoderError(f"{folder} holds one training for each seed: choose one, e.g. {seeds[0]}")
@@ -42,24 +83,30 @@ def trained_model(folder: Path) -> Path:
     return folder / "best"
 
 
-def _download(name: str, offline: bool) -> Path:
+def _download(name: str, offline: bool, revision: str | None, patterns: list[str]) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
         LocalEntryNotFoundError,
         RepositoryNotFoundError,
+        RevisionNotFoundError,
     )
 
     def fetch(patterns: list[str]) -> Path:
-        return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=_OTHERS, local_files_only=offline))
+        place = snapshot_download(
+            name, revision=revision, allow_patterns=patterns, ignore_patterns=_OTHERS, local_files_only=offline
+        )
+        return Path(place)
 
     try:
-        folder = fetch(_FILES)
-        if not any(folder.rglob("*.safetensors")):
-            folder = fetch(_OLD_FILES)
+        folder = fetch(patterns)
+        if "*.safetensors" in patterns and not any(folder.rglob("*.safetensors")):
+            folder = fetch([*patterns, *_OLD])
     except GatedRepoError as error:
         raise EncoderError(f"{name} is gated: accept its terms on the Hub and set HF_TOKEN") from error
+    except RevisionNotFoundError as error:
+        raise EncoderError(f"--revision {revision}: {name} has no such revision on the Hub") from error
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise EncoderError(f"--model {name}: no such folder, and no such model on the Hub") from error
     except LocalEntryNotFoundError as error:
@@ -68,6 +115,4 @@ def _download(name: str, offline: bool) -> Path:
     except Exception as error:  # the client's other failures come from several libraries: HTTP, sockets, files
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise EncoderError(f"cannot fetch {name} from the Hub: {reason}") from error
-    if not any((folder / file).is_file() for file in ("config.json", "modules.json")):
-        raise EncoderError(f"{name} on the Hub is not a model: it holds no config.json")
     return folder

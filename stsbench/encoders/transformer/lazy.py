@@ -3,40 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress
-from stsbench.encoders.transformer.config import EncoderConfig, digests, resolve_config
+from stsbench.encoders.forward.identity import folder_digest
+from stsbench.encoders.transformer.config import EncoderConfig, resolve_config
 from stsbench.errors import EncoderError
 
 if TYPE_CHECKING:
+    from stsbench.encoders.transformer.parts import Parts
     from stsbench.encoders.transformer.transformer import TransformerEncoder
+
+
+class _Loader:
+    """The parts of a model, loaded once for all the prompts that its texts are read behind."""
+
+    def __init__(self, config: EncoderConfig, device: str | None) -> None:
+        self.config, self.device = config, device
+
+    @cached_property
+    def parts(self) -> Parts:
+        """EncoderError: they cannot be loaded, or the files changed since the config took their digest."""
+        from stsbench.encoders.transformer.parts import load_parts
+
+        parts = load_parts(self.config, self.device)
+        if folder_digest(self.config.sources[0], self.config.sources[1:]) != self.config.weights:
+            raise EncoderError(f"{self.config.name} changed while it was being loaded: start again")
+        return parts
 
 
 class LazyEncoder(Encoder):
     """A TransformerEncoder that is loaded at the first text that has to be encoded."""
 
-    def __init__(self, config: EncoderConfig, options: EncoderOptions) -> None:
-        """options: where and in which batches it runs; all else is in `config`, which states the positions."""
+    engine = "our own forward pass"
+
+    def __init__(self, config: EncoderConfig, options: EncoderOptions, loader: _Loader | None = None) -> None:
+        """options: where and in which batches it runs; all else is in `config`. loader: of the same model, to be shared.
+
+        Loaded at once where only the model can tell its positions.
+        """
         self.config, self.options = config, options
-        self.spec, self.notes = config.spec(config.positions), config.notes
+        self._loader = loader or _Loader(config, options.device)
         self._built: TransformerEncoder | None = None
+        self.notes, self.libraries, self.similarity = config.notes, config.libraries, config.similarity
+        self.prompts, self.dimension = config.prompts, config.truncate_dim or config.width
+        if config.positions is None:
+            self._built = self._build()
+        self.spec = config.spec(config.positions) if self._built is None else self._built.spec
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
-        """`minilm`, a folder, a training run or a Hub id; loaded at once where only the model can tell its positions."""
+        """`minilm`, a folder, a training run or a Hub id; a folder of modules that we do not run goes to their library."""
         config = resolve_config(argument, options)
         if config.pooler is None:
             from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 
             return SentenceTransformerEncoder(config, options.device)
-        return _transformer(config, options) if config.positions is None else cls(config, options)
+        return cls(config, options)
 
     @property
     def built(self) -> TransformerEncoder:
         """The encoder itself. EncoderError where its vectors would be cached under another encoder's fingerprint."""
         if self._built is None:
-            encoder = _transformer(self.config, self.options)
+            encoder = self._build()
             if encoder.spec != self.spec:
                 raise EncoderError(
                     f"the config.json of {self.spec.name} misstates its positions: the model cuts texts at "
@@ -47,16 +77,17 @@ class LazyEncoder(Encoder):
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Vectors of n distinct texts."""
-        return self.built.run(texts, progress)
+        encoded = self.built.run(texts, progress)
+        if self.built.equal_lengths:
+            self.keep_lengths_apart()
+        return encoded
 
+    def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
+        """The same model behind the prompt that its folder stores for a role, or behind `prompt`."""
+        config = self.config.for_role(role, prompt)
+        return self if config == self.config else LazyEncoder(config, self.options, self._loader)
 
-def _transformer(config: EncoderConfig, options: EncoderOptions) -> TransformerEncoder:
-    """The encoder, loaded. EncoderError: its files changed since `config` took their digests."""
-    from stsbench.encoders.transformer.parts import load_parts
-    from stsbench.encoders.transformer.transformer import TransformerEncoder
+    def _build(self) -> TransformerEncoder:
+        from stsbench.encoders.transformer.transformer import TransformerEncoder
 
-    encoder = TransformerEncoder(config, load_parts(config, options.device), batch_tokens=options.batch_tokens)
-    assert config.folder is not None and config.pooler is not None
-    if digests(config.folder, config.pooler, config.prompt) != (config.weights, config.tokenizer):
-        raise EncoderError(f"{config.name} changed while it was being loaded: start again")
-    return encoder
+        return TransformerEncoder(self.config, self._loader.parts, batch_tokens=self.options.batch_tokens)

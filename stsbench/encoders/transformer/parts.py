@@ -32,8 +32,9 @@ def load_parts(config: EncoderConfig, device: str | None = None) -> Parts:
     """What `config` describes. EncoderError, one line: a file is missing or broken, or there is no such device."""
     assert config.folder is not None
     place = choose_device(device)
-    model, missing = load_model(config.folder, config.name, config.dtype)
-    model, tokenizer = model.to(place), load_tokenizer(config.folder, config.name)
+    trust = config.trust_remote_code
+    model, missing = load_model(config.folder, config.name, config.dtype, trust_remote_code=trust)
+    model, tokenizer = model.to(place), load_tokenizer(config.folder, config.name, trust)
     return Parts(
         model, tokenizer,
         dense=choose_dense(model, missing, config.folder, config.name) if config.pooler == "cls+dense" else None,
@@ -98,6 +99,15 @@ def choose_text_cnn(model: Any, tokenizer: Any, folder: Path, name: str) -> Any:
             f"{model.config.hidden_size}"
         )
     return head.to(model.device, model.dtype).eval().requires_grad_(False)
+
+
+def check_token_types(tokenizer: Any, name: str) -> None:
+    """EncoderError for a tokenizer that tells kinds of tokens apart: our padded pass gives every token the first kind."""
+    if any(tokenizer("a b").get("token_type_ids", ())):
+        raise EncoderError(
+            f"the tokenizer of {name} gives its tokens different token_type_ids, which our forward pass does not read: "
+            "store the pooler with it (sentence-transformers' modules.json), and that library runs it"
+        )
 
 
 def check_ends(tokenizer: Any, name: str) -> None:

@@ -2,56 +2,160 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from stsbench.encoders.base import Encoded, Encoder, Progress
-from stsbench.encoders.forward.checkpoint import first_line, position_limit
+from stsbench.encoders.forward import company
+from stsbench.encoders.forward.checkpoint import check_code, check_weights, first_line, position_limit, quiet, read_settings
+from stsbench.encoders.forward.padded import restore_attention
 from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.errors import EncoderError
+
+_CHUNK = 1024  # texts between two reports of progress
+_BATCH = 32  # texts, the library's own default
 
 
 class SentenceTransformerEncoder(Encoder):
     """A folder run by sentence-transformers itself, with its own modules and default prompt."""
 
+    engine = "sentence-transformers"
+
     def __init__(self, config: EncoderConfig, device: str | None = None) -> None:
-        """EncoderError when the library is not installed or cannot load the folder."""
+        """EncoderError when the library is not installed or cannot load the folder as its files declare it."""
+        assert config.folder is not None
         name = config.name
-        try:
-            import torch
-            from sentence_transformers import SentenceTransformer
-        except ImportError as error:
-            raise EncoderError(f"{name} needs sentence-transformers: pip install 'stsbench[st]'") from error
-        kind = {"dtype": getattr(torch, config.dtype)}
-        try:
-            self.model = SentenceTransformer(
-                str(config.folder), device=device, local_files_only=True, model_kwargs=kind
-            ).eval()
-        except Exception as error:  # the library's modules raise whatever they like
-            raise EncoderError(f"cannot load {name}: {first_line(error)}") from error
-        inner = getattr(self.model[0], "auto_model", None)
-        self.spec = config.spec(None if inner is None else position_limit(inner, self.model.tokenizer))
-        if self.spec.max_length is not None:
-            self.model.max_seq_length = self.spec.max_length
-        self._prompt = config.prompt.text_prompt or ""
+        for folder in _transformers(config.folder):
+            check_code(folder, name, config.trust_remote_code)
+            if not config.trust_remote_code:
+                check_weights(folder, name)
+        self.model = _loaded(config, device)
+        self._models = [part for part in self.model.modules() if hasattr(part, "config") and hasattr(part, "attention_type")]
+        if config.normalize is False and type(self.model[-1]).__name__ == "Normalize":
+            del self.model[len(self.model) - 1]
+        inner = self.model.transformers_model
+        self._positions = None if inner is None else position_limit(inner, self.model.tokenizer)
+        limit = self.model.max_seq_length if config.max_length is None else config.max_length
+        config = replace(config, stored_length=limit if isinstance(limit, int) and limit < 1_000_000 else None)
+        self.notes, self.libraries, self.similarity = config.notes, config.libraries, config.similarity
+        self.prompts = config.prompts
+        self._set(config)
+        if config.max_length is not None:
+            self.model.max_seq_length = config.max_length
+        self.dimension = config.truncate_dim or self.model.get_embedding_dimension()
+        self._probe()
+
+    def _set(self, config: EncoderConfig) -> None:
+        self.config, self.spec = config, config.spec(self._positions)
+
+    def _probe(self) -> None:
+        """Find out whether texts may stand beside longer ones. EncoderError: the pooler cannot tell texts apart."""
+        short, long = self._encode([company.SHORT], 1), self._encode([company.LONG], 1)
+        modes = [mode for part in self.model for mode in np.atleast_1d(getattr(part, "pooling_mode", []))]
+        if "cls" in modes and np.array_equal(short, long) and short.any():
+            raise EncoderError(
+                f"{self.config.name} declares the pooling cls of a causal model, whose first state knows the first token "
+                "alone: choose a --pooler (last, mean, weighted_mean)"
+            )
+        if company.depends_on_company(lambda texts: self._encode(texts, len(texts)), self.config.dtype):
+            self.keep_lengths_apart()
+
+    def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
+        """The same model as encode_query and encode_document run it, or behind `prompt`."""
+        config = self.config.for_role(role, prompt)
+        if config == self.config:
+            return self
+        other = copy.copy(self)
+        other._set(config)
+        return other
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 (n, d) vectors from the stored modules."""
-        parts, chunk = [], 1024
-        for start in range(0, len(texts), chunk):
-            part = list(texts[start:start + chunk])
-            parts.append(np.asarray(self.model.encode(part, show_progress_bar=False), dtype=np.float32))
+        vectors: Any = None
+        for rows in self._batches(texts):
+            part = self._encode([texts[row] for row in rows], _BATCH)
+            if vectors is None:
+                vectors = np.zeros((len(texts), part.shape[1]), dtype=np.float32)
+            vectors[rows] = part
             if progress:
-                progress(len(part))
-        width = self.model.get_embedding_dimension() or 0
-        vectors = np.concatenate(parts) if parts else np.zeros((0, width), dtype=np.float32)
+                progress(len(rows))
+        if vectors is None:
+            vectors = np.zeros((0, self.dimension or 0), dtype=np.float32)
         return Encoded(vectors, np.array([self._cut(text) for text in texts], dtype=np.bool_))
+
+    def _encode(self, texts: list[str], batch: int) -> Any:
+        """float32 (n, d) vectors. An error of the library is an EncoderError, one line."""
+        config = self.config
+        for part in self._models:
+            restore_attention(part)
+        how = {None: "encode", "query": "encode_query", "document": "encode_document"}[config.role]
+        try:
+            vectors = getattr(self.model, how)(
+                texts, prompt=config.prompt.text_prompt or "", batch_size=batch, show_progress_bar=False,
+                normalize_embeddings=config.rescale, truncate_dim=config.truncate_dim,
+            )  # fmt: skip
+        except Exception as error:  # the library's modules raise whatever they like
+            raise EncoderError(f"sentence-transformers cannot encode with {config.name}: {first_line(error)}") from error
+        return np.asarray(vectors, dtype=np.float32)
+
+    def _batches(self, texts: Sequence[str]) -> Iterator[list[int]]:
+        """Positions of texts that are encoded by one call: any, or those of one length where company matters."""
+        if not self.equal_lengths:
+            for start in range(0, len(texts), _CHUNK):
+                yield list(range(start, min(len(texts), start + _CHUNK)))
+            return
+        if not _is_fast(self.model.tokenizer):  # of word vectors and the like: each text by itself
+            yield from ([row] for row in range(len(texts)))
+            return
+        lengths = [len(self._ids(text, truncation=True)) for text in texts]
+        order = sorted(range(len(texts)), key=lambda row: -lengths[row])
+        for _, rows in groupby(order, key=lambda row: lengths[row]):
+            yield list(rows)
+
+    def _ids(self, text: str, truncation: bool) -> list[int]:
+        prompt = self.config.prompt.text_prompt or ""
+        ids: list[int] = self.model.tokenizer(prompt + text, truncation=truncation, verbose=False)["input_ids"]
+        return ids
 
     def _cut(self, text: str) -> bool:
         # a token holds one character or more, so most texts are cleared without tokenising them a second time
         limit = self.spec.max_length
-        if limit is None or len(text) + len(self._prompt) + 2 <= limit:
+        if limit is None or len(text) + len(self.config.prompt.text_prompt or "") + 2 <= limit:
             return False
-        ids = self.model.tokenizer(self._prompt + text, truncation=False, add_special_tokens=True)["input_ids"]
-        return len(ids) > limit
+        if not _is_fast(self.model.tokenizer):  # of word vectors and the like: no limit, or no ids
+            return False
+        return len(self._ids(text, truncation=False)) > limit
+
+
+def _is_fast(tokenizer: Any) -> bool:
+    """Whether it is one of transformers' tokenizers."""
+    return bool(getattr(tokenizer, "is_fast", False))
+
+
+def _transformers(folder: Path) -> list[Path]:
+    """The folders of transformers models at and below `folder`."""
+    models = {path.parent for path in folder.rglob("config.json") if "model_type" in read_settings(path)}
+    return sorted(models | {path.parent for path in folder.rglob("adapter_config.json")})
+
+
+def _loaded(config: EncoderConfig, device: str | None) -> Any:
+    name = config.name
+    try:
+        import torch
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise EncoderError(f"{name} needs sentence-transformers: pip install 'stsbench[st]'") from error
+    try:
+        with quiet():
+            return SentenceTransformer(
+                str(config.folder), device=device, local_files_only=True, trust_remote_code=config.trust_remote_code,
+                model_kwargs={"dtype": getattr(torch, config.dtype)},
+            ).eval()  # fmt: skip
+    except Exception as error:  # the library's modules raise whatever they like
+        raise EncoderError(f"cannot load {name}: {first_line(error)}") from error

@@ -10,8 +10,8 @@ from stsbench.errors import EncoderError
 def backbone_folder(name: str, offline: bool = False, option: str = "--backbone") -> Path:
     """The transformers folder that a recipe's backbone.model stands for: also `minilm`, a training run, and a
     sentence-transformers folder, whose transformer is meant. option: what an EncoderError calls the setting."""
+    from stsbench.encoders.transformer.declared import read_declared
     from stsbench.encoders.transformer.find import resolve
-    from stsbench.encoders.transformer.modules import read_modules
 
     if name == "minilm":
         from stsbench.encoders.transformer.minilm import find_minilm
@@ -23,7 +23,7 @@ def backbone_folder(name: str, offline: bool = False, option: str = "--backbone"
         hint = "; null is the encoder's own checkpoint" if option == "options.generator" else ""
         raise EncoderError(str(error).replace("--model", option) + hint) from error
     if (folder / "modules.json").is_file():
-        transformer = read_modules(folder).transformer
+        transformer = read_declared(folder).transformer
         if transformer is None:
             raise EncoderError(f"{name} has no transformers model that could be trained")
         return transformer

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.encoders.base import Encoded, Encoder, Progress
-from stsbench.encoders.forward import batching
+from stsbench.encoders.forward import batching, company
 from stsbench.encoders.forward.checkpoint import position_limit
 from stsbench.encoders.forward.pooling import STATES, check_pooler, pool
 from stsbench.encoders.prompt.prompt import Prompt, PromptSettings
 from stsbench.encoders.prompt.template import parse_template
 from stsbench.encoders.prompt.tokenise import Tokeniser
 from stsbench.encoders.transformer.config import EncoderConfig
-from stsbench.encoders.transformer.parts import Parts, choose_packed
+from stsbench.encoders.transformer.parts import Parts, check_token_types, choose_packed
 from stsbench.errors import EncoderError
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ _BUDGET = {"cpu": 1024, "cuda": 32_768}  # tokens a batch: a CPU wants its cache
 
 class TransformerEncoder(Encoder):
     """A BERT-like (packed) or any other (padded) transformers encoder with one of POOLERS."""
+
+    engine = "our own forward pass"
+    dimension: int
 
     def __init__(
         self, config: EncoderConfig, parts: Parts, *, batch_tokens: int | None = None, engine: str = "auto"
@@ -45,11 +48,17 @@ class TransformerEncoder(Encoder):
         model, tokenizer = parts.model, parts.tokenizer
         self.name, self.notes = config.name, config.notes
         self.pooler, self.normalize = check_pooler(config.pooler, config.name), config.normalize
+        self.truncate_dim, self.rescale = config.truncate_dim, config.rescale
+        self.libraries, self.similarity, self.prompts = config.libraries, config.similarity, config.prompts
         self.spec = config.spec(position_limit(model, tokenizer))
         self.model, self.dense, self.text_cnn = model, parts.dense, parts.text_cnn
         self.width = int(model.config.hidden_size if parts.text_cnn is None else parts.text_cnn.vector_width)
         self.device = next(model.parameters()).device
         self.packed = choose_packed(engine, model, self.name)
+        if not self.packed:
+            check_token_types(tokenizer, self.name)
+        self.dimension = min(self.width, config.truncate_dim or self.width)
+        self._probed = self.packed  # whether equal_lengths is known: the packed pass has no padding to depend on
         self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
         self.budget = batch_tokens or _BUDGET.get(self.device.type, 8192)
         self._guard: Callable[[], AbstractContextManager[None]] = torch.inference_mode
@@ -75,15 +84,37 @@ class TransformerEncoder(Encoder):
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 (n, d) vectors of n texts and which were cut. A vector moves by less than 1e-5 with its company."""
-        vectors = np.zeros((len(texts), self.width), dtype=np.float32)
+        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
         truncated = np.zeros(len(texts), dtype=np.bool_)
         with self._guard(), self._adapted():
             forward = self._forward()
+            if not self._probed and len(texts):
+                self._probe(forward)
             for start in range(0, len(texts), _CHUNK):
                 part = slice(start, min(len(texts), start + _CHUNK))
                 ids, truncated[part] = self.tokeniser(texts[part])
                 vectors[part] = self._chunk(forward, texts[part], ids, progress)
         return Encoded(vectors, truncated)
+
+    def _probe(self, forward: Any) -> None:
+        """Find out whether texts may stand beside longer ones. EncoderError: the pooler cannot tell texts apart."""
+        budget, self.budget = self.budget, 1 << 30  # all in one batch
+
+        def encode(texts: list[str]) -> NDArray[np.float32]:
+            return self._chunk(forward, texts, self.tokeniser(texts)[0], None)
+
+        try:
+            short, long = encode([company.SHORT]), encode([company.LONG])
+            if self.pooler in ("cls", "cls+dense") and np.array_equal(short, long):
+                raise EncoderError(
+                    f"--pooler {self.pooler}: {type(self.model).__name__} is causal, and its first state knows the first "
+                    "token alone: use --pooler last, mean or weighted_mean"
+                )
+            if company.depends_on_company(encode, self.spec.dtype):
+                self.keep_lengths_apart()
+        finally:
+            self.budget = min(budget, self.budget)
+        self._probed = True
 
     def _adapted(self) -> AbstractContextManager[None]:
         if self.prompt is None or self.prompt.bottlenecks is None:
@@ -115,7 +146,7 @@ class TransformerEncoder(Encoder):
         order = order[lengths[order] > 0]  # a text without a token keeps its zero vector
         empty = len(lengths) - len(order)
         lengths = lengths[order]
-        result = np.zeros((len(ids), self.width), dtype=np.float32)
+        result = np.zeros((len(ids), self.dimension), dtype=np.float32)
         if progress and empty:
             progress(empty)
         if not len(order):
@@ -130,6 +161,8 @@ class TransformerEncoder(Encoder):
         done = 0
         while done < len(lengths):
             stop = batching.batch_end(lengths, done, self.budget)
+            if self.equal_lengths:  # lengths descend
+                stop = min(stop, done + int(np.count_nonzero(lengths[done:stop] == lengths[done])))
             first, groups = int(starts[done]), batching.groups(lengths[done:stop])
             batch_marks = None if marks is None else marks[done:stop] - first
             vectors = self._attempt(forward, tokens[first:int(starts[stop])], groups, batch_marks)
@@ -154,7 +187,7 @@ class TransformerEncoder(Encoder):
             else:
                 states = forward(ids, groups, STATES[self.pooler])
                 vectors = pool(self.pooler, states, groups, marks, self.dense, self.text_cnn)
-            return torch.nn.functional.normalize(vectors, dim=1) if self.normalize else vectors
+            return self._finished(vectors)
         except torch.OutOfMemoryError as error:
             if sum(texts for texts, _ in groups) == 1:
                 raise EncoderError(
@@ -166,6 +199,14 @@ class TransformerEncoder(Encoder):
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         return None
+
+    def _finished(self, vectors: Tensor) -> Tensor:
+        """The last steps as sentence-transformers has them: its module Normalize, the cut, and normalize_embeddings."""
+        from torch.nn.functional import normalize
+
+        vectors = normalize(vectors, dim=1) if self.normalize else vectors
+        vectors = vectors if self.truncate_dim is None else vectors[:, :self.truncate_dim]
+        return normalize(vectors, dim=1) if self.rescale else vectors
 
     def _to_device(self, values: Tensor) -> Tensor:
         if self.device.type != "cuda":

@@ -15,7 +15,10 @@ from stsbench.encoders.forward.text_cnn import TextCNN
 from stsbench.encoders.forward.text_cnn_files import TYPE as TEXT_CNN
 from stsbench.encoders.transformer.exported import PROMPT
 
-_MODES = {"cls": "cls_token", "cls+dense": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
+_MODES = {
+    "cls": "cls_token", "cls+dense": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "last": "lasttoken",
+    "weighted_mean": "weightedmean_tokens",
+}  # fmt: skip
 
 
 def layers_of(pooler: str, layers: int) -> Tensor | None:
@@ -61,7 +64,8 @@ def write_layout(
     for kind, path in zip(kinds, paths, strict=True):
         if kind == "Pooling":
             mode = _MODES.get(pooler, "mean_tokens")
-            modes = {f"pooling_mode_{name}": name == mode for name in ("cls_token", "mean_tokens", "max_tokens")}
+            # the three that every version knows, and the mode itself
+            modes = {f"pooling_mode_{name}": name == mode for name in ("cls_token", "mean_tokens", "max_tokens", mode)}
             _module(folder / path, {"word_embedding_dimension": width, **modes})
         elif kind == "TextCNN" and text_cnn is not None:
             text_cnn.save(folder / path)

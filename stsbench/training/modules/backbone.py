@@ -138,6 +138,12 @@ def pool_padded(name: str, states: list[Tensor], mask: Tensor) -> Tensor:
     real = mask.unsqueeze(-1)
     if name == "max":
         return states[0].masked_fill(real == 0, -torch.inf).amax(1)
+    if name == "last":
+        places = torch.arange(1, mask.shape[1] + 1, device=mask.device) * mask
+        return states[0][torch.arange(len(mask), device=mask.device), places.argmax(1)]
+    if name == "weighted_mean":
+        weights = (mask.cumsum(1) * mask).unsqueeze(-1)  # counted from the first real token, wherever padding stands
+        return (states[0] * weights).sum(1) / weights.sum(1)
     means = [(state * real).sum(1) / real.sum(1) for state in states]
     return means[0] if len(means) == 1 else (means[0] + means[1]) / 2
 

@@ -17,7 +17,7 @@ from stsbench.cli.cache import cache as cache_command
 from stsbench.encoders.base import Encoded, EncoderSpec
 from stsbench.encoders.cache import cache as cache_module
 from stsbench.encoders.cache import encode
-from stsbench.encoders.cache.cache import EmbeddingCache
+from stsbench.encoders.cache.cache import CacheNote, EmbeddingCache
 from stsbench.encoders.cache.encode import encode_cached
 from stsbench.encoders.cache.shards import shard_bytes
 
@@ -46,7 +46,7 @@ def test_what_was_put_is_got(store):
 def test_nothing_stored(store):
     found = store.get(KEY, ["a"])
     assert found.vectors is None and not found.mask.any() and store.size() == 0 and store.clear() == 0
-    with pytest.raises(ValueError, match="fingerprint"):
+    with pytest.raises(ValueError, match="not the key of an encoder"):
         store.get("../elsewhere", ["a"])
 
 
@@ -121,7 +121,8 @@ def test_leftovers_of_killed_processes_go(tmp_path):
 
 def test_clear_leaves_other_files_alone(store):
     store.put(KEY, ["a"], embed(["a"]))
-    store.note(SPEC)
+    store.note(KEY, CacheNote({"name": "it"}, {"torch": "1.0"}))
+    assert store.encoders()[0].name == "it" and store.about(KEY).libraries == {"torch": "1.0"}
     mine = [store.folder / "notes.txt", store.folder / "sub" / "x.shard", store.folder / KEY / "mine.txt"]
     for path in mine:
         path.parent.mkdir(exist_ok=True)

@@ -27,9 +27,8 @@ def test_a_spec_that_does_not_hold_is_refused(tmp_path):
     assert isinstance(lazy, LazyEncoder)
     with pytest.raises(EncoderError, match="misstates its positions: the model cuts texts at 64 tokens instead of 7"):
         LazyEncoder(replace(lazy.config, positions=7), lazy.options).run(["a"])
-    for digest in ("weights", "tokenizer"):
-        with pytest.raises(EncoderError, match="changed while it was being loaded"):
-            LazyEncoder(replace(lazy.config, **{digest: "0" * 64}), lazy.options).run(["a"])
+    with pytest.raises(EncoderError, match="changed while it was being loaded"):
+        LazyEncoder(replace(lazy.config, weights="0" * 64), lazy.options).run(["a"])
 
 
 def test_unknown_architectures_are_not_guessed(tmp_path):

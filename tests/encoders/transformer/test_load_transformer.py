@@ -12,10 +12,12 @@ import torch
 from safetensors.torch import save_file
 from tiny_models import MINILM, add_modules, build, sentences
 
+from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer import minilm
+from stsbench.encoders.transformer.config import resolve_config
+from stsbench.encoders.transformer.declared import read_declared
 from stsbench.encoders.transformer.find import resolve
-from stsbench.encoders.transformer.modules import read_modules
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 from stsbench.errors import EncoderError
 
@@ -29,9 +31,7 @@ def load(name, **options):
 
 def library(folder, **options):
     module = pytest.importorskip("sentence_transformers")
-    model = module.SentenceTransformer(str(folder), device="cpu", local_files_only=True, **options)
-    model.max_seq_length = 64
-    return model
+    return module.SentenceTransformer(str(folder), device="cpu", local_files_only=True, **options)
 
 
 def test_a_plain_folder_needs_a_pooler(tmp_path):
@@ -39,7 +39,7 @@ def test_a_plain_folder_needs_a_pooler(tmp_path):
     with pytest.raises(EncoderError, match=r"stores no pooler: choose one with --pooler \(cls, cls\+dense, mean"):
         load(tmp_path)
     with pytest.raises(EncoderError, match="did you mean last2"):
-        load(tmp_path, pooler="last")
+        load(tmp_path, pooler="last_2")
     encoder = load(tmp_path, pooler="last2", batch_tokens=50, max_length=20)
     assert (encoder.spec.pooler, encoder.spec.max_length, encoder.built.budget) == ("last2", 20, 50)
     assert encoder.spec.name == str(tmp_path)
@@ -54,7 +54,7 @@ def test_stored_modules_run_here_and_equal_the_library(tmp_path, config, pooler,
     encoder = load(tmp_path)
     assert (encoder.spec.kind, encoder.spec.pooler) == ("transformers", pooler)
     assert encoder.spec.normalize is bool(extra)
-    assert encoder.spec.max_length == 64  # not the stored 8
+    assert encoder.spec.max_length == 8  # what the tokenizer states, as in the library
     np.testing.assert_allclose(encoder.encode(TEXTS), library(tmp_path).encode(TEXTS), atol=1e-5)
     overridden = load(tmp_path, pooler="last2")
     assert (overridden.spec.pooler, overridden.spec.normalize) == ("last2", bool(extra))
@@ -70,17 +70,17 @@ def test_the_stored_default_prompt_goes_before_each_sentence(tmp_path):
 
 @pytest.mark.parametrize("config", [
     {"pooling_mode_mean_sqrt_len_tokens": True}, {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True},
-    {"pooling_mode": ["mean", "cls"]}, {"pooling_mode": "lasttoken"},
+    {"pooling_mode": ["mean", "cls"]}, {"pooling_mode": "mean_sqrt_len_tokens"},
 ])
 def test_other_poolings_run_in_the_library(tmp_path, config):
     expected = library(add_modules(build(tmp_path), config)).encode(TEXTS)
     encoder = load(tmp_path)
     assert isinstance(encoder, SentenceTransformerEncoder)
-    assert encoder.spec.max_length == 64
+    assert encoder.spec.max_length == 8
     done: list[int] = []
     encoded = encoder.run([*TEXTS, "cat " * 70], done.append)
     np.testing.assert_allclose(encoded.vectors[:-1], expected, atol=1e-5)
-    assert encoded.truncated.tolist() == [False] * len(TEXTS) + [True]
+    assert encoded.truncated.tolist() == [len(encoder._ids(text, False)) > 8 for text in TEXTS] + [True]
     assert sum(done) == len(TEXTS) + 1
     assert load(tmp_path, max_length=9).spec.fingerprint() != encoder.spec.fingerprint()
     with pytest.raises(EncoderError, match="more than the 64 positions"):
@@ -108,10 +108,10 @@ def test_a_dense_module_runs_in_the_library(tmp_path):
 
 def test_broken_modules_and_modules_without_a_transformer(tmp_path):
     (tmp_path / "modules.json").write_text("[{}]")
-    with pytest.raises(EncoderError, match="cannot read its sentence-transformers modules"):
+    with pytest.raises(EncoderError, match=r"modules\.json: each entry needs a type and a path"):
         load(tmp_path)
     (tmp_path / "modules.json").write_text(json.dumps([{"path": "", "type": "sentence_transformers.models.BoW"}]))
-    assert read_modules(tmp_path).transformer is None
+    assert read_declared(tmp_path).transformer is None
     with pytest.raises(EncoderError, match="no transformers model to pool over"):
         load(tmp_path, pooler="mean")
 
@@ -145,6 +145,50 @@ def test_hub_files_without_safetensors_are_fetched_a_second_time(tmp_path, monke
     assert asked[1:] == [(False, True), (True, True)]
 
 
+def test_a_revision_is_of_a_hub_id_and_part_of_the_encoder(tmp_path, monkeypatch):
+    build(tmp_path / "model")
+    asked = []
+
+    def snapshot(name, *, revision, **_):
+        asked.append(revision)
+        if revision == "gone":
+            raise huggingface_hub.errors.RevisionNotFoundError.__new__(huggingface_hub.errors.RevisionNotFoundError)
+        return str(tmp_path / "model")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    plain, pinned = (load("org/model", pooler="mean", revision=revision).spec for revision in (None, "v2"))
+    assert asked == [None, "v2"] and pinned.options == {"revision": "v2"}
+    assert pinned.weights == plain.weights and pinned.fingerprint() != plain.fingerprint()
+    with pytest.raises(EncoderError, match=r"--revision gone: org/model has no such revision"):
+        load("org/model", pooler="mean", revision="gone")
+    with pytest.raises(EncoderError, match=r"is a folder; revisions are of Hub ids"):
+        load(tmp_path / "model", pooler="mean", revision="v2")
+
+
+def test_trusted_code_of_another_repository_is_part_of_the_encoder(tmp_path, monkeypatch):
+    folder, code = build(tmp_path / "model"), tmp_path / "code"
+    config = json.loads((folder / "config.json").read_text())
+    auto_map = {"AutoModel": "org/code--modeling.Model", "AutoConfig": "org/code--modeling.Config"}
+    (folder / "config.json").write_text(json.dumps({**config, "auto_map": auto_map}))
+    code.mkdir()
+    (code / "modeling.py").write_text("a = 1")
+    asked = []
+
+    def snapshot(name, *, allow_patterns, **_):
+        asked.append((name, allow_patterns))
+        return str(code)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    options = EncoderOptions(pooler="mean", trust_remote_code=True)
+    before = resolve_config(str(folder), options).weights
+    assert asked == [("org/code", ["*.py"])]
+    (code / "modeling.py").write_text("a = 2")
+    assert resolve_config(str(folder), options).weights != before
+    asked.clear()
+    resolve_config(str(folder), EncoderOptions(pooler="mean"))  # transformers has a class of its own: no code runs
+    assert not asked
+
+
 def test_the_embedded_model_is_checked(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_: str(tmp_path / "model.safetensors"))
     monkeypatch.setattr(minilm, "find_spec", lambda _: None)
@@ -164,7 +208,7 @@ def test_the_embedded_model_loads():
     except EncoderError as error:
         pytest.skip(str(error))
     encoder = load("minilm")
-    assert (encoder.spec.name, encoder.spec.pooler, encoder.spec.max_length) == ("minilm", "mean", 512)
+    assert (encoder.spec.name, encoder.spec.pooler, encoder.spec.max_length) == ("minilm", "mean", 256)
     vectors = encoder.encode(["A man is eating food.", "A man eats.", "The sky is blue."])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     assert vectors[0] @ vectors[1] > 0.7 > vectors[0] @ vectors[2]

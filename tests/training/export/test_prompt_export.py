@@ -179,10 +179,10 @@ def test_set_aside_a_prompt_is_no_part_of_the_encoder(models, rich, tmp_path):
     for options in ({"pooler": "cls"}, {"pooler": "mean"}, {"template": TEMPLATES["bert"]},
                     {"pooler": "mask", "template": TEMPLATES["bert"]}):  # fmt: skip
         specs = [load_encoder(str(path), **options).spec for path in (folder, other)]
-        assert specs[0].weights == specs[1].weights == encoder_digest(folder, specs[0].pooler)
-        assert not specs[0].options and specs[0].fingerprint() == specs[1].fingerprint()
+        assert not any(spec.options for spec in specs)
         plain = load_encoder(str(tmp_path / "plain"), **{"pooler": "mask", **options})
-        close(load_encoder(str(folder), **options).encode(TEXTS), plain.encode(TEXTS))
+        for path in (folder, other):
+            close(load_encoder(str(path), **options).encode(TEXTS), plain.encode(TEXTS))
     settings = made.prompt.settings()
     assert encoder_digest(folder, "mask", settings) != encoder_digest(folder, "mask")
     with pytest.raises(EncoderError, match="stores a prompt: leave --pooler out to use it, or give a --template"):

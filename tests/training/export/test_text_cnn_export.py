@@ -139,7 +139,7 @@ def test_padding_at_the_left_changes_nothing(exported):
 def test_the_head_is_part_of_what_identifies_the_encoder(exported, tmp_path):
     made, folder = exported
     first = load_encoder(str(folder))
-    export_model(made, tmp_path / "again", card="another")
+    export_model(made, tmp_path / "again", card="another", method="simcse", recipe="tiny-run")
     assert load_encoder(str(tmp_path / "again")).spec.fingerprint() == first.spec.fingerprint()
     for place_of_change in ("convs.1.weight", "fusion.bias"):
         shutil.copytree(folder, tmp_path / place_of_change)
@@ -150,8 +150,6 @@ def test_the_head_is_part_of_what_identifies_the_encoder(exported, tmp_path):
         changed = load_encoder(str(tmp_path / place_of_change))  # stsbench.json holds no more, modules.json does
         assert changed.spec.weights != first.spec.weights and changed.spec.fingerprint() != first.spec.fingerprint()
         assert np.abs(changed.encode(TEXTS) - first.encode(TEXTS)).max() > 1e-3
-        mean = [load_encoder(str(path), pooler="mean") for path in (folder, tmp_path / place_of_change)]
-        assert mean[0].spec.weights == mean[1].spec.weights != first.spec.weights  # it never reads the TextCNN
     assert first.spec == first.built.spec
 
 

@@ -1,0 +1,204 @@
+"""What a model folder declares of its own encoder, read as sentence-transformers reads it; other kinds of model are refused.
+
+[Transformer, Pooling or TextCNNPooling] with or without Normalize runs through our own forward pass, if the transformer
+is of a family whose vectors are known to be equal; sentence-transformers runs all else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from stsbench.encoders.forward.checkpoint import read_settings
+from stsbench.encoders.forward.text_cnn_files import TYPE as TEXT_CNN
+from stsbench.encoders.forward.text_cnn_files import is_own
+from stsbench.encoders.transformer.exported import PROMPT
+from stsbench.errors import EncoderError
+from stsbench.parsing import read_json
+
+_LEGACY = {  # sentence-transformers before version 6 stored one switch per mode
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_MODES = {"cls": "cls", "mean": "mean", "max": "max", "lasttoken": "last", "weightedmean": "weighted_mean"}
+# model_type of the transformers whose vectors our forward passes compute, as tests/encoders/test_folder_kinds.py shows
+_FAMILIES = {"bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet", "electra", "albert"}
+_LIMITS = tuple(  # where sentence-transformers keeps max_seq_length, and kept it once
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+_USUAL = {  # settings of those files that change nothing
+    "max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name", "unpad_inputs",
+}  # fmt: skip
+_TEXT_ONLY = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+_OTHER_KINDS = {  # model_type in config_sentence_transformers.json -> what it is
+    "SparseEncoder": "a sparse encoder", "CrossEncoder": "a cross-encoder",
+    "MultiVectorEncoder": "a late-interaction model", "ColBERT": "a late-interaction model",
+}  # fmt: skip
+_OTHER_MODULES = {
+    "SpladePooling": "a sparse encoder", "MLMTransformer": "a sparse encoder", "SparseAutoEncoder": "a sparse encoder",
+    "CSRSparsity": "a sparse encoder", "SparseStaticEmbedding": "a sparse encoder", "IDF": "a sparse encoder",
+    "LogitScore": "a cross-encoder", "MultiVectorMask": "a late-interaction model",
+    "TokenPooling": "a late-interaction model",
+}  # fmt: skip
+_TOKENS = "token_embeddings"
+_TOKENS_AT_MOST = 1_000_000  # beyond it a model_max_length means that there is none
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What the files of a model folder say."""
+
+    transformer: Path | None  # the folder of the transformers model, None if the first module is another kind
+    modules: tuple[str, ...] = ()  # the class names of modules.json; none: no sentence-transformers folder
+    pooler: str | None = None  # one of ours; None: the user's choice, or sentence-transformers has to run the modules
+    normalize: bool = False  # the last step is Normalize
+    max_length: int | None = None  # tokens, special ones included
+    prompts: Mapping[str, str] = field(default_factory=dict)  # name -> text
+    default_prompt: str | None = None  # the name of the one before every text
+    pools: bool = True  # some module makes one vector of a text's tokens
+    truncate_dim: int | None = None
+    similarity: str | None = None  # None: the cosine
+    foreign: str | None = None  # the type of a module that is code of the folder's own
+
+
+def read_declared(folder: Path) -> Declared:
+    """What a folder with or without modules.json declares.
+
+    EncoderError, one line: broken files, and a sparse encoder, a cross-encoder or a late-interaction model.
+    """
+    settings = read_settings(folder / "config_sentence_transformers.json")
+    modules = _modules(folder)
+    kinds = tuple(kind.rpartition(".")[2] for kind, _ in modules)
+    _refuse_other_kinds(folder, settings, kinds)
+    if not modules:
+        return Declared(folder, max_length=_length(folder))
+    path = folder / "config_sentence_transformers.json"
+    prompts = settings.get("prompts") or {}
+    default = settings.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values() if text is not None):
+        raise EncoderError(f"{path}: prompts must be names with their texts")
+    if default is not None and default not in prompts:
+        raise EncoderError(f"{path}: default_prompt_name {default!r} is not among its prompts ({', '.join(prompts)})")
+    similarity = settings.get("similarity_fn_name")
+    tokens = kinds[0] == "Transformer" and _settings(modules[0][1]).get("module_output_name", _TOKENS) == _TOKENS
+    declared = Declared(
+        _transformer(folder, modules), kinds, normalize=kinds[-1] == "Normalize",
+        prompts={name: text for name, text in prompts.items() if text}, default_prompt=default,
+        pools=not tokens or any("Pooling" in kind for kind in kinds),
+        truncate_dim=_dimension(settings.get("truncate_dim"), path),
+        similarity=None if similarity == "cosine" else similarity,
+        foreign=next((kind for kind, _ in modules if not kind.startswith(("sentence_transformers.", "stsbench."))), None),
+    )  # fmt: skip
+    return _native(folder, modules, declared)
+
+
+def _modules(folder: Path) -> list[tuple[str, Path]]:
+    """(type, folder) of each entry of modules.json; none without one."""
+    path = folder / "modules.json"
+    if not path.is_file():
+        return []
+    try:
+        modules = [(str(module["type"]), folder / module["path"]) for module in read_json(path, EncoderError)]
+    except (KeyError, TypeError) as error:
+        raise EncoderError(f"cannot read {path}: each entry needs a type and a path ({error!r})") from error
+    if not modules:
+        raise EncoderError(f"{path} names no module")
+    for kind, place in modules:
+        if not place.resolve().is_relative_to(folder.resolve()) and not place.is_symlink():
+            raise EncoderError(f"{path}: the path of {kind} leads out of the folder")
+    return modules
+
+
+def _refuse_other_kinds(folder: Path, settings: Mapping[str, Any], kinds: tuple[str, ...]) -> None:
+    config = read_settings(folder / "config.json")
+    architectures = config.get("architectures") or []
+    architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    others = [kind for kind in kinds if kind in _OTHER_MODULES]
+    declared = {
+        f"model_type {settings.get('model_type')}": _OTHER_KINDS.get(str(settings.get("model_type"))),
+        f"the modules {', '.join(others)}": _OTHER_MODULES[others[-1]] if others else None,
+    }
+    if not kinds and (architecture.endswith("ForSequenceClassification") or "sentence_transformers" in config):
+        declared[f"architecture {architecture}"] = "a cross-encoder or another classifier"
+    late = "colbert" in architecture.lower() or architecture.endswith("ForRetrieval")
+    if late or (folder / "artifact.metadata").is_file():
+        declared[f"architecture {architecture}"] = "a late-interaction model"
+    for what, kind in declared.items():
+        if kind:
+            raise EncoderError(f"{folder} is {kind} ({what}), not an encoder with one dense vector a text")
+    if settings.get("model_type") not in (None, "SentenceTransformer"):
+        path = folder / "config_sentence_transformers.json"
+        raise EncoderError(f"{path}: the model_type {settings['model_type']!r} is unknown")
+
+
+def _transformer(folder: Path, modules: list[tuple[str, Path]]) -> Path | None:
+    kind, path = modules[0]
+    plain = kind.rpartition(".")[2] == "Transformer" or is_own(kind, PROMPT)  # its model lies there too
+    stored = any((path / name).is_file() for name in ("config.json", "adapter_config.json"))
+    return path if plain and stored else None
+
+
+def _native(folder: Path, modules: list[tuple[str, Path]], declared: Declared) -> Declared:
+    """With the pooler and the limit where our own forward pass computes what the modules say."""
+    kinds, transformer = declared.modules, declared.transformer
+    if transformer is None:
+        return declared
+    declared = replace(declared, max_length=_length(transformer))
+    text_cnn = len(modules) > 1 and is_own(modules[1][0], TEXT_CNN) and transformer == folder
+    ours = (text_cnn or kinds[1:2] == ("Pooling",)) and kinds[2:] in ((), ("Normalize",)) and not declared.foreign
+    family = read_settings(transformer / "config.json").get("model_type") in _FAMILIES
+    if not ours or not _usual(transformer) or not (family or text_cnn) or (transformer / "adapter_config.json").is_file():
+        return declared
+    return replace(declared, pooler="text_cnn" if text_cnn else _pooler(modules[1][1], declared.prompts))
+
+
+def _usual(transformer: Path) -> bool:
+    """Whether the transformer's settings are those of a plain text model."""
+    settings = _settings(transformer)
+    known = settings.keys() <= _USUAL and not settings.get("do_lower_case") and not settings.get("unpad_inputs")
+    text = settings.get("transformer_task", "feature-extraction") == "feature-extraction"
+    side = read_settings(transformer / "tokenizer_config.json").get("truncation_side", "right")
+    config = read_settings(transformer / "config.json")
+    return (
+        known and text and side == "right" and settings.get("modality_config", _TEXT_ONLY) == _TEXT_ONLY
+        and not config.get("quantization_config") and not config.get("is_decoder")
+    )  # fmt: skip
+
+
+def _settings(transformer: Path) -> dict[str, Any]:
+    """What sentence-transformers keeps beside a transformers model."""
+    return next((stored for name in _LIMITS if (stored := read_settings(transformer / name))), {})
+
+
+def _length(transformer: Path) -> int | None:
+    """The token limit stored with a model: max_seq_length, else what the tokenizer states; None for none."""
+    stored = _settings(transformer).get("max_seq_length")
+    if stored is None:
+        stored = read_settings(transformer / "tokenizer_config.json").get("model_max_length")
+        if not isinstance(stored, int | float) or stored > _TOKENS_AT_MOST:
+            return None
+    if not isinstance(stored, int | float) or isinstance(stored, bool) or stored < 1:
+        raise EncoderError(f"{transformer}: its token limit {stored!r} is not a positive number")
+    return int(stored)
+
+
+def _dimension(stored: Any, path: Path) -> int | None:
+    if stored is not None and (not isinstance(stored, int) or isinstance(stored, bool) or stored < 1):
+        raise EncoderError(f"{path}: truncate_dim {stored!r} is not a positive number")
+    return stored
+
+
+def _pooler(folder: Path, prompts: Mapping[str, str]) -> str | None:
+    config = read_settings(folder / "config.json")
+    modes = config.get("pooling_mode", [mode for key, mode in _LEGACY.items() if config.get(key)])
+    modes = [modes] if isinstance(modes, str) else list(modes)
+    if len(modes) > 1 or config.get("include_prompt") is False:  # without the prompt's tokens: not ours
+        return None
+    return _MODES.get(str(modes[0])) if modes else "mean"

@@ -1,0 +1,29 @@
+"""An encoder in one line: what a user should know of it before a run."""
+
+from __future__ import annotations
+
+from stsbench.encoders.base import Encoder
+from stsbench.encoders.prompt.prompt import described
+
+
+def described_encoder(encoder: Encoder) -> str:
+    """Name, pooler, what stands around a text, limit, dimension, normalisation, what runs the model, and fingerprint."""
+    spec = encoder.spec
+    parts = [f"encoder {spec.name}"]
+    if spec.pooler is not None:
+        parts.append(f"pooler {spec.pooler}")
+    elif encoder.engine:
+        parts.append("its own modules")
+    if spec.template is not None:
+        parts.append(f"template {spec.template}")
+    elif encoder.engine and "prompt" not in spec.options:
+        parts.append("no prompt" if spec.prefix is None else f"prompt {spec.prefix!r}")
+    parts += described(spec.options)
+    if spec.max_length is not None:
+        parts.append(f"max length {spec.max_length}")
+    if encoder.dimension is not None:
+        cut = " (cut)" if "truncate_dim" in spec.options else ""
+        parts.append(f"{encoder.dimension} dimensions{cut}")
+    if encoder.engine:
+        parts += ["normalised" if spec.normalize else "not normalised", f"run by {encoder.engine}"]
+    return ", ".join([*parts, spec.dtype, f"fingerprint {spec.fingerprint()[:12]}"])

@@ -1,0 +1,201 @@
+"""A model folder that changes in place never gives the vectors that were cached before."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from folder_edits import EDITS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_folder_kinds import KINDS
+from model_folders import TEXTS
+from published_vectors import fresh_library
+
+from stsbench import load_encoder
+from stsbench.encoders.cache.cache import EmbeddingCache
+from stsbench.encoders.cache.encode import encode_cached
+from stsbench.errors import EncoderError
+
+CLOSE = 1e-5
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread_and_a_cache_of_its_own(tmp_path_factory):
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STSBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path_factory.mktemp("modules")))
+        yield
+    torch.set_num_threads(threads)
+
+
+def encoder_of(folder, options):
+    return load_encoder(str(folder), **{"device": "cpu", "offline": True, **options})
+
+
+def through(cache, folder, options, texts):
+    """(fingerprint, vectors) by way of the cache; an EncoderError's text where the folder is refused."""
+    try:
+        encoder = encoder_of(folder, options)
+        return encoder.spec.fingerprint(), encode_cached(encoder, texts, cache).vectors
+    except EncoderError as error:
+        assert str(error) and "\n" not in str(error)
+        return None, str(error)
+
+
+def same(first, second):
+    return isinstance(first, np.ndarray) and isinstance(second, np.ndarray) and (
+        first.shape == second.shape and np.allclose(first, second, atol=CLOSE)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_in_place_gives_no_old_vector(tmp_path, name):
+    edit = EDITS[name]
+    kind, folder, cache = edit.kind, tmp_path / "f", EmbeddingCache(tmp_path / "cache")
+    texts = [text for text in TEXTS if text or kind.empty]
+    folder.mkdir()
+    kind.build(folder)
+    key, before = through(cache, folder, kind.options, texts)
+    if isinstance(before, str):
+        assert kind.refused, before
+        pytest.skip("refused by its name: nothing is cached")
+    edit.make(folder)
+    other, after = through(cache, folder, kind.options, texts)
+    _, fresh = through(None, folder, kind.options, texts)
+    assert isinstance(after, str) == isinstance(fresh, str), f"cached: {after}, fresh: {fresh}"
+    if isinstance(fresh, str):
+        assert edit.refused, fresh
+        return
+    assert same(after, fresh), "old vectors from the cache"
+    assert not (edit.moves and same(before, after)), "the edit changes nothing, and proves nothing"
+    assert key != other or same(before, fresh), "two encoders under one fingerprint"
+    trusted = bool(kind.options.get("trust_remote_code"))
+    library = fresh_library(folder, trusted).encode(texts, batch_size=1 if kind.alone else 32, show_progress_bar=False)
+    np.testing.assert_allclose(fresh, library, atol=CLOSE)
+
+
+@pytest.mark.parametrize("name", ["normalize", "dense, then normalize", "static embedding", "adapter alone", "sharded weights"])
+def test_a_readme_and_pictures_are_no_part_of_the_encoder(tmp_path, name):
+    kind, folder = KINDS[name], tmp_path / "f"
+    folder.mkdir()
+    kind.build(folder)
+    before = encoder_of(folder, kind.options).spec.fingerprint()
+    (folder / "README.md").write_text("A model.\n")
+    (folder / "assets").mkdir()
+    for picture in ("plot.png", "assets/a photo.jpg", "assets/curve.svg"):
+        (folder / picture).write_bytes(b"\x89 no weights")
+    assert encoder_of(folder, kind.options).spec.fingerprint() == before
+    (folder / "README.md").write_text("A model, described anew.\n")
+    assert encoder_of(folder, kind.options).spec.fingerprint() == before
+
+
+@pytest.mark.parametrize("name", ["normalize", "dense, then normalize", "static embedding", "transformers_weights"])
+def test_a_folder_is_known_by_its_files_wherever_it_lies(tmp_path, name):
+    kind, folder = KINDS[name], tmp_path / "f"
+    folder.mkdir()
+    kind.build(folder)
+    shutil.copytree(folder, tmp_path / "elsewhere" / "g")
+    first, second = (encoder_of(place, kind.options).spec for place in (folder, tmp_path / "elsewhere" / "g"))
+    assert first.fingerprint() == second.fingerprint()
+
+
+# Anything, anywhere ---------------------------------------------------------------------------------------------------
+
+# One of each way to run and to store, small enough for thousands of edits.
+ANY = [
+    "normalize", "dense, then normalize", "default_prompt_name", "truncate_dim", "static embedding", "sharded weights",
+    "transformers_weights", "adapter beside the model", "word embeddings with weights", "weighted layer pooling",
+    "router of queries and documents", "transformer in a sub-folder", "bag of words",
+]  # fmt: skip
+SHORT = TEXTS[:2] + TEXTS[3:5]
+
+
+@pytest.fixture(scope="module")
+def cached(tmp_path_factory):
+    """A cache that holds every folder's vectors, and the folders."""
+    root = tmp_path_factory.mktemp("any")
+    cache, folders = EmbeddingCache(root / "cache"), {}
+    for i, name in enumerate(ANY):
+        folder = folders[name] = root / f"f{i}"
+        folder.mkdir()
+        KINDS[name].build(folder)
+        through(cache, folder, {}, SHORT)
+    return cache, folders
+
+
+def leaves(value, path=()):
+    """Where a JSON value holds one that has no parts."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    found = [leaf for key, part in parts for leaf in leaves(part, (*path, key))]
+    return found or [path]
+
+
+def altered(value, how):
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return (value + 1, value - 1, 0, value * 2)[how % 4]
+    if isinstance(value, float):
+        return (value + 0.25, 0.0, -value, value * 3)[how % 4]
+    if isinstance(value, str):
+        return (value + "x", "", value[::-1], value.upper())[how % 4]
+    return (1, True, "x", [1])[how % 4]  # null, an empty list or object
+
+
+def edit_json(path, where, how):
+    stored = json.loads(path.read_text("utf-8"))
+    found = leaves(stored)
+    leaf = found[where % len(found)]
+    if not leaf:
+        return False
+    holder = stored
+    for key in leaf[:-1]:
+        holder = holder[key]
+    if how == 9:
+        del holder[leaf[-1]]
+    else:
+        holder[leaf[-1]] = altered(holder[leaf[-1]], how)
+    path.write_text(json.dumps(stored), "utf-8")
+    return True
+
+
+def edit_byte(path, where, how):
+    content = bytearray(path.read_bytes())
+    if content:
+        # the sign and the exponent of a number as often as its last digits
+        content[where % len(content)] ^= 1 << how % 8
+    path.write_bytes(content)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_any_edit_gives_another_key_or_equal_vectors(cached, tmp_path_factory, data):
+    cache, folders = cached
+    name = data.draw(st.sampled_from(ANY), "folder")
+    folder = tmp_path_factory.mktemp("edited") / "f"
+    shutil.copytree(folders[name], folder)
+    if name == "adapter beside the model":
+        config = folder / "adapter_config.json"
+        config.write_text(config.read_text("utf-8").replace(str(folders[name]), str(folder)), "utf-8")
+    path = data.draw(st.sampled_from(sorted(path for path in folder.rglob("*") if path.is_file())), "file")
+    where, how = data.draw(st.integers(0, 1 << 30), "where"), data.draw(st.integers(0, 9), "how")
+    if not (path.suffix == ".json" and data.draw(st.booleans(), "by value") and edit_json(path, where, how)):
+        edit_byte(path, where, how)
+    try:
+        encoder = encoder_of(folder, {})
+        found = cache.get(encoder.spec.fingerprint(), SHORT)
+        after = encode_cached(encoder, SHORT, cache).vectors
+    except EncoderError as error:
+        assert str(error) and "\n" not in str(error)
+        return
+    finally:
+        fresh = through(None, folder, {}, SHORT)[1]
+        shutil.rmtree(folder.parent)
+    assert same(after, fresh), (found.mask, fresh)

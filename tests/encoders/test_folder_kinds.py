@@ -1,0 +1,194 @@
+"""What a folder declares is honoured as sentence-transformers honours it, or refused in one line that names it."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+
+import numpy as np
+import pytest
+from model_folder_kinds import KINDS
+from model_folders import TEXTS
+from published_vectors import published
+from refused_folder_kinds import CODE, REFUSED, code, own_model, own_module, ran
+from scipy.stats import pearsonr, spearmanr
+
+from stsbench import evaluate, load_encoder
+from stsbench.data.fetch.sources import load
+from stsbench.errors import EncoderError
+
+CLOSE = 1e-5
+POINTS = 1e-4  # of a score x 100
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread_and_a_cache_of_its_own(tmp_path_factory):
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STSBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path_factory.mktemp("modules")))
+        patch.setattr("stsbench.evaluation.measure.provenance", lambda *given, **named: {})  # asks git, each time
+        yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """kind -> its folder, built once and not changed; the name says nothing, so that no refusal can owe it to the path."""
+    root, folders = tmp_path_factory.mktemp("folders"), {}
+
+    def folder(kind):
+        if id(kind) not in folders:
+            made = folders[id(kind)] = root / f"f{len(folders)}"
+            made.mkdir()
+            kind.build(made)
+        return folders[id(kind)]
+
+    return folder
+
+
+def ours(folder, **options):
+    return load_encoder(str(folder), **{"device": "cpu", "offline": True, **options})
+
+
+def line(error, folder):
+    """The one line of an EncoderError, without the folder's path."""
+    said = str(error)
+    assert said and "\n" not in said
+    assert "failed (" not in said, "an exception that nobody foresaw"
+    return said.replace(str(folder), "FOLDER")
+
+
+def texts_of(kind):
+    return [text for text in TEXTS if text or kind.empty]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_vectors_are_those_of_the_library(built, name):
+    kind = KINDS[name]
+    folder, texts = built(kind), texts_of(kind)
+    try:
+        encoder = ours(folder, **kind.options)
+        vectors = encoder.encode(texts)
+    except EncoderError as error:
+        assert kind.refused and re.search(kind.refused, line(error, folder)), error
+        return
+    want = published(folder, texts, alone=kind.alone)
+    assert vectors.shape == want.shape
+    np.testing.assert_allclose(vectors, want, atol=CLOSE)
+    # another order and other company: one by one, the long text in the middle
+    alone = [encoder.run([text]).vectors[0] for text in reversed(texts)]
+    np.testing.assert_allclose(alone[::-1], want, atol=CLOSE)
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return load("stsb/test", sample=True)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_scores_are_those_of_the_librarys_vectors(built, pairs, tmp_path, name):
+    kind = KINDS[name]
+    folder = built(kind)
+    if set(kind.options) - {"pooler"}:
+        pytest.skip("options of load_encoder")
+    try:
+        result = evaluate(
+            str(folder), output=tmp_path / "run", sample=True, tasks=["STS-B"], resamples=0, cache_dir=tmp_path / "cache",
+            device="cpu", offline=True, **kind.options,
+        )  # fmt: skip
+    except EncoderError as error:
+        assert kind.refused and re.search(kind.refused, line(error, folder)), error
+        return
+    assert not result.failures
+    first, second = (published(folder, list(side), alone=kind.alone).astype(float) for side in (pairs.first, pairs.second))
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    cosine = np.divide((first * second).sum(1), norms, out=np.zeros(len(norms)), where=norms > 0)
+    scores = {row.metric: row.value for row in result.rows if row.aggregation == "all" and row.task == "STS-B"}
+    assert scores["spearman"] == pytest.approx(100 * spearmanr(cosine, pairs.gold).statistic, abs=POINTS)
+    assert scores["pearson"] == pytest.approx(100 * pearsonr(cosine, pairs.gold).statistic, abs=POINTS)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_honoured_is_refused_by_its_name(built, name):
+    kind = REFUSED[name]
+    folder = built(kind)
+    with pytest.raises(EncoderError) as caught:
+        ours(folder, **kind.options).encode(TEXTS[:2])
+    assert re.search(kind.refused, line(caught.value, folder)), caught.value
+
+
+# Code -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_code_does_not_run_whatever_stdin_says(built, monkeypatch, capsys, name):
+    kind = CODE[name]
+    folder = built(kind)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n" * 99))
+    try:
+        vectors = ours(folder, **kind.options).encode(TEXTS)
+    except EncoderError as error:
+        assert re.search(kind.refused, line(error, folder)), error
+    else:  # a type that transformers knows by itself: the native class, as the library has it
+        np.testing.assert_allclose(vectors, published(folder, TEXTS), atol=CLOSE)
+    assert not ran(folder).exists()
+    assert sys.stdin.read() == "y\n" * 99, "somebody asked on stdin"
+    assert "Do you wish to run" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("make", [own_module, own_model])
+def test_trusted_code_runs_and_is_part_of_the_fingerprint(tmp_path, make):
+    folder = tmp_path / "f"
+    folder.mkdir()
+    make(folder)
+    if make is own_model:
+        from model_folders import declare, pooling
+
+        declare(folder, pooling("mean"))
+    with pytest.raises(EncoderError):
+        ours(folder)
+    trusted = ours(folder, trust_remote_code=True)
+    np.testing.assert_allclose(trusted.encode(TEXTS), published(folder, TEXTS, trusted=True), atol=CLOSE)
+    assert ran(folder).exists()
+    before = trusted.spec.fingerprint()
+    source = (folder / "mine.py").read_text("utf-8")
+    code(folder, "mine.py", source.replace("{", "{{").replace("}", "}}") + "\n# another line\n")
+    assert ours(folder, trust_remote_code=True).spec.fingerprint() != before
+    with pytest.raises(EncoderError):
+        ours(folder)
+
+
+# Company --------------------------------------------------------------------------------------------------------------
+
+MIXED = [" ".join(text.split()[:i]) for i in (1, 2, 3, 5, 8, 13, 21, 26) for text in (
+    TEXTS[5], TEXTS[5][8:], TEXTS[1] + " . " + TEXTS[5], TEXTS[0] + " " + TEXTS[5],
+)]  # fmt: skip
+
+
+@pytest.mark.parametrize("family", ["fnet", "convbert", "big_bird", "mobilebert"])
+def test_a_batchs_size_moves_no_vector(tmp_path, family):
+    from model_folders import transformer
+
+    folder = transformer(tmp_path / "f", family)
+    small, large = (ours(folder, pooler="mean", batch_tokens=tokens) for tokens in (256, 4096))
+    first = small.encode(MIXED)
+    np.testing.assert_allclose(first, large.encode(MIXED), atol=CLOSE)
+    assert any("equal length" in note for note in small.notes) or any("equal length" in note for note in large.notes)
+    # a later load may know the result of the check already; the order of the texts must not matter then, either
+    again = ours(folder, pooler="mean")
+    np.testing.assert_allclose([again.run([text]).vectors[0] for text in MIXED[::-1]][::-1], first, atol=CLOSE)
+    last = ours(folder, pooler="mean")
+    np.testing.assert_allclose([last.run([text]).vectors[0] for text in MIXED], first, atol=CLOSE)
+
+
+def test_an_encoder_that_honours_the_mask_says_nothing_of_company(tmp_path):
+    from model_folders import transformer
+
+    encoder = ours(transformer(tmp_path / "f", "modernbert"), pooler="mean")
+    encoder.encode(MIXED)
+    assert not any("equal length" in note for note in encoder.notes)

@@ -1,0 +1,326 @@
+"""Edits in place of the folders in model_folder_kinds.py: what an author, a training or a sync may change under one path."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from model_folder_kinds import KINDS, Kind, _static
+from model_folders import (
+    PROMPT,
+    adapter,
+    change,
+    declare,
+    dense,
+    normalize,
+    nudge,
+    pooling,
+    read,
+    tokenizer,
+    transformer,
+    weights,
+    write,
+)
+from refused_folder_kinds import code, own_model, own_module
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What is changed in a folder of one kind. moves: the vectors must come out different, or the edit proves nothing."""
+
+    kind: Kind
+    make: Callable[[Path], Any]
+    moves: bool = True
+    refused: bool = False  # the edited folder may be refused
+
+
+EDITS: dict[str, Edit] = {}
+
+
+def edit(name: str, kind: str | Kind, make: Callable[[Path], Any], **expected: bool) -> None:
+    assert name not in EDITS
+    EDITS[name] = Edit(KINDS[kind] if isinstance(kind, str) else kind, make, **expected)
+
+
+def swapped(path: Path, first: str = "dog", second: str = "park") -> None:
+    """A tokenizer.json or a list of words with two of its ids exchanged."""
+    stored = read(path)
+    words = stored["model"]["vocab"] if "model" in stored else stored["vocab"]
+    if isinstance(words, list):
+        i, j = words.index(first), words.index(second)
+        words[i], words[j] = words[j], words[i]
+    else:
+        words[first], words[second] = words[second], words[first]
+    write(path, stored)
+
+
+def listed(folder: Path, position: int, **values: Any) -> None:
+    """An entry of modules.json with other values."""
+    stored = read(folder / "modules.json")
+    stored[position].update(values)
+    write(folder / "modules.json", stored)
+
+
+MODEL = "model.safetensors"
+NATIVE, DENSE = "normalize", "dense, then normalize"
+
+# Weights --------------------------------------------------------------------------------------------------------------
+
+edit("weights", NATIVE, lambda folder: nudge(folder / MODEL, "layer.1.output"))
+edit("weights that the library runs", DENSE, lambda folder: nudge(folder / MODEL, "layer.1.output"))
+edit("weights of a dense", DENSE, lambda folder: nudge(folder / "2_Dense" / MODEL))
+edit("weights of a layer norm", "layer norm", lambda folder: nudge(folder / "2_LayerNorm" / MODEL))
+edit("weights of a cnn", "cnn", lambda folder: nudge(folder / "1_CNN" / MODEL))
+edit("weights of an lstm", "word embeddings and an lstm", lambda folder: nudge(folder / "1_LSTM" / MODEL))
+edit("word embeddings", "word embeddings with weights", lambda folder: nudge(folder / "0_WordEmbeddings" / MODEL))
+edit("word weights", "word embeddings with weights", lambda folder: change(
+    folder / "1_WordWeights/config.json", word_weights={"dog": 5.0, "man": 7.0}
+))  # fmt: skip
+edit("static embeddings", "static embedding", lambda folder: nudge(folder / "0_StaticEmbedding" / MODEL))
+edit("layer weights", "weighted layer pooling", lambda folder: nudge(folder / "1_WeightedLayerPooling" / MODEL))
+edit("weights in a sub-folder", "transformer in a sub-folder", lambda folder: nudge(folder / "0_Transformer" / MODEL, "layer.1"))
+edit("a tower of a router", "router of queries and documents",
+     lambda folder: nudge(next(folder.glob("0_Router/document_*")) / MODEL))  # fmt: skip
+edit("one shard", "sharded weights", lambda folder: nudge(sorted(folder.glob("model-*.safetensors"))[-2]))
+edit("shards named by transformers_weights", "transformers_weights, sharded",
+     lambda folder: nudge(sorted(folder.glob("model-*.safetensors"))[-2]))  # fmt: skip
+edit("the file named by transformers_weights", "transformers_weights", lambda folder: nudge(folder / "tuned.safetensors", "layer.1"))
+
+
+@lambda make: edit("one number, size and times kept", NATIVE, make)
+def _(folder):
+    path = folder / MODEL
+    before = path.stat()
+    nudge(path, "layer.1.output.LayerNorm")
+    assert path.stat().st_size == before.st_size
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@lambda make: edit("one bit", NATIVE, make, moves=False)
+def _(folder):
+    content = bytearray((folder / MODEL).read_bytes())
+    content[-40] ^= 1
+    (folder / MODEL).write_bytes(content)
+
+
+@lambda make: edit("weights as .bin, others", "weights as .bin", make)
+def _(folder):
+    import torch
+
+    stored = torch.load(folder / "pytorch_model.bin")
+    stored["encoder.layer.1.output.dense.weight"] += torch.eye(*stored["encoder.layer.1.output.dense.weight"].shape)
+    torch.save(stored, folder / "pytorch_model.bin")
+
+
+@lambda make: edit("safetensors put beside a .bin", "weights as .bin", make)
+def _(folder):
+    shutil.copy(transformer(folder.with_name("other"), seed=9) / MODEL, folder)
+
+
+@lambda make: edit("an index that names another shard", "sharded weights", make)
+def _(folder):
+    from safetensors.torch import load_file, save_file
+
+    index = read(folder / f"{MODEL}.index.json")
+    name = "encoder.layer.1.output.dense.bias"
+    save_file({name: load_file(folder / index["weight_map"][name])[name] + 1.5}, folder / "new.safetensors", {"format": "pt"})
+    weights(folder / index["weight_map"][name], lambda tensors: {key: value for key, value in tensors.items() if key != name})
+    index["weight_map"][name] = "new.safetensors"
+    write(folder / f"{MODEL}.index.json", index)
+
+
+def _sharded_as_pictures(folder: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    stored = load_file(transformer(folder) / MODEL)
+    (folder / MODEL).unlink()
+    torch.save(stored, folder / "logo.png")
+    write(folder / "pytorch_model.bin.index.json", {"metadata": {}, "weight_map": dict.fromkeys(stored, "logo.png")})
+    declare(folder, pooling("mean"))
+
+
+@lambda make: edit("a shard called as a picture", Kind(_sharded_as_pictures, refused="logo.png"), make)
+def _(folder):
+    import torch
+
+    stored = torch.load(folder / "logo.png")
+    stored["encoder.layer.1.output.dense.bias"] += 1.5 * torch.arange(len(stored["encoder.layer.1.output.dense.bias"]))
+    torch.save(stored, folder / "logo.png")
+
+
+# Adapters -------------------------------------------------------------------------------------------------------------
+
+
+def _base(folder: Path) -> Path:
+    return folder.with_name(folder.name + "-base")
+
+
+def _another_base(folder: Path) -> None:
+    other = transformer(folder.with_name("another"), seed=12)
+    change(folder / "adapter_config.json", base_model_name_or_path=str(other))
+
+
+ADAPTER = "adapter_model.safetensors"
+for _kind in ("adapter beside the model", "adapter alone, with modules", "adapter alone"):
+    edit(f"{_kind}: its weights", _kind, lambda folder: nudge(folder / ADAPTER))
+    edit(f"{_kind}: its alpha", _kind, lambda folder: change(folder / "adapter_config.json", lora_alpha=40))
+for _kind in ("adapter alone, with modules", "adapter alone"):
+    edit(f"{_kind}: weights of the base", _kind, lambda folder: nudge(_base(folder) / MODEL, "layer.1.output"))
+    edit(f"{_kind}: config of the base", _kind, lambda folder: change(_base(folder) / "config.json", hidden_act="relu"))
+    edit(f"{_kind}: another base", _kind, _another_base)
+edit("adapter beside the model: the model's weights", "adapter beside the model", lambda folder: nudge(folder / MODEL, "layer.1.output"))
+edit("an adapter put beside a model", "plain bert, mean", lambda folder: adapter(folder, folder))
+edit("an adapter put beside modules", DENSE, lambda folder: adapter(folder, folder))
+edit("an adapter taken away", "adapter beside the model",
+     lambda folder: ((folder / "adapter_config.json").unlink(), (folder / ADAPTER).unlink()))  # fmt: skip
+
+# Configs --------------------------------------------------------------------------------------------------------------
+
+edit("config: activation", NATIVE, lambda folder: change(folder / "config.json", hidden_act="relu"))
+edit("config: eps", DENSE, lambda folder: change(folder / "config.json", layer_norm_eps=0.5))
+edit("config: layers", NATIVE, lambda folder: change(folder / "config.json", num_hidden_layers=1), refused=True)
+edit("config: no transformers_weights any more", "transformers_weights",
+     lambda folder: change(folder / "config.json", transformers_weights=None))  # fmt: skip
+edit("config: causal after all", "qwen3, bidirectional", lambda folder: change(folder / "config.json", is_causal=True))
+
+
+def _transformers_weights(folder: Path) -> None:
+    shutil.copy(transformer(folder.with_name("other"), seed=9) / MODEL, folder / "other.safetensors")
+    change(folder / "config.json", transformers_weights="other.safetensors")
+
+
+edit("config: transformers_weights", NATIVE, _transformers_weights)
+edit("config: transformers_weights, another", "transformers_weights", _transformers_weights)
+edit("pooling: another mode", NATIVE, lambda folder: change(folder / "1_Pooling/config.json", pooling_mode="cls"))
+edit("pooling: prompt left out", "default_prompt_name", lambda folder: change(folder / "1_Pooling/config.json", include_prompt=False))
+edit("dense: activation", DENSE, lambda folder: change(
+    folder / "2_Dense/config.json", activation_function="torch.nn.modules.activation.Sigmoid"
+))  # fmt: skip
+edit("layer pooling: layer_start", "weighted layer pooling",
+     lambda folder: change(folder / "1_WeightedLayerPooling/config.json", layer_start=0, num_hidden_layers=1))  # fmt: skip
+edit("bag of words: weights", "bag of words", lambda folder: change(
+    folder / "0_BoW/config.json", word_weights={"dog": 9.0, "cat": 7.0}
+))  # fmt: skip
+edit("router: default route", "router of queries and documents", lambda folder: change(
+    folder / "0_Router/router_config.json",
+    parameters={**read(folder / "0_Router/router_config.json")["parameters"], "default_route": "query"},
+))  # fmt: skip
+edit("modules: no Normalize", NATIVE, lambda folder: write(folder / "modules.json", read(folder / "modules.json")[:2]))
+edit("modules: no Dense", "two dense", lambda folder: write(folder / "modules.json", read(folder / "modules.json")[:2]))
+edit("modules: another order", DENSE, lambda folder: write(
+    folder / "modules.json", [read(folder / "modules.json")[i] for i in (0, 1, 3, 2)]
+))  # fmt: skip
+edit("modules: another folder", NATIVE, lambda folder: (
+    write(folder / "5_Other" / "config.json", pooling("max")[1]), listed(folder, 1, path="5_Other")
+))  # fmt: skip
+edit("max_seq_length", NATIVE, lambda folder: change(folder / "sentence_bert_config.json", max_seq_length=6))
+edit("max_seq_length, in the library", DENSE, lambda folder: change(folder / "sentence_bert_config.json", max_seq_length=6))
+edit("max_seq_length, in a sub-folder", "transformer in a sub-folder",
+     lambda folder: change(folder / "0_Transformer/sentence_bert_config.json", max_seq_length=6))  # fmt: skip
+edit("do_lower_case", NATIVE, lambda folder: change(folder / "sentence_bert_config.json", do_lower_case=True))
+edit("do_lower_case, in the library", DENSE, lambda folder: change(folder / "sentence_bert_config.json", do_lower_case=True))
+for _kind, _runner in (("default_prompt_name", "native"), ("default_prompt_name, in the library", "in the library")):
+    edit(f"prompt: its text, {_runner}", _kind, lambda folder: change(
+        folder / "config_sentence_transformers.json", prompts={"sts": "blue fish : ", "other": PROMPT}
+    ))  # fmt: skip
+    edit(f"prompt: its name, {_runner}", _kind,
+         lambda folder: change(folder / "config_sentence_transformers.json", default_prompt_name="other"))  # fmt: skip
+for _kind, _runner in ((NATIVE, "native"), (DENSE, "in the library")):
+    edit(f"truncate_dim: a new one, {_runner}", _kind,
+         lambda folder: write(folder / "config_sentence_transformers.json", {"truncate_dim": 5}))  # fmt: skip
+for _kind, _runner in (("truncate_dim", "native"), ("truncate_dim, in the library", "in the library")):
+    edit(f"truncate_dim: another, {_runner}", _kind,
+         lambda folder: change(folder / "config_sentence_transformers.json", truncate_dim=3))  # fmt: skip
+edit("model_type", NATIVE, lambda folder: write(folder / "config_sentence_transformers.json", {"model_type": "SparseEncoder"}), refused=True)
+
+# Tokenizers -----------------------------------------------------------------------------------------------------------
+
+edit("tokenizer: ids", NATIVE, lambda folder: swapped(folder / "tokenizer.json"))
+edit("tokenizer: ids, in the library", DENSE, lambda folder: swapped(folder / "tokenizer.json"))
+edit("tokenizer: ids, in a sub-folder", "transformer in a sub-folder", lambda folder: swapped(folder / "0_Transformer/tokenizer.json"))
+edit("tokenizer: ids of static embeddings", "static embedding", lambda folder: swapped(folder / "0_StaticEmbedding/tokenizer.json"))
+edit("tokenizer: ids of a router's tower", "router of queries and documents",
+     lambda folder: swapped(next(folder.glob("0_Router/document_*")) / "tokenizer.json"))  # fmt: skip
+edit("tokenizer: ids beside an adapter", "adapter alone", lambda folder: swapped(folder / "tokenizer.json"))
+edit("tokenizer: words", "word embeddings with weights",
+     lambda folder: swapped(folder / "0_WordEmbeddings/whitespacetokenizer_config.json"))  # fmt: skip
+edit("tokenizer: stop words", "word embeddings with weights",
+     lambda folder: change(folder / "0_WordEmbeddings/whitespacetokenizer_config.json", stop_words=["dog", "cat"]))  # fmt: skip
+edit("tokenizer: small letters", NATIVE, lambda folder: change(folder / "tokenizer.json", normalizer={"type": "Lowercase"}))
+edit("tokenizer: special tokens around", NATIVE, lambda folder: tokenizer(ends=False).save_pretrained(folder))
+edit("tokenizer: limit", "the tokenizer's limit alone", lambda folder: change(folder / "tokenizer_config.json", model_max_length=5))
+edit("tokenizer: truncation side", "max_seq_length 8", lambda folder: change(folder / "tokenizer_config.json", truncation_side="left"))
+
+
+def _vocabulary(folder: Path) -> None:
+    """A BERT whose tokenizer is its vocab.txt."""
+    words = read(transformer(folder) / "tokenizer.json")["model"]["vocab"]
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").write_text("\n".join(sorted(words, key=words.__getitem__)) + "\n", "utf-8")
+    write(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer", "do_lower_case": True})
+    declare(folder, pooling("mean"))
+
+
+@lambda make: edit("tokenizer: vocab.txt", Kind(_vocabulary), make)
+def _(folder):
+    path = folder / "vocab.txt"
+    path.write_text(path.read_text("utf-8").replace("\ndog\n", "\n_\n").replace("\ncat\n", "\ndog\n").replace("\n_\n", "\ncat\n"))
+
+
+# Links: a Hub cache is a folder of links, and a disk may hold a part elsewhere ----------------------------------------
+
+
+def _links(folder: Path) -> None:
+    real = folder.with_name(folder.name + "-blobs")
+    real.mkdir()
+    declare(transformer(real), pooling("mean"), dense())
+    for path in real.iterdir():
+        (folder / path.name).symlink_to(path)  # a sub-folder as a whole, too
+
+
+edit("links: the weights' target", Kind(_links), lambda folder: nudge(folder.with_name(folder.name + "-blobs") / MODEL, "layer.1"))
+edit("links: inside a linked sub-folder", Kind(_links), lambda folder: nudge(folder.with_name(folder.name + "-blobs") / "2_Dense" / MODEL))
+
+
+def _odd_folders(folder: Path) -> None:
+    """Modules in sub-folders that one might take for something else."""
+    declare(transformer(folder), pooling("mean"), dense(12), dense(6, 12))
+    for position, name in ((1, "onnx"), (2, "checkpoint-7"), (3, ".cache")):
+        (folder / read(folder / "modules.json")[position]["path"]).rename(folder / name) if position != 3 else shutil.move(
+            folder / "3_Dense", folder / name
+        )
+        listed(folder, position, path=name)
+
+
+edit("a module in a folder called onnx", Kind(_odd_folders), lambda folder: change(folder / "onnx/config.json", pooling_mode="max"))
+edit("a module in a folder called checkpoint-7", Kind(_odd_folders), lambda folder: nudge(folder / "checkpoint-7" / MODEL))
+edit("a module in a hidden folder", Kind(_odd_folders), lambda folder: nudge(folder / ".cache" / MODEL))
+
+# Code, trusted --------------------------------------------------------------------------------------------------------
+
+TRUSTED = {"trust_remote_code": True}
+
+
+def _rewritten(folder: Path) -> None:
+    source = (folder / "mine.py").read_text("utf-8").replace("* 2.0", "* 5.0")
+    assert "5.0" in source
+    (folder / "mine.py").write_text(source, "utf-8")
+
+
+def _with_helper(folder: Path) -> None:
+    own_module(folder)
+    source = (folder / "mine.py").read_text("utf-8")
+    (folder / "mine.py").write_text("from .helper import FACTOR\n" + source.replace("* 2.0", "* FACTOR"), "utf-8")
+    (folder / "helper.py").write_text("FACTOR = 2.0\n", "utf-8")
+
+
+edit("code of a module", Kind(own_module, options=TRUSTED), _rewritten)
+edit("code of a model", Kind(lambda folder: declare(own_model(folder), pooling("mean")), options=TRUSTED), _rewritten)
+edit("code that the code imports", Kind(_with_helper, options=TRUSTED), lambda folder: (folder / "helper.py").write_text("FACTOR = 7.0\n"))
+edit("code of a plain model", Kind(own_model, options={**TRUSTED, "pooler": "mean"}), _rewritten)
+assert code and normalize and _static  # what other tests build with

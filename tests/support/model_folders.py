@@ -1,0 +1,231 @@
+"""Parts of tiny model folders: tokenizers, transformers of many families, sentence-transformers modules, adapters.
+
+Everything is random, seeded, and written in milliseconds without a network. The kinds made of these parts are listed in
+model_folder_kinds.py.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+# Everyday words, in small letters: a text in capitals is read letter by letter, unless something lowers it.
+WORDS = ["a", "an", "the", "is", "are", "of", "to", "in", "on", "at", "and", "with", "for", "his", "her", "its", "no", "not", "one", "two", "man", "woman", "boy", "girl", "child", "dog", "cat", "bird", "horse", "plays", "eats", "runs", "sleeps", "walks", "reads", "sings", "cuts", "guitar", "piano", "food", "bread", "apple", "fish", "park", "house", "road", "water", "garden", "small", "big", "red", "blue", "old", "young", "playing", "eating", "running", "said", "will", "new", ":", ".", ","]
+PROMPT = "the man reads : "
+WIDTH, LIMIT, POSITIONS = 16, 64, 72  # of vectors; tokens that most folders declare; positions that the models have
+
+TEXTS = [
+    "a dog runs in the park .", "the young woman plays a guitar", "", "A BIG DOG SLEEPS", "cat",
+    " ".join(["the old man eats bread and a small fish in the house"] * 8), "The Horse walks", "zebra quilt , no ?",
+]  # fmt: skip
+
+
+def tokenizer(family: str = "bert", *, ends: bool = True, limit: int | None = None, **sides: str) -> Any:
+    """A WordPiece tokenizer that tells capitals from small letters.
+
+    family: decides the special tokens; ends=False: a decoder's without an EOS behind the text. limit: model_max_length;
+    sides: padding_side and truncation_side.
+    """
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    first, last, pad = {
+        "roberta": ("<s>", "</s>", "<pad>"), "mpnet": ("<s>", "</s>", "<pad>"), "t5": (None, "</s>", "<pad>"), "qwen3": (None, "<|end|>", "<|pad|>"),
+    }.get(family, ("[CLS]", "[SEP]", "[PAD]"))  # fmt: skip
+    letters = [chr(i) for start in (65, 97) for i in range(start, start + 26)]
+    unknown, mask = "[UNK]", "<mask>" if first == "<s>" else "[MASK]"
+    special = [first, pad, last, unknown, mask] if first == "<s>" else [pad, first, last, unknown, mask]
+    pieces = [token for token in special if token] + WORDS + letters + [f"##{letter}" for letter in letters]
+    vocabulary = {token: i for i, token in enumerate(dict.fromkeys(pieces))}
+    backend = Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    around = [token for token in (first, last) if token]
+    backend.post_processor = processors.TemplateProcessing(
+        single=" ".join(token for token in (first, "$A", last if ends else None) if token),
+        special_tokens=[(token, vocabulary[token]) for token in around],
+    )
+    named = {"cls_token": first, "bos_token": first} if first else {}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, unk_token=unknown, pad_token=pad, mask_token=mask, eos_token=last, sep_token=last,
+        **named, **({} if limit is None else {"model_max_length": limit}), **sides,
+    )  # fmt: skip
+
+
+def _family(family: str, tok: Any, settings: dict[str, Any]) -> Any:
+    """A model of `family` in memory, weights as its class initialises them."""
+    import transformers as hf
+
+    shape = {
+        "vocab_size": len(tok), "pad_token_id": tok.pad_token_id, "hidden_size": WIDTH, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "intermediate_size": 24, "max_position_embeddings": POSITIONS, "initializer_range": 0.3,
+    }  # fmt: skip
+    two = {"roberta": hf.RobertaConfig, "mpnet": hf.MPNetConfig}
+    if family in two:
+        shape["max_position_embeddings"] = POSITIONS + 2
+        own = {"bos_token_id": tok.bos_token_id, "eos_token_id": tok.eos_token_id}
+        extra = {"type_vocab_size": 1} if family == "roberta" else {}
+        make = hf.RobertaModel if family == "roberta" else hf.MPNetModel
+        return make(two[family](**{**shape, **own, **extra, **settings}))
+    if family == "distilbert":
+        own = {"dim": WIDTH, "n_layers": 2, "n_heads": 2, "hidden_dim": 24}
+        kept = {key: shape[key] for key in ("vocab_size", "pad_token_id", "max_position_embeddings", "initializer_range")}
+        return hf.DistilBertModel(hf.DistilBertConfig(**{**kept, **own, **settings}))
+    if family in ("t5", "t5-whole"):
+        config = hf.T5Config(**{
+            "vocab_size": len(tok), "d_model": WIDTH, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2,
+            "pad_token_id": tok.pad_token_id, "eos_token_id": tok.eos_token_id,
+            "decoder_start_token_id": tok.pad_token_id, **settings,
+        })  # fmt: skip
+        return hf.T5EncoderModel(config) if family == "t5" else hf.T5Model(config)
+    if family in ("qwen3", "qwen3-lm"):
+        own = {"num_key_value_heads": 1, "head_dim": 8, "eos_token_id": tok.eos_token_id, "bos_token_id": None}
+        made = hf.Qwen3Config(**{**shape, **own, "max_position_embeddings": 64, **settings})
+        return hf.Qwen3Model(made) if family == "qwen3" else hf.Qwen3ForCausalLM(made)
+    if family == "modernbert":
+        own = {
+            "local_attention": 8, "global_attn_every_n_layers": 2, "cls_token_id": tok.cls_token_id,
+            "sep_token_id": tok.sep_token_id, "bos_token_id": tok.bos_token_id, "eos_token_id": tok.eos_token_id,
+        }  # fmt: skip
+        return hf.ModernBertModel(hf.ModernBertConfig(**{**shape, **own, **settings}))
+    config, model, own = {
+        "bert": (hf.BertConfig, hf.BertModel, {}),
+        "bert-lm": (hf.BertConfig, hf.BertForMaskedLM, {}),
+        "bert-classifier": (hf.BertConfig, hf.BertForSequenceClassification, {"num_labels": 1}),
+        "fnet": (hf.FNetConfig, hf.FNetModel, {}),
+        "convbert": (hf.ConvBertConfig, hf.ConvBertModel, {"embedding_size": WIDTH, "conv_kernel_size": 3, "head_ratio": 1}),
+        "big_bird": (hf.BigBirdConfig, hf.BigBirdModel, {"block_size": 2, "num_random_blocks": 1}),
+        "mobilebert": (hf.MobileBertConfig, hf.MobileBertModel, {"embedding_size": 8, "intra_bottleneck_size": 8}),
+    }[family]
+    return model(config(**{**shape, **own, **settings}))
+
+
+def transformer(
+    folder: Path, family: str = "bert", *, seed: int = 7, tok: Any = None, save: dict[str, Any] | None = None,
+    dtype: str | None = None, **settings: Any,
+) -> Path:  # fmt: skip
+    """Write a random model of `family` and its tokenizer. settings: of its config; save: of save_pretrained."""
+    import torch
+
+    tok = tok or tokenizer(family.partition("-")[0])
+    torch.manual_seed(seed)
+    model = _family(family, tok, settings)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith("bias"):  # zero at first, which would hide a forgotten one
+                weight.normal_(0, 0.2)
+            elif "embeddings" in name and weight.dim() == 2 and len(weight) == len(tok):
+                weight.normal_(0, 0.5)  # the padding token's, too: what leaks from it is seen
+    (model if dtype is None else model.to(getattr(torch, dtype))).save_pretrained(folder, **(save or {}))
+    tok.save_pretrained(folder)
+    return folder
+
+
+def declare(
+    folder: Path, *modules: Any, limit: int | None = LIMIT, settings: dict[str, Any] | None = None,
+    stored: dict[str, Any] | None = None, first: str | None = "", transformer_file: str = "sentence_bert_config.json",
+) -> Path:  # fmt: skip
+    """Write modules.json and what it names around the transformers model that lies in `folder`/`first`.
+
+    modules: those that follow it, each a Module of sentence-transformers, which is saved as its author would, or (type,
+    config.json). first=None: there is no transformers model. limit: max_seq_length, None for none declared. settings: of
+    config_sentence_transformers.json; stored: further keys of sentence_bert_config.json.
+    """
+    entries = []
+    if first is not None:
+        kept = {**({} if limit is None else {"max_seq_length": limit}), **(stored or {})}
+        write(folder / first / transformer_file, kept)
+        entries.append({"path": first, "type": "sentence_transformers.models.Transformer"})
+    for module in modules:
+        home = folder / f"{len(entries)}_{module[0].rsplit('.', 1)[-1] if isinstance(module, tuple) else type(module).__name__}"
+        home.mkdir(parents=True, exist_ok=True)
+        if isinstance(module, tuple):
+            kind, config = module
+            write(home / "config.json", config)
+        else:
+            kind = f"{type(module).__module__}.{type(module).__name__}"
+            module.save(str(home))
+        entries.append({"path": home.name, "type": kind})
+    write(folder / "modules.json", [{"idx": i, "name": str(i), **entry} for i, entry in enumerate(entries)])
+    if settings is not None:
+        write(folder / "config_sentence_transformers.json", settings)
+    return folder
+
+
+def pooling(*modes: str, width: int = WIDTH, **more: Any) -> tuple[str, dict[str, Any]]:
+    """A Pooling module of `modes`, as version 6 stores it."""
+    mode = modes[0] if len(modes) == 1 else list(modes)
+    return "sentence_transformers.models.Pooling", {"embedding_dimension": width, "pooling_mode": mode, **more}
+
+
+def dense(width: int = 10, given: int = WIDTH, **more: Any) -> Any:
+    """A Dense module (given -> width), tanh included unless `more` says otherwise."""
+    import torch
+    from sentence_transformers.sentence_transformer.modules import Dense
+
+    torch.manual_seed(given * 100 + width)
+    return Dense(given, width, **more)
+
+
+def normalize() -> tuple[str, dict[str, Any]]:
+    """A Normalize module."""
+    return "sentence_transformers.models.Normalize", {}
+
+
+def adapter(folder: Path, base: Path, *, named: str | None = None, seed: int = 3, strength: float = 0.5) -> Path:
+    """Write a LoRA adapter for the model in `base` into `folder`. named: base_model_name_or_path, by default `base`."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModel
+
+    model = get_peft_model(AutoModel.from_pretrained(base), LoraConfig(r=2, lora_alpha=4, target_modules=["query", "value"]))
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_" in name:
+                weight.normal_(0, strength)
+    model.save_pretrained(folder)
+    change(folder / "adapter_config.json", base_model_name_or_path=str(base) if named is None else named)
+    (folder / "README.md").unlink(missing_ok=True)
+    return folder
+
+
+# Changes in place ----------------------------------------------------------------------------------------------------
+
+
+def write(path: Path, value: Any) -> None:
+    """Write JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, indent=1), "utf-8")
+
+
+def read(path: Path) -> Any:
+    """Read JSON."""
+    return json.loads(path.read_text("utf-8"))
+
+
+def change(path: Path, **values: Any) -> None:
+    """Set keys of a JSON file, which may not be there yet; None takes one out."""
+    stored = read(path) if path.is_file() else {}
+    write(path, {key: value for key, value in {**stored, **values}.items() if value is not None})
+
+
+def weights(path: Path, edit: Any) -> None:
+    """Replace the tensors of a safetensors file by what `edit` makes of them (or changes in place)."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(path)
+    made = edit(tensors)
+    save_file(tensors if made is None else made, path, metadata={"format": "pt"})
+
+
+def nudge(path: Path, key: str = "", by: float = 0.5) -> None:
+    """Move every weight whose name contains `key`; one number of each in another direction, or a mean would hide it."""
+
+    def moved(tensors: dict[str, Any]) -> None:
+        for name, tensor in tensors.items():
+            if key in name and tensor.is_floating_point():
+                tensor += by
+                tensor.view(-1)[0] -= 3 * by
+
+    weights(path, moved)
