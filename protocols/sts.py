@@ -7,7 +7,7 @@ Gurevych 2019) and SimCSE (Gao et al. 2021, appendix B) correlate over the conca
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -21,7 +21,7 @@ from stsbench.evaluation.protocol import Drawn, Observations, Protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.settings import AnyOf, Settings, SettingsModel, SomeOf, Text, Whole, setting
 from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed, combine
-from stsbench.metrics.bootstrap import bootstrap_correlation, interval, resample_counts
+from stsbench.metrics.bootstrap import BootstrapCorrelation, block_rows, blocks_of, interval, resample_blocks
 from stsbench.metrics.correlation import METRICS, correlation
 from stsbench.metrics.similarity import paired_similarity
 
@@ -120,31 +120,35 @@ class StsProtocol(Protocol):
         """Pairs are redrawn within their subset."""
         if not resamples:
             return {}
-        groups = _groups(observations)
-        counts = np.empty((resamples, len(observations.arrays["gold"])))
-        for index, members in enumerate(groups.values()):
-            # Seeded by the data, not by the encoder: two encoders meet the same resamples.
-            counts[:, members] = resample_counts(len(members), resamples, (seed, index, *data_id.encode()))
-        return self._weighted(observations, counts)
+        return self._weighted(observations, _redrawn(observations, resamples, (seed, data_id)))
 
-    def _weighted(self, observations: Observations, counts: NDArray[np.float64]) -> Drawn:
-        """The scores under (resamples, n) counts of how often each pair was drawn."""
+    def _weighted(self, observations: Observations, blocks: Iterable[NDArray[np.float64]]) -> Drawn:
+        """The scores under (resamples, n) counts of how often each pair was drawn, which come as blocks of rows."""
         similarity, gold = observations.arrays["similarity"], observations.arrays["gold"]
         groups = _groups(observations)
-        sizes = [len(members) for members in groups.values()]
+        places: dict[str | None, Any] = dict.fromkeys([None, *groups], slice(None))
+        if len(groups) > 1:  # else one is all there is
+            places.update(groups)
+        else:
+            del places[None]
+        correlate = {(name, metric): BootstrapCorrelation(similarity[at], gold[at], metric)
+                     for name, at in places.items() for metric in self.settings["metrics"]}  # fmt: skip
+        rows: dict[tuple[str | None, str], list[NDArray[np.float64]]] = {key: [] for key in correlate}
+        for counts in blocks:
+            weights = {name: counts[:, at] for name, at in places.items()}
+            for (name, metric), each in correlate.items():
+                rows[name, metric].append(each(weights[name]))
+        scores = {key: 100 * np.concatenate(parts) for key, parts in rows.items()}
         drawn: Drawn = {}
         for metric in self.settings["metrics"]:
-            for name, members in groups.items():
-                weights = counts[:, members]
-                drawn[name, None, metric] = 100 * bootstrap_correlation(similarity[members], gold[members], weights, metric)
-            parts = [drawn[name, None, metric] for name in groups]
+            parts = [scores[name, metric] for name in groups]
+            drawn |= {(name, None, metric): part for name, part in zip(groups, parts, strict=True)}
             for how in self.settings["aggregations"]:
                 if len(groups) == 1:
                     drawn[None, how, metric] = parts[0]
-                elif how == "all":
-                    drawn[None, how, metric] = 100 * bootstrap_correlation(similarity, gold, counts, metric)
                 else:
-                    drawn[None, how, metric] = combine(parts, sizes, how)
+                    sizes = [len(members) for members in groups.values()]
+                    drawn[None, how, metric] = scores[None, metric] if how == "all" else combine(parts, sizes, how)
         return drawn
 
     def average_draws(self, observed: Mapping[str, tuple[Observations, str]], resamples: int, seed: int) -> Drawn:
@@ -156,7 +160,7 @@ class StsProtocol(Protocol):
         counts = _drawn_together(tuple(part["pair"].astype("<u8").tobytes() for part in parts), resamples, seed)
         drawn: dict[Any, list[NDArray[np.float64]]] = {}
         for task, weights in zip(AVERAGED, counts, strict=True):
-            each = self._weighted(observed[task][0], weights.astype(np.float64))
+            each = self._weighted(observed[task][0], blocks_of(weights))
             for key, values in each.items():
                 if key[0] is None:
                     drawn.setdefault(key, []).append(values)
@@ -186,6 +190,25 @@ class StsProtocol(Protocol):
 def _groups(observations: Observations) -> dict[str, NDArray[np.int64]]:
     subset = observations.arrays["subset"]
     return {name: np.flatnonzero(subset == i) for i, name in enumerate(observations.names["subsets"])}
+
+
+def _redrawn(observations: Observations, resamples: int, seed: tuple[int, str]) -> Iterator[NDArray[np.float64]]:
+    """Blocks of rows of (resamples, n) counts, pairs redrawn within their subset.
+
+    Seeded by the data (their id), not by the encoder: two encoders meet the same resamples.
+    """
+    members = list(_groups(observations).values())
+    number, data_id = seed
+    n = len(observations.arrays["gold"])
+    drawn = [
+        resample_blocks(len(each), resamples, (number, at, *data_id.encode()), block_rows(n))
+        for at, each in enumerate(members)
+    ]
+    for blocks in zip(*drawn, strict=True):
+        counts = np.empty((len(blocks[0]), n))
+        for places, block in zip(members, blocks, strict=True):
+            counts[:, places] = block
+        yield counts
 
 
 def pair_keys(first: Sequence[str], second: Sequence[str]) -> NDArray[np.uint64]:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from stsbench.evaluation import provenance
+
 settings.register_profile("repeatable", derandomize=True)  # the same examples every time
 settings.load_profile("repeatable")
 
@@ -48,4 +50,12 @@ def no_wait_for_the_disk():
     """A training syncs forty files, which matters after a power cut alone: what a killed process wrote is there without."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda stream: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_revision():
+    """Every record names the checkout's revision: git is asked once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(provenance, "git_revision", cache(provenance.git_revision))
         yield

@@ -74,9 +74,9 @@ def leftovers(root: Path) -> Iterator[tuple[str, str]]:
         name, text = path.relative_to(root).as_posix(), path.read_text("utf-8")
         if name == "CONTRIBUTING.md":
             text = GLOSSARY.sub("", text)
-        for number, line in enumerate(text.splitlines(), start=1):
-            for match in [*PHRASES.finditer(line), *OPTION.finditer(line)]:
-                yield name, f"{number}: {match[0]}"
+        for match in [*PHRASES.finditer(text), *OPTION.finditer(text)]:
+            number = 1 + text.count("\n", 0, match.start())
+            yield name, f"{number}: {match[0]}"
         if path.suffix == ".py":
             for number, word, is_class in defined_names(text):
                 local = word.lstrip("_") in LOCAL and not name.startswith("tests/")

@@ -181,33 +181,34 @@ def test_a_planted_fault_is_found(said):
 HEAVY = ("torch", "transformers", "sentence_transformers", "numpy", "scipy", "sklearn", "pydantic", "huggingface_hub")
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"]])
-def test_help_loads_nothing_heavy(words):
-    code = (
-        f"import sys; sys.argv = ['stsbench', *{words!r}]\n"
-        "from stsbench.cli.main import main\n"
-        "try: main()\n"
-        "except SystemExit as stop: assert not stop.code\n"
-        f"print('loaded:', sorted(set({HEAVY!r}) & set(sys.modules)))\n"
+def said_by(code, *options):
+    """What a process of its own prints that runs commands and looks after each at what is loaded by then."""
+    start = "import sys; from stsbench.cli.main import main\n"
+    done = subprocess.run([sys.executable, *options, "-c", start + code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def each(commands, heavy):
+    """The code that runs `commands`, one after another: a failing or a loading one is the last that it prints."""
+    return (
+        f"for words in {commands!r}:\n"
+        "    sys.argv = ['stsbench', *words]\n"
+        "    try: main()\n"
+        "    except SystemExit as stop: assert not stop.code, words\n"
+        f"    assert not (loaded := sorted(set({heavy!r}) & set(sys.modules))), (words, loaded)\n"
+        "print('every command was run')\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0 and done.stdout.endswith("loaded: []\n"), done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+def test_help_loads_nothing_heavy():
+    assert said_by(each([["--help"], ["--version"]], HEAVY)).endswith("\nevery command was run\n")
+
+
+def test_help_of_commands_loads_no_torch():
+    commands = [
         ["eval", "--help"], ["score", "--help"], ["list", "protocols"], ["list", "encoders"], ["list", "methods"],
         ["list", "recipes"], ["show", "method", "simcse"], ["show", "recipe", "simcse/unsup-bert-base"],
-    ],
-)  # fmt: skip
-def test_help_of_commands_loads_no_torch(words):
-    code = (
-        f"import sys; sys.argv = ['stsbench', *{words!r}]\n"
-        "from stsbench.cli.main import main\n"
-        "try: main()\n"
-        "except SystemExit as stop: assert not stop.code\n"
-        "assert not {'torch', 'transformers', 'sklearn'} & set(sys.modules)\n"
-    )
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    ]  # fmt: skip
+    said = said_by(each(commands, ("torch", "transformers", "sklearn")), "-P")
+    assert said.endswith("\nevery command was run\n") and said.count("Usage: ") == 2

@@ -1,5 +1,7 @@
 """YAML and JSON of strangers: within the limits as ever, beyond them one line, at once."""
 
+import io
+import tarfile
 import time
 
 import pytest
@@ -7,7 +9,13 @@ import yaml
 
 from stsbench import parsing
 from stsbench.config import parse_yaml, read_yaml
+from stsbench.data.fetch.bundle import MANIFEST, install_bundle
+from stsbench.data.fetch.lock import read_lock
+from stsbench.data.sets.readers import json_object
 from stsbench.errors import DataError, EncoderError, StsbenchError
+from stsbench.evaluation.records import read_record
+from stsbench.leaderboard.identify.numbers import read_numbers
+from stsbench.leaderboard.records.entries import read_entry
 from stsbench.parsing import DEEPEST, parse_json, read_json, read_json_object
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 30))
@@ -71,6 +79,31 @@ def test_json_within_the_limits_is_what_it_holds(tmp_path):
     path.write_text('{"a": [1, null, "ä"]}', "utf-8")
     assert read_json_object(path) == {"a": [1, None, "ä"]}
     assert parse_json('{"a": 1.50}', parse_float=str) == {"a": "1.50"}
+
+
+DEEP_JSON = "[" * 5_000 + "]" * 5_000
+
+
+def bundle_of(folder, manifest):
+    with tarfile.open(folder / "b.tar", "w") as tar:
+        member = tarfile.TarInfo(MANIFEST)
+        member.size = len(manifest)
+        tar.addfile(member, io.BytesIO(manifest.encode()))
+    return folder / "b.tar"
+
+
+@pytest.mark.parametrize(("name", "content", "read"), [
+    ("lock.json", DEEP_JSON, lambda path: read_lock(path.parent)),
+    ("bundle", DEEP_JSON, lambda path: install_bundle(bundle_of(path.parent, DEEP_JSON), path.parent / "root")),
+    ("numbers.json", '{"STS12": ' + DEEP_JSON + "}", lambda path: read_numbers(str(path))),
+    ("numbers.yaml", BOMB, lambda path: read_numbers(str(path))),
+    ("entry.yaml", DEEP_JSON, read_entry),
+    ("record.json", DEEP_JSON, read_record),
+    ("line.jsonl", DEEP_JSON, lambda path: json_object(path.read_text(), path, 1)),
+])  # fmt: skip
+def test_every_reader_of_strangers_files_keeps_to_the_limits(name, content, read, tmp_path):
+    (tmp_path / name).write_text(content, "utf-8")
+    refused(lambda: read(tmp_path / name))
 
 
 @pytest.mark.parametrize("text", ["[]", "null", "3"])

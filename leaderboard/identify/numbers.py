@@ -11,6 +11,7 @@ from pathlib import Path
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.identify.typed import ABSENT, HOW, cells, decimal_commas, pairs
+from stsbench.parsing import compose_yaml, parse_json
 from stsbench.registry import did_you_mean
 
 ORDER = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
@@ -214,7 +215,7 @@ _Cells = Iterable[tuple[str, str, str]]
 
 
 def _json(content: str) -> _Cells:
-    pairs = json.loads(content, object_pairs_hook=list, parse_float=str, parse_int=str)
+    pairs = parse_json(content, object_pairs_hook=list, parse_float=str, parse_int=str)
     if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
         raise ValueError('it must be one object, {"STS12": 72.37, ...}')
     return [(name, value if isinstance(value, str) else json.dumps(value), name) for name, value in pairs]
@@ -234,7 +235,7 @@ def _yaml(content: str) -> _Cells:
     import yaml
 
     try:
-        node = yaml.compose(content, yaml.SafeLoader)
+        node, _ = compose_yaml(content, yaml.SafeLoader)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
     if not isinstance(node, yaml.MappingNode):

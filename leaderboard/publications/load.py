@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.model import Heading, Paper, Publication, PublishedModel, PublishedRow, PublishedTable
 from stsbench.leaderboard.records.paths import PUBLISHED
+from stsbench.parsing import MOST_YAML, load_yaml, read_text
 from stsbench.registry import did_you_mean
 
 _Model = TypeVar("_Model", bound=PublishedModel)
@@ -57,9 +58,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 def _read(path: Path) -> Publication:
     try:
-        raw = yaml.load(path.read_text("utf-8"), Loader=_Loader)
-    except (OSError, UnicodeDecodeError) as error:
-        raise StsbenchError(f"cannot read {path}: {error}") from error
+        raw = load_yaml(read_text(path, MOST_YAML), _Loader)
     except (yaml.YAMLError, ValueError) as error:  # ValueError: what looks like a date and is not one
         raise StsbenchError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(raw, dict) or set(raw) != {"paper", "tables"}:

@@ -12,6 +12,7 @@ import numpy as np
 from stsbench.data.sets.catalog import catalog
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.provenance import why_not_repeatable
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import reread
 from stsbench.leaderboard.records.expected import unexpected
@@ -89,12 +90,8 @@ def _check_provenance(path: Path, record: Record) -> None:
     versions = provenance.get("versions")
     if not isinstance(versions, dict) or not {"stsbench", "numpy"} <= versions.keys():
         raise StsbenchError(f"{path}: its provenance names no versions of stsbench and numpy: measure it with stsbench eval")
-    revision = provenance.get("git")
-    if isinstance(revision, str) and revision.endswith("+changes"):
-        raise StsbenchError(
-            f"{path} was measured by a checkout with uncommitted changes ({revision[:12]}): nobody can repeat it; commit "
-            "them and measure again"
-        )
+    if reason := why_not_repeatable(provenance.get("git")):
+        raise StsbenchError(f"{path} was measured by {reason}; commit them and measure again")
     if record.created.tzinfo is None:
         raise StsbenchError(f"{path}: created: the time has no zone")
 

@@ -17,6 +17,7 @@ from stsbench.evaluation.comparability import Measured, measured
 from stsbench.evaluation.records import Record, load_records, read_record
 from stsbench.evaluation.rescore import encoder_key, refuse_doubles
 from stsbench.leaderboard.records.admission import check_record
+from stsbench.parsing import MOST_YAML, TooLargeError, load_yaml, read_text
 
 DESCRIPTION = "entry.yaml"
 Url = Annotated[str, Field(pattern=r"^https?://\S+$")]
@@ -73,14 +74,12 @@ def runs_of(folder: Path) -> dict[str, Record]:
 def read_entry(path: Path) -> Entry:
     """Read and validate an entry.yaml. Raises StsbenchError naming the file and the first field at fault."""
     try:
-        return Entry.model_validate(yaml.safe_load(path.read_text("utf-8")) or {})
+        return Entry.model_validate(load_yaml(read_text(path, MOST_YAML), yaml.SafeLoader) or {})
     except ValidationError as error:
         first = error.errors()[0]
         raise StsbenchError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, TooLargeError) as error:
         raise StsbenchError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise StsbenchError(f"cannot read {path}: {error}") from error
 
 
 def load_entries(folder: Path) -> list[LoadedEntry]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from importlib import import_module
 
 import click
 
+from stsbench.cli.interrupt import exit_code, stop_on_sigterm
 from stsbench.errors import StsbenchError
 
+_LONGEST = 500  # characters of an unforeseen error: some libraries' messages fill a screen
 # name -> (module, one line of help): the module is imported only when its command runs.
 _COMMANDS = {
     "eval": ("stsbench.cli.eval:evaluate", "Measure an encoder under one protocol, several, or all."),
@@ -46,11 +49,20 @@ class _Lazy(click.Group):
             from stsbench.registry import did_you_mean
 
             ctx.fail(f"no such command '{args[0]}'{did_you_mean(args[0], _COMMANDS)}")
+        _refuse_several_processes(args[0] if args else "")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+
+def _refuse_several_processes(name: str) -> None:
+    """Raises StsbenchError below torchrun: each process would do the same work, and write a run of its own."""
+    count = os.environ.get("WORLD_SIZE", "1")
+    if name != "train" and count.isdecimal() and int(count) > 1:
+        raise StsbenchError(f"only `stsbench train` runs in several processes, and this is one of {count}: start `stsbench "
+                            f"{name}` without torchrun, WORLD_SIZE unset")  # fmt: skip
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
@@ -60,23 +72,42 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 finished with some tasks failed."""
+    """Run the command line. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 finished with some tasks failed, 130 after
+    Ctrl-C, 143 after SIGTERM.
+    """
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
+    if debug:
+        _show_debugging()
+    stop_on_sigterm()
     try:
         code = cli.main(arguments, prog_name="stsbench", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
         sys.stderr.write("stsbench: interrupted\n")
-        sys.exit(130)
+        sys.exit(exit_code(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: not a failure
         sys.exit(0)
-    except (StsbenchError, OSError) as error:
+    except Exception as error:
         if debug:
             raise
-        sys.stderr.write("stsbench: error: " + " ".join(str(error).split()) + "\n")
+        text = str(error) if isinstance(error, StsbenchError | OSError) else f"{_unforeseen(error)} (--debug shows where)"
+        sys.stderr.write("stsbench: error: " + " ".join(text.split()) + "\n")
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _unforeseen(error: Exception) -> str:
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+
+
+def _show_debugging() -> None:
+    """What is logged for people who look for a fault, such as why a task failed, goes to stderr with its traceback."""
+    logger = logging.getLogger("stsbench")
+    logger.setLevel(logging.DEBUG)
+    if not logger.handlers:
+        logger.addHandler(logging.StreamHandler())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import warnings
 from datetime import datetime
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from stsbench.cli.interrupt import exit_code
 
 
 @click.command("train")
@@ -109,10 +110,6 @@ def _run(run_options: dict[str, Any], seeds: int | None, subsets: int | None) ->
     from stsbench.training.runs.options import TrainOptions
     from stsbench.training.runs.run import train
 
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)  # what a cluster's scheduler sends
     chosen, folder = TrainOptions(**run_options), run_options["output"]
     _announce(chosen, _log)
     progress = TrainingProgress(_log)
@@ -127,10 +124,10 @@ def _run(run_options: dict[str, Any], seeds: int | None, subsets: int | None) ->
             summary = train_seeds(chosen, seeds, _log, progress)
         else:
             summary = train(chosen, _log, progress)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         progress.close()
         _log(f"stopped; the same command with --resume --output {folder} goes on from the last checkpoint")
-        return 130
+        return exit_code(error)
     finally:
         progress.close()
     if _main():

@@ -17,6 +17,7 @@ from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchE
 from stsbench.evaluation.announce import described_encoder
 from stsbench.evaluation.measure import Result, measure
 from stsbench.evaluation.plan import Planned, plan
+from stsbench.evaluation.provenance import git_revision, why_not_repeatable
 from stsbench.files import cache_root
 
 # Settings that an option or a protocol's name stands for: changed alone, rows would carry the name of another measurement.
@@ -76,6 +77,8 @@ def run(options: EvalOptions, log: Callable[[str], None] = print, progress: Star
     """
     began = time.monotonic()
     _check(options)
+    if reason := why_not_repeatable(git_revision()):
+        log(f"warning: these records cannot enter a leaderboard: measured by {reason}; commit them first")
     planned, left_out = plan(options.protocols, options.tasks, _settings(options))
     if not options.sample:
         planned = [_with_text_version(each, options.text_version, left_out) for each in planned]
@@ -111,7 +114,7 @@ def run(options: EvalOptions, log: Callable[[str], None] = print, progress: Star
     try:
         for each, mine in chosen:
             _measure(each, mine, embed, result, options, log, len(chosen) > 1)
-    except KeyboardInterrupt:
+    except BaseException:  # Ctrl-C, no memory, a mistake in here: what was measured is kept
         result.save()
         if result.records:
             kept = f"the {len(result.records)} tasks measured so far are kept"

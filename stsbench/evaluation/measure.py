@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
+import logging
 import math
-import os
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -37,6 +39,7 @@ from stsbench.files import atomic_write
 from stsbench.metrics.similarity import zero_rows
 from stsbench.plugins import calling, where
 
+_TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}  # a run or a file of that name is there
 LONG = 10  # seconds after which a task's time is said: a sign of life
 
 
@@ -60,8 +63,8 @@ class Result:
         """Write the records and observations as one: the run folder appears whole, or not at all."""
         if not self.records:
             return
-        self.folder = free_folder(self.folder)
-        building = self.folder.with_name(f".{self.folder.name}.{os.getpid()}.tmp")
+        # A name that nobody else uses, so that runs which end at one moment do not write into each other.
+        building = self.folder.with_name(f".{self.folder.name}.{uuid.uuid4().hex[:12]}.tmp")
         try:
             for name, content in self.unsaved.items():
                 with atomic_write(building / name, "wb") as stream:
@@ -69,7 +72,7 @@ class Result:
             for position, record in enumerate(self.records):
                 record.provenance["position"] = position  # file names do not keep the order of protocols and tasks
                 write_record(building, record)
-            building.rename(self.folder)
+            self.folder = claim(building, self.folder)
         except (OSError, StsbenchError) as error:
             reason = error if isinstance(error, OSError) else error.__cause__ or error
             raise StsbenchError(f"cannot write {self.folder}/: {getattr(reason, 'strerror', None) or reason}") from error
@@ -78,12 +81,20 @@ class Result:
         self.unsaved = {}
 
 
-def free_folder(folder: Path) -> Path:
-    """`folder`, or the first of folder-2, folder-3, ... that does not exist: a run never overwrites another."""
+def claim(building: Path, folder: Path) -> Path:
+    """Rename `building` to `folder`, or to the first of folder-2, folder-3, ... that is free; returns the name it got.
+
+    A run never overwrites another: the system renames a folder onto nothing or onto an empty folder, and of several
+    processes one succeeds. To look first, and rename then, loses the runs that do both at one moment.
+    """
     candidate, number = folder, 2
-    while candidate.exists() and (not candidate.is_dir() or any(candidate.iterdir())):
+    while True:
+        try:
+            return building.rename(candidate)
+        except OSError as error:
+            if error.errno not in _TAKEN:
+                raise
         candidate, number = folder.with_name(f"{folder.name}-{number}"), number + 1
-    return candidate
 
 
 def measure(
@@ -108,7 +119,12 @@ def measure(
     try:
         result.summaries += calling(type(protocol), "summarise", lambda: protocol.summarise(records), raising=ScoreError)
     except ScoreError as error:
-        result.failures[f"{protocol.label} over its tasks"] = str(error)
+        _failed(result, f"{protocol.label} over its tasks", error)
+
+
+def _failed(result: Result, what: str, error: StsbenchError) -> None:
+    result.failures[what] = str(error)
+    logging.getLogger("stsbench").debug("%s failed", what, exc_info=error)  # shown by --debug
 
 
 def _measure_one(
@@ -124,7 +140,7 @@ def _measure_one(
         observations = _observed(protocol, mine, data)
         scores = _scored(protocol, observations, data.id, task)
     except (ScoreError, DataError, EncoderError) as error:
-        result.failures[f"{protocol.label} {task}"] = str(error)
+        _failed(result, f"{protocol.label} {task}", error)
         return
     seconds = time.monotonic() - began
     for note in observations.names.get("notes", []):

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
-import yaml
-
+from stsbench.config import parse_yaml
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.load import GROUP, kinds, load_protocol
 from stsbench.evaluation.protocol import Protocol
@@ -33,7 +32,7 @@ def presets() -> dict[str, dict[str, Any]]:
     papers = {}
     for file in sorted(resources.files("stsbench.protocols").joinpath("presets").iterdir(), key=lambda item: item.name):
         if file.name.endswith(".yaml"):
-            read = yaml.safe_load(file.read_text("utf-8"))
+            read = parse_yaml(file.read_text("utf-8"), file.name)
             if "parts" not in read:
                 read["parts"] = [{key: read.pop(key) for key in ("protocol", "tasks", "settings") if key in read}]
             papers[file.name.removesuffix(".yaml")] = read

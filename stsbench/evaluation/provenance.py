@@ -6,12 +6,14 @@ import os
 import platform
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import stsbench
 
+_CHANGES = "+changes"
 _PACKAGES = ("stsbench", "torch", "transformers", "sentence-transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
 
 # What `stsbench leaderboard` writes: no score depends on it.
@@ -20,6 +22,7 @@ _WRITTEN = (
 )  # fmt: skip
 
 
+@cache  # each record asks for all of them
 def _version(package: str) -> str | None:
     try:
         return version(package)
@@ -39,7 +42,14 @@ def git_revision() -> str | None:
         dirty = subprocess.run(status, cwd=root, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
-    return revision.stdout.strip() + ("+changes" if dirty.stdout.strip() else "")
+    return revision.stdout.strip() + (_CHANGES if dirty.stdout.strip() else "")
+
+
+def why_not_repeatable(revision: object) -> str | None:
+    """Why nobody can repeat what was measured by this revision (as `git_revision` gives it); None where they can."""
+    if isinstance(revision, str) and revision.endswith(_CHANGES):
+        return f"a checkout with uncommitted changes or untracked files ({revision[:12]}): nobody can repeat it"
+    return None
 
 
 def device_name() -> str:

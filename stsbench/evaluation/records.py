@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
+from stsbench.parsing import MOST_JSON, parse_json, read_text
 
 # Metrics that are no share of anything: their rows hold the number itself, as papers print it.
 PLAIN = frozenset({"mse", "alignment", "uniformity", "anisotropy", "mean cosine", "effective rank"})
@@ -25,6 +26,8 @@ class _Part(BaseModel):
 
 class ScoreRow(_Part):
     """One score. value, low and high are x 100, but for the PLAIN metrics; low and high bound the 95 % interval."""
+
+    model_config = ConfigDict(validate_assignment=True)  # no NaN comes in later, either
 
     protocol: str
     task: str
@@ -114,13 +117,24 @@ def _plain(name: str) -> str:
 
 
 def write_record(folder: Path, record: Record) -> Path:
-    """Write `record` into `folder`, atomically. Raises StsbenchError when it is already there."""
+    """Write `record` into `folder`, atomically. Raises StsbenchError when it is there already, or not valid."""
     path = folder / f"{record_stem(record.encoder, record.protocol, record.data)}.json"
     if path.exists():
         raise StsbenchError(f"{path} is already there; records are never overwritten: choose another --output")
+    text = record.model_dump_json(indent=2) + "\n"
+    try:
+        Record.model_validate_json(text)
+    except ValidationError as error:  # changed since it was made: a score that is NaN now would be written as null
+        raise StsbenchError(f"{path}: not written, since it is not a valid record: {_first(error)}") from error
     with atomic_write(path) as stream:
-        stream.write(record.model_dump_json(indent=2) + "\n")
+        stream.write(text)
     return path
+
+
+def _first(error: ValidationError) -> str:
+    """The first thing wrong: field, and what about it."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}"
 
 
 def read_record(path: Path) -> Record:
@@ -128,16 +142,12 @@ def read_record(path: Path) -> Record:
     there twice, or observations that are not those beside it under its own name.
     """
     try:
-        text = path.read_text("utf-8")
+        text = read_text(path, MOST_JSON)
         record = Record.model_validate_json(text)
-        json.loads(text, object_pairs_hook=_no_key_twice)  # JSON of two values for a key means what its reader takes it for
+        parse_json(text, object_pairs_hook=_no_key_twice)  # JSON of two values for a key means what its reader takes it for
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "file"
-        raise StsbenchError(f"{path} is not a valid record: {field}: {first['msg']}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise StsbenchError(f"cannot read the record {path}: {error}") from error
-    except (ValueError, RecursionError) as error:
+        raise StsbenchError(f"{path} is not a valid record: {_first(error)}") from error
+    except ValueError as error:
         raise StsbenchError(f"{path} is not a valid record: {error}") from error
     if record.observations.file != (file := f"observations/{path.stem}.npz"):
         raise StsbenchError(

@@ -6,11 +6,15 @@ pairs sorted once, so a thousand resamples cost a few passes over the data.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-_BLOCK = 64  # resamples at a time: the working set stays in the processor's cache
+Ints = NDArray[np.int32]  # enough for a billion draws, in half the memory of int64
+_NUMBERS = 24_000  # counts at a time: the working set stays in the processor's cache
 
 
 def resample_counts(n: int, resamples: int, seed: tuple[int, ...]) -> NDArray[np.float64]:
@@ -18,10 +22,22 @@ def resample_counts(n: int, resamples: int, seed: tuple[int, ...]) -> NDArray[np
 
     The same `seed` and n give the same draws for every encoder, so that two encoders' intervals are paired.
     """
+    return np.concatenate([np.empty((0, n)), *resample_blocks(n, resamples, seed, block_rows(n))])
+
+
+def block_rows(n: int) -> int:
+    """How many rows of counts of n pairs are best handled at a time."""
+    return max(8, _NUMBERS // max(n, 1))
+
+
+def resample_blocks(n: int, resamples: int, seed: tuple[int, ...], rows: int) -> Iterator[Floats]:
+    """The rows of `resample_counts`, so many at a time."""
     rng = np.random.default_rng(np.random.SeedSequence(seed))
-    draws = rng.integers(0, n, size=(resamples, n), dtype=np.int64)
-    draws += np.arange(resamples, dtype=np.int64)[:, None] * n
-    return np.asarray(np.bincount(draws.ravel(), minlength=resamples * n).reshape(resamples, n), dtype=np.float64)
+    for start in range(0, resamples, rows):
+        rows = min(rows, resamples - start)
+        draws = rng.integers(0, n, size=(rows, n), dtype=np.int64)
+        draws += np.arange(rows, dtype=np.int64)[:, None] * n
+        yield np.bincount(draws.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
 
 
 class _Ranker:
@@ -29,51 +45,92 @@ class _Ranker:
 
     def __init__(self, x: Floats) -> None:
         order = np.argsort(x, kind="stable")
-        new = np.r_[True, x[order][1:] != x[order][:-1]]
-        self.order, self.starts = order, np.flatnonzero(new)
+        last = np.r_[x[order][1:] != x[order][:-1], True]  # of the items of one value
+        self.order, self.last = order, np.flatnonzero(last)
         self.group = np.empty(len(x), dtype=np.int64)
-        self.group[order] = np.cumsum(new) - 1
+        self.group[order] = np.cumsum(last) - last
 
-    def __call__(self, counts: Floats) -> Floats:
-        """(b, n) mid-ranks under (b, n) counts, less their mean, which is half the number drawn."""
-        weight = counts[:, self.order]
-        if len(self.starts) < len(self.order):
-            weight = np.add.reduceat(weight, self.starts, axis=1)
-        middle = np.cumsum(weight, axis=1)
-        middle -= weight / 2
-        middle -= len(self.order) / 2
-        return np.asarray(middle[:, self.group])
+    def __call__(self, counts: Ints) -> tuple[Ints, Floats]:
+        """(b, k) times that each of the k distinct values was drawn under (b, n) counts, from the lowest to the highest, and
+        (b, n) mid-ranks, less their mean where n were drawn, which is n / 2.
+        """
+        drawn = np.take(counts, self.order, axis=1)
+        # Sums of integers: a processor adds them several times as fast as floats, each of which waits for the one before.
+        up_to = np.cumsum(drawn, axis=1, dtype=drawn.dtype)
+        if len(self.last) < len(self.order):
+            up_to = np.take(up_to, self.last, axis=1)
+            drawn = up_to.copy()
+            drawn[:, 1:] -= up_to[:, :-1]
+        doubled = 2 * up_to
+        doubled -= drawn
+        doubled -= len(self.order)
+        return drawn, np.take(doubled / 2, self.group, axis=1)
 
 
-def _weighted_pearson(x: Floats, y: Floats, counts: Floats) -> Floats:
-    """(b,) correlations of x and y, each (b, n) or (1, n), under (b, n) counts."""
-    total = np.maximum(counts.sum(axis=1), np.finfo(np.float64).tiny)  # Poisson counts of a small subset may all be 0
-    weighted_x, weighted_y = counts * x, counts * y
-    mean_x, mean_y = weighted_x.sum(axis=1) / total, weighted_y.sum(axis=1) / total
-    x, y = np.broadcast_to(x, counts.shape), np.broadcast_to(y, counts.shape)
-    covariance = np.einsum("bn,bn->b", weighted_x, y) - total * mean_x * mean_y
-    square_x = np.einsum("bn,bn->b", weighted_x, x) - total * mean_x**2
-    square_y = np.einsum("bn,bn->b", weighted_y, y) - total * mean_y**2
+def _weighted_spearman(x: _Ranker, y: _Ranker, counts: Floats) -> Floats:
+    """(b,) rank correlations of x and y under (b, n) counts.
+
+    The ranks of N drawn values sum to N^2 / 2, and their squares about the mean to (N^3 - sum of t^3) / 12, where a value is
+    drawn t times (Kendall's correction for ties).
+    """
+    whole = counts.astype(np.int32)
+    (drawn_x, ranks_x), (drawn_y, ranks_y) = x(whole), y(whole)
+    total = counts.sum(axis=1)
+    ranks_x *= counts
+    products = np.einsum("bn,bn->b", ranks_x, ranks_y)
+    covariance = products - total * (total - counts.shape[1]) ** 2 / 4
+    square_x, square_y = ((total**3 - _cubes(drawn)) / 12 for drawn in (drawn_x, drawn_y))
+    return _correlation(covariance, square_x, square_y, total)
+
+
+def _cubes(drawn: Ints) -> Floats:
+    times = drawn.astype(np.float64)
+    return np.asarray(np.einsum("bk,bk->b", times * times, times))
+
+
+def _correlation(covariance: Floats, square_x: Floats, square_y: Floats, total: Floats) -> Floats:
+    """(b,) from sums over `total` (b,) draws; NaN, which `interval` leaves out, for a resample that drew one value only."""
     spread = np.sqrt(np.maximum(square_x, 0) * np.maximum(square_y, 0))
-    # A resample that drew one value only has no correlation: NaN, left out by `interval`.
     varies = np.minimum(square_x, square_y) > 1e-9 * total  # above what rounding leaves of a constant
     return np.asarray(np.divide(covariance, spread, out=np.full_like(covariance, np.nan), where=varies))
 
 
+def _weighted_pearson(x: Floats, y: Floats, counts: Floats) -> Floats:
+    """(b,) correlations of x (n,) and y (n,), both standardised, under (b, n) counts."""
+    total = np.maximum(counts.sum(axis=1), np.finfo(np.float64).tiny)  # Poisson counts of a small subset may all be 0
+    sum_x, sum_y, products, squares_x, squares_y = (counts @ values for values in (x, y, x * y, x * x, y * y))
+    mean_x, mean_y = sum_x / total, sum_y / total
+    covariance = products - total * mean_x * mean_y
+    square_x, square_y = squares_x - total * mean_x**2, squares_y - total * mean_y**2
+    return _correlation(covariance, square_x, square_y, total)
+
+
+class BootstrapCorrelation:
+    """Correlations of `predicted` (n,) with `gold` (n,), prepared once; called with (b, n) counts it gives (b,) of them."""
+
+    def __init__(self, predicted: Floats, gold: Floats, metric: str) -> None:
+        predicted, gold = np.asarray(predicted, np.float64), np.asarray(gold, np.float64)
+        self._rankers = (_Ranker(predicted), _Ranker(gold)) if metric == "spearman" else None
+        # Standardised, so that the sums of squares keep their digits whatever the units.
+        self._x, self._y = ((values - values.mean()) / (values.std() or 1.0) for values in (predicted, gold))
+
+    def __call__(self, counts: Floats) -> Floats:
+        if self._rankers:
+            return _weighted_spearman(*self._rankers, counts)
+        return _weighted_pearson(self._x, self._y, counts)
+
+
 def bootstrap_correlation(predicted: Floats, gold: Floats, counts: Floats, metric: str) -> Floats:
     """(resamples,) correlations of (n,) `predicted` with (n,) `gold` under (resamples, n) `counts`."""
-    predicted, gold = np.asarray(predicted, np.float64), np.asarray(gold, np.float64)
-    out = np.empty(len(counts))
-    rankers = (_Ranker(predicted), _Ranker(gold)) if metric == "spearman" else None
-    # Standardised, so that the sums of squares keep their digits whatever the units.
-    x, y = ((values - values.mean()) / (values.std() or 1.0) for values in (predicted, gold))
-    for start in range(0, len(counts), _BLOCK):
-        block = counts[start : start + _BLOCK]
-        if rankers:
-            out[start : start + _BLOCK] = _weighted_pearson(rankers[0](block), rankers[1](block), block)
-        else:
-            out[start : start + _BLOCK] = _weighted_pearson(x[None], y[None], block)
-    return out
+    correlate = BootstrapCorrelation(predicted, gold, metric)
+    return np.concatenate([np.empty(0), *(correlate(block) for block in blocks_of(counts))])
+
+
+def blocks_of(counts: NDArray[Any]) -> Iterator[Floats]:
+    """The rows of (resamples, n) counts, some at a time, as float64."""
+    rows = block_rows(counts.shape[1])
+    for start in range(0, len(counts), rows):
+        yield np.asarray(counts[start : start + rows], dtype=np.float64)
 
 
 def interval(draws: Floats, level: float = 0.95) -> tuple[float, float] | None:

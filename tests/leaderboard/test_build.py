@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 
 import pytest
-from board_runs import REVISION, Letters, own_runs, runs  # noqa: F401  fixtures
+from board_runs import REVISION, Letters, own_runs, read_once, runs  # noqa: F401  fixtures
 from clirun import cli, place  # noqa: F401  fixtures
 
 from stsbench.evaluation.api import evaluate

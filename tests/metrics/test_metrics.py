@@ -8,6 +8,7 @@ from scipy import sparse, stats
 from scipy.spatial import distance
 
 from stsbench.errors import ScoreError
+from stsbench.metrics import bootstrap
 from stsbench.metrics.aggregation import average_of_printed, combine
 from stsbench.metrics.bootstrap import _Ranker, bootstrap_correlation, interval, resample_counts
 from stsbench.metrics.correlation import METRICS, correlation
@@ -42,17 +43,20 @@ def test_bootstrap_equals_scipy_on_the_repeated_pairs(metric, pairs, seed):
 def test_weighted_ranks_equal_ranks_of_the_repeated_values(values, data):
     x = np.array(values, dtype=np.float64)
     count = data.draw(st.lists(st.integers(0, 3), min_size=len(x), max_size=len(x)))
-    ranks = _Ranker(x)(np.array([count], dtype=np.float64))[0]
+    drawn, [ranks] = _Ranker(x)(np.array([count]))
+    assert drawn.tolist() == [[int(np.array(count) @ (x == value)) for value in sorted(set(values))]]
     got, want = np.repeat(ranks, count), stats.rankdata(np.repeat(x, count))
     assert not len(want) or np.allclose(got - got[0], want - want[0])  # mid-ranks up to a constant
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("resamples", [1, 63, 64, 65, 130])
-def test_blocks_do_not_show(metric, resamples):
+@pytest.mark.parametrize("resamples", [1, 7, 8, 9, 30])
+def test_blocks_do_not_show(metric, resamples, monkeypatch):
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(2, 40))
     counts = resample_counts(40, resamples, (3,))
+    monkeypatch.setattr(bootstrap, "_NUMBERS", 8 * 40)  # eight rows of 40 at a time
+    assert (resample_counts(40, resamples, (3,)) == counts).all()
     one_by_one = [bootstrap_correlation(x, y, row[None], metric)[0] for row in counts]
     assert np.allclose(bootstrap_correlation(x, y, counts, metric), one_by_one)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from board_runs import read_once  # noqa: F401  fixture
 from clirun import cli as cli
 from clirun import fails
 from huggingface_hub import ModelCardData, metadata_load
@@ -275,7 +276,8 @@ def test_a_model_s_name_stays_text(run, name):
         record.provenance["command"] = ["stsbench", "eval", "--model", name]
     text = card(result)
     _, front, page = re.split(r"^---$", text, maxsplit=2, flags=re.M)
-    shown = yaml.safe_load(front)["model-index"][0]["name"]
+    stored = yaml.safe_load(front)
+    shown = stored["model-index"][0]["name"]
     assert shown == card_data(result).model_name and shown.isprintable()
     if name.isprintable():
         assert shown == name
@@ -283,7 +285,7 @@ def test_a_model_s_name_stays_text(run, name):
     assert seen.tags <= TAGS
     assert seen.found[0] == shown and seen.found[seen.found.index("name") + 1] == shown
     assert json.loads(seen.found[seen.found.index("template") + 1].replace("\\x85", "\\u0085")) == f"{name} [X]"
-    assert len(ModelCardData(**yaml.safe_load(front)).eval_results) == len(result.rows)
+    assert len(ModelCardData(**stored).eval_results) == len(result.rows)
 
 
 @settings(max_examples=300, deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import cache
 
 import numpy as np
@@ -71,11 +72,17 @@ def masked_lm_folder(folder):
     return folder
 
 
+@cache
+def _backbone(folder, pooler, dropout):
+    """Loaded once: a copy takes an eighth of the time."""
+    return load_backbone(folder, folder.name, pooler, LIMIT, dropout)
+
+
 def make(kind, folder, options=None, *, dropout=0.0, pooler="cls", seed=1):
     """A method in float64 and train mode, as a run makes it."""
-    torch.manual_seed(seed)
-    backbone = load_backbone(folder, folder.name, pooler, LIMIT, dropout)
+    backbone = copy.deepcopy(_backbone(folder, pooler, dropout))
     backbone.folder, backbone.name = folder, folder.name
+    torch.manual_seed(seed)
     return kind(backbone, kind.Options(**(options or {}))).double().train()
 
 

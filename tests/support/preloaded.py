@@ -1,9 +1,12 @@
 """What every process that training_runs starts has at hand: imported, and computed, once in the server that forks them."""
 
 import os
+from functools import cache
 from importlib import import_module
 
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+
+from stsbench.evaluation import provenance
 
 for name in (
     "training_runs", "stsbench.training.runs.seed_runs", "stsbench.methods.simcse.method", "stsbench.publish.model_card",
@@ -13,3 +16,5 @@ for name in (
     import_module(name)
 get_checkpoint_conversion_mapping("bert")  # builds the table of all architectures: half of what a tiny training takes
 os.fsync = lambda stream: None  # as in conftest
+provenance.git_revision = cache(provenance.git_revision)  # as in conftest, asked once for all children
+provenance.git_revision()

@@ -12,6 +12,7 @@ from stsbench.data.fetch.install import FetchReport, alone, expected, install, w
 from stsbench.data.fetch.sources import path_in
 from stsbench.errors import DataError
 from stsbench.files import atomic_write, sha256_file
+from stsbench.parsing import parse_json
 
 MANIFEST = "manifest.json"
 
@@ -70,7 +71,7 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 def _manifest(bundle: Path, folder: Path) -> dict[str, str]:
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = parse_json((folder / MANIFEST).read_text(encoding="utf-8"))
         if manifest["stsbench_bundle"] != 1:
             raise DataError(f"{bundle} was written by another version of stsbench (format {manifest['stsbench_bundle']})")
         return dict(manifest["files"])

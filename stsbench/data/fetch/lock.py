@@ -7,6 +7,7 @@ from pathlib import Path
 
 from stsbench.errors import DataError
 from stsbench.files import atomic_write
+from stsbench.parsing import parse_json
 
 NAME = "lock.json"
 
@@ -15,7 +16,7 @@ def read_lock(root: Path) -> dict[str, str]:
     """Path below `root` -> sha256; empty when there is no lock. Raises DataError when it cannot be understood."""
     path = root / NAME
     try:
-        digests = json.loads(path.read_text(encoding="utf-8"))
+        digests = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

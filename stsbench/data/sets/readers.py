@@ -134,7 +134,7 @@ def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
     """The object that a line of a JSON-lines file holds. Raises DataError naming the line."""
     try:
         item = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}:{number}: not valid JSON: {error}") from error
     if not isinstance(item, dict):
         raise DataError(f"{path}:{number}: expected a JSON object")

@@ -29,6 +29,7 @@ from stsbench.files import atomic_write
 _KEY = re.compile(r"[0-9a-f]{64}")
 _SUFFIX = ".shard"
 _ABOUT = "spec.json"
+_SLACK = 0.05  # share of the limit that is written, or made free, between two scans of the folder
 _STALE_SECONDS = 24 * 3600  # a temporary file this old belongs to a process that was killed
 
 
@@ -73,13 +74,16 @@ class EmbeddingCache:
         self.max_bytes = max_bytes
         self.warnings: list[str] = []
         self._writable = True
+        self._total: int | None = None  # bytes in the folder: as scanned, and what this process has written since
+        self._unscanned = 0  # bytes this process has written since the last scan
 
     def get(self, key: str, texts: Sequence[str]) -> CacheHits:
         """What is stored of n distinct `texts`. A damaged file is deleted and its texts count as not found."""
         wanted = {text_digest(text): position for position, text in enumerate(texts)}
         mask, truncated = np.zeros(len(texts), dtype=bool), np.zeros(len(texts), dtype=bool)
         vectors: NDArray[np.float32] | None = None
-        for path in sorted(self._shards(key), reverse=True):  # the newest first
+        unread: list[str] = []
+        for path in self._newest_first(key):
             if not wanted:
                 break
             try:
@@ -91,7 +95,7 @@ class EmbeddingCache:
                 _unlink(path)
                 continue
             except OSError as error:
-                self._warn(f"cannot read cache file {path}: {error.strerror or error}")
+                unread.append(f"{path}: {error.strerror or error}")
                 continue
             if not len(rows.positions):
                 continue
@@ -104,6 +108,8 @@ class EmbeddingCache:
             wanted = {digest: position for digest, position in wanted.items() if not mask[position]}
             with contextlib.suppress(OSError):
                 os.utime(path)  # the modification time is the time of last use
+        if unread:
+            self._warn(f"cannot read {len(unread)} cache files, the first {unread[0]}; their texts are encoded again")
         return CacheHits(mask, vectors, truncated)
 
     def put(self, key: str, texts: Sequence[str], encoded: Encoded) -> None:
@@ -124,7 +130,7 @@ class EmbeddingCache:
             self._warn(f"{error}; going on without storing embeddings")
             return
         if self.max_bytes is not None:
-            self._evict(self.max_bytes)
+            self._keep_within(self.max_bytes, size)
 
     def note(self, key: str, note: CacheNote) -> None:
         """Keep beside an encoder's embeddings what its key stands for."""
@@ -169,12 +175,31 @@ class EmbeddingCache:
                 entries.append(CachedEncoder(home.name, about.spec.get("name"), about.libraries, texts, total, used))
         return sorted(entries, key=lambda entry: (-entry.used, entry.key))
 
-    def _evict(self, limit: int) -> None:
-        """Delete least recently used files until the rest fits; and what killed processes left behind."""
+    def _keep_within(self, limit: int, size: int) -> None:
+        """Account for a file of `size` bytes that was just written, and evict where the limit is passed.
+
+        To scan the folder takes time in proportion to its files. It is scanned at first, when the total passes the limit,
+        and when this process has written a share of the limit since, as others may write, too.
+        """
+        self._unscanned += size
+        if self._total is not None:
+            self._total += size
+            if self._total <= limit and self._unscanned <= _SLACK * limit:
+                return
+        try:
+            self._total, self._unscanned = self._evict(limit), 0
+        except OSError as error:
+            self._warn(f"cannot look through the cache {self.folder}: {error.strerror or error}; nothing is evicted")
+
+    def _evict(self, limit: int) -> int:
+        """Delete least recently used files until the rest fits; and what killed processes left behind. Returns the rest.
+
+        Where files are many, some more go, so that the next ones need no scan.
+        """
         entries = sorted(self._stats())
         total = sum(size for _, size, _ in entries)
-        for (_, _), size, path in entries:
-            if total <= limit:
+        for _, size, path in entries if total > limit else ():
+            if total <= limit and total - size < (1 - _SLACK) * limit:
                 break
             _unlink(path)
             total -= size
@@ -183,6 +208,7 @@ class EmbeddingCache:
                 with contextlib.suppress(OSError):
                     if time.time() - path.stat().st_mtime > _STALE_SECONDS:
                         path.unlink()
+        return total
 
     def _stats(self) -> list[tuple[tuple[int, str], int, Path]]:
         """((time of last use, name), bytes, path) of every shard that is there."""
@@ -199,16 +225,24 @@ class EmbeddingCache:
             raise ValueError(f"not the key of an encoder: {key!r}")
         return self.folder / key
 
-    def _shards(self, key: str) -> list[Path]:
-        return list(self._home(key).glob(f"*{_SUFFIX}"))
+    def _newest_first(self, key: str) -> list[Path]:
+        """An encoder's files; none, and a warning, where the folder cannot be read."""
+        home = self._home(key)
+        try:
+            return sorted(home.glob(f"*{_SUFFIX}"), reverse=True)
+        except OSError as error:  # above all no file descriptor left
+            self._warn(f"cannot read the cache {self.folder}: {error.strerror or error}; going on without it")
+            return []
 
     def _homes(self) -> list[Path]:
         """The folders the cache made; --cache may point at a folder that holds other things as well."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             return [path for path in self.folder.iterdir() if _KEY.fullmatch(path.name) and path.is_dir()]
         return []
 
     def _warn(self, message: str) -> None:
+        if message in self.warnings:
+            return
         self.warnings.append(message)
         logging.getLogger("stsbench.cache").warning(message)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,10 +50,14 @@ def _read(path: Path) -> tuple[NDArray[np.str_], NDArray[np.float32]]:
             texts, vectors = archive["texts"], archive["vectors"]
     except OSError as error:
         raise EncoderError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except EncoderError:
+        raise
+    except ValueError as error:
         # Above all an object array, which numpy would unpickle, that is, run code from the file.
         hint = "save texts as np.array(list_of_str), not as dtype=object"
         raise EncoderError(f"cannot read {path}: {error} ({hint})") from error
+    except Exception as error:  # zipfile, zlib and numpy have a dozen kinds of errors for a damaged file
+        raise EncoderError(f"cannot read {path}, it is damaged: {type(error).__name__}: {error}") from error
     if texts.dtype.kind != "U" or texts.ndim != 1:
         raise EncoderError(f"{path}: 'texts' must be n strings, not {texts.dtype} of shape {texts.shape}")
     if vectors.ndim != 2 or vectors.dtype.kind not in "fiu":

@@ -6,7 +6,7 @@ import ast
 import hashlib
 import sys
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -207,12 +207,17 @@ def _parsed(source: MethodSource) -> tuple[ast.Module, ast.ClassDef] | None:
     if source.file is None:
         return None
     try:
-        tree = ast.parse(source.file.read_text("utf-8"), str(source.file))
+        tree = _tree(source.file.read_text("utf-8"), str(source.file))
     except (SyntaxError, ValueError) as error:
         raise StsbenchError(f"{source.said} failed to load: {_cause(error)}") from error
     nodes = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == source.attribute)
     node = next(nodes, None)
     return None if node is None else (tree, node)
+
+
+@lru_cache(maxsize=32)  # a recipe asks for a class's options, its stages and its default recipe
+def _tree(source: str, file: str) -> ast.Module:
+    return ast.parse(source, file)
 
 
 def _derives_from_method_only(node: ast.ClassDef) -> bool:

@@ -15,6 +15,7 @@ from toy_encoder import SPEC, Toy, embed
 
 from stsbench.cli.cache import cache as cache_command
 from stsbench.encoders.base import Encoded, EncoderSpec
+from stsbench.encoders.cache import cache as cache_module
 from stsbench.encoders.cache import encode
 from stsbench.encoders.cache.cache import CacheNote, EmbeddingCache
 from stsbench.encoders.cache.encode import encode_cached
@@ -114,7 +115,7 @@ def test_leftovers_of_killed_processes_go(tmp_path):
     for path in (old, young):
         path.write_bytes(b"x")
     os.utime(old, (0, 0))
-    store.put(KEY, ["b"], embed(["b"]))
+    EmbeddingCache(tmp_path, max_bytes=10**6).put(KEY, ["b"], embed(["b"]))
     assert not old.exists() and young.exists()
 
 
@@ -143,6 +144,79 @@ def test_a_full_disk_costs_a_warning_and_no_result(store, monkeypatch, call):
     assert len(store.warnings) == 1 and "No space left" in store.warnings[0]
     monkeypatch.undo()
     assert store.size() == 0 and not list(store.folder.glob("**/*.tmp"))
+
+
+@pytest.fixture
+def full_folder(tmp_path):
+    """A cache with 200 files, as many as its limit lets it hold."""
+    one = shard_bytes(1, 3)
+    (tmp_path / KEY).mkdir()
+    for i in range(200):
+        path = tmp_path / KEY / f"{i:020d}-old.shard"
+        path.write_bytes(bytes(one))
+        os.utime(path, (i, i))
+    return tmp_path, 200 * one
+
+
+def test_a_put_takes_no_longer_in_a_large_folder(full_folder, monkeypatch):
+    """At the limit, where each put may have to evict: of 200 files some 20 are looked at a put, not 200."""
+    folder, limit = full_folder
+    store, looked_at = EmbeddingCache(folder, limit), []
+    stats = store._stats
+    monkeypatch.setattr(store, "_stats", lambda: looked_at.extend(found := stats()) or found)
+    for i in range(60):
+        store.put(KEY, [str(i)], embed([str(i)]))
+        assert sum(path.stat().st_size for path in shards(store)) <= limit
+    assert len(looked_at) < 60 * 30
+    assert len(shards(store)) >= 0.95 * 200 and store.get(KEY, [str(i) for i in range(60)]).mask.all() and not store.warnings
+
+
+def test_the_limit_holds_beside_other_processes_but_for_what_they_have_just_written(full_folder):
+    folder, limit = full_folder
+    stores = [EmbeddingCache(folder, limit) for _ in range(3)]  # three processes have three of these
+    for i in range(90):
+        stores[i % 3].put(KEY, [str(i)], embed([str(i)]))
+        assert stores[0].size() <= limit * (1 + 2 * 0.05)
+    grown = EmbeddingCache(folder.with_name("empty"), limit)
+    other = EmbeddingCache(folder.with_name("empty"), limit)
+    grown.put(KEY, ["first"], embed(["first"]))
+    for i in range(190):
+        other.put(KEY, [f"other {i}"], embed([f"other {i}"]))
+    for i in range(40):
+        grown.put(KEY, [f"mine {i}"], embed([f"mine {i}"]))
+    assert grown.size() <= limit
+
+
+def test_without_file_descriptors_the_cache_warns_and_the_run_goes_on(store):
+    resource = pytest.importorskip("resource")
+    store.max_bytes = 10**6
+    texts = ["a", "bb", "ccc"]
+    encode_cached(Toy(), texts, store)
+    fewer, (soft, hard) = EmbeddingCache(store.folder, 10**6), resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        encoded = encode_cached(Toy(), texts, fewer)
+        store._unscanned = 10**6  # the next one scans
+        store._keep_within(10**6, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    np.testing.assert_array_equal(encoded.vectors, embed(texts).vectors)
+    assert len(fewer.warnings) == 2 and all("Too many open files" in line for line in fewer.warnings)
+    assert store.warnings == [f"cannot look through the cache {store.folder}: Too many open files; nothing is evicted"]
+    assert EmbeddingCache(store.folder).get(KEY, texts).mask.all()
+
+
+def test_many_files_that_cannot_be_read_are_one_warning(store, monkeypatch):
+    for text in "abc":
+        store.put(KEY, [text], embed([text]))
+
+    def denied(path, wanted):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(cache_module, "read_rows", denied)
+    assert not store.get(KEY, list("abc")).mask.any()
+    [line] = store.warnings
+    assert line.startswith("cannot read 3 cache files, the first ") and "Permission denied" in line
 
 
 WORKER = """

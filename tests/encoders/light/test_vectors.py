@@ -70,3 +70,16 @@ def test_files_that_are_no_archive(tmp_path):
     whole.write_bytes(whole.read_bytes()[:-40])
     with pytest.raises(EncoderError, match="cannot read"):
         load_encoder(f"vectors:{whole}")
+
+
+@pytest.mark.parametrize("size", [1, 40])
+def test_a_compressed_file_damaged_anywhere_is_one_line(tmp_path, size):
+    path = tmp_path / "v.npz"
+    np.savez_compressed(path, texts=np.array(TEXTS * 50), vectors=np.tile(VECTORS, (50, 1)))
+    whole = path.read_bytes()
+    for at in range(0, len(whole), 5):
+        path.write_bytes(whole[:at] + bytes(255 - byte for byte in whole[at : at + size]) + whole[at + size :])
+        try:
+            load_encoder(f"vectors:{path}")  # a byte of a time or of an attribute changes nothing
+        except EncoderError as error:
+            assert str(path) in str(error) and len(str(error).splitlines()) == 1

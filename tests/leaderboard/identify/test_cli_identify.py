@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from board_runs import read_once  # noqa: F401  fixture
 from clirun import cli, fails, place  # noqa: F401 - fixtures
 from synthetic_sts import B2, observations, said, write_run
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from board_runs import read_once  # noqa: F401  fixture
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr

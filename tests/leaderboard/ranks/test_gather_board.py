@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from board_runs import REVISION, Letters, copied, runs  # noqa: F401  fixtures
+from board_runs import REVISION, Letters, copied, read_once, runs  # noqa: F401  fixtures
 from scipy import stats
 
 from stsbench.errors import StsbenchError

@@ -8,7 +8,7 @@ from itertools import chain
 
 import pytest
 import yaml
-from board_runs import copied, runs  # noqa: F401  fixtures
+from board_runs import copied, read_once, runs  # noqa: F401  fixtures
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import load_records

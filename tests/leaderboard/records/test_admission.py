@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from board_runs import REVISION, own_runs, runs  # noqa: F401  fixtures
+from board_runs import REVISION, own_runs, read_once, runs  # noqa: F401  fixtures
 
 from stsbench.data.sets.catalog import catalog, entries
 from stsbench.errors import StsbenchError

@@ -1,0 +1,130 @@
+"""A command that is stopped, or meets what nobody foresaw: one line, an exit code, and nothing measured is lost."""
+
+import logging
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from clirun import cli, evaluate, fails, place  # noqa: F401 - fixtures
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation import api, measure, rescore
+from stsbench.evaluation.records import load_records
+from stsbench.evaluation.rescore import score_again
+from stsbench.leaderboard.records.admission import check_record
+from stsbench.protocols.geometry import GeometryProtocol
+
+
+@pytest.fixture
+def own_handlers(monkeypatch):
+    """Whatever a command does to signals and logging is undone. Unhandled, SIGTERM would end the tests."""
+
+    def unhandled(*_):
+        raise AssertionError("SIGTERM was not handled")
+
+    monkeypatch.setattr(logging.getLogger("stsbench"), "handlers", [])
+    level, before = logging.getLogger("stsbench").level, signal.signal(signal.SIGTERM, unhandled)
+    yield
+    signal.signal(signal.SIGTERM, before)
+    logging.getLogger("stsbench").setLevel(level)
+
+
+# Signals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_keeps_what_was_measured(evaluate, own_handlers, monkeypatch, number, code):
+    monkeypatch.setattr(GeometryProtocol, "observe", lambda *_: os.kill(os.getpid(), number))
+    got, out, err = evaluate("lexical:token-set", "--protocol", "sts,geometry")
+    assert (got, out) == (code, "") and err.endswith("stsbench: interrupted\n")
+    assert "the 1 tasks measured so far are kept" in err
+    assert [each.protocol.name for each in score_again(Path("run")).records] == ["sts"]
+
+
+def test_a_second_sigterm_does_not_end_what_the_first_makes_it_write(evaluate, own_handlers, monkeypatch):
+    """`timeout` sends one to the command and one to its group."""
+    claim = measure.claim
+
+    def again(*folders):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return claim(*folders)
+
+    monkeypatch.setattr(GeometryProtocol, "observe", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(measure, "claim", again)
+    assert evaluate("lexical:token-set", "--protocol", "sts,geometry")[0] == 143
+    assert score_again(Path("run")).records
+
+
+# Several processes -----------------------------------------------------------------------------------------------
+
+
+def test_torchrun_runs_no_command_but_train(cli, evaluate, monkeypatch):
+    monkeypatch.setattr(api, "run", None)
+    for rank in "01":
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        monkeypatch.setenv("RANK", rank)
+        line = fails(evaluate("lexical:token-set"), "only `stsbench train` runs in several processes")
+        assert "start `stsbench eval` without torchrun" in line
+        assert cli("train", "--help")[0] == 0
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert cli("eval", "--help")[0] == 0
+
+
+# Uncommitted changes ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("revision", "said"), [("a" * 40 + "+changes", True), ("a" * 40, False), (None, False)])
+def test_what_no_leaderboard_takes_is_said_at_the_start(evaluate, monkeypatch, revision, said):
+    monkeypatch.setattr(api, "git_revision", lambda: revision)
+    versions = {"stsbench": "1", "numpy": "2"}
+    monkeypatch.setattr(measure, "provenance", lambda **more: {"versions": versions, "git": revision, **more})
+    code, _, err = evaluate("lexical:token-set")
+    first = err.splitlines()[0]
+    assert code == 0 and said == first.startswith("warning: these records cannot enter a leaderboard: measured by")
+    [measured] = load_records(Path("run"))
+    if not said:
+        check_record(*measured)
+        return
+    with pytest.raises(StsbenchError) as refused:  # what `leaderboard add` calls
+        check_record(*measured)
+    assert first.partition("measured by ")[2].partition(";")[0] in str(refused.value)
+
+
+# Unforeseen errors -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("error", "line"), [
+    (RuntimeError("first\nsecond"), "RuntimeError: first second (--debug shows where)"),
+    (MemoryError(), "MemoryError (--debug shows where)"), (RecursionError("too deep"), "RecursionError: too deep"),
+    (KeyError("x" * 9_000), "KeyError: 'xxx"),
+])  # fmt: skip
+def test_what_nobody_foresaw_is_one_line_and_a_traceback_with_debug(cli, monkeypatch, own_handlers, error, line):
+    def unforeseen(*_):
+        raise error
+
+    monkeypatch.setattr(rescore, "load_records", unforeseen)
+    assert len(fails(cli("score", "anything"), line)) < 1_000
+    with pytest.raises(type(error)):
+        cli("score", "anything", "--debug")
+
+
+def test_what_was_measured_before_an_unforeseen_error_is_kept(evaluate, monkeypatch):
+    packed, seen = measure._packed, []
+
+    def fails_at_the_second(observations):
+        seen.append(observations)
+        if len(seen) == 2:
+            raise MemoryError
+        return packed(observations)
+
+    monkeypatch.setattr(measure, "_packed", fails_at_the_second)
+    code, out, err = evaluate("lexical:token-set", "--protocol", "sts,geometry")
+    assert (code, out) == (1, "") and err.splitlines()[-1] == "stsbench: error: MemoryError (--debug shows where)"
+    assert [each.protocol.name for each in score_again(Path("run")).records] == ["sts"]
+
+
+def test_debug_shows_where_a_task_failed(evaluate, own_handlers):
+    assert "Traceback" not in evaluate("python:mine_cli:constant_on_stsb", tasks=("--tasks", "STS-B,STS12"))[2]
+    code, _, err = evaluate("python:mine_cli:constant_on_stsb", "--debug", tasks=("--tasks", "STS-B,STS12"))
+    assert code == 3 and "sts STS-B failed\nTraceback (most recent call last):" in err and "ScoreError" in err
