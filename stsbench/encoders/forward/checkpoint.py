@@ -68,11 +68,6 @@ def read_settings(path: Path) -> dict[str, Any]:
     return read_json_object(path, EncoderError)
 
 
-def weights_digest(folder: Path) -> str:
-    """sha256 over the contents of every weight file and config.json."""
-    return files_digest([*weight_files(folder), folder / "config.json"])
-
-
 def tokenizer_digest(folder: Path) -> str:
     """sha256 over the contents of the tokenizer's files."""
     return files_digest(

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from stsbench.encoders.base import EncoderOptions, EncoderSpec
-from stsbench.encoders.forward.checkpoint import check_code, files_digest, read_settings, weight_files, weights_digest
+from stsbench.encoders.forward.checkpoint import check_code, read_settings
 from stsbench.encoders.forward.identity import folder_digest, walk
 from stsbench.encoders.forward.pooling import check_pooler
-from stsbench.encoders.forward.text_cnn_files import FILES, stored_text_cnn, text_cnn_folder
+from stsbench.encoders.forward.text_cnn_files import stored_text_cnn
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
 from stsbench.encoders.transformer.declared import Declared, read_declared
@@ -224,20 +223,6 @@ def _identified(config: EncoderConfig, folder: Path, options: EncoderOptions) ->
     sources = (folder, *dict.fromkeys([*bases, *code]))
     extra = (() if config.pooler else ("sentence-transformers",)) + (("peft",) if adapters else ())
     return replace(config, sources=sources, weights=folder_digest(sources[0], sources[1:]), libraries=(*_LIBRARIES, *extra))
-
-
-def encoder_digest(folder: Path, pooler: str, prompt: Mapping[str, Any] | None = None) -> str:
-    """sha256 over the weights and config.json that `pooler` reads: with text_cnn also those of a stored TextCNN.
-
-    prompt: the settings of the folder's own prompt where it is used, so that its tensors count; None where it is set aside.
-    EncoderError: they are not there.
-    """
-    if prompt is not None and promised_tensors(prompt):
-        return files_digest([*weight_files(folder), folder / "config.json", prompt_file(folder)])
-    head = text_cnn_folder(folder) if pooler == "text_cnn" else None
-    if head is None:
-        return weights_digest(folder)
-    return files_digest([*weight_files(folder), folder / "config.json", *(head / name for name in FILES)])
 
 
 def stated_positions(folder: Path) -> int | None:

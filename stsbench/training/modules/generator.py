@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from stsbench.encoders.forward.checkpoint import weights_digest
+from stsbench.encoders.forward.identity import folder_digest
 from stsbench.encoders.transformer.trainable import backbone_folder
 from stsbench.errors import StsbenchError
 from stsbench.training.modules.backbone import Backbone, load_backbone
@@ -34,7 +34,7 @@ class Generator(nn.Module):
         self.name = backbone.name if model is None else model
         folder = backbone.folder if model is None else backbone_folder(model, getattr(backbone, "offline", False), option)
         self.backbone = load_backbone(folder, self.name, max_length=backbone.max_length)
-        self.digest = weights_digest(folder)
+        self.digest = folder_digest(folder)
         self.mode = mode
         tokenizer = self.backbone.tokenizer
         known = tokenizer.get_vocab()

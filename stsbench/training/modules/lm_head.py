@@ -103,7 +103,7 @@ def _load_whole(folder: Path, model: Any, name: str) -> tuple[Any, set[str]]:
     try:
         with quiet():
             whole, info = AutoModelForMaskedLM.from_pretrained(
-                folder, dtype=torch.float32, output_loading_info=True, local_files_only=True
+                folder, dtype=torch.float32, output_loading_info=True, local_files_only=True, trust_remote_code=False
             )
     except Exception as error:  # safetensors, torch and transformers each have their own kinds
         raise EncoderError(f"cannot load the masked-LM head of {name}: {first_line(error)}") from error

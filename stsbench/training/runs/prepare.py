@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 
 from stsbench.encoders.forward.checkpoint import tokenizer_digest
 from stsbench.encoders.forward.dropout import NoDropoutError, dropout_rates
+from stsbench.encoders.forward.identity import folder_digest
 from stsbench.encoders.forward.text_cnn_files import text_cnn_folder
-from stsbench.encoders.transformer.config import encoder_digest
 from stsbench.encoders.transformer.exported import read_exported
 from stsbench.errors import StsbenchError
 from stsbench.plugins import calling
@@ -135,7 +135,7 @@ def make_backbone(recipe: Recipe, offline: bool = False) -> Backbone:
 def fixed_inputs(recipe: Recipe, backbone: Backbone) -> dict[str, str]:
     """The files that `make_backbone` and the method's class were read from -> sha256."""
     folder = Path(backbone.folder)
-    files = {"backbone": encoder_digest(folder, backbone.pooler), "tokenizer": tokenizer_digest(folder)}
+    files = {"backbone": folder_digest(folder), "tokenizer": tokenizer_digest(folder)}
     return {**files, **method_file(recipe.method)}
 
 

@@ -290,7 +290,13 @@ def test_the_command_line(tmp_path, monkeypatch):
     run = CliRunner().invoke(cache_command, ["info"])
     assert run.exit_code == 0, run.output
     assert str(store.folder) in run.output and "1 encoder" in run.output
-    assert KEY[:12] in run.output and "2 texts" in run.output and "toy" in run.output
+    assert KEY[:12] in run.output and "2 texts" in run.output and "toy" in run.output and "stale" not in run.output
+    store.put("a" * 64, ["a"], embed(["a"]))
+    store.note("a" * 64, CacheNote({"name": "old"}, {"numpy": "0.1"}))
+    store.put("b" * 64, ["a"], embed(["a"]))
+    lines = CliRunner().invoke(cache_command, ["info"]).output.splitlines()
+    assert f"old, stale: numpy 0.1 -> {np.__version__}" in "\n".join(lines)
+    assert "?, stale: made before the versions of libraries were kept" in "\n".join(lines)
     assert "freed" in CliRunner().invoke(cache_command, ["clear"]).output
     assert store.size() == 0 and list(store.folder.iterdir()) == []
     run = CliRunner().invoke(cache_command, ["info", "--cache", str(tmp_path / "elsewhere")])
