@@ -172,7 +172,7 @@ def test_a_changed_tensor_is_another_encoder_and_hits_no_cache(rich, tmp_path, k
 
 
 def test_set_aside_a_prompt_is_no_part_of_the_encoder(models, rich, tmp_path):
-    made, folder = rich
+    folder = rich[1]
     other = changed_prompt(folder, tmp_path / "other")
     export_model(models["bert"], tmp_path / "plain", card="")
     for options in ({"pooler": "cls"}, {"pooler": "mean"}, {"template": TEMPLATES["bert"]},

@@ -247,7 +247,7 @@ def test_a_training_run_and_a_sentence_transformers_folder_are_generators(folder
     for folder in (run, library):
         generator = make(other, str(folder))
         assert torch.equal(generator.fill(*inputs), known)
-        assert generator.name == str(folder) and generator.digest == make(folders["bert"]).digest
+        assert generator.name == str(folder)
     assert not torch.equal(make(other).fill(*inputs), known)
     assert make(other).digest != generator.digest and make(other).name == other.name
 
