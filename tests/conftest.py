@@ -65,4 +65,5 @@ def one_revision():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(provenance, "git_revision", clean)
+        patch.setattr("stsbench.evaluation.api.git_revision", clean)
         yield
