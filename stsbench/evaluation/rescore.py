@@ -17,6 +17,7 @@ from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.records import Record, ScoreRow, load_records, record_stem
 from stsbench.files import sha256_file
 
+_MANY = 64  # records that are worth starting processes for
 _NUMBERS = {"value", "low", "high"}
 MOST_UNPACKED = 256_000_000  # bytes of a record's observations; those of the largest set here are a few hundred thousand
 _BY_ITEM = ("row", "rows", "pair")  # beside gold, which every protocol that keeps items keeps: one value for each of them
@@ -34,12 +35,12 @@ def score_again(folder: Path) -> Result:
     if several_encoders([record for _, record in records_of]):
         raise StsbenchError(f"{folder} holds records of several encoders: they have no table or average in common")
     scored: list[tuple[Path, Protocol, Record]] = []
-    for path, record in sorted(records_of, key=lambda item: item[1].provenance.get("position", 0)):
-        try:
-            protocol, record.scores = rescored(path, record)
-        except ScoreError as error:
-            result.failures[f"{record.protocol.label} {record.data.task}"] = str(error)
+    records_of.sort(key=lambda item: item[1].provenance.get("position", 0))
+    for (path, record), again in zip(records_of, _all_rescored(records_of), strict=True):
+        if isinstance(again, ScoreError):
+            result.failures[f"{record.protocol.label} {record.data.task}"] = str(again)
             continue
+        protocol, record.scores = protocol_of_record(path, record), again
         scored.append((path, protocol, record))
         _, records = groups.setdefault(record.protocol.model_dump_json(), (protocol, []))
         records.append(record)
@@ -48,6 +49,25 @@ def score_again(folder: Path) -> Result:
         result.summaries += protocol.summarise(records)
         result.records += records
     return result
+
+
+def _all_rescored(records_of: Sequence[tuple[Path, Record]]) -> Iterable[list[ScoreRow] | ScoreError]:
+    """The scores of each record, or why it has none; of many records by several processes, since intervals take time."""
+    if len(records_of) < _MANY:
+        return [_rescored(path, record) for path, record in records_of]
+    from joblib import Parallel, delayed
+
+    again: list[list[ScoreRow] | ScoreError] = Parallel(n_jobs=-1)(
+        delayed(_rescored)(path, record) for path, record in records_of
+    )
+    return again
+
+
+def _rescored(path: Path, record: Record) -> list[ScoreRow] | ScoreError:
+    try:
+        return rescored(path, record)[1]
+    except ScoreError as error:
+        return error
 
 
 def encoder_key(record: Record) -> str:

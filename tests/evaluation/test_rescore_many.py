@@ -1,0 +1,22 @@
+"""Many records are scored by several processes, with the numbers and the errors of one."""
+
+import pytest
+
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.evaluation import rescore
+from stsbench.evaluation.api import evaluate
+
+
+def test_several_processes_score_as_one_does(tmp_path, monkeypatch):
+    evaluate("lexical:token-set", output=tmp_path / "run", sample=True, tasks=["STS12", "STS-B"], resamples=50)
+    one = rescore.score_again(tmp_path / "run")
+    monkeypatch.setattr(rescore, "_MANY", 1)
+    several = rescore.score_again(tmp_path / "run")
+    assert several.rows == one.rows and [record.data.id for record in several.records] == ["sts12/test", "stsb/test"]
+    file = tmp_path / "run" / one.records[0].observations.file
+    file.write_bytes(file.read_bytes() + b"x")
+    with pytest.raises(StsbenchError, match=r"\.npz"):
+        rescore.score_again(tmp_path / "run")
+    monkeypatch.setattr(rescore, "_rescored", lambda path, record: ScoreError("no score") if "12" in path.stem else one.rows)
+    monkeypatch.setattr(rescore, "_MANY", 10)  # a process would not see the patch
+    assert list(rescore.score_again(tmp_path / "run").failures.values()) == ["no score"]
