@@ -111,7 +111,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     )  # fmt: skip
     if config.pooler is None and declared.modules:
         return _identified(_as_library(replace(config, folder=folder), declared, options), folder, options)
-    if stray := [name for name in declared.unusual if name not in ("truncation_side", "quantization_config", "is_decoder")]:
+    if stray := declared.settings_of_its_own:
         raise EncoderError(
             f"--pooler: {name} declares {', '.join(stray)} for its transformer, which only its own modules honour: leave "
             "--pooler out"

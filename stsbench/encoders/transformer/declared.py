@@ -68,6 +68,11 @@ class Declared:
     unusual: tuple[str, ...] = ()  # settings of the transformer that our own forward pass does not know
     foreign: str | None = None  # the type of a module that is code of the folder's own
 
+    @property
+    def settings_of_its_own(self) -> tuple[str, ...]:
+        """Those of `unusual` that sentence-transformers alone reads, so that transformers would ignore them."""
+        return tuple(name for name in self.unusual if name not in ("truncation_side", "quantization_config", "is_decoder"))
+
 
 def read_declared(folder: Path) -> Declared:
     """What a folder with or without modules.json declares.

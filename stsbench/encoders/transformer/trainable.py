@@ -23,8 +23,11 @@ def backbone_folder(name: str, offline: bool = False, option: str = "--backbone"
         hint = "; null is the encoder's own checkpoint" if option == "options.generator" else ""
         raise EncoderError(str(error).replace("--model", option) + hint) from error
     if (folder / "modules.json").is_file():
-        transformer = read_declared(folder).transformer
-        if transformer is None:
+        declared = read_declared(folder)
+        if declared.transformer is None:
             raise EncoderError(f"{name} has no transformers model that could be trained")
-        return transformer
+        if declared.settings_of_its_own:
+            stray = ", ".join(declared.settings_of_its_own)
+            raise EncoderError(f"{option} {name} declares {stray} for its transformer, which a training does not honour")
+        return declared.transformer
     return folder

@@ -19,6 +19,7 @@ from stsbench.encoders.transformer.config import resolve_config
 from stsbench.encoders.transformer.declared import read_declared
 from stsbench.encoders.transformer.find import resolve
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
+from stsbench.encoders.transformer.trainable import backbone_folder
 from stsbench.errors import EncoderError
 
 TEXTS = sentences(30)
@@ -187,6 +188,14 @@ def test_trusted_code_of_another_repository_is_part_of_the_encoder(tmp_path, mon
     asked.clear()
     resolve_config(str(folder), EncoderOptions(pooler="mean"))  # transformers has a class of its own: no code runs
     assert not asked
+
+
+def test_a_training_does_not_lose_a_setting_of_the_library(tmp_path):
+    add_modules(build(tmp_path), MEAN)
+    assert backbone_folder(str(tmp_path)) == tmp_path
+    (tmp_path / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
+    with pytest.raises(EncoderError, match=r"--backbone .* declares do_lower_case for its transformer, which a training does"):
+        backbone_folder(str(tmp_path))
 
 
 def test_the_embedded_model_is_checked(tmp_path, monkeypatch):
