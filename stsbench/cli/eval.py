@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -53,7 +54,8 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     from stsbench.evaluation.api import EvalOptions, run
 
     def log(line: str) -> None:
-        click.echo(line, err=True)
+        with contextlib.suppress(BrokenPipeError):  # `2>&1 | head`: what is measured is kept whoever reads on
+            click.echo(line, err=True)
 
     if options["offline"]:
         os.environ["HF_HUB_OFFLINE"] = "1"  # for the libraries that load from the Hub by themselves, such as mteb

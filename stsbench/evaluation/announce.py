@@ -22,8 +22,9 @@ def described_encoder(encoder: Encoder) -> str:
     if spec.max_length is not None:
         parts.append(f"max length {spec.max_length}")
     if encoder.dimension is not None:
-        cut = " (cut)" if "truncate_dim" in spec.options else ""
-        parts.append(f"{encoder.dimension} dimensions{cut}")
+        cut = spec.options.get("truncate_dim") == encoder.dimension
+        parts.append(f"{encoder.dimension} dimensions{' (cut)' if cut else ''}")
     if encoder.engine:
-        parts += ["normalised" if spec.normalize else "not normalised", f"run by {encoder.engine}"]
+        before = " before the cut" if "truncate_dim" in spec.options and "rescaled" not in spec.options else ""
+        parts += [f"normalised{before}" if spec.normalize else "not normalised", f"run by {encoder.engine}"]
     return ", ".join([*parts, spec.dtype, f"fingerprint {spec.fingerprint()[:12]}"])

@@ -117,7 +117,8 @@ def run(options: EvalOptions, log: Callable[[str], None] = print, progress: Star
     except BaseException:  # Ctrl-C, no memory, a mistake in here: what was measured is kept
         result.save()
         if result.records:
-            kept = f"the {len(result.records)} tasks measured so far are kept"
+            count = len(result.records)
+            kept = f"the {count} tasks measured so far are kept" if count > 1 else "the task measured so far is kept"
             log(f"{kept}: stsbench score {result.folder}; --protocol and --tasks measure the others")
         raise
     result.save()

@@ -3,6 +3,8 @@
 import logging
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,7 +40,7 @@ def test_a_signal_keeps_what_was_measured(evaluate, own_handlers, monkeypatch, n
     monkeypatch.setattr(GeometryProtocol, "observe", lambda *_: os.kill(os.getpid(), number))
     got, out, err = evaluate("lexical:token-set", "--protocol", "sts,geometry")
     assert (got, out) == (code, "") and err.endswith("stsbench: interrupted\n")
-    assert "the 1 tasks measured so far are kept" in err
+    assert "the task measured so far is kept" in err
     assert [each.protocol.name for each in score_again(Path("run")).records] == ["sts"]
 
 
@@ -128,3 +130,11 @@ def test_debug_shows_where_a_task_failed(evaluate, own_handlers):
     assert "Traceback" not in evaluate("python:mine_cli:constant_on_stsb", tasks=("--tasks", "STS-B,STS12"))[2]
     code, _, err = evaluate("python:mine_cli:constant_on_stsb", "--debug", tasks=("--tasks", "STS-B,STS12"))
     assert code == 3 and "sts STS-B failed\nTraceback (most recent call last):" in err and "ScoreError" in err
+
+
+def test_a_reader_that_leaves_loses_no_run(tmp_path):
+    program = Path(sys.executable).parent / "stsbench"
+    command = f"{program} eval --model lexical:token-set --sample --tasks STS-B --output run"
+    subprocess.run(["bash", "-c", f"{command} 2>&1 | head -1"], cwd=tmp_path, capture_output=True, check=True, timeout=60)
+    [record] = load_records(tmp_path / "run")
+    assert record[1].data.id == "stsb/test"

@@ -109,17 +109,18 @@ def load_model(
     return model.eval().to(getattr(torch, dtype)).requires_grad_(False), missing
 
 
-def check_weights(folder: Path, name: str) -> None:
-    """EncoderError unless every weight stored in a transformers folder has a place in its model, and the reverse.
+def check_weights(folder: Path, name: str, trust_remote_code: bool = False) -> set[str]:
+    """The names of weights of the pooler that a transformers folder lacks.
 
-    For models that another library loads. Nothing is read but the names and shapes.
+    EncoderError unless every other weight stored there has a place in its model, and the reverse. For models that another
+    library loads. Nothing is read but the names and shapes.
     """
     try:
-        _load(folder, name, False, None, device_map="meta")
+        return _load(folder, name, trust_remote_code, None, device_map="meta")[1]
     except EncoderError:
         raise
     except Exception:  # whoever loads it reports what is wrong beyond that
-        return
+        return set()
 
 
 def _load(folder: Path, name: str, trust: bool, dropout: float | None, **how: Any) -> tuple[Any, set[str]]:
@@ -242,5 +243,6 @@ def quiet() -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message that says anything."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    """The first line of an error's message that says anything, with the next where it ends in a colon."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:2]) if lines and lines[0].endswith(":") else next(iter(lines), type(error).__name__)

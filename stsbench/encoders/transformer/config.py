@@ -132,6 +132,8 @@ def _check(name: str, options: EncoderOptions) -> None:
     for option in ("batch_tokens", "truncate_dim"):
         if (value := getattr(options, option)) is not None and value < 1:
             raise EncoderError(f"--{option.replace('_', '-')} must be positive, not {value}")
+    if name == "minilm" and options.revision is not None:
+        raise EncoderError(f"--revision {options.revision}: minilm is one checkpoint, known by its digest")
     texts = {"--prompt": options.prompt, "--prompt-name": options.prompt_name, "--template": options.template}
     if len(several := [option for option, value in texts.items() if value is not None]) > 1:
         raise EncoderError(f"{' and '.join(several)} exclude each other")

@@ -93,7 +93,7 @@ def read_declared(folder: Path) -> Declared:
     if default is not None and default not in prompts:
         raise EncoderError(f"{path}: default_prompt_name {default!r} is not among its prompts ({', '.join(prompts)})")
     similarity = settings.get("similarity_fn_name")
-    tokens = kinds[0] == "Transformer" and _settings(modules[0][1]).get("module_output_name", _TOKENS) == _TOKENS
+    tokens = kinds[0] == "Transformer" and library_settings(modules[0][1]).get("module_output_name", _TOKENS) == _TOKENS
     declared = Declared(
         _transformer(folder, modules), kinds, normalize=kinds[-1] == "Normalize",
         prompts={name: text for name, text in prompts.items() if text}, default_prompt=default,
@@ -168,7 +168,7 @@ def _native(folder: Path, modules: list[tuple[str, Path]], declared: Declared) -
 
 def _unusual(transformer: Path) -> Iterator[str]:
     """The names of settings that make the transformer more than a plain text model."""
-    settings, config = _settings(transformer), read_settings(transformer / "config.json")
+    settings, config = library_settings(transformer), read_settings(transformer / "config.json")
     yield from sorted(name for name in settings.keys() - _USUAL if settings[name])
     usual = {"transformer_task": "feature-extraction", "modality_config": _TEXT_ONLY, "module_output_name": _TOKENS,
              "do_lower_case": False, "unpad_inputs": None}  # fmt: skip
@@ -178,14 +178,14 @@ def _unusual(transformer: Path) -> Iterator[str]:
     yield from (name for name in ("quantization_config", "is_decoder") if config.get(name))
 
 
-def _settings(transformer: Path) -> dict[str, Any]:
+def library_settings(transformer: Path) -> dict[str, Any]:
     """What sentence-transformers keeps beside a transformers model."""
     return next((stored for name in _LIMITS if (stored := read_settings(transformer / name))), {})
 
 
 def _length(transformer: Path) -> int | None:
     """The token limit stored with a model: max_seq_length, else what the tokenizer states; None for none."""
-    stored = _settings(transformer).get("max_seq_length")
+    stored = library_settings(transformer).get("max_seq_length")
     if stored is None:
         tokenizer = read_settings(transformer / "tokenizer_config.json")
         stored = tokenizer.get("model_max_length", tokenizer.get("max_len"))
@@ -203,6 +203,8 @@ def _dimension(stored: Any, path: Path) -> int | None:
 
 
 def _pooler(folder: Path, prompts: Mapping[str, str]) -> str | None:
+    if not (folder / "config.json").is_file():
+        raise EncoderError(f"{folder} lacks the config.json that says how to pool")
     config = read_settings(folder / "config.json")
     modes = config.get("pooling_mode", [mode for key, mode in _LEGACY.items() if config.get(key)] or ["mean"])
     modes = [modes] if isinstance(modes, str) else modes

@@ -47,9 +47,11 @@ class LazyEncoder(Encoder):
         self._loader = loader or _Loader(config, options.device)
         self._built: TransformerEncoder | None = None
         self.notes, self.libraries, self.similarity = config.notes, config.libraries, config.similarity
-        self.prompts, self.dimension = config.prompts, config.truncate_dim or config.width
+        self.prompts = config.prompts
+        self.dimension = min((size for size in (config.width, config.truncate_dim) if size and config.width), default=None)
         if config.positions is None:
             self._built = self._build()
+            self.dimension = self._built.dimension
         self.spec = config.spec(config.positions) if self._built is None else self._built.spec
 
     @classmethod

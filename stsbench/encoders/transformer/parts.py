@@ -47,8 +47,8 @@ def load_parts(config: EncoderConfig, device: str | None = None) -> Parts:
 def check_bases(config: EncoderConfig) -> None:
     """EncoderError for a model that an adapter builds on, and whose weights are not those of its architecture."""
     for base in config.sources[1:]:
-        if (base / "config.json").is_file() and not config.trust_remote_code:
-            check_weights(base, f"{config.name} (its base {base})")
+        if (base / "config.json").is_file():
+            check_weights(base, f"{config.name} (its base {base})", config.trust_remote_code)
 
 
 def choose_device(name: str | None) -> Any:

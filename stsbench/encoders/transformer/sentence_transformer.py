@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -17,6 +18,7 @@ from stsbench.encoders.forward.checkpoint import check_code, check_weights, firs
 from stsbench.encoders.forward.identity import walk
 from stsbench.encoders.forward.padded import restore_attention
 from stsbench.encoders.transformer.config import EncoderConfig
+from stsbench.encoders.transformer.declared import library_settings
 from stsbench.encoders.transformer.parts import check_bases
 from stsbench.errors import EncoderError
 
@@ -35,8 +37,9 @@ class SentenceTransformerEncoder(Encoder):
         name = config.name
         for folder in _transformers(config.folder):
             check_code(folder, name, config.trust_remote_code)
-            if not config.trust_remote_code:
-                check_weights(folder, name)
+            missing = check_weights(folder, name, config.trust_remote_code)
+            if missing and "pooler_output" in json.dumps(library_settings(folder)):
+                raise EncoderError(f"{name} reads its model's pooler and stores no weights of it, e.g. {min(missing)}")
         check_bases(config)
         self.model = _loaded(config, device)
         self._models = [part for part in self.model.modules() if hasattr(part, "config") and hasattr(part, "attention_type")]
@@ -51,7 +54,8 @@ class SentenceTransformerEncoder(Encoder):
         self._set(config)
         if config.max_length is not None:
             self.model.max_seq_length = config.max_length
-        self.dimension = config.truncate_dim or self.model.get_embedding_dimension()
+        width = self.model.get_embedding_dimension()
+        self.dimension = min((size for size in (width, config.truncate_dim) if size), default=None)
         self._probe()
 
     def _set(self, config: EncoderConfig) -> None:
@@ -128,9 +132,9 @@ class SentenceTransformerEncoder(Encoder):
         return ids
 
     def _cut(self, text: str) -> bool:
-        # a token holds one character or more, so most texts are cleared without tokenising them a second time
+        # a token holds one byte or more, so most texts are cleared without tokenising them a second time
         limit = self.spec.max_length
-        if limit is None or len(text) + len(self.config.prompt.text_prompt or "") + 2 <= limit:
+        if limit is None or len(((self.config.prompt.text_prompt or "") + text).encode("utf-8", "replace")) + 2 <= limit:
             return False
         if not _is_fast(self.model.tokenizer):  # of word vectors and the like: no limit, or no ids
             return False

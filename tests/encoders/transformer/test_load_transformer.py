@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import huggingface_hub
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tiny_models import MINILM, add_modules, build, sentences
 
 from stsbench.encoders.base import EncoderOptions
@@ -21,8 +22,10 @@ from stsbench.encoders.transformer.find import resolve
 from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 from stsbench.encoders.transformer.trainable import backbone_folder
 from stsbench.errors import EncoderError
+from stsbench.evaluation.announce import described_encoder
 
 TEXTS = sentences(30)
+TRANSFORMER = "sentence_transformers.base.modules.transformer.Transformer"
 MEAN = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
 
 
@@ -188,6 +191,49 @@ def test_trusted_code_of_another_repository_is_part_of_the_encoder(tmp_path, mon
     asked.clear()
     resolve_config(str(folder), EncoderOptions(pooler="mean"))  # transformers has a class of its own: no code runs
     assert not asked
+
+
+def test_random_weights_of_the_library_s_own_model_are_refused(tmp_path):
+    add_modules(build(tmp_path / "a"), {"pooling_mode": "mean_sqrt_len_tokens"})
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    file = tmp_path / "b" / "model.safetensors"
+    stored = {name: weight for name, weight in load_file(file).items() if "layer.1." not in name}
+    save_file(stored, file, metadata={"format": "pt"})
+    for trusted in (False, True):
+        with pytest.raises(EncoderError, match=r"lacks \d+ of its weights"):
+            load(tmp_path / "b", trust_remote_code=trusted)
+    pooled = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
+    settings = {"modality_config": pooled, "module_output_name": "sentence_embedding"}
+    place = build(tmp_path / "c", pooler=False)
+    (place / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": TRANSFORMER}]))
+    (place / "sentence_bert_config.json").write_text(json.dumps(settings))
+    with pytest.raises(EncoderError, match=r"reads its model's pooler and stores no weights of it, e\.g\. pooler\."):
+        load(place)
+
+
+def test_a_half_copied_folder_is_not_read_as_another(tmp_path):
+    add_modules(build(tmp_path), {"pooling_mode": "max"})
+    (tmp_path / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(EncoderError, match=r"1_Pooling lacks the config\.json that says how to pool"):
+        load(tmp_path)
+
+
+def test_bytes_that_are_tokens_are_counted(tmp_path):
+    add_modules(build(tmp_path), {"pooling_mode": "mean_sqrt_len_tokens"})
+    encoder = load(tmp_path)
+    encoder._ids = lambda text, truncation: list(text.encode())  # as a byte-level tokenizer has it
+    assert encoder.spec.max_length == 8 and encoder._cut("\u65e5\u672c\u8a9e") and not encoder._cut("abc")
+
+
+def test_a_cut_is_told_where_it_cuts(tmp_path):
+    add_modules(build(tmp_path), MEAN)
+    said = [described_encoder(load(tmp_path, **options)) for options in
+            ({}, {"truncate_dim": 5}, {"truncate_dim": 5, "normalize": True}, {"truncate_dim": 999})]  # fmt: skip
+    for line, words in zip(said, ("32 dimensions, normalised,", "5 dimensions (cut), normalised before the cut,",
+                                  "5 dimensions (cut), normalised,", "32 dimensions, normalised"), strict=True):  # fmt: skip
+        assert words in line
+    with pytest.raises(EncoderError, match="minilm is one checkpoint"):
+        load("minilm", revision="main")
 
 
 def test_a_training_does_not_lose_a_setting_of_the_library(tmp_path):
