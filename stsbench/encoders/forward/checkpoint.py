@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.encoders.forward.dropout import set_dropout
+from stsbench.encoders.forward.identity import model_files
 from stsbench.errors import EncoderError
 from stsbench.files import sha256_file
 from stsbench.parsing import read_json_object
@@ -70,11 +71,19 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 def tokenizer_digest(folder: Path) -> str:
     """sha256 over the contents of the tokenizer's files."""
-    return files_digest(
-        sorted(
-            path for path in folder.iterdir()
-            if path.suffix in _SUFFIXES and path.name not in _NOT_TOKENIZER and not path.name.endswith(".index.json")
-        )
+    return files_digest(_tokenizer_files(folder))
+
+
+def model_digest(folder: Path) -> str:
+    """sha256 over all that a model is read from, but for the tokenizer's files."""
+    tokenizer = set(_tokenizer_files(folder))
+    return files_digest([path for path in model_files(folder) if path not in tokenizer])
+
+
+def _tokenizer_files(folder: Path) -> list[Path]:
+    return sorted(
+        path for path in folder.iterdir()
+        if path.suffix in _SUFFIXES and path.name not in _NOT_TOKENIZER and not path.name.endswith(".index.json")
     )
 
 

@@ -135,7 +135,8 @@ def make_backbone(recipe: Recipe, offline: bool = False) -> Backbone:
 def fixed_inputs(recipe: Recipe, backbone: Backbone) -> dict[str, str]:
     """The files that `make_backbone` and the method's class were read from -> sha256."""
     folder = Path(backbone.folder)
-    files = {"backbone": folder_digest(folder), "tokenizer": tokenizer_digest(folder)}
+    # the tokenizer first: of the two that a changed tokenizer changes, the one that says more
+    files = {"tokenizer": tokenizer_digest(folder), "backbone": folder_digest(folder)}
     return {**files, **method_file(recipe.method)}
 
 
