@@ -11,9 +11,8 @@ import torch
 from accelerate import Accelerator
 from safetensors import SafetensorError
 
-from stsbench.encoders.forward.checkpoint import tokenizer_digest
+from stsbench.encoders.forward.checkpoint import model_digest, tokenizer_digest
 from stsbench.encoders.forward.dropout import NoDropoutError, dropout_rates
-from stsbench.encoders.forward.identity import folder_digest
 from stsbench.encoders.forward.text_cnn_files import text_cnn_folder
 from stsbench.encoders.transformer.exported import read_exported
 from stsbench.errors import StsbenchError
@@ -135,8 +134,7 @@ def make_backbone(recipe: Recipe, offline: bool = False) -> Backbone:
 def fixed_inputs(recipe: Recipe, backbone: Backbone) -> dict[str, str]:
     """The files that `make_backbone` and the method's class were read from -> sha256."""
     folder = Path(backbone.folder)
-    # the tokenizer first: of the two that a changed tokenizer changes, the one that says more
-    files = {"tokenizer": tokenizer_digest(folder), "backbone": folder_digest(folder)}
+    files = {"backbone": model_digest(folder), "tokenizer": tokenizer_digest(folder)}
     return {**files, **method_file(recipe.method)}
 
 
