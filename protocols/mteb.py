@@ -160,7 +160,7 @@ class MtebProtocol(Protocol):
                  "task_result": [result.model_dump_json()]}  # fmt: skip
         names["notes"] = [
             *(f"{role} read behind the stored prompt {prompt!r}" for role, prompt in sorted(encoder.prompted.items())),
-            *_notes(embed, list(encoder.texts), isinstance(data, HubData)),
+            *_notes({each: list(texts) for each, texts in encoder.texts.items()}, isinstance(data, HubData)),
         ]
         return Observations(arrays, names)
 
@@ -260,13 +260,15 @@ def _items(task: Any, split: str, subset: str) -> int:
     return len(data["queries"] if isinstance(data, Mapping) and "queries" in data else data)
 
 
-def _notes(embed: Embed, texts: list[str], unseen: bool) -> Iterable[str]:
-    """What a user must know of the vectors; `unseen`: nobody has looked at these texts before."""
-    if unseen and (cut := int(embed.truncated(texts).sum())):
-        yield f"{cut} of {len(texts)} distinct texts were truncated"
-    if zero := int(zero_rows(embed(texts)).sum()):
+def _notes(read: Mapping[Embed, list[str]], unseen: bool) -> Iterable[str]:
+    """What a user must know of the vectors, of the texts that each encoder read; `unseen`: nobody looked at them before."""
+    count = sum(map(len, read.values()))
+    cut = sum(int(embed.truncated(texts).sum()) for embed, texts in read.items())
+    if cut and (unseen or any(embed.spec.prefix for embed in read)):
+        yield f"{cut} of {count} distinct texts were truncated"
+    if zero := sum(int(zero_rows(embed(texts)).sum()) for embed, texts in read.items()):
         what = "its cosine is 0.5 (1 with another one) in mteb's cosine_*, 0 in spearman and pearson"
-        yield f"{zero} of {len(texts)} distinct texts have a zero vector: {what}"
+        yield f"{zero} of {count} distinct texts have a zero vector: {what}"
 
 
 def _line(error: Exception) -> str:

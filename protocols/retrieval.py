@@ -112,7 +112,11 @@ class RetrievalProtocol(Protocol):
         if not isinstance(data, PairSet):
             queries, corpus = embed.for_role("query"), embed.for_role("document")
             sides = {"queries": queries.spec.prefix, "documents": corpus.spec.prefix}
+            cut = {"queries": queries.truncated(task.queries), "documents": corpus.truncated(task.corpus)}
             notes = [f"{side} are read behind the stored prompt {prompt!r}" for side, prompt in sides.items() if prompt]
+            # the run has counted the texts without prompts
+            notes += [f"{int(cut[side].sum())} {side} were truncated behind their prompt"
+                      for side, prompt in sides.items() if prompt and cut[side].any()]  # fmt: skip
         rank, query = ranks_of(
             queries(task.queries), corpus(task.corpus), task.relevant, hidden, ties=self.settings["ties"]
         )

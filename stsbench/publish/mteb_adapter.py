@@ -35,13 +35,14 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 class MtebEncoder:
     """mteb's EncoderProtocol over an `Embed`: texts are encoded once each, whatever mteb asks for, and cached if it caches.
 
-    `texts`: every distinct text asked for so far. Prompts that the model's author stored are chosen as mteb chooses them
-    for sentence-transformers; `prompted`: each that was, by the role it was used in.
+    `texts`: every distinct text asked for so far, by what read it: behind another prompt, another encoder. Prompts that the
+    model's author stored are chosen as mteb chooses them for sentence-transformers; `prompted`: each that was, by the role
+    it was used in.
     """
 
     def __init__(self, embed: Embed) -> None:
         self.embed = embed
-        self.texts: dict[str, None] = {}
+        self.texts: dict[Embed, dict[str, None]] = {}
         self.prompted: dict[str, str] = {}
         # mteb answers from its result cache by name and revision. What an unnamed callable computes can change while
         # neither does: a revision that never comes back keeps old scores from being taken for its new ones.
@@ -64,7 +65,7 @@ class MtebEncoder:
         embed = self._embed(task_metadata, prompt_type)
         if problem := embed.unusable(texts):
             raise ScoreError(problem)
-        self.texts.update(dict.fromkeys(texts))
+        self.texts.setdefault(embed, {}).update(dict.fromkeys(texts))
         vectors = embed(texts)
         return vectors.toarray() if issparse(vectors) else vectors
 

@@ -84,3 +84,15 @@ def test_queries_and_documents_of_a_folder_have_their_prompts(folder, library, t
             "queries are read behind the stored prompt 'the dog : '",
             "documents are read behind the stored prompt 'a man : '",
         ]
+
+
+def test_texts_that_a_prompt_makes_too_long_are_counted(folder, tmp_path):
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "queries.tsv").write_text("q0\ta dog\n")
+    (own / "corpus.tsv").write_text("d0\tdog cat\nd1\tmat\n")
+    (own / "relevance.tsv").write_text("q0\td0\n")
+    result = evaluate(str(folder), output=tmp_path / "run", protocols=[f"retrieval:{own}"], resamples=0, no_cache=True,
+                      device="cpu", offline=True, max_length=6)  # fmt: skip
+    with np.load(tmp_path / "run" / result.records[0].observations.file) as stored:
+        assert "1 queries were truncated behind their prompt" in stored["names.notes"].tolist()
