@@ -162,8 +162,8 @@ def cached(tmp_path_factory):
 def leaves(value, path=()):
     """Where a JSON value holds one that has no parts."""
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    found = [leaf for key, part in parts for leaf in leaves(part, (*path, key))]
-    return found or [path]
+    inner = [leaf for key, part in parts for leaf in leaves(part, (*path, key))]
+    return inner or [path]
 
 
 def altered(value, how):
@@ -180,8 +180,8 @@ def altered(value, how):
 
 def edit_json(path, where, how):
     stored = json.loads(path.read_text("utf-8"))
-    found = leaves(stored)
-    leaf = found[where % len(found)]
+    all_leaves = leaves(stored)
+    leaf = all_leaves[where % len(all_leaves)]
     if not leaf:
         return False
     holder = stored
@@ -219,10 +219,10 @@ def test_any_edit_gives_another_key_or_equal_vectors(cached, tmp_path_factory, d
         edit_byte(path, where, how)
     try:
         encoder = encoder_of(folder, {})
-        found = cache.get(cache_key(encoder), SHORT)
-        if found.mask.any():
+        hits = cache.get(cache_key(encoder), SHORT)
+        if hits.mask.any():
             fresh = through(None, folder, {}, SHORT)[1]
-            assert found.mask.all() and same(found.vectors, fresh), f"old vectors from the cache: {fresh}"
+            assert hits.mask.all() and same(hits.vectors, fresh), f"old vectors from the cache: {fresh}"
         else:
             encoder.encode(SHORT)
     except EncoderError as error:
