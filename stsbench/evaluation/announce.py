@@ -26,5 +26,7 @@ def described_encoder(encoder: Encoder) -> str:
         parts.append(f"{encoder.dimension} dimensions{' (cut)' if cut else ''}")
     if encoder.engine:
         before = " before the cut" if "truncate_dim" in spec.options and "rescaled" not in spec.options else ""
-        parts += [f"normalised{before}" if spec.normalize else "not normalised", f"run by {encoder.engine}"]
+        # of modules that a library runs only the last is known
+        not_so = "not normalised" if spec.pooler is not None else "not normalised at the end"
+        parts += [f"normalised{before}" if spec.normalize else not_so, f"run by {encoder.engine}"]
     return ", ".join([*parts, spec.dtype, f"fingerprint {spec.fingerprint()[:12]}"])

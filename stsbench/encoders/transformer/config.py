@@ -146,7 +146,7 @@ def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exporte
         return exported, Declared(folder, pooler=exported.pooler, max_length=exported.max_length)
     declared = read_declared(folder)
     if name == "minilm" and not declared.modules:  # a Hub cache that holds the transformers files alone
-        declared = replace(declared, pooler="mean", normalize=True)
+        declared = replace(declared, pooler="mean", normalize=True, max_length=256)
     if base := resolve_base(folder, options.offline):  # the adapter changes weights; all else is the base's
         check_code(base, f"{name} (its base {base})", options.trust_remote_code)
         declared = replace(declared, max_length=declared.max_length or read_declared(base).max_length)
@@ -195,7 +195,10 @@ def _as_library(config: EncoderConfig, declared: Declared, options: EncoderOptio
         )
     if options.normalize is False and "Normalize" in declared.modules[:-1]:
         raise EncoderError(f"--no-normalize: {config.name} normalises before its last module, {declared.modules[-1]}")
-    return replace(config, routes=any(kind in ("Router", "Asym") for kind in declared.modules))
+    routes = any(kind in ("Router", "Asym") for kind in declared.modules)
+    if options.normalize is False and routes:
+        raise EncoderError(f"--no-normalize: {config.name} has modules inside a Router, which may normalise: leave it out")
+    return replace(config, routes=routes)
 
 
 def _native(config: EncoderConfig) -> EncoderConfig:

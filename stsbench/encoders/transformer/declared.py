@@ -146,7 +146,8 @@ def _refuse_other_kinds(folder: Path, settings: Mapping[str, Any], kinds: tuple[
 
 def _transformer(folder: Path, modules: list[tuple[str, Path]]) -> Path | None:
     kind, path = modules[0]
-    plain = kind.rpartition(".")[2] == "Transformer" or is_own(kind, PROMPT)  # its model lies there too
+    library = kind.startswith("sentence_transformers.") and kind.endswith(".Transformer")  # not a class of the folder's own
+    plain = library or is_own(kind, PROMPT)  # whose model lies there too
     stored = any((path / name).is_file() for name in ("config.json", "adapter_config.json"))
     return path if plain and stored else None
 
@@ -163,7 +164,7 @@ def _native(folder: Path, modules: list[tuple[str, Path]], declared: Declared) -
     declared = replace(declared, unusual=tuple(_unusual(transformer)))
     if not ours or declared.unusual or not (family or text_cnn) or (transformer / "adapter_config.json").is_file():
         return declared
-    return replace(declared, pooler="text_cnn" if text_cnn else _pooler(modules[1][1], declared.prompts))
+    return replace(declared, pooler="text_cnn" if text_cnn else _pooler(modules[1][1]))
 
 
 def _unusual(transformer: Path) -> Iterator[str]:
@@ -202,7 +203,7 @@ def _dimension(stored: Any, path: Path) -> int | None:
     return stored
 
 
-def _pooler(folder: Path, prompts: Mapping[str, str]) -> str | None:
+def _pooler(folder: Path) -> str | None:
     if not (folder / "config.json").is_file():
         raise EncoderError(f"{folder} lacks the config.json that says how to pool")
     config = read_settings(folder / "config.json")

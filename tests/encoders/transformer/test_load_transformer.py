@@ -211,6 +211,17 @@ def test_random_weights_of_the_library_s_own_model_are_refused(tmp_path):
         load(place)
 
 
+def test_a_class_of_the_folder_s_own_is_no_plain_transformer(tmp_path):
+    add_modules(build(tmp_path), MEAN)
+    modules = json.loads((tmp_path / "modules.json").read_text())
+    modules[0]["type"] = "custom_st.Transformer"
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(EncoderError, match="no transformers model to pool over"):
+        load(tmp_path, pooler="mean")
+    with pytest.raises(EncoderError, match=r"custom_st\.Transformer, which is code of its own"):
+        load(tmp_path)
+
+
 def test_a_half_copied_folder_is_not_read_as_another(tmp_path):
     add_modules(build(tmp_path), {"pooling_mode": "max"})
     (tmp_path / "1_Pooling" / "config.json").unlink()
