@@ -102,7 +102,8 @@ class TrainingSettings(Section):
     weight_decay: float = Field(default=0.0, ge=0)  # not on biases and LayerNorm
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = Field(default=1e-8, gt=0)
-    adam: Literal["torch", "transformers"] = "torch"  # epsilon behind bias correction, or before it
+    # epsilon behind bias correction, or before it; uncorrected: no bias correction, as in the first BERT's optimiser
+    adam: Literal["torch", "transformers", "uncorrected"] = "torch"
     clip: float | None = Field(default=1.0, gt=0)  # gradient norm; null: none
     order: Literal["random", "length"] = "random"  # length: batches of similar length, not the papers' batches
     drop_last: bool = False  # the last, smaller batch of an epoch
