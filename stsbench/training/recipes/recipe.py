@@ -62,9 +62,9 @@ class BackboneSettings(Section):
 class DataSettings(Section):
     """The training text."""
 
-    file: str | None = None
+    file: str | None = None  # or the training split of the catalog's scored pairs: stsb/train
     format: Literal["auto", "text", "csv", "tsv", "jsonl"] = "auto"  # auto: by the file's extension
-    columns: dict[str, str] = {}  # role -> column name; roles: sentence, anchor, positive, negative, negative2, label ...
+    columns: dict[str, str] = {}  # role -> column name; roles: sentence, anchor, positive, negative, label, score ...
     where: dict[str, str] = {}  # column -> value: other rows are left out
     drop_blank: bool = False  # rows with an empty text (counted and reported either way)
     drop_duplicates: bool = False  # rows equal to an earlier one (counted and reported either way)
