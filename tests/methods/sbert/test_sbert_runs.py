@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import nli_files
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from two_processes import both_find, same_gradients, second_pass, two_ranks_equa
 import stsbench
 from stsbench.errors import DataError, StsbenchError
 from stsbench.training.api.batch import Shares
+from stsbench.training.export.export import export_model
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run import train as run
@@ -141,6 +144,21 @@ def test_the_export_is_a_sentence_transformers_model(whole):
         ids = torch.tensor(method.backbone.tokenise(texts[:1]))
         live = method.vectors(ids, torch.ones_like(ids))[0].numpy()
     assert np.abs(ours[0] - live).max() < 1e-5
+
+
+@pytest.mark.parametrize(("pooler", "test_pooler"), [("max", None), ("mean", "first_last:layer1")])
+def test_the_tested_pooler_is_exported(whole, tmp_path, pooler, test_pooler):
+    from sentence_transformers import SentenceTransformer
+
+    from stsbench.encoders.load import load_encoder
+
+    folder = Path(whole[1]["backbone.model"])
+    method = sbert(folder, "nli", pooler, test_pooler=test_pooler).float().eval()
+    export_model(method.inference(), tmp_path / "model", card="x", method="sbert", recipe="x")
+    ours = load_encoder(str(tmp_path / "model"))
+    assert ours.spec.pooler == (test_pooler or pooler)
+    theirs = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    assert np.abs(ours.encode(TEXTS) - theirs.encode(TEXTS)).max() < 5e-6
 
 
 # --- mistakes ---
