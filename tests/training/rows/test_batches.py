@@ -127,14 +127,6 @@ def test_learning_rate_is_transformers_own(schedule, warmup):
         theirs.step()
 
 
-def test_weight_decay_spares_biases_and_norms():
-    module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.LayerNorm(3), torch.nn.Linear(3, 2))
-    module[2].weight.requires_grad_(False)
-    decayed, free = make_optimiser(module, TrainingSettings(weight_decay=0.1)).param_groups
-    assert [weight.shape for weight in decayed["params"]] == [(3, 3)] and decayed["weight_decay"] == 0.1
-    assert len(free["params"]) == 4 and free["weight_decay"] == 0
-
-
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_scores_of_the_shares_are_those_of_the_whole(processes):
     scores = [0.1, 5.0, 2.5, 1 / 3, 4.0]
@@ -142,3 +134,11 @@ def test_scores_of_the_shares_are_those_of_the_whole(processes):
     parts = [to_batch(Views([[[1]] * 5], scores=scores), share, 0, CPU).scores for share in shares]
     assert torch.cat(parts).tolist() == scores and parts[0].dtype == torch.float64
     assert to_batch(Views([[[1]] * 5]), shares_of(5, 1, 0), 0, CPU).scores is None
+
+
+def test_weight_decay_spares_biases_and_norms():
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.LayerNorm(3), torch.nn.Linear(3, 2))
+    module[2].weight.requires_grad_(False)
+    decayed, free = make_optimiser(module, TrainingSettings(weight_decay=0.1)).param_groups
+    assert [weight.shape for weight in decayed["params"]] == [(3, 3)] and decayed["weight_decay"] == 0.1
+    assert len(free["params"]) == 4 and free["weight_decay"] == 0
