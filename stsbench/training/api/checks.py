@@ -15,7 +15,8 @@ from stsbench.training.api.batch import Term
 from stsbench.training.api.method import Inference, LabelledUse, Method
 from stsbench.training.api.options import Options
 
-_OF_THE_CLASS = ("roles", "labelled", "labelled_roles", "usable", "needs_dropout")  # called before there is an instance
+# called before there is an instance
+_OF_THE_CLASS = ("stages_for", "roles", "labelled", "labelled_roles", "score_range", "usable", "needs_dropout")
 
 
 def check_class(kind: Any, said: str) -> type[Method]:
@@ -32,6 +33,14 @@ def check_class(kind: Any, said: str) -> type[Method]:
         if isinstance(inspect.getattr_static(kind, name), FunctionType):
             raise StsbenchError(f"{where(kind, name)} must be a class method: write @classmethod above it")
     return kind
+
+
+def check_stages_for(kind: type[Method], stages: Any) -> tuple[str, ...]:
+    """What `Method.stages_for` gave, if it is some of the class's stages in their order."""
+    if not stages or stages != tuple(stage for stage in kind.stages if stage in stages):
+        must = f"must give a tuple of stages ({', '.join(kind.stages)}) in that order"
+        raise StsbenchError(f"{where(kind, 'stages_for')} {must}, not {stages!r}")
+    return tuple(stages)
 
 
 def check_stages(kind: type[Method], uses: Mapping[str, str]) -> None:

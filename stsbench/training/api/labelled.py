@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.losses.nli import nli_cross_entropy
+from stsbench.training.losses.pair_features import SBERT_FEATURES, Feature
 
 
 class _Reader(Protocol):  # a Method
@@ -20,6 +21,8 @@ class _Reader(Protocol):  # a Method
 TRIPLET = ("anchor", "positive", "negative")  # premise, what it entails, what contradicts it
 PAIR = ("premise", "hypothesis", "label")
 _OF_TRIPLETS = 2  # classes of triplets: 1 entailed, 0 contradicted
+ClassifierInit = Literal["normal", "truncated_normal", "torch"]
+_TRUNCATED_AT = 2  # standard deviations, as TensorFlow's truncated_normal
 
 
 def nli_roles(roles: tuple[str, ...], who: str, pairs: bool = True, triplets: bool = True) -> tuple[str, ...]:
@@ -50,15 +53,23 @@ def nli_views(method: _Reader, rows: Examples) -> Views:
 
 
 class NLIClassifier(nn.Module):
-    """softmax(W [u; v; |u - v|] + b), W of (c, 3d) from N(0, std^2), by torch's global generator, and b = 0.
+    """softmax(W [u; v; |u - v|] + b), W of (c, k d) for k blocks of features, by torch's global generator.
 
+    W starts from N(0, std^2) (normal), from the same without values beyond 2 std (truncated_normal), or as torch's Linear
+    does (torch: W and b uniform on +-1 / sqrt(k d)); but for that b = 0.
     Sources: Reimers and Gurevych (2019), Sentence-BERT, section 3; with two classes Wang and Lu (2022), DiffAug, Eq. 4.
     """
 
-    def __init__(self, width: int | None = None, classes: int | None = None, std: float = 0.02) -> None:
-        """width: d; classes: c. None where only the data or a checkpoint tells: then `set_shape`, or load a state."""
+    def __init__(
+        self, width: int | None = None, classes: int | None = None, std: float = 0.02, *,
+        features: tuple[Feature, ...] = SBERT_FEATURES, bias: bool = True, init: ClassifierInit = "normal",
+    ) -> None:  # fmt: skip
+        """width: d; classes: c. None where only the data or a checkpoint tells: then `set_shape`, or load a state.
+
+        features: the blocks, whose names training/losses/pair_features.py explains; bias: whether there is b.
+        """
         super().__init__()
-        self.std = std
+        self.std, self.features, self.bias, self.init = std, features, bias, init
         self.linear: nn.Linear | None = None
         if width is not None and classes is not None:
             self.set_shape(width, classes)
@@ -67,14 +78,21 @@ class NLIClassifier(nn.Module):
         """Make the weights. Raises StsbenchError for fewer than two classes."""
         if classes < 2:
             raise StsbenchError(f"the labelled rows have {classes} label: a classifier needs two at least")
-        self.linear = nn.Linear(3 * width, classes)
-        nn.init.normal_(self.linear.weight, std=self.std)
-        nn.init.zeros_(self.linear.bias)
+        self.linear = nn.Linear(len(self.features) * width, classes, bias=self.bias)
+        if self.init == "torch":
+            return
+        if self.init == "normal":
+            nn.init.normal_(self.linear.weight, std=self.std)
+        else:
+            edge = _TRUNCATED_AT * self.std
+            nn.init.trunc_normal_(self.linear.weight, std=self.std, a=-edge, b=edge)
+        if self.bias:
+            nn.init.zeros_(self.linear.bias)
 
     def term(self, vectors: Tensor, batch: Batch) -> Term:
         """The mean cross-entropy. vectors: (v * n, d) of the batch's rows, view after view, v = 3 without labels, else 2.
 
-        A triplet is two items, [z1; z2; |z1 - z2|] of class 1 and [z1; z3; |z1 - z3|] of class 0; a labelled pair is one.
+        A triplet is two items, (z1, z2) of class 1 and (z1, z3) of class 0; a labelled pair is one.
         No row gives 0, with a gradient, so that a process without any can take part.
         """
         if self.linear is None:
@@ -87,14 +105,15 @@ class NLIClassifier(nn.Module):
         else:
             first, second = vectors.split(n) if n else [vectors] * 2
             labels = batch.labels
-        value = nli_cross_entropy(first, second, self.linear.weight, self.linear.bias, labels=labels)
+        weight, bias = self.linear.weight, self.linear.bias
+        value = nli_cross_entropy(first, second, weight, bias, labels=labels, features=self.features)
         return Term(value, len(labels))
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *more: Any) -> None:
         """Without weights as yet, the shape is that of the checkpoint's."""
         stored = state_dict.get(f"{prefix}linear.weight")
         if self.linear is None and stored is not None:
-            self.set_shape(stored.shape[1] // 3, len(stored))
+            self.set_shape(stored.shape[1] // len(self.features), len(stored))
         super()._load_from_state_dict(state_dict, prefix, *more)
 
 

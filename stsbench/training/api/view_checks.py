@@ -34,6 +34,8 @@ def check_views(method: Method, views: Any, rows: Sequence[int], name: str) -> V
         if any([len(row) for row in view] not in lengths for view in each):
             raise StsbenchError(f"{who}: extra '{extra}' is not aligned with a view: it needs one integer for each token")
     _check_labels(who, views.labels, rows)
+    if views.scores is not None and len(views.scores) != len(rows):
+        raise StsbenchError(f"{who} gave {len(views.scores)} scores for {len(rows)} rows")
     return views
 
 

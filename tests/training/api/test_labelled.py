@@ -17,9 +17,12 @@ from safetensors.torch import load_model, save_model
 from training_runs import one_thread
 
 import stsbench
+from stsbench.config import validate
 from stsbench.errors import DataError, StsbenchError
 from stsbench.training.api.batch import Batch, Shares, Views
 from stsbench.training.api.labelled import PAIR, TRIPLET, NLIClassifier, nli_roles
+from stsbench.training.api.options import Options
+from stsbench.training.losses.pair_features import SBERT_FEATURES, Features
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipe import TrainingSettings
 from stsbench.training.recipes.recipes import load_recipe
@@ -147,6 +150,49 @@ def test_the_classifier_starts_as_said_and_takes_its_shape_from_a_checkpoint(tmp
         load_model(torch.nn.ModuleDict({"nli": NLIClassifier(400, 2)}), str(tmp_path / "model.safetensors"))
     with pytest.raises(StsbenchError, match="have 1 label"):
         NLIClassifier(4, 1)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("init", ["normal", "truncated_normal", "torch"])
+def test_the_starting_weights_of_a_classifier(init, bias):
+    torch.manual_seed(0)
+    linear = NLIClassifier(400, 3, std=0.02, features=("difference", "product"), bias=bias, init=init).linear
+    weight, edge = linear.weight, {"normal": math.inf, "truncated_normal": 0.04, "torch": 800**-0.5}[init]
+    spread = {"normal": 0.02, "truncated_normal": 0.02 * 0.8796, "torch": edge / 3**0.5}[init]  # of what is drawn from
+    assert weight.shape == (3, 800) and weight.std().item() == pytest.approx(spread, rel=0.05)
+    assert weight.abs().max() <= edge and weight.abs().max() > (0.98 * edge if init != "normal" else 0.04)
+    assert (linear.bias is not None) == bias and (not bias or linear.bias.any() == (init == "torch"))
+
+
+def test_the_default_draws_what_it_always_drew():
+    """Weights of existing seeds stay the same: torch's Linear first, then N(0, std^2) over it."""
+    torch.manual_seed(7)
+    expected = torch.nn.init.normal_(torch.nn.Linear(3 * 5, 3).weight, std=0.02)
+    torch.manual_seed(7)
+    assert torch.equal(NLIClassifier(5, 3).linear.weight, expected)
+
+
+def test_a_classifier_of_other_features_takes_its_width_from_a_checkpoint(tmp_path):
+    names = ("u", "v", "difference", "max_square")
+    torch.manual_seed(0)
+    holder = torch.nn.ModuleDict({"nli": NLIClassifier(5, 3, features=names, bias=False)})
+    empty = torch.nn.ModuleDict({"nli": NLIClassifier(features=names, bias=False)})
+    save_model(holder, str(tmp_path / "model.safetensors"))
+    load_model(empty, str(tmp_path / "model.safetensors"))
+    vectors, batch = torch.randn(4, 5), batch_of(2, 2, [0, 2])
+    assert torch.equal(empty["nli"].term(vectors, batch).value, holder["nli"].term(vectors, batch).value)
+
+
+@pytest.mark.parametrize(("features", "message"), [([], "needs one block"), (["u", "v", "u"], "names a block twice")])
+def test_features_of_options(features, message):
+    class Choices(Options):
+        features: Features = SBERT_FEATURES
+
+    assert validate(Choices, {"features": ["u", "max_square"]}, "x").features == ("u", "max_square")
+    with pytest.raises(StsbenchError, match=rf"^x: features.* {message}"):
+        validate(Choices, {"features": features}, "x")
+    with pytest.raises(StsbenchError, match=r"must be .*; did you mean"):
+        validate(Choices, {"features": ["diference"]}, "x")
 
 
 @settings(deadline=None, max_examples=40)

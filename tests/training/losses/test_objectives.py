@@ -137,22 +137,49 @@ def test_masked_accuracy_counts():
     assert masked_accuracy(torch.empty(0, 3), torch.empty(0, dtype=torch.long))[1] == 0
 
 
+# block -> its k-th number, of the k-th numbers of u and v
+NLI_FEATURES = {
+    "u": lambda a, b: a, "v": lambda a, b: b, "difference": lambda a, b: a - b if a > b else b - a,
+    "product": lambda a, b: a * b, "max_square": lambda a, b: (a if a > b else b) ** 2,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("with_bias", [True, False])
-def test_nli_is_the_loop(classes, with_bias):
-    u, v, weight = random(5, 4, grad=True), random(5, 4, seed=1, grad=True), random(classes, 12, grad=True)
+@pytest.mark.parametrize(
+    "names", [("u", "v", "difference"), ("product", "u"), ("max_square",), tuple(NLI_FEATURES)], ids="-".join
+)
+def test_nli_is_the_loop(classes, with_bias, names):
+    u, v = random(5, 4, grad=True), random(5, 4, seed=1, grad=True)
+    width = 4 * len(names)
+    weight = random(classes, width, grad=True)
     bias = random(classes, grad=True) if with_bias else None
     labels = torch.tensor([0, 1, classes - 1, 1, 0])
     rows = []
     for i in range(5):
-        features = [*u[i], *v[i], *(abs(u[i][k] - v[i][k]) for k in range(4))]
+        features = [NLI_FEATURES[name](u[i][k], v[i][k]) for name in names for k in range(4)]
         rows.append(torch.stack([
-            sum(weight[c][k] * features[k] for k in range(12)) + (bias[c] if with_bias else 0) for c in range(classes)
+            sum(weight[c][k] * features[k] for k in range(width)) + (bias[c] if with_bias else 0) for c in range(classes)
         ]))  # fmt: skip
     expected = naive_cross_entropy(torch.stack(rows), labels)
-    assert nli_cross_entropy(u, v, weight, bias, labels=labels).item() == pytest.approx(expected.item(), rel=1e-12)
+    value = nli_cross_entropy(u, v, weight, bias, labels=labels, features=names)
+    assert value.item() == pytest.approx(expected.item(), rel=1e-12)
     inputs = (u, v, weight) if bias is None else (u, v, weight, bias)
-    assert torch.autograd.gradcheck(lambda *given: nli_cross_entropy(*given, labels=labels), inputs)
+    assert torch.autograd.gradcheck(lambda *given: nli_cross_entropy(*given, labels=labels, features=names), inputs)
+
+
+def test_equal_vectors_have_no_gradient_through_their_difference():
+    """The derivative of |x| at 0 is taken as 0."""
+    u, weight = random(3, 4, grad=True), random(2, 4)
+    labels = torch.tensor([0, 1, 1])
+    nli_cross_entropy(u, u.detach().clone(), weight, labels=labels, features=("difference",)).backward()
+    assert not u.grad.any()
+
+
+def test_without_weights_the_cross_entropy_is_that_of_equal_chances():
+    u, v, labels = random(4, 3), random(4, 3, seed=1), torch.tensor([0, 1, 2, 2])
+    value = nli_cross_entropy(u, v, torch.zeros(3, 9, dtype=torch.float64), labels=labels)
+    assert value.item() == pytest.approx(math.log(3), abs=1e-12)
 
 
 def test_nothing_to_learn_from_is_zero_with_a_gradient():
