@@ -49,6 +49,10 @@ class VectorSource(Protocol):
     def shuffled(self, batch_size: int, rng: np.random.Generator) -> Iterator[NDArray[np.float32]]:
         """One pass over all items in random order: float32 (m, sides, d), m = batch_size but for the last."""
 
+    def with_dropout(self, seed: int) -> VectorSource:
+        """The same texts, as the encoder reads them with its dropout on: every pass draws other masks. StsbenchError, one
+        line: the encoder has no dropout, or none that could be switched on."""
+
 
 class Post(ABC):
     """A map from vectors (n, d) to vectors (n, k), as scikit-learn has it: fit, then transform.
