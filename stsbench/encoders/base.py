@@ -146,7 +146,7 @@ class Encoder(ABC):
             self.notes = (*self.notes, f"{self.spec.name}: {EQUAL_LENGTHS}")
 
     def use_cache(self, cache: Any) -> None:
-        """Called with the EmbeddingCache of a run, or None, before anything is encoded: for encoders built on another one."""
+        """Called with a run's EmbeddingCache, or None, before anything is encoded: for encoders built on another one."""
         return
 
     def fit(self, texts: Sequence[str], source: str) -> Encoder:

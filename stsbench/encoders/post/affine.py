@@ -25,7 +25,7 @@ class Affine(Post):
         """The map for vectors of these moments. StsbenchError, beginning with `name`: they do not determine it."""
 
     def fit(self, source: VectorSource) -> Self:
-        return self.fit_moments(moments(source.blocks(), source.name), source.name)
+        return self.fit_moments(moments(source.blocks(), source.name), source.name.partition("@")[0])
 
     def fit_moments(self, found: Moments, name: str) -> Self:
         """This object, fitted on vectors of these moments."""

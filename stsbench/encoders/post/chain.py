@@ -65,15 +65,15 @@ class Chain:
 
         Affine steps that follow one another are fitted from one pass over the vectors. StsbenchError, one line.
         """
-        found = None
+        found, name = None, source.name.partition("@")[0]
         for number, step in enumerate(self.steps):
             if not isinstance(step, Affine):
                 step.fit(_mapped(source, self.steps[:number]))
                 found = None
                 continue
             if found is None:
-                found = moments(_mapped(source, self.steps[:number]).blocks(), source.name)
-            step.fit_moments(found, source.name)
+                found = moments(_mapped(source, self.steps[:number]).blocks(), name)
+            step.fit_moments(found, name)
             found = found.image(step.mean, step.kernel)
         return self
 

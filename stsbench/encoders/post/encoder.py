@@ -12,12 +12,11 @@ from scipy.sparse import issparse
 from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.encode import encode_cached
+from stsbench.encoders.fitted import STATE
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.source import EncodedTexts
 from stsbench.encoders.post.texts import FitTexts, ListedTexts
 from stsbench.errors import EncoderError, StsbenchError
-
-STATE = "post_state"  # in a spec's options: the digest of what fitting found
 
 
 class PostProcessed(Encoder):
@@ -32,7 +31,7 @@ class PostProcessed(Encoder):
         if base.spec.post is not None:
             raise EncoderError(f"{base.spec.name} is post-processed already ({base.spec.post}): leave --post out")
         if base.fitted_per_set:
-            raise EncoderError(f"{base.spec.name} is fitted on each set itself and gives sparse vectors: --post does not apply")
+            raise EncoderError(f"{base.spec.name} is fitted on each set itself: --post does not apply")
         self.base, self.chain = base, chain
         self.fitted_per_set = fitted_on is None
         self.engine, self.similarity, self.prompts = base.engine, base.similarity, base.prompts

@@ -69,6 +69,6 @@ def read_texts(file: Path, log: Callable[[str], None] | None = None) -> StoredTe
         if "data.columns" not in reason and "data.format" not in reason:
             raise
         raise DataError(
-            f"{file}: cannot tell which columns are texts; it must be .txt with a sentence a line, or a .csv, .tsv or .jsonl "
+            f"{file}: cannot tell which columns are texts; it must be .txt, a sentence a line, or .csv, .tsv or .jsonl "
             "with the columns premise and hypothesis, sent0 and sent1, anchor and positive, or sentence"
         ) from error
