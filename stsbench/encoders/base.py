@@ -145,6 +145,10 @@ class Encoder(ABC):
             self.equal_lengths = True
             self.notes = (*self.notes, f"{self.spec.name}: {EQUAL_LENGTHS}")
 
+    def use_cache(self, cache: Any) -> None:
+        """Called with a run's EmbeddingCache, or None, before anything is encoded: for encoders built on another one."""
+        return
+
     def fit(self, texts: Sequence[str], source: str) -> Encoder:
         """This encoder fitted on `texts`, known as `source`; those that need no fitting return themselves."""
         return self

@@ -37,8 +37,13 @@ class VectorSource(Protocol):
     An item is one sentence, or the two of a pair. Every pass gives the same vectors.
     """
 
-    sides: int  # vectors of an item: 2 where the texts are pairs, else 1
-    name: str  # id@digest of the texts, for messages
+    @property
+    def sides(self) -> int:
+        """Vectors of an item: 2 where the texts are pairs, else 1."""
+
+    @property
+    def name(self) -> str:
+        """id@digest of the texts, for messages."""
 
     def __len__(self) -> int:
         """The number of vectors: items times sides. Duplicates count."""
@@ -67,7 +72,7 @@ class Post(ABC):
     notes: tuple[str, ...] = ()  # what fitting found that a user should know, a line each
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
-        """Not fitted yet. settings: by name, those left out at their defaults. StsbenchError, one line: unknown or wrong."""
+        """Not fitted yet. settings: by name, others at their defaults. StsbenchError, one line: unknown or wrong."""
         for key in settings or {}:
             if key not in self.Options.model_fields:
                 raise StsbenchError(f"{self.name} has no setting '{key}'{self._known(key)}")
@@ -75,7 +80,7 @@ class Post(ABC):
 
     @abstractmethod
     def fit(self, source: VectorSource) -> Self:
-        """This object, fitted. StsbenchError, one line beginning with `source.name`: the vectors do not determine the map."""
+        """This object, fitted. StsbenchError, one line that names what is fitted on: the vectors do not suffice."""
 
     @abstractmethod
     def transform(self, vectors: Vectors) -> Vectors:
@@ -83,7 +88,7 @@ class Post(ABC):
 
     @abstractmethod
     def dimension(self, d: int) -> int:
-        """k, the width of what `transform` gives for vectors of width d, fitted or not. StsbenchError: not possible for d."""
+        """k, the width of what `transform` gives for vectors of width d, fitted or not. StsbenchError: there is none."""
 
     @abstractmethod
     def state(self) -> State:
