@@ -132,6 +132,9 @@ class _Mapped:
         for batch in self.source.shuffled(batch_size, rng):
             yield self._through(batch.reshape(-1, batch.shape[-1])).reshape(*batch.shape[:2], -1)
 
+    def with_dropout(self, seed: int) -> VectorSource:
+        return _Mapped(self.source.with_dropout(seed), self.steps)
+
     def _through(self, vectors: Vectors) -> NDArray[np.float32]:
         return Chain(self.steps).transform(vectors).astype(np.float32, copy=False)
 

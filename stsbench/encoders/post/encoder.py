@@ -58,7 +58,7 @@ class PostProcessed(Encoder):
 
     def fit_on(self, texts: FitTexts, progress: Progress | None = None) -> PostProcessed:
         """A copy fitted on texts of any number, which are encoded block by block. StsbenchError, one line."""
-        source = EncodedTexts(texts, lambda block: self._encoded(block, progress), self.base.spec.name)
+        source = EncodedTexts(texts, lambda block: self._encoded(block, progress), self.base)
         fitted = PostProcessed(self.base, self.chain.unfitted().fit(source), texts.name)
         fitted._cache, fitted._held = self._cache, self._held
         return fitted

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from stsbench.encoders.base import Encoded
+from stsbench.encoders.base import Encoded, Encoder
 from stsbench.encoders.cache.encode import not_finite
 from stsbench.encoders.post.texts import FitTexts
 from stsbench.errors import EncoderError
@@ -17,9 +17,9 @@ _BLOCK = 16_384  # texts encoded at a time: what is in memory
 
 
 class EncodedTexts:
-    """The VectorSource of some texts. encode: texts, any n, to their vectors; encoder: its name, for messages."""
+    """The VectorSource of some texts. encode: texts, any n, to the vectors that `encoder` gives for them."""
 
-    def __init__(self, texts: FitTexts, encode: Callable[[Sequence[str]], Encoded], encoder: str) -> None:
+    def __init__(self, texts: FitTexts, encode: Callable[[Sequence[str]], Encoded], encoder: Encoder) -> None:
         self.texts, self.name, self.sides = texts, texts.name, texts.sides
         self._encode, self._encoder = encode, encoder
 
@@ -41,12 +41,16 @@ class EncodedTexts:
             for first in range(0, len(rows), batch_size):
                 yield items[first : first + batch_size]
 
+    def with_dropout(self, seed: int) -> EncodedTexts:
+        dropping = self._encoder.with_dropout(seed)
+        return EncodedTexts(self.texts, dropping.run, dropping)
+
     def _vectors(self, texts: list[str]) -> NDArray[np.float32]:
         vectors = self._encode(texts).vectors
         if issparse(vectors):
-            raise EncoderError(f"{self._encoder} gives sparse vectors, which cannot be post-processed")
+            raise EncoderError(f"{self._encoder.spec.name} gives sparse vectors, which cannot be post-processed")
         bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
         if len(bad):
-            raise EncoderError(not_finite(self._encoder, texts, bad))
+            raise EncoderError(not_finite(self._encoder.spec.name, texts, bad))
         dense: NDArray[np.float32] = vectors
         return dense
