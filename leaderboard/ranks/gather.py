@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from stsbench.encoders.fitted import fitted_sets
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.ranks.board import Board, Provenance, Rank, Row, Tab
 from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine, check_pairing, lines_of, merged
@@ -134,7 +135,7 @@ def _row(
 ) -> Row:
     entry = loaded.entry
     fitted = [(each.record.encoder.spec.get("fitted_on"), each.set_id) for run in loaded.runs for each in run.records]
-    transductive = any(source and _data(source) == _data(set_id) for source, set_id in fitted)
+    transductive = any(_data(set_id) in map(_data, fitted_sets(source)) for source, set_id in fitted)
     flags = [flag for flag in ("nli", "sts", "transductive", "dev-selected")
              if flag in entry.flags or (flag == "transductive" and transductive)]  # fmt: skip
     notes = [f"{count} texts of {column} were cut at the encoder's limit" for column, count in line.cut.items() if count]
@@ -170,8 +171,8 @@ def _provenance(loaded: LoadedEntry) -> Provenance:
 
 
 def _data(name: str) -> str:
-    """"sts12" of "sts12/test" and of "sts12/test@digest": what a set is a part of."""
-    return name.partition("@")[0].partition("/")[0]
+    """"sts12" of "sts12/test": what a set is a part of."""
+    return name.partition("/")[0]
 
 
 def _distinct(values: Iterable[object]) -> list[str]:

@@ -139,11 +139,22 @@ class Encoder(ABC):
         """
         return self
 
+    def with_dropout(self, seed: int) -> Encoder:
+        """This encoder with its dropout on: each call of `run` draws other masks, the same after the same seed.
+
+        EncoderError, one line: it has no dropout, or none that could be switched on here.
+        """
+        raise EncoderError(f"{self.spec.name} has no dropout that could be switched on")
+
     def keep_lengths_apart(self) -> None:
         """From now on no text is padded: a longer one in its batch would move its vector. A note says so."""
         if not self.equal_lengths:
             self.equal_lengths = True
             self.notes = (*self.notes, f"{self.spec.name}: {EQUAL_LENGTHS}")
+
+    def use_cache(self, cache: Any) -> None:
+        """Called with a run's EmbeddingCache, or None, before anything is encoded: for encoders built on another one."""
+        return
 
     def fit(self, texts: Sequence[str], source: str) -> Encoder:
         """This encoder fitted on `texts`, known as `source`; those that need no fitting return themselves."""

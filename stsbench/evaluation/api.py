@@ -13,8 +13,10 @@ from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.base import CHANGING, EQUAL_LENGTHS, Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError
 from stsbench.evaluation.announce import described_encoder
+from stsbench.evaluation.fitting import Targets, check_fitting, post_processed
 from stsbench.evaluation.measure import Result, measure
 from stsbench.evaluation.plan import Planned, plan
 from stsbench.evaluation.provenance import git_revision, why_not_repeatable
@@ -49,6 +51,8 @@ class EvalOptions:
     prompt_name: str | None = None
     trust_remote_code: bool = False
     revision: str | None = None
+    post: str | None = None  # NAME:SETTING=VALUE,...+NAME...: what the vectors go through
+    fit_on: str | Path | None = None  # "target" or a file: what it is fitted on
     similarity: str | None = None
     resamples: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)  # "retrieval.ties" -> value
@@ -77,6 +81,7 @@ def run(options: EvalOptions, log: Callable[[str], None] = print, progress: Star
     """
     began = time.monotonic()
     _check(options)
+    check_fitting(options.post, options.fit_on)
     if reason := why_not_repeatable(git_revision()):
         log(f"warning: these records cannot enter a leaderboard: measured by {reason}; commit them first")
     planned, left_out = plan(options.protocols, options.tasks, _settings(options))
@@ -96,16 +101,25 @@ def run(options: EvalOptions, log: Callable[[str], None] = print, progress: Star
     chosen = [(each, {task: sets[id] for task, id in each.tasks.items() if id in sets}) for each in planned]
     if options.without_overlap:
         chosen = _without_overlap(chosen, options, log)
-    encoder = _encoder(options)
+    encoder, cache = _encoder(options), _cache(options)
+    if options.post is not None and options.fit_on is not None:
+        encoder = post_processed(encoder, options.post, options.fit_on, cache, log, progress)
+    set_by_set = isinstance(encoder, PostProcessed) and encoder.fitted_per_set
+    targets = Targets(lambda id: _load(id, options)) if set_by_set else None
     said = len(encoder.notes)
     _announce(encoder, options, [data for _, mine in chosen for data in mine.values()], log)
-    texts = list(dict.fromkeys(text for _, mine in chosen for data in mine.values() for text in data.texts))
-    embed = Embed(encoder, _cache(options), progress(len(texts)) if progress else None)
-    if not encoder.fitted_per_set or encoder.spec.fitted_on is not None:  # else fitted set by set
+    everything = [data for _, mine in chosen for data in mine.values()]
+    texts = targets.all(everything) if targets else list(dict.fromkeys(text for data in everything for text in data.texts))
+    step = progress(len(texts)) if progress else None
+    embed = Embed(encoder, cache, None if targets else step)
+    if not encoder.fitted_per_set or encoder.spec.fitted_on is not None or targets:  # else fitted set by set
         try:
-            embed.add(texts)
+            if isinstance(encoder, PostProcessed) and targets:
+                encoder.hold(texts, step)
+            else:
+                embed.add(texts)
         except KeyboardInterrupt:
-            if not options.no_cache and encoder.cacheable:
+            if not options.no_cache and getattr(encoder, "base", encoder).cacheable:
                 log("vectors are cached every 1,024 texts: the same command goes on there")
             raise
         log(f"{len(texts)} distinct texts encoded or read from the cache in {time.monotonic() - began:.1f} s")
@@ -113,7 +127,7 @@ def run(options: EvalOptions, log: Callable[[str], None] = print, progress: Star
             log(line)
     try:
         for each, mine in chosen:
-            _measure(each, mine, embed, result, options, log, len(chosen) > 1)
+            _measure(each, mine, embed, result, options, log, len(chosen) > 1, targets)
     except BaseException:  # Ctrl-C, no memory, a mistake in here: what was measured is kept
         result.save()
         if result.records:
@@ -134,7 +148,7 @@ def _warnings(data: DataSet) -> list[str]:
 
 def _measure(
     each: Planned, sets: dict[str, DataSet], embed: Embed, result: Result, options: EvalOptions,
-    log: Callable[[str], None], announced: bool,
+    log: Callable[[str], None], announced: bool, targets: Targets | None,
 ) -> None:
     """One protocol on its sets, with a line before and after where there are several protocols."""
     start = time.monotonic()
@@ -143,7 +157,7 @@ def _measure(
     extra = {"command": list(options.command), "batch_tokens": options.batch_tokens, **options.extra_provenance}
     if embed.encoder.equal_lengths:
         extra["batches"] = EQUAL_LENGTHS
-    measure(result, embed, each.protocol, sets, strict=options.strict, log=log, extra_provenance=extra)
+    measure(result, embed, each.protocol, sets, strict=options.strict, log=log, extra_provenance=extra, targets=targets)
     if announced:
         log(f"{each.label}: measured in {time.monotonic() - start:.1f} s")
 

@@ -21,7 +21,8 @@ from pydantic import ValidationError
 from stsbench.config import shown
 from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
-from stsbench.errors import DataError, EncoderError, ScoreError, StsbenchError
+from stsbench.errors import ScoreError, StsbenchError
+from stsbench.evaluation.fitting import Targets
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.provenance import provenance
 from stsbench.evaluation.records import (
@@ -106,15 +107,17 @@ def measure(
     strict: bool = False,
     log: Callable[[str], None] = lambda line: None,
     extra_provenance: Mapping[str, Any] | None = None,
+    targets: Targets | None = None,
 ) -> None:
     """Score an encoder on `sets` (task -> data) and add a record a set to `result`, which `Result.save` writes.
 
     A task that cannot be scored (constant predictions, vectors of NaN, ...) becomes a failure with a reason; the others go
-    on. `strict` refuses texts longer than the model's limit. `log` gets one line for what a user must know.
+    on. `strict` refuses texts longer than the model's limit. `log` gets one line for what a user must know. targets: what an
+    encoder that is fitted on each set is fitted on; None: the set's distinct texts.
     """
     before = len(result.records)
     for task, data in sets.items():
-        _measure_one(result, embed, protocol, task, data, strict, log, extra_provenance or {})
+        _measure_one(result, embed, protocol, task, data, strict, log, extra_provenance or {}, targets)
     records = result.records[before:]
     try:
         result.summaries += calling(type(protocol), "summarise", lambda: protocol.summarise(records), raising=ScoreError)
@@ -129,17 +132,17 @@ def _failed(result: Result, what: str, error: StsbenchError) -> None:
 
 def _measure_one(
     result: Result, embed: Embed, protocol: Protocol, task: str, data: DataSet, strict: bool,
-    log: Callable[[str], None], extra_provenance: Mapping[str, Any],
+    log: Callable[[str], None], extra_provenance: Mapping[str, Any], targets: Targets | None,
 ) -> None:
     began = time.monotonic()
     try:
-        mine = embed.for_set(data.texts, f"{data.id}@{data.digest}")
+        mine = _fitted(embed, data, targets)
         if problem := mine.unusable(data.texts):
             raise ScoreError(problem)
         counts = _doubtful(mine, task, data, strict, log)
         observations = _observed(protocol, mine, data)
         scores = _scored(protocol, observations, data.id, task)
-    except (ScoreError, DataError, EncoderError) as error:
+    except StsbenchError as error:
         _failed(result, f"{protocol.label} {task}", error)
         return
     seconds = time.monotonic() - began
@@ -160,6 +163,13 @@ def _measure_one(
         observations=ObservationFile(file=name, sha256=hashlib.sha256(content).hexdigest()),
         counts=counts, scores=scores, provenance=provenance(seconds=round(seconds, 3), **extra_provenance),
     ))  # fmt: skip
+
+
+def _fitted(embed: Embed, data: DataSet, targets: Targets | None) -> Embed:
+    if targets is None:
+        return embed.for_set(data.texts, f"{data.id}@{data.digest}")
+    texts = targets(data)
+    return embed.for_set(texts, texts.name)
 
 
 def _observed(protocol: Protocol, embed: Embed, data: DataSet) -> Observations:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from stsbench.encoders.fitted import STATE, is_transductive
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.measure import Result
@@ -71,12 +72,13 @@ def _rescored(path: Path, record: Record) -> list[ScoreRow] | ScoreError:
 
 
 def encoder_key(record: Record) -> str:
-    """What the records of one encoder share: its spec; what it was fitted on is left out where that is the very set, as
-    then each record names another.
+    """What the records of one encoder share: its spec; what it was fitted on, and what that gave, is left out where that is
+    the very set, as then each record names another.
     """
     spec = dict(record.encoder.spec)
-    if str(spec.get("fitted_on")).startswith(f"{record.data.id}@"):
+    if is_transductive(spec.get("fitted_on"), record.data.id):
         del spec["fitted_on"]
+        spec["options"] = {key: value for key, value in (spec.get("options") or {}).items() if key != STATE}
     return json.dumps(spec, sort_keys=True)
 
 

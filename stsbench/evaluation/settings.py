@@ -8,17 +8,21 @@ Every setting is checked before anything is encoded. The values as a record hold
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from stsbench.config import validate, values_of
+from stsbench.config import validate
 from stsbench.errors import StsbenchError
 from stsbench.registry import did_you_mean
+from stsbench.settings import Described, described, setting
+
+__all__ = [
+    "LARGEST", "AnyOf", "Count", "Described", "Factor", "Fraction", "Settings", "SettingsModel", "SomeOf", "Text", "Whole",
+    "checked", "described", "no_such_setting", "requirement", "setting",
+]  # fmt: skip
 
 LARGEST = 2**32 - 1  # the largest seed that numpy's older generators take
 T = TypeVar("T")
@@ -31,11 +35,6 @@ class Settings(BaseModel):
 
 
 SettingsModel = type[Settings]
-
-
-def setting(default: Any, meaning: str, source: str) -> Any:
-    """A field. default: `...` for a setting that must be given; source: the paper and section, or the code, it is from."""
-    return Field(default, description=meaning, json_schema_extra={"source": source})
 
 
 def requirement(text: str) -> PydanticCustomError:
@@ -82,28 +81,3 @@ def checked(model: SettingsModel, settings: Mapping[str, Any], protocol: str) ->
 
 def no_such_setting(protocol: str, key: str, known: Iterable[str]) -> StsbenchError:
     return StsbenchError(f"protocol {protocol} has no setting '{key}'{did_you_mean(key, sorted(known))}")
-
-
-@dataclass(frozen=True)
-class Described:
-    """One setting in words. default: as JSON; values: its type, words and bounds."""
-
-    name: str
-    values: str
-    default: str
-    meaning: str
-    source: str
-
-
-def described(model: SettingsModel, settings: Mapping[str, Any]) -> list[Described]:
-    """The fields of `model`, in order; `settings`: the values that stand as defaults, such as those of a variant."""
-    return [
-        Described(
-            name, values_of(field), json.dumps(settings[name]), field.description or "", _source(field.json_schema_extra)
-        )
-        for name, field in model.model_fields.items()
-    ]
-
-
-def _source(extra: Any) -> str:
-    return str(extra.get("source", "")) if isinstance(extra, dict) else ""

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from stsbench.encoders.fitted import is_transductive
 from stsbench.encoders.prompt.prompt import described
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import Result
@@ -200,7 +201,7 @@ def _limits(result: Result, groups: Sequence[Group]) -> Iterable[str]:
         yield "Cosine scores of STS-B and SICK-R: the protocol regression trains a head on their training pairs."
     if "transfer" in names:
         yield "Transfer scores of another classifier or another number of folds: each form of the protocol is a table."
-    if any(str(record.encoder.spec.get("fitted_on")).startswith(f"{record.data.id}@") for record in records):
+    if any(is_transductive(record.encoder.spec.get("fitted_on"), record.data.id) for record in records):
         yield "Encoders that never saw the test sets: this one was fitted on the very texts it is tested on (transductive)."
     if any(group.identity.name == "sts" and not group.summaries for group in groups):
         yield "An STS average: it is the mean of all seven tasks, and not all of them were measured here."

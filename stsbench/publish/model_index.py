@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stsbench.data.sets.catalog import entries, entry
+from stsbench.encoders.fitted import is_transductive
 from stsbench.evaluation.measure import Result
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import PLAIN, ProtocolIdentity, Record, ScoreRow, record_stem
@@ -200,7 +201,7 @@ def _is_part(record: Record) -> bool:
 
 def parts_of(record: Record) -> list[str]:
     """What a record was measured on, with all that makes its scores incomparable."""
-    data, fitted = record.data, str(record.encoder.spec.get("fitted_on"))
+    data, fitted = record.data, record.encoder.spec.get("fitted_on")
     parts = [TEXT[data.text_version]]
     if data.id.startswith("mteb:"):
         return ["loaded by mteb from the Hub"]
@@ -210,7 +211,7 @@ def parts_of(record: Record) -> list[str]:
         parts.append("files differ from the catalog")
     if others := record.protocol.settings.get("without_overlap"):
         parts.append(f"without the pairs that share a sentence with {', '.join(others)}")
-    if fitted.startswith(f"{data.id}@"):
+    if is_transductive(fitted, data.id):
         parts.append("the encoder was fitted on these very texts")
     return parts
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from stsbench.data.sets.catalog import entries, entry
 from stsbench.encoders.base import EncoderSpec
+from stsbench.encoders.fitted import is_transductive
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import score_again
@@ -32,7 +33,7 @@ def why_not_mteb(record: Record, result: dict[str, Any]) -> str | None:
     pooler, template, length and number format are its own, and its fingerprint is the revision the result is filed under.
     """
     data = record.data
-    if str(record.encoder.spec.get("fitted_on") or "").startswith(f"{data.id}@"):
+    if is_transductive(record.encoder.spec.get("fitted_on"), data.id):
         return "the encoder was fitted on the very texts it is tested on"
     if data.id.startswith("mteb:"):
         return None  # loaded by mteb itself, at the revision it names

@@ -20,6 +20,7 @@ class Embed:
     """Text -> vector. `add` encodes; a call looks up, and encodes what nobody added before."""
 
     def __init__(self, encoder: Encoder, cache: EmbeddingCache | None = None, progress: Progress | None = None) -> None:
+        encoder.use_cache(cache)
         self.encoder = encoder
         self.encoded = 0  # distinct texts held
         self._cache, self._progress = cache, progress

@@ -89,6 +89,12 @@ class LazyEncoder(Encoder):
         config = self.config.for_role(role, prompt)
         return self if config == self.config else LazyEncoder(config, self.options, self._loader)
 
+    def with_dropout(self, seed: int) -> Encoder:
+        """The same model in transformers' own training mode; a text's vector is another one at every call."""
+        from stsbench.encoders.transformer.with_dropout import WithDropout
+
+        return WithDropout(self.config, self._loader.parts, self.options.batch_tokens, seed)
+
     def _build(self) -> TransformerEncoder:
         from stsbench.encoders.transformer.transformer import TransformerEncoder
 

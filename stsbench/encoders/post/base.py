@@ -1,0 +1,126 @@
+"""What a post-processing is: fitted on sentence vectors without labels, and then a map from vectors to vectors.
+
+Whoever adds one needs this file alone: derive from Post, describe the settings by an Options, write `fit`, `transform`,
+`state` and `restore`, and register the class under its name in the entry points `stsbench.post`. Then
+`stsbench eval --post NAME:SETTING=VALUE --fit-on target` fits it, and `stsbench fit NAME` writes a model with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from stsbench.config import validate
+from stsbench.errors import StsbenchError
+from stsbench.registry import did_you_mean
+
+Vectors = NDArray[Any]  # (n, d), float32 or float64
+State = dict[str, NDArray[Any]]
+
+
+class PostOptions(BaseModel):
+    """The settings of one post-processing, each made by `stsbench.settings.setting`; they are part of the fingerprint."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class VectorSource(Protocol):
+    """The vectors that a post-processing is fitted on, computed as they are asked for and never all in memory.
+
+    An item is one sentence, or the two of a pair. Every pass gives the same vectors.
+    """
+
+    @property
+    def sides(self) -> int:
+        """Vectors of an item: 2 where the texts are pairs, else 1."""
+
+    @property
+    def name(self) -> str:
+        """id@digest of the texts, for messages."""
+
+    def __len__(self) -> int:
+        """The number of vectors: items times sides. Duplicates count."""
+
+    def blocks(self) -> Iterator[NDArray[np.float32]]:
+        """float32 (m, d) blocks of all vectors: those of the first sides, then of the second, each in the texts' order."""
+
+    def shuffled(self, batch_size: int, rng: np.random.Generator) -> Iterator[NDArray[np.float32]]:
+        """One pass over all items in random order: float32 (m, sides, d), m = batch_size but for the last."""
+
+    def with_dropout(self, seed: int) -> VectorSource:
+        """The same texts, as the encoder reads them with its dropout on: every pass draws other masks. StsbenchError, one
+        line: the encoder has no dropout, or none that could be switched on."""
+
+
+class Post(ABC):
+    """A map from vectors (n, d) to vectors (n, k), as scikit-learn has it: fit, then transform.
+
+    A subclass sets `name` and `Options`, and reads `self.options`. Row i of a result depends on row i alone.
+    """
+
+    name: ClassVar[str]
+    Options: ClassVar[type[PostOptions]] = PostOptions
+    source: ClassVar[str] = ""  # the paper
+    options: Any  # an instance of Options
+    notes: tuple[str, ...] = ()  # what fitting found that a user should know, a line each
+
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        """Not fitted yet. settings: by name, others at their defaults. StsbenchError, one line: unknown or wrong."""
+        for key in settings or {}:
+            if key not in self.Options.model_fields:
+                raise StsbenchError(f"{self.name} has no setting '{key}'{self._known(key)}")
+        self.options = validate(self.Options, settings or {}, self.name)
+
+    @abstractmethod
+    def fit(self, source: VectorSource) -> Self:
+        """This object, fitted. StsbenchError, one line that names what is fitted on: the vectors do not suffice."""
+
+    @abstractmethod
+    def transform(self, vectors: Vectors) -> Vectors:
+        """(n, k) of (n, d): float64 if the map is computed in it, else float32. Only after `fit` or `restore`."""
+
+    @abstractmethod
+    def dimension(self, d: int) -> int:
+        """k, the width of what `transform` gives for vectors of width d, fitted or not. StsbenchError: there is none."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """What fitting found, as numpy arrays by name; with the settings it is all that `transform` depends on."""
+
+    @abstractmethod
+    def restore(self, state: State) -> Self:
+        """This object with such a state, as if it had been fitted."""
+
+    @classmethod
+    def from_state(cls, settings: Mapping[str, Any], state: State) -> Self:
+        """The fitted object that has these settings and this state."""
+        return cls(settings).restore(state)
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting by name, defaults included, as JSON has them."""
+        values: dict[str, Any] = self.options.model_dump(mode="json")
+        return values
+
+    def unfitted(self) -> Self:
+        """Another one of the same settings."""
+        return type(self)(self.settings())
+
+    def digest(self) -> str:
+        """sha256 over name, settings and state: two fitted ones of equal digest give equal vectors."""
+        sha = hashlib.sha256(json.dumps([self.name, self.settings()], sort_keys=True).encode())
+        for name, array in sorted(self.state().items()):
+            little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+            sha.update(json.dumps([name, little.dtype.str, little.shape]).encode())
+            sha.update(little.tobytes())
+        return sha.hexdigest()
+
+    def _known(self, key: str) -> str:
+        fields = self.Options.model_fields
+        return did_you_mean(key, fields) if fields else "; it has no settings"

@@ -1,0 +1,163 @@
+"""Post-processings one after another: how they are spelled, fitted and known."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.config import parse_yaml
+from stsbench.encoders.post.affine import Affine
+from stsbench.encoders.post.base import Post, Vectors, VectorSource
+from stsbench.encoders.post.load import load_post
+from stsbench.encoders.post.moments import moments
+from stsbench.errors import StsbenchError
+
+_OUTSIDE = r"(?![^\[]*\])"  # not inside brackets: a setting may be a list
+
+
+class Chain:
+    """One post-processing or several, applied from left to right."""
+
+    def __init__(self, steps: Sequence[Post]) -> None:
+        self.steps = tuple(steps)
+
+    @classmethod
+    def parse(cls, text: str) -> Chain:
+        """`standardise+whitening:dimensions=256,divisor=n`. StsbenchError, one line, with a suggestion."""
+        steps = []
+        for part in re.split(rf"\+{_OUTSIDE}", text):
+            name, colon, settings = part.strip().partition(":")
+            if not name or (colon and not settings.strip()):
+                raise StsbenchError(f"--post {text}: write NAME, NAME:SETTING=VALUE,... or several of them joined by +")
+            given = [_setting(word, text) for word in _words(settings)]
+            if len(dict(given)) < len(given):
+                raise StsbenchError(f"--post {text}: a setting of {name} is given twice")
+            steps.append(load_post(name)(dict(given)))
+        return cls(steps)
+
+    def spelled(self) -> str:
+        """Every step with all its settings, such that `parse` gives the chain back."""
+        return "+".join(_spelled(step) for step in self.steps)
+
+    @property
+    def names(self) -> str:
+        """The names of the steps alone."""
+        return "+".join(step.name for step in self.steps)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What fitting found."""
+        return tuple(line for step in self.steps for line in step.notes)
+
+    def unfitted(self) -> Chain:
+        """Another one of the same settings."""
+        return Chain([step.unfitted() for step in self.steps])
+
+    def fit(self, source: VectorSource) -> Self:
+        """This chain, fitted: each step on what the steps before it make of `source`.
+
+        Affine steps that follow one another are fitted from one pass over the vectors. StsbenchError, one line.
+        """
+        found, name = None, source.name.partition("@")[0]
+        for number, step in enumerate(self.steps):
+            if not isinstance(step, Affine):
+                step.fit(_mapped(source, self.steps[:number]))
+                found = None
+                continue
+            if found is None:
+                found = moments(_mapped(source, self.steps[:number]).blocks(), name)
+            step.fit_moments(found, name)
+            found = found.image(step.mean, step.kernel)
+        return self
+
+    def transform(self, vectors: Vectors) -> Vectors:
+        """(n, k) of (n, d)."""
+        for step in self.steps:
+            vectors = step.transform(vectors)
+        return vectors
+
+    def dimension(self, d: int) -> int:
+        """The width of what comes out for vectors of width d. StsbenchError: not possible for d."""
+        for step in self.steps:
+            d = step.dimension(d)
+        return d
+
+    def affine(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """kernel (d, k) and bias (k,) with transform(x) = x @ kernel + bias; None where a step is not affine."""
+        kernel: Any = None
+        bias: Any = None
+        for step in self.steps:
+            if not isinstance(step, Affine):
+                return None
+            if kernel is None:
+                kernel, bias = step.kernel, -step.mean @ step.kernel
+            else:
+                kernel, bias = kernel @ step.kernel, (bias - step.mean) @ step.kernel
+        return kernel, bias
+
+    def digest(self) -> str:
+        """sha256 over the steps' settings and states."""
+        return hashlib.sha256(json.dumps([step.digest() for step in self.steps]).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class _Mapped:
+    """A source whose vectors have gone through some steps."""
+
+    source: VectorSource
+    steps: tuple[Post, ...]
+
+    @property
+    def sides(self) -> int:
+        return self.source.sides
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def blocks(self) -> Iterator[NDArray[np.float32]]:
+        return map(self._through, self.source.blocks())
+
+    def shuffled(self, batch_size: int, rng: np.random.Generator) -> Iterator[NDArray[np.float32]]:
+        for batch in self.source.shuffled(batch_size, rng):
+            yield self._through(batch.reshape(-1, batch.shape[-1])).reshape(*batch.shape[:2], -1)
+
+    def with_dropout(self, seed: int) -> VectorSource:
+        return _Mapped(self.source.with_dropout(seed), self.steps)
+
+    def _through(self, vectors: Vectors) -> NDArray[np.float32]:
+        return Chain(self.steps).transform(vectors).astype(np.float32, copy=False)
+
+
+def _mapped(source: VectorSource, steps: tuple[Post, ...]) -> VectorSource:
+    return _Mapped(source, steps) if steps else source
+
+
+def _words(settings: str) -> list[str]:
+    return [word.strip() for word in re.split(rf",{_OUTSIDE}", settings)] if settings else []
+
+
+def _setting(word: str, whole: str) -> tuple[str, Any]:
+    key, equals, value = word.partition("=")
+    if not equals or not key.strip() or not value.strip():
+        raise StsbenchError(f"--post {whole}: '{word}' is not SETTING=VALUE")
+    return key.strip(), parse_yaml(value, f"--post {whole}")
+
+
+def _spelled(step: Post) -> str:
+    settings = ",".join(f"{key}={_value(value)}" for key, value in step.settings().items())
+    return f"{step.name}:{settings}" if settings else step.name
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,101 @@
+"""An encoder whose vectors go through a fitted post-processing; those before it are kept in the cache as its own are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from stsbench.encoders.base import Encoded, Encoder, Progress
+from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.cache.encode import encode_cached
+from stsbench.encoders.fitted import STATE
+from stsbench.encoders.post.chain import Chain
+from stsbench.encoders.post.source import EncodedTexts
+from stsbench.encoders.post.texts import FitTexts, ListedTexts
+from stsbench.errors import EncoderError, StsbenchError
+
+
+class PostProcessed(Encoder):
+    """`base`, then `chain`. Without `fitted_on` the chain is not fitted yet: `fit` gives a copy that is, one for each set.
+
+    Another k, other texts or another order of steps is another fingerprint. EncoderError: `base` cannot be post-processed.
+    """
+
+    cacheable = False  # the vectors of `base` are
+
+    def __init__(self, base: Encoder, chain: Chain, fitted_on: str | None = None) -> None:
+        if base.spec.post is not None:
+            raise EncoderError(f"{base.spec.name} is post-processed already ({base.spec.post}): leave --post out")
+        if base.fitted_per_set:
+            raise EncoderError(f"{base.spec.name} is fitted on each set itself: --post does not apply")
+        self.base, self.chain = base, chain
+        self.fitted_per_set = fitted_on is None
+        self.engine, self.similarity, self.prompts = base.engine, base.similarity, base.prompts
+        self.libraries, self.equal_lengths = base.libraries, base.equal_lengths
+        self.dimension = None if base.dimension is None else _checked(chain, base.dimension)
+        options = dict(base.spec.options) if fitted_on is None else {**base.spec.options, STATE: chain.digest()}
+        self.spec = replace(base.spec, post=chain.spelled(), fitted_on=fitted_on, options=options)
+        self.notes = (*chain.notes, *base.notes)
+        self._cache: Any = None
+        self._held: Embed | None = None
+
+    def use_cache(self, cache: Any) -> None:
+        """Where the vectors of `base` are kept; None: nowhere."""
+        self._cache = cache
+
+    def hold(self, texts: Sequence[str], progress: Progress | None = None) -> None:
+        """Encode texts with `base` and keep their vectors in memory: to fit on them, and to transform them, on each set."""
+        self._held = Embed(self.base, self._cache, progress)
+        self._held.add(texts)
+
+    def fit(self, texts: Sequence[str], source: str) -> PostProcessed:
+        """A copy fitted on `texts`, known as `source`; on all sides of them where they are ListedTexts."""
+        return self.fit_on(texts if isinstance(texts, ListedTexts) else ListedTexts((texts,), source))
+
+    def fit_on(self, texts: FitTexts, progress: Progress | None = None) -> PostProcessed:
+        """A copy fitted on texts of any number, which are encoded block by block. StsbenchError, one line."""
+        source = EncodedTexts(texts, lambda block: self._encoded(block, progress), self.base)
+        fitted = PostProcessed(self.base, self.chain.unfitted().fit(source), texts.name)
+        fitted._cache, fitted._held = self._cache, self._held
+        return fitted
+
+    def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
+        """float32 (n, k) vectors of n texts. A text whose vector is not finite keeps one of NaN."""
+        if self.spec.fitted_on is None:
+            raise EncoderError(f"{self.spec.post} has to be fitted first: encoder.fit(texts, source='what they are')")
+        encoded = self._encoded(texts, progress)
+        with np.errstate(invalid="ignore"):
+            vectors = self.chain.transform(encoded.vectors).astype(np.float32)
+        return Encoded(vectors, encoded.truncated)
+
+    def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
+        """The base's texts in a role, through the same map: it is not fitted anew."""
+        base = self.base.for_role(role, prompt)
+        if base is self.base:
+            return self
+        other = PostProcessed(base, self.chain, self.spec.fitted_on)
+        other._cache = self._cache
+        return other
+
+    def _encoded(self, texts: Sequence[str], progress: Progress | None) -> Encoded:
+        if self._held is not None:
+            encoded = Encoded(self._held(texts), self._held.truncated(texts))
+        else:
+            encoded = encode_cached(self.base, texts, self._cache, progress, tolerant=True)
+        if issparse(encoded.vectors):
+            raise EncoderError(f"{self.base.spec.name} gives sparse vectors, which cannot be post-processed")
+        if self.base.equal_lengths:
+            self.equal_lengths = True
+        self.notes = (*self.chain.notes, *self.base.notes)
+        return encoded
+
+
+def _checked(chain: Chain, width: int) -> int:
+    try:
+        return chain.dimension(width)
+    except StsbenchError as error:
+        raise EncoderError(str(error)) from error

@@ -1,0 +1,106 @@
+"""The post-processing `flow`: BERT-flow."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from stsbench.encoders.post.base import Post, PostOptions, State, Vectors, VectorSource
+from stsbench.encoders.post.flow.fitting import fit_glow, steps_of
+from stsbench.encoders.post.flow.glow import Glow
+from stsbench.errors import StsbenchError
+from stsbench.settings import setting
+
+_CHUNK = 8192  # vectors mapped at a time
+Positive = Annotated[int, Field(ge=1)]
+
+
+class FlowOptions(PostOptions):
+    """Defaults: the authors' code, fitted on the tested texts ("target")."""
+
+    levels: Positive = setting(3, "how often the channels are halved; the vectors' width is a multiple of 2^levels",
+                               "code: 3; Table 7 of the paper: 2")  # fmt: skip
+    depth: Positive = setting(3, "steps of each level", "Table 7")
+    width: Positive = setting(32, "hidden units of the coupling networks", "Table 7")
+    permutation: Literal["reverse", "random"] = setting(
+        "reverse", "how a step rearranges the channels", "code: reverse; section 3.2 of the paper: random"
+    )
+    residual: bool = setting(False, "a residual connection in the coupling networks",
+                             "code: none; Table 7 of the paper: with one")  # fmt: skip
+    learning_rate: float = setting(1e-3, "constant learning rate", "code: 1e-3; the paper, fitted on NLI: 2e-5")
+    epochs: float = setting(1.0, "passes over the texts", "Table 7: 1 (target), 0.15 (NLI)")
+    batch_size: Positive = setting(32, "pairs of texts in a batch, or texts where they are no pairs", "code")
+    dropout: bool = setting(True, "whether the encoder's own dropout is on while the flow is fitted", "code: on")
+    seed: Annotated[int, Field(ge=0)] = setting(1234, "draws the networks' weights and the batches", "code")
+
+
+class Flow(Post):
+    """An invertible map to a standard normal distribution (Li et al. 2020, arXiv 2011.05864)."""
+
+    name: ClassVar[str] = "flow"
+    Options = FlowOptions
+    source: ClassVar[str] = "Li et al. 2020 (BERT-flow)"
+    options: FlowOptions
+    _glow: Glow | None = None
+
+    def fit(self, source: VectorSource) -> Self:
+        """This object, fitted on `source`. StsbenchError: too few vectors, of a width that cannot be halved so often."""
+        chosen = self.options
+        rng = np.random.default_rng(chosen.seed)
+        first = next(iter(source.blocks()), None)
+        if first is None:
+            raise StsbenchError(f"{source.name}: no text to fit a flow on")
+        glow = self._new(first.shape[1])
+        steps = steps_of(len(source) // source.sides, chosen.batch_size, chosen.epochs)
+        noisy = source.with_dropout(chosen.seed) if chosen.dropout else source
+        bits = fit_glow(glow, noisy, batch_size=chosen.batch_size, steps=steps, rate=chosen.learning_rate, rng=rng)
+        self.notes = (f"flow: {steps} updates on {source.name}, {bits:.3f} bits per dimension in the last batch",)
+        self._glow = glow.eval().requires_grad_(False)
+        return self
+
+    @torch.no_grad()
+    def transform(self, vectors: Vectors) -> Vectors:
+        """z, float32 (n, d) of (n, d)."""
+        glow = self._fitted()
+        result = np.empty(vectors.shape, np.float32)
+        for start in range(0, len(vectors), _CHUNK):
+            part = torch.from_numpy(np.array(vectors[start : start + _CHUNK], np.float32))
+            result[start : start + _CHUNK] = glow(part).numpy()
+        return result
+
+    def dimension(self, d: int) -> int:
+        """d. StsbenchError: it cannot be halved `levels` times."""
+        if d % 2**self.options.levels:
+            raise StsbenchError(
+                f"flow: {self.options.levels} levels need vectors whose width is a multiple of "
+                f"{2**self.options.levels}, and these have {d} numbers: set levels"
+            )
+        return d
+
+    def state(self) -> State:
+        """Every parameter and permutation, by its name in the network."""
+        return {name: tensor.numpy().copy() for name, tensor in self._fitted().state_dict().items()}
+
+    def restore(self, state: State) -> Self:
+        """This object with such a state. StsbenchError: it is another network's."""
+        glow = self._new(len(state["levels.0.0.norm.shift"]) if "levels.0.0.norm.shift" in state else 0)
+        try:
+            glow.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in state.items()})
+        except RuntimeError as error:
+            raise StsbenchError(f"flow: the stored state is of another network: {str(error).splitlines()[0]}") from error
+        self._glow = glow.eval().requires_grad_(False)
+        return self
+
+    def _new(self, d: int) -> Glow:
+        self.dimension(d)
+        chosen = self.options
+        generator = torch.Generator().manual_seed(chosen.seed)
+        return Glow(d, chosen.levels, chosen.depth, chosen.width, chosen.permutation, chosen.residual, generator)
+
+    def _fitted(self) -> Glow:
+        if self._glow is None:
+            raise StsbenchError("flow has not been fitted")
+        return self._glow

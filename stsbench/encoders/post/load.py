@@ -1,0 +1,24 @@
+"""From a registered name to a post-processing's class."""
+
+from __future__ import annotations
+
+from stsbench.encoders.post.base import Post
+from stsbench.errors import StsbenchError
+from stsbench.plugins import check_written
+from stsbench.registry import names, resolve
+
+GROUP = "stsbench.post"
+
+
+def post_names() -> list[str]:
+    """What may stand in --post, sorted."""
+    return names(GROUP)
+
+
+def load_post(name: str) -> type[Post]:
+    """The class registered as `name`. StsbenchError, one line, with a suggestion: there is none, or it cannot be used."""
+    kind = resolve(GROUP, name)
+    if not (isinstance(kind, type) and issubclass(kind, Post)):
+        raise StsbenchError(f"entry point {name}: {kind!r} is not a class derived from stsbench.encoders.post.base.Post")
+    check_written(kind)
+    return kind

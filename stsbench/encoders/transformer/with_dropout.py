@@ -1,0 +1,54 @@
+"""A transformers encoder whose dropout is on, as in training: what BERT-flow's code fits its flow on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from stsbench.encoders.base import Encoded, Encoder, Progress
+from stsbench.encoders.forward.dropout import dropout_rates
+from stsbench.encoders.transformer.config import EncoderConfig
+from stsbench.encoders.transformer.parts import Parts
+from stsbench.encoders.transformer.transformer import TransformerEncoder
+from stsbench.errors import EncoderError
+
+
+class WithDropout(Encoder):
+    """The padded pass in train mode. The masks come from a state of torch's generator that no other part sees."""
+
+    cacheable = False
+    engine = TransformerEncoder.engine
+
+    def __init__(self, config: EncoderConfig, parts: Parts, batch_tokens: int | None, seed: int) -> None:
+        """EncoderError, one line: every rate of the model's config is 0, or none is known."""
+        if not any(dropout_rates(parts.model.config).values()):
+            raise EncoderError(f"{config.name} has no dropout: its config.json sets no rate above 0")
+        self._encoder = TransformerEncoder(config, parts, batch_tokens=batch_tokens, engine="padded")
+        self._encoder.run(["a"])  # how it stands with padding is found out without dropout
+        self.spec = replace(self._encoder.spec, options={**self._encoder.spec.options, "dropout": seed})
+        self.dimension = self._encoder.dimension
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self._states = self._get()
+
+    def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
+        """Vectors of n texts, which need not be distinct: each has masks of its own."""
+        model = self._encoder.model
+        with torch.random.fork_rng():
+            self._set()
+            model.train()
+            try:
+                return self._encoder.run(texts, progress)
+            finally:
+                model.eval()
+                self._states = self._get()
+
+    def _get(self) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        return torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+
+    def _set(self) -> None:
+        torch.set_rng_state(self._states[0])
+        if self._states[1]:
+            torch.cuda.set_rng_state_all(self._states[1])
