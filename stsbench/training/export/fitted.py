@@ -54,7 +54,7 @@ def _native(encoder: Encoder, options: EncoderOptions) -> LazyEncoder:
     name = encoder.spec.name
     if encoder.spec.post is not None:
         raise StsbenchError(
-            f"{name} is post-processed already ({encoder.spec.post}): fit a chain, such as NAME+NAME, on the model that it was "
+            f"{name} is post-processed already ({encoder.spec.post}): fit a chain, such as NAME+NAME, on the model it was "
             "made of"
         )
     if not isinstance(encoder, LazyEncoder):
