@@ -41,8 +41,8 @@ def fit(
     spelled = f"{post}:{','.join(settings)}" if settings else post
     cache = None if no_cache else EmbeddingCache(cache_dir or cache_root() / "embeddings", int(cache_limit * 1e9))
     with progress_bar() as progress:
-        fit_model(model, EncoderOptions(model=model, **how), spelled, data, output, cache=cache, log=_say, progress=progress)
+        fit_model(model, EncoderOptions(model=model, **how), spelled, data, output, cache=cache, log=_log, progress=progress)
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     click.echo(line, err=True)

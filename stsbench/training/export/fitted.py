@@ -69,8 +69,8 @@ def _native(encoder: Encoder, options: EncoderOptions) -> LazyEncoder:
         "--template": config.prompt.template is not None and not config.prompt.trained,
         "--full-stop": config.prompt.full_stop and not config.prompt.trained, "an adapter": len(config.sources) > 1,
     }  # fmt: skip
-    if found := next((what for what, there in stray.items() if there), None):
-        raise StsbenchError(f"{name} with {found} cannot be written as a model: measure it with `stsbench eval --post`")
+    if what := next((option for option, there in stray.items() if there), None):
+        raise StsbenchError(f"{name} with {what} cannot be written as a model: measure it with `stsbench eval --post`")
     return encoder
 
 
