@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from stsbench.encoders.fitted import STATE
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import Measured, measured
 from stsbench.evaluation.records import Record, load_records, read_record
@@ -114,19 +113,13 @@ def _without(record: Record, *names: str) -> dict[str, Any]:
     return {key: value for key, value in json.loads(encoder_key(record)).items() if key not in names}
 
 
-def _of_every_seed(record: Record) -> dict[str, Any]:
-    """What the encoders of an entry share: what a fitting found goes with the weights."""
-    spec = _without(record, "name", "weights")
-    return {**spec, "options": {key: value for key, value in (spec.get("options") or {}).items() if key != STATE}}
-
-
 def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
     """Raises StsbenchError unless the runs, by folder name a record of each, are seeds of one encoder: they differ in their
     weights, and in nothing else."""
     for name, record in records.items():
         if name != (right := run_name(record)):
             raise StsbenchError(f"{folder / name} holds an encoder whose folder `leaderboard add` would call {right}")
-    if len({json.dumps(_of_every_seed(each)) for each in records.values()}) > 1:
+    if len({json.dumps(_without(each, "name", "weights")) for each in records.values()}) > 1:
         raise StsbenchError(f"{folder}: its encoders differ in more than their seed: put each into a separate entry")
     provenances = {name: each.provenance for name, each in records.items()}
     for key in ("recipe", "settings", "stage"):

@@ -5,9 +5,10 @@ import pytest
 from toy_encoder import Toy
 
 from stsbench.encoders.base import Encoded, EncoderSpec
-from stsbench.encoders.fitted import fitted_sets, is_transductive
+from stsbench.encoders.fitted import STATE, fitted_sets, is_transductive
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.rescore import encoder_key, several_encoders
 from stsbench.leaderboard.ranks.gather import _data
 from stsbench.leaderboard.records.entries import check_runs, run_name
 
@@ -41,6 +42,18 @@ def test_seeds_are_one_entry_and_another_setting_is_not(tmp_path, monkeypatch):
         other = record(tmp_path, 3, "whitening:dimensions=2", fit_on)
         with pytest.raises(StsbenchError, match="differ in more than their seed"):
             check_runs(tmp_path, {**runs, run_name(other): other})
+
+
+def test_two_fits_that_differ_in_the_last_digit_are_one_encoder(tmp_path, monkeypatch):
+    """What fitting gives depends on the number of threads; records of two protocols would not go into one entry."""
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    one = record(tmp_path, 1)
+    spec = one.encoder.spec
+    nearly = {**spec, "options": {**spec["options"], STATE: "0" * 64}}
+    other = one.model_copy(update={"encoder": one.encoder.model_copy(update={"spec": nearly})})
+    assert encoder_key(one) == encoder_key(other) and not several_encoders([one, other])
+    assert run_name(one) == run_name(other) and STATE in spec["options"]
+    assert several_encoders([one, record(tmp_path, 1, "whitening:dimensions=2")])
 
 
 def test_a_fit_on_all_splits_counts_for_each_of_them():
