@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -241,7 +242,8 @@ def test_a_training_run_and_a_sentence_transformers_folder_are_generators(folder
     shutil.copytree(folders["bert"], run / "best")
     (run / "recipe.yaml").write_text("name: x\n")
     library = shutil.copytree(folders["bert"], tmp_path / "library")
-    (library / "modules.json").write_text('[{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]')
+    kind = "sentence_transformers.models.Transformer"
+    (library / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": kind}]))
     inputs, other = batch(), with_head(folders["bert"], seed=8)
     known = make(folders["bert"]).fill(*inputs)
     for folder in (run, library):
