@@ -15,7 +15,7 @@ class Standardise(Affine):
     """
 
     name = "standardise"
-    source = "z-scores of each dimension (scikit-learn's StandardScaler)"
+    source = "Timkey and van Schijndel 2021, All Bark and No Bite; as scikit-learn's StandardScaler"
 
     def dimension(self, d: int) -> int:
         return d

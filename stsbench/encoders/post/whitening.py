@@ -18,11 +18,11 @@ class WhiteningOptions(PostOptions):
     """Of `whitening`."""
 
     dimensions: Annotated[int, Field(ge=1)] | None = setting(
-        None, "how many dimensions are kept, those of the largest variance; null: all", "Su et al. 2021, section 3.3 (k)"
+        None, "how many dimensions are kept, those of the largest variance; null: all", "Su et al. 2021, dimensionality reduction (k)"
     )
     divisor: Literal["n-1", "n"] = setting(
         "n-1", "what the covariance is divided by; it scales all vectors alike and changes no cosine",
-        "n-1: the code (numpy.cov); n: Su et al. 2021, equation 5",
+        "n-1: the released code (numpy.cov); n: Su et al. 2021",
     )  # fmt: skip
 
 
