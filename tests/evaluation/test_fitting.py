@@ -1,7 +1,9 @@
 """`--post` and `--fit-on`: what a set's own texts are, what records say, and where nothing is guessed."""
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -152,6 +154,10 @@ def test_through_the_command_line(evaluate):
     assert code == 0 and {row["task"] for row in json.loads(out)} == {"STS-B"}
     assert "then standardise+whitening:dimensions=2,divisor=n-1" in err
     assert "fitted on each set's own texts, the test sentences among them: its scores are transductive" in err
+    Path("own.txt").write_text("".join(f"sentence {i} of mine\n" for i in range(50)))
+    code, _, err = evaluate("python:mine_cli:hashed", "--post", "whitening", "--fit-on", "own.txt", "--output", "file")
+    assert code == 0 and "fitting whitening on own.txt: 50 texts" in err and "transductive" not in err
+    assert re.search(r"then whitening:dimensions=null,divisor=n-1 fitted on own\.txt@[0-9a-f]{12}, float32", err)
     code, _, err = evaluate("python:mine_cli:hashed", "--post", "whitening", "--fit-on", "none.txt", "--output", "other")
     assert code == 1 and err.endswith("on a file of sentences or of NLI pairs\n")
 
