@@ -18,7 +18,7 @@ class WhiteningOptions(PostOptions):
     """Of `whitening`."""
 
     dimensions: Annotated[int, Field(ge=1)] | None = setting(
-        None, "how many dimensions are kept, those of the largest variance; null: all", "Su et al. 2021, dimensionality reduction (k)"
+        None, "how many dimensions are kept, those of the largest variance; null: all", "Su et al. 2021 (k)"
     )
     divisor: Literal["n-1", "n"] = setting(
         "n-1", "what the covariance is divided by; it scales all vectors alike and changes no cosine",
