@@ -21,6 +21,7 @@ _COMMANDS = {
     "compare": ("stsbench.cli.compare:compare_", "Compare two runs: paired bootstrap, per task and on average."),
     "identify": ("stsbench.leaderboard.identify.command:identify", "Find the protocol that reproduces published numbers."),
     "neighbours": ("stsbench.cli.neighbours:neighbours", "Find the lines of a text file nearest to a query."),
+    "fit": ("stsbench.cli.fit:fit", "Fit a post-processing (whitening, ...) and write a model with it."),
     "plot": ("stsbench.cli.plot:plot", "Draw similarity, geometry, spectrum or training of runs, as PNG or SVG."),
     "export": ("stsbench.cli.export:export", "Write a run in another tool's format (mteb, sentence-transformers)."),
     "leaderboard": ("stsbench.leaderboard.command:leaderboard", "Build the leaderboard, add records to it, serve it."),

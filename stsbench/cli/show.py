@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 
 @click.command("list")
-@click.argument("what", type=click.Choice(["protocols", "encoders", "data", "methods", "recipes"]))
+@click.argument("what", type=click.Choice(["protocols", "encoders", "post", "data", "methods", "recipes"]))
 @click.option("--method", metavar="NAME", help="The recipes of one method only.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the recipes as JSON; - makes stdout pure JSON.")
 def list_(what: str, method: str | None, json_target: str | None) -> None:
-    """List protocols (with papers' presets), encoders, data sets, methods, or recipes with their published scores."""
+    """List protocols (with papers' presets), encoders, post-processings, data sets, methods, or recipes with their
+    published scores.
+    """
     if what != "recipes" and (method or json_target):
         raise click.UsageError(f"{'--method' if method else '--json'} goes with `list recipes`, not with `list {what}`")
     if what == "protocols":
@@ -39,6 +41,10 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
         click.echo("lexical:token-set, lexical:tfidf, words:GLOVE.txt, vectors:FILE.npz, python:module:callable")
         click.echo(f"kinds: {', '.join(encoder_kinds())}")
         click.echo(f"poolers: {', '.join(POOLERS)}")
+    elif what == "post":
+        from stsbench.encoders.post.load import load_post, post_names
+
+        _columns([(name, load_post(name).source) for name in post_names()])
     elif what == "data":
         from stsbench.data.sets.catalog import entries
 
@@ -101,11 +107,11 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> None:
 
 
 @click.command("show")
-@click.argument("kind", type=click.Choice(["protocol", "data", "method", "recipe"]))
+@click.argument("kind", type=click.Choice(["protocol", "post", "data", "method", "recipe"]))
 @click.argument("name")
 @click.option("--method", metavar="METHOD|FILE.py:CLASS", help="The method of a recipe file that names none.")
 def show(kind: str, name: str, method: str | None) -> None:
-    """Show one protocol (or a paper's preset), data set or recipe in full, or a method's card and options.
+    """Show one protocol (or a paper's preset), post-processing, data set or recipe in full, or a method's card and options.
 
     A recipe is NAME, METHOD/NAME or a YAML file of your own, which is checked.
     """
@@ -122,6 +128,9 @@ def show(kind: str, name: str, method: str | None) -> None:
     if kind == "method":
         _show_method(name)
         return
+    if kind == "post":
+        _show_post(name)
+        return
     if kind == "recipe":
         from stsbench.training.recipes.recipes import find_recipe, resolved_yaml
 
@@ -132,7 +141,7 @@ def show(kind: str, name: str, method: str | None) -> None:
 
 def _show_protocol(name: str) -> None:
     from stsbench.evaluation.plan import presets, protocol_of
-    from stsbench.evaluation.settings import described
+    from stsbench.settings import described
 
     papers = presets()
     if name in papers:
@@ -146,6 +155,18 @@ def _show_protocol(name: str) -> None:
     settings = described(protocol.settings_model(protocol.settings), protocol.settings)
     click.echo(f"\nSettings (`--set {protocol.name}.NAME=VALUE`):\n" if settings else "\nNo settings.")
     for each in settings:
+        click.echo(f"- {each.name} = {each.default} ({each.values}): {each.meaning}. Source: {each.source}.")
+
+
+def _show_post(name: str) -> None:
+    from stsbench.encoders.post.load import card, load_post
+    from stsbench.settings import described
+
+    kind = load_post(name)
+    click.echo(card(name))
+    defaults = {key: field.default for key, field in kind.Options.model_fields.items()}
+    click.echo(f"\nSettings (`--post {name}:SETTING=VALUE`):\n" if defaults else "\nNo settings.")
+    for each in described(kind.Options, defaults):
         click.echo(f"- {each.name} = {each.default} ({each.values}): {each.meaning}. Source: {each.source}.")
 
 

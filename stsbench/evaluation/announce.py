@@ -30,5 +30,6 @@ def described_encoder(encoder: Encoder) -> str:
         not_so = "not normalised" if spec.pooler is not None else "not normalised at the end"
         parts += [f"normalised{before}" if spec.normalize else not_so, f"run by {encoder.engine}"]
     if spec.post is not None:
-        parts.append(f"then {spec.post}" + (f" fitted on {spec.fitted_on}" if spec.fitted_on else ""))
+        source, _, digest = (spec.fitted_on or "").partition("@")
+        parts.append(f"then {spec.post}" + (f" fitted on {source}@{digest[:12]}" if source else ""))
     return ", ".join([*parts, spec.dtype, f"fingerprint {spec.fingerprint()[:12]}"])

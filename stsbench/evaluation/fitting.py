@@ -101,12 +101,12 @@ class Targets:
 
     def all(self, sets: Iterable[DataSet]) -> list[str]:
         """The distinct texts of these sets and of what they are fitted on; a set that cannot be fitted on is skipped."""
-        found: dict[str, None] = {}
+        distinct: dict[str, None] = {}
         for data in sets:
             with contextlib.suppress(StsbenchError):  # said when the set is measured
-                found.update(dict.fromkeys(self(data)))
-            found.update(dict.fromkeys(data.texts))
-        return list(found)
+                distinct.update(dict.fromkeys(self(data)))
+            distinct.update(dict.fromkeys(data.texts))
+        return list(distinct)
 
 
 def _columns(data: DataSet) -> tuple[Sequence[str], ...]:

@@ -72,13 +72,15 @@ def _rescored(path: Path, record: Record) -> list[ScoreRow] | ScoreError:
 
 
 def encoder_key(record: Record) -> str:
-    """What the records of one encoder share: its spec; what it was fitted on, and what that gave, is left out where that is
-    the very set, as then each record names another.
+    """What the records of one encoder share: its spec; what it was fitted on is left out where that is the very set, as
+    then each record names another. So is the digest of what fitting gave: weights, settings and texts determine it, and its
+    last digits move with the number of threads.
     """
     spec = dict(record.encoder.spec)
     if is_transductive(spec.get("fitted_on"), record.data.id):
         del spec["fitted_on"]
-        spec["options"] = {key: value for key, value in (spec.get("options") or {}).items() if key != STATE}
+    if STATE in (options := spec.get("options") or {}):
+        spec["options"] = {key: value for key, value in options.items() if key != STATE}
     return json.dumps(spec, sort_keys=True)
 
 

@@ -21,16 +21,16 @@ class Affine(Post):
     kernel: NDArray[np.float64]
 
     @abstractmethod
-    def solve(self, found: Moments, name: str) -> Map:
+    def solve(self, stats: Moments, name: str) -> Map:
         """The map for vectors of these moments. StsbenchError, beginning with `name`: they do not determine it."""
 
     def fit(self, source: VectorSource) -> Self:
         return self.fit_moments(moments(source.blocks(), source.name), source.name.partition("@")[0])
 
-    def fit_moments(self, found: Moments, name: str) -> Self:
+    def fit_moments(self, stats: Moments, name: str) -> Self:
         """This object, fitted on vectors of these moments."""
-        self.dimension(found.width)
-        self.mean, self.kernel = self.solve(found, name)
+        self.dimension(stats.width)
+        self.mean, self.kernel = self.solve(stats, name)
         return self
 
     def transform(self, vectors: Vectors) -> Vectors:
@@ -44,18 +44,18 @@ class Affine(Post):
         return self
 
 
-def principal(found: Moments) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def principal(stats: Moments) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Variances (d,), descending and divided by n, and the unit directions they are along, the columns of (d, d).
 
     A direction is known up to its sign: here its largest component is positive.
     """
-    variances, directions = np.linalg.eigh(found.covariance("n"))
+    variances, directions = np.linalg.eigh(stats.covariance("n"))
     variances, directions = variances[::-1], directions[:, ::-1]
     largest = np.abs(directions).argmax(axis=0)
-    signs = np.sign(directions[largest, np.arange(found.width)])
+    signs = np.sign(directions[largest, np.arange(stats.width)])
     return variances, np.ascontiguousarray(directions * signs)
 
 
-def rank(found: Moments, variances: NDArray[np.float64]) -> int:
+def rank(stats: Moments, variances: NDArray[np.float64]) -> int:
     """How many directions have a variance beyond rounding, at most n - 1."""
-    return min(int((variances > found.negligible()).sum()), found.n - 1)
+    return min(int((variances > stats.negligible()).sum()), stats.n - 1)

@@ -19,7 +19,7 @@ class AllButTheTopOptions(PostOptions):
 
     components: Annotated[int, Field(ge=0)] | None = setting(
         None, "how many directions are taken out (D); null: a hundredth of the width, rounded, at least 1; 0: only the mean",
-        "Mu and Viswanath 2018, section 2.2: D about d/100",
+        "Mu and Viswanath 2018: D about d/100",
     )  # fmt: skip
 
 
@@ -42,13 +42,13 @@ class AllButTheTop(Affine):
         self.components(d)
         return d
 
-    def solve(self, found: Moments, name: str) -> Map:
-        count = self.components(found.width)
-        variances, directions = principal(found)
-        if count > (there := rank(found, variances)):
+    def solve(self, stats: Moments, name: str) -> Map:
+        count = self.components(stats.width)
+        variances, directions = principal(stats)
+        if count > (there := rank(stats, variances)):
             raise StsbenchError(
-                f"{name}: {found.n} vectors vary in {there} directions, fewer than the {count} that all-but-the-top takes "
+                f"{name}: {stats.n} vectors vary in {there} directions, fewer than the {count} that all-but-the-top takes "
                 f"out: give all-but-the-top:components={there} or fewer, or fit on more texts"
             )
         top = directions[:, :count]
-        return found.mean, np.eye(found.width) - top @ top.T
+        return stats.mean, np.eye(stats.width) - top @ top.T

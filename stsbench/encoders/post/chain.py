@@ -36,10 +36,10 @@ class Chain:
             name, colon, settings = part.strip().partition(":")
             if not name or (colon and not settings.strip()):
                 raise StsbenchError(f"--post {text}: write NAME, NAME:SETTING=VALUE,... or several of them joined by +")
-            given = [_setting(word, text) for word in _words(settings)]
-            if len(dict(given)) < len(given):
+            pairs = [_setting(word, text) for word in _words(settings)]
+            if len(dict(pairs)) < len(pairs):
                 raise StsbenchError(f"--post {text}: a setting of {name} is given twice")
-            steps.append(load_post(name)(dict(given)))
+            steps.append(load_post(name)(dict(pairs)))
         return cls(steps)
 
     def spelled(self) -> str:
@@ -65,16 +65,16 @@ class Chain:
 
         Affine steps that follow one another are fitted from one pass over the vectors. StsbenchError, one line.
         """
-        found, name = None, source.name.partition("@")[0]
+        stats, name = None, source.name.partition("@")[0]
         for number, step in enumerate(self.steps):
             if not isinstance(step, Affine):
                 step.fit(_mapped(source, self.steps[:number]))
-                found = None
+                stats = None
                 continue
-            if found is None:
-                found = moments(_mapped(source, self.steps[:number]).blocks(), name)
-            step.fit_moments(found, name)
-            found = found.image(step.mean, step.kernel)
+            if stats is None:
+                stats = moments(_mapped(source, self.steps[:number]).blocks(), name)
+            step.fit_moments(stats, name)
+            stats = stats.image(step.mean, step.kernel)
         return self
 
     def transform(self, vectors: Vectors) -> Vectors:

@@ -41,7 +41,7 @@ class PostProcessed(Encoder):
         self.spec = replace(base.spec, post=chain.spelled(), fitted_on=fitted_on, options=options)
         self.notes = (*chain.notes, *base.notes)
         self._cache: Any = None
-        self._held: Embed | None = None
+        self._memory: Embed | None = None
 
     def use_cache(self, cache: Any) -> None:
         """Where the vectors of `base` are kept; None: nowhere."""
@@ -49,8 +49,8 @@ class PostProcessed(Encoder):
 
     def hold(self, texts: Sequence[str], progress: Progress | None = None) -> None:
         """Encode texts with `base` and keep their vectors in memory: to fit on them, and to transform them, on each set."""
-        self._held = Embed(self.base, self._cache, progress)
-        self._held.add(texts)
+        self._memory = Embed(self.base, self._cache, progress)
+        self._memory.add(texts)
 
     def fit(self, texts: Sequence[str], source: str) -> PostProcessed:
         """A copy fitted on `texts`, known as `source`; on all sides of them where they are ListedTexts."""
@@ -60,7 +60,7 @@ class PostProcessed(Encoder):
         """A copy fitted on texts of any number, which are encoded block by block. StsbenchError, one line."""
         source = EncodedTexts(texts, lambda block: self._encoded(block, progress), self.base)
         fitted = PostProcessed(self.base, self.chain.unfitted().fit(source), texts.name)
-        fitted._cache, fitted._held = self._cache, self._held
+        fitted._cache, fitted._memory = self._cache, self._memory
         return fitted
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
@@ -82,8 +82,8 @@ class PostProcessed(Encoder):
         return other
 
     def _encoded(self, texts: Sequence[str], progress: Progress | None) -> Encoded:
-        if self._held is not None:
-            encoded = Encoded(self._held(texts), self._held.truncated(texts))
+        if self._memory is not None:
+            encoded = Encoded(self._memory(texts), self._memory.truncated(texts))
         else:
             encoded = encode_cached(self.base, texts, self._cache, progress, tolerant=True)
         if issparse(encoded.vectors):

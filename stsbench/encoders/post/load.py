@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from pathlib import Path
+
 from stsbench.encoders.post.base import Post
 from stsbench.errors import StsbenchError
 from stsbench.plugins import check_written
@@ -22,3 +25,13 @@ def load_post(name: str) -> type[Post]:
         raise StsbenchError(f"entry point {name}: {kind!r} is not a class derived from stsbench.encoders.post.base.Post")
     check_written(kind)
     return kind
+
+
+def card(name: str) -> str:
+    """What a post-processing is: the text beside its module (NAME.md or card.md), else its class's docstring."""
+    kind = load_post(name)
+    module = Path(inspect.getfile(kind))
+    for path in (module.with_suffix(".md"), module.with_name("card.md")):
+        if path.is_file():
+            return path.read_text("utf-8").rstrip()
+    return inspect.getdoc(kind) or ""

@@ -60,11 +60,11 @@ def moments(blocks: Iterable[NDArray[Any]], name: str) -> Moments:
             rows = np.asarray(block[start : start + _ROWS], dtype=np.float64)
             if not n:
                 mean, scatter = np.zeros(rows.shape[1]), np.zeros((rows.shape[1], rows.shape[1]))
-            own = rows.mean(axis=0)
-            rows = rows - own
-            apart = own - mean
-            scatter += rows.T @ rows + np.outer(apart, apart) * (n * len(rows) / (n + len(rows)))
-            mean += apart * (len(rows) / (n + len(rows)))
+            center = rows.mean(axis=0)
+            rows = rows - center
+            shift = center - mean
+            scatter += rows.T @ rows + np.outer(shift, shift) * (n * len(rows) / (n + len(rows)))
+            mean += shift * (len(rows) / (n + len(rows)))
             n += len(rows)
     if not n:
         raise StsbenchError(f"{name}: no text to fit on")

@@ -15,12 +15,12 @@ class Standardise(Affine):
     """
 
     name = "standardise"
-    source = "z-scores of each dimension (scikit-learn's StandardScaler)"
+    source = "Timkey and van Schijndel 2021, All Bark and No Bite; as scikit-learn's StandardScaler"
 
     def dimension(self, d: int) -> int:
         return d
 
-    def solve(self, found: Moments, name: str) -> Map:
-        variances = np.diag(found.scatter) / found.n
-        varies = variances > found.rounding
-        return found.mean, np.diag(1 / np.sqrt(np.where(varies, variances, 1.0)))
+    def solve(self, stats: Moments, name: str) -> Map:
+        variances = np.diag(stats.scatter) / stats.n
+        varies = variances > stats.rounding
+        return stats.mean, np.diag(1 / np.sqrt(np.where(varies, variances, 1.0)))

@@ -18,11 +18,11 @@ class WhiteningOptions(PostOptions):
     """Of `whitening`."""
 
     dimensions: Annotated[int, Field(ge=1)] | None = setting(
-        None, "how many dimensions are kept, those of the largest variance; null: all", "Su et al. 2021, section 3.3 (k)"
+        None, "how many dimensions are kept, those of the largest variance; null: all", "Su et al. 2021 (k)"
     )
     divisor: Literal["n-1", "n"] = setting(
         "n-1", "what the covariance is divided by; it scales all vectors alike and changes no cosine",
-        "n-1: the code (numpy.cov); n: Su et al. 2021, equation 5",
+        "n-1: the released code (numpy.cov); n: Su et al. 2021",
     )  # fmt: skip
 
 
@@ -39,14 +39,14 @@ class Whitening(Affine):
             raise StsbenchError(f"{self.name}: dimensions={wanted} is more than the {d} of the vectors")
         return wanted
 
-    def solve(self, found: Moments, name: str) -> Map:
-        variances, directions = principal(found)
-        wanted, there = self.dimension(found.width), rank(found, variances)
+    def solve(self, stats: Moments, name: str) -> Map:
+        variances, directions = principal(stats)
+        wanted, there = self.dimension(stats.width), rank(stats, variances)
         if wanted > there:
             raise StsbenchError(
-                f"{name}: {found.n} vectors vary in {there} of {found.width} dimensions, and whitening to {wanted} would "
+                f"{name}: {stats.n} vectors vary in {there} of {stats.width} dimensions, and whitening to {wanted} would "
                 f"divide by zero: give whitening:dimensions={max(there, 1)} or fewer, or fit on more texts"
             )
         if self.options.divisor == "n-1":
-            variances = variances * (found.n / (found.n - 1))
-        return found.mean, directions[:, :wanted] / np.sqrt(variances[:wanted])
+            variances = variances * (stats.n / (stats.n - 1))
+        return stats.mean, directions[:, :wanted] / np.sqrt(variances[:wanted])

@@ -51,6 +51,7 @@ class EncoderConfig:
     revision: str | None = None
     libraries: tuple[str, ...] = ()  # installed packages whose version may change a vector
     notes: tuple[str, ...] = ()  # what a user should know before a run, a line each
+    post: Path | None = None  # the folder with the post-processing that the vectors go through
 
     def spec(self, positions: int | None) -> EncoderSpec:
         """The record of this encoder. positions: of the model, None if it states none. EncoderError: max_length is above."""
@@ -108,6 +109,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
         normalize=normalize, rescale=options.normalize is True and (cut is not None or not normalize), truncate_dim=cut,
         max_length=options.max_length, stored_length=declared.max_length, dtype=options.dtype,
         similarity=declared.similarity, trust_remote_code=options.trust_remote_code, revision=options.revision, notes=notes,
+        post=folder if exported is not None and exported.post else None,
     )  # fmt: skip
     if config.pooler is None and declared.modules:
         return _identified(_as_library(replace(config, folder=folder), declared, options), folder, options)
@@ -143,7 +145,10 @@ def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exporte
     """What stsbench wrote of a model that it trained, or None, and what the folder's files declare."""
     exported = read_exported(folder)
     if exported is not None:  # its poolers and its lengths, and never two descriptions of one model
-        return exported, Declared(folder, pooler=exported.pooler, max_length=exported.max_length)
+        if exported.post:
+            _check_post(name, options)
+        length = exported.max_length
+        return exported, Declared(folder, pooler=exported.pooler, max_length=length, normalize=exported.normalize)
     declared = read_declared(folder)
     if name == "minilm" and not declared.modules:  # a Hub cache that holds the transformers files alone
         declared = replace(declared, pooler="mean", normalize=True, max_length=256)
@@ -151,6 +156,16 @@ def _declared(folder: Path, name: str, options: EncoderOptions) -> tuple[Exporte
         check_code(base, f"{name} (its base {base})", options.trust_remote_code)
         declared = replace(declared, max_length=declared.max_length or read_declared(base).max_length)
     return None, declared
+
+
+def _check_post(name: str, options: EncoderOptions) -> None:
+    """EncoderError for an option that changes the vectors on which a stored post-processing was fitted."""
+    for option in ("pooler", "template", "full_stop", "max_length", "normalize", "truncate_dim", "prompt", "prompt_name"):
+        if getattr(options, option) is not None:
+            raise EncoderError(
+                f"--{option.replace('_', '-')}: the post-processing of {name} was fitted on its own vectors: leave the "
+                "option out, or give the model that it was fitted on with --post"
+            )
 
 
 def _prompt(

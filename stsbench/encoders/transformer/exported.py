@@ -11,6 +11,8 @@ from typing import Any
 from stsbench.encoders.forward.checkpoint import files_digest, weight_files
 from stsbench.encoders.forward.pooling import check_pooler
 from stsbench.encoders.forward.text_cnn_files import is_own
+from stsbench.encoders.post.store import SETTINGS as POST_SETTINGS
+from stsbench.encoders.post.store import TENSORS as POST_TENSORS
 from stsbench.encoders.prompt.prompt_file import PROMPT_FILE, checked_settings
 from stsbench.errors import EncoderError
 
@@ -29,6 +31,8 @@ class Exported:
     method: str | None = None
     recipe: str | None = None
     prompt: dict[str, Any] | None = None  # Prompt.settings() of the pooler `mask`; its tensors are in prompt.safetensors
+    normalize: bool = False  # vectors of length 1, before a post-processing
+    post: bool = False  # the vectors go through post.json and post.safetensors (stsbench/encoders/post/store.py)
 
 
 def layout_digest(folder: Path, prompt: dict[str, Any] | None = None) -> str:
@@ -44,15 +48,28 @@ def layout_digest(folder: Path, prompt: dict[str, Any] | None = None) -> str:
     return hashlib.sha256(f"{digest} {json.dumps(prompt, sort_keys=True)}".encode()).hexdigest()
 
 
+def _layout_of(folder: Path, exported: Exported) -> str:
+    """`layout_digest`, and with it the files of a post-processing."""
+    digest = layout_digest(folder, exported.prompt)
+    if not exported.post:
+        return digest
+    files = [path for name in (POST_SETTINGS, POST_TENSORS) if (path := folder / name).is_file()]
+    return hashlib.sha256(f"{digest} {files_digest(files)}".encode()).hexdigest()
+
+
 def write_exported(folder: Path, exported: Exported) -> None:
     """Write stsbench.json into a folder that is complete otherwise.
 
-    A prompted encoder has format 2: stsbench before prompts would ask for a template, and read it as if that were all.
+    A prompted encoder has format 2: stsbench before prompts would ask for a template, and read it as if that were all. A
+    post-processed one has format 3: stsbench before those would leave it out.
     """
     said = asdict(exported)
-    if exported.prompt is None:
+    number = 3 if exported.post else 1 if exported.prompt is None else 2
+    if number == 1:
         del said["prompt"]
-    stored = {"format": 1 if exported.prompt is None else 2, **said, "layout": layout_digest(folder, exported.prompt)}
+    if number < 3:
+        del said["normalize"], said["post"]
+    stored = {"format": number, **said, "layout": _layout_of(folder, exported)}
     (folder / FILE).write_text(json.dumps(stored, indent=2) + "\n", "utf-8")
 
 
@@ -66,8 +83,10 @@ def read_exported(folder: Path) -> Exported | None:
     if not (folder / FILE).is_file():
         return None
     exported, layout = read_own(folder)
-    if layout == layout_digest(folder, exported.prompt):
+    if layout == _layout_of(folder, exported):
         return exported
+    if exported.post:
+        return None
     if exported.prompt is None or not _prompted_modules(folder):
         return None
     return replace(exported, method=None, recipe=None)
@@ -78,10 +97,13 @@ def read_own(folder: Path) -> tuple[Exported, str]:
     path = folder / FILE
     try:
         stored = json.loads(path.read_text("utf-8"))
-        if stored["format"] not in (1, 2):
+        if stored["format"] not in (1, 2, 3):
             raise EncoderError(f"{path} was written by a newer stsbench (format {stored['format']}): update stsbench")
-        prompt = checked_settings(stored["prompt"]) if stored["format"] == 2 else None
+        prompted = stored["format"] == 2 or (stored["format"] == 3 and stored["prompt"] is not None)
+        prompt = checked_settings(stored["prompt"]) if prompted else None
         exported = Exported(stored["pooler"], stored["max_length"], stored["method"], stored["recipe"], prompt)
+        if stored["format"] == 3:
+            exported = replace(exported, normalize=stored["normalize"] is True, post=True)
         if exported.max_length is not None and not (isinstance(exported.max_length, int) and exported.max_length > 0):
             raise ValueError(f"max_length {exported.max_length!r}")
         if prompt is not None and exported.pooler != "mask":

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress
 from stsbench.encoders.forward.identity import folder_digest
+from stsbench.encoders.post.encoder import PostProcessed
+from stsbench.encoders.post.store import read_post
 from stsbench.encoders.transformer.config import EncoderConfig, resolve_config
 from stsbench.errors import EncoderError
 
@@ -62,7 +64,13 @@ class LazyEncoder(Encoder):
             from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 
             return SentenceTransformerEncoder(config, options.device)
-        return cls(config, options)
+        encoder = cls(config, options)
+        return encoder if config.post is None else PostProcessed(encoder, *read_post(config.post))
+
+    @property
+    def parts(self) -> Parts:
+        """Model, tokenizer and heads, loaded when they are first asked for."""
+        return self._loader.parts
 
     @property
     def built(self) -> TransformerEncoder:

@@ -9,6 +9,8 @@ from typing import Any
 
 from stsbench.encoders.forward.checkpoint import position_limit, quiet
 from stsbench.encoders.forward.pooling import STATES, check_pooler
+from stsbench.encoders.post.chain import Chain
+from stsbench.encoders.post.store import write_post
 from stsbench.encoders.prompt.prompt_file import write_prompt
 from stsbench.encoders.transformer.exported import HEAD, Exported, write_exported
 from stsbench.training.api.method import Inference
@@ -30,6 +32,8 @@ def export_model(
     method: str | None = None,
     recipe: str | None = None,
     replace: bool = False,
+    normalize: bool = False,
+    post: tuple[Chain, str] | None = None,
 ) -> None:
     """Write the encoder to `folder`, which appears whole or not at all; the model and its tokenizer stay as they are.
 
@@ -37,7 +41,8 @@ def export_model(
     card), sentence-transformers' files and stsbench.json. A kept head is stored as pooler.dense too, a TextCNN in
     1_TextCNN, what a prompt learned in prompt.safetensors. max_length: tokens, special ones included, that all readers cut
     at; by default the model's position limit (less those that a prompt shifts it by), not the length trained with.
-    replace: take the place of an earlier export. Raises StsbenchError when the folder is there or cannot be written.
+    replace: take the place of an earlier export. normalize: scale the vectors to length 1; post: a fitted chain that they go
+    through after that, and what it was fitted on. Raises StsbenchError when the folder is there or cannot be written.
     """
     model, pooler = inference.model, check_pooler(inference.pooler, "the method")
     if (pooler == "cls+dense") != (inference.dense is not None):
@@ -54,12 +59,16 @@ def export_model(
         _write_model(inference, building, hidden_states=len(STATES[pooler]) > 1)
         _write_tokenizer(inference.tokenizer, building, limit)
         layers = model.config.num_hidden_layers
-        write_layout(building, pooler, model.config.hidden_size, limit, inference.dense, layers, inference.text_cnn)
+        width = model.config.hidden_size
+        write_layout(building, pooler, width, limit, inference.dense, layers, inference.text_cnn, normalize, post)
+        if post is not None:
+            write_post(building, *post)
         if prompt is not None:
             write_prompt(building, prompt)
         (building / "README.md").write_text(card, "utf-8")
         settings = None if prompt is None else prompt.settings()
-        write_exported(building, Exported(pooler, max_length, method, recipe, settings))
+        described = Exported(pooler, max_length, method, recipe, settings, normalize, post is not None)
+        write_exported(building, described)
 
 
 def _write_model(inference: Inference, folder: Path, hidden_states: bool) -> None:

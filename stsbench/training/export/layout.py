@@ -9,10 +9,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn, zeros
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, from_numpy, nn, zeros
 
 from stsbench.encoders.forward.text_cnn import TextCNN
 from stsbench.encoders.forward.text_cnn_files import TYPE as TEXT_CNN
+from stsbench.encoders.post.chain import Chain
+from stsbench.encoders.post.store import TYPE as POST
+from stsbench.encoders.post.store import write_post
 from stsbench.encoders.transformer.exported import PROMPT
 
 _MODES = {
@@ -37,12 +42,14 @@ def layers_of(pooler: str, layers: int) -> Tensor | None:
 
 def write_layout(
     folder: Path, pooler: str, width: int, limit: int | None, dense: nn.Linear | None, layers: int,
-    text_cnn: TextCNN | None = None,
+    text_cnn: TextCNN | None = None, normalize: bool = False, post: tuple[Chain, str] | None = None,
 ) -> None:  # fmt: skip
     """Write modules.json and what it names into `folder`, beside the model of that width and number of layers.
 
     limit: tokens, special ones included, None for no limit. Poolers over several layers need output_hidden_states in the
-    model's config.json: without it sentence-transformers would take the last layer, and say nothing.
+    model's config.json: without it sentence-transformers would take the last layer, and say nothing. normalize: the module
+    Normalize after them. post: a fitted chain and what it was fitted on, as the last module: a Dense without activation
+    where all its steps are affine (computed in float32), else one of ours.
     """
     kinds = ["Prompt"] if pooler == "mask" else ["Transformer", "Pooling" if text_cnn is None else "TextCNN"]
     weights = layers_of(pooler, layers)
@@ -50,9 +57,14 @@ def write_layout(
         kinds.insert(1, "WeightedLayerPooling")
     if dense is not None:
         kinds.append("Dense")
+    if normalize:
+        kinds.append("Normalize")
+    affine = None if post is None else post[0].affine()
+    if post is not None:
+        kinds.append("Post" if affine is None else "Affine")
     paths = ["", *(f"{place}_{kind}" for place, kind in enumerate(kinds[1:], start=1))]
-    ours = {"TextCNN": TEXT_CNN, "Prompt": PROMPT}
-    types = [ours.get(kind, f"sentence_transformers.models.{kind}") for kind in kinds]
+    named = {"TextCNN": TEXT_CNN, "Prompt": PROMPT, "Post": POST, "Affine": "sentence_transformers.models.Dense"}
+    types = [named.get(kind, f"sentence_transformers.models.{kind}") for kind in kinds]
     _write(folder / "modules.json", [
         {"idx": place, "name": str(place), "path": path, "type": kind}
         for place, (kind, path) in enumerate(zip(types, paths, strict=True))
@@ -76,6 +88,18 @@ def write_layout(
             settings = {"in_features": dense.in_features, "out_features": dense.out_features, "bias": True,
                         "activation_function": "torch.nn.modules.activation.Tanh"}  # fmt: skip
             _module(folder / path, settings, {f"linear.{name}": value for name, value in dense.state_dict().items()})
+        elif kind == "Affine" and affine is not None:
+            _affine(folder / path, *affine)
+        elif kind == "Post" and post is not None:
+            _module(folder / path, {"width": width if text_cnn is None else text_cnn.vector_width})
+            write_post(folder / path, *post)
+
+
+def _affine(folder: Path, kernel: NDArray[np.float64], bias: NDArray[np.float64]) -> None:
+    """x @ kernel + bias as a Dense, in float32."""
+    settings = {"in_features": kernel.shape[0], "out_features": kernel.shape[1], "bias": True,
+                "activation_function": "torch.nn.modules.linear.Identity"}  # fmt: skip
+    _module(folder, settings, {"linear.weight": from_numpy(kernel.T).float(), "linear.bias": from_numpy(bias).float()})
 
 
 def _module(folder: Path, settings: dict[str, Any], weights: dict[str, Any] | None = None) -> None:

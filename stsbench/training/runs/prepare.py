@@ -215,6 +215,8 @@ def _left_behind(recipe: Recipe, folder: Path) -> list[str]:
         return [f"{start.model} is tested with a TextCNN; as a backbone of pooler {start.pooler} it is used without"]
     exported = read_exported(folder)
     part = {"cls+dense": "dense layer", "mask": "prompt"}.get(exported.pooler) if exported is not None else None
+    if exported is not None and exported.post:
+        part = f"{part} and a post-processing" if part else "post-processing"
     return [f"{start.model} is tested with a {part}; as a backbone it is used without"] if part else []
 
 

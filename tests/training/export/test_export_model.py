@@ -185,7 +185,7 @@ def test_a_folder_that_another_program_wrote_over_is_read_as_that_program_reads_
     encoder = load_encoder(str(tmp_path / "out"))
     assert encoder.spec.pooler == "mean"
     close(encoder.encode(TEXTS), library(tmp_path / "out").encode(TEXTS))
-    (tmp_path / "out" / "stsbench.json").write_text('{"format": 3}')
+    (tmp_path / "out" / "stsbench.json").write_text('{"format": 4}')
     with pytest.raises(EncoderError, match="newer stsbench"):
         load_encoder(str(tmp_path / "out"))
     (tmp_path / "out" / "stsbench.json").write_text("[")

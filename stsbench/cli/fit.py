@@ -1,0 +1,48 @@
+"""`stsbench fit`: a model whose vectors go through a fitted post-processing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stsbench.cli.options import encoder_options
+
+
+@click.command("fit")
+@click.argument("post", metavar="NAME")
+@encoder_options
+@click.option("--data", required=True, type=click.Path(path_type=Path), help="Texts to fit on: .txt, a sentence a line, or "
+              ".csv, .tsv, .jsonl of NLI pairs (both sentences).")  # fmt: skip
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="A new folder for the model.")
+@click.option("--set", "settings", multiple=True, metavar="SETTING=VALUE",
+              help="A setting of NAME (`stsbench show post NAME` lists them); repeatable.")  # fmt: skip
+def fit(
+    post: str, model: str, data: Path, output: Path, settings: Sequence[str], cache_dir: Path | None, cache_limit: float,
+    no_cache: bool, **how: Any,
+) -> None:
+    """Fit a post-processing on texts, and write a model that applies it to its vectors.
+
+    NAME: whitening, all-but-the-top, standardise, flow, or a chain such as standardise+whitening:dimensions=256. The folder
+    is a --model for stsbench and loads in sentence-transformers, where an affine map is a Dense module.
+    """
+    from stsbench.cli.output.progress import progress_bar
+    from stsbench.encoders.base import EncoderOptions
+    from stsbench.encoders.cache.cache import EmbeddingCache
+    from stsbench.files import cache_root
+    from stsbench.training.export.fitted import fit_model
+
+    if cache_dir and no_cache:
+        raise click.UsageError("--cache and --no-cache exclude each other")
+    if settings and ("+" in post or ":" in post):
+        raise click.UsageError(f"--set goes with one NAME: write the settings into the chain, as in {post}")
+    spelled = f"{post}:{','.join(settings)}" if settings else post
+    cache = None if no_cache else EmbeddingCache(cache_dir or cache_root() / "embeddings", int(cache_limit * 1e9))
+    with progress_bar() as progress:
+        fit_model(model, EncoderOptions(model=model, **how), spelled, data, output, cache=cache, log=_log, progress=progress)
+
+
+def _log(line: str) -> None:
+    click.echo(line, err=True)

@@ -1,0 +1,106 @@
+"""`stsbench fit`: a model whose vectors go through a post-processing, as a folder that others load, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from stsbench.encoders.base import Encoder, EncoderOptions, Progress
+from stsbench.encoders.cache.cache import EmbeddingCache
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.post.chain import Chain
+from stsbench.encoders.post.encoder import PostProcessed
+from stsbench.encoders.post.texts import FitTexts, read_texts
+from stsbench.encoders.transformer.exported import stored_head
+from stsbench.encoders.transformer.lazy import LazyEncoder
+from stsbench.errors import StsbenchError
+from stsbench.publish.model_card import plain
+from stsbench.training.api.method import Inference
+from stsbench.training.export.export import export_model
+from stsbench.training.export.folder import new_folder
+
+
+def fit_model(
+    model: str, options: EncoderOptions, post: str, data: Path, output: Path, *, cache: EmbeddingCache | None = None,
+    log: Callable[[str], None] = print, progress: Callable[[int], Progress] | None = None,
+) -> None:
+    """Fit `post` on the texts of `data`, as `model` encodes them, and write both to `output`, a new folder.
+
+    It appears whole or not at all. StsbenchError, one line: `output` is there, `model` is run by another library or changed
+    by options that no folder can hold, or the texts do not suffice.
+    """
+    chain = Chain.parse(post)
+    with new_folder(output) as building:  # before hours of encoding: what cannot be written is said at once
+        encoder = load_encoder(model, options)
+        base = _native(encoder, options)
+        texts = read_texts(data, log)
+        count = texts.items * texts.sides
+        log(f"fitting {chain.spelled()} on {texts.name.partition('@')[0]}: {count:,} texts")
+        wrapped = PostProcessed(base, chain)
+        wrapped.use_cache(cache)
+        fitted = wrapped.fit_on(texts, progress(count) if progress else None)
+        export_model(
+            _inference(base), building, card=_card(base, fitted.chain, texts), max_length=base.spec.max_length,
+            normalize=base.spec.normalize, post=(fitted.chain, texts.name),
+        )  # fmt: skip
+    for line in fitted.notes:
+        log(line)
+    log(f"{output}: {base.spec.name}, then {chain.spelled()}, fitted on {texts.name}")
+
+
+def _native(encoder: Encoder, options: EncoderOptions) -> LazyEncoder:
+    """`encoder` where a folder can hold all that it computes. StsbenchError, one line, for any other."""
+    name = encoder.spec.name
+    if encoder.spec.post is not None:
+        raise StsbenchError(
+            f"{name} is post-processed already ({encoder.spec.post}): fit a chain, such as NAME+NAME, on the model it was "
+            "made of"
+        )
+    if not isinstance(encoder, LazyEncoder):
+        raise StsbenchError(
+            f"{name} is run by {encoder.engine or encoder.spec.kind}, and `stsbench fit` writes models of our own forward "
+            "pass: choose a --pooler, or measure it with `stsbench eval --post`"
+        )
+    spec, config = encoder.spec, encoder.config
+    stray = {
+        "--dtype": spec.dtype != "float32", "--truncate-dim": config.truncate_dim is not None,
+        "--trust-remote-code": config.trust_remote_code, "a prompt before each text": spec.prefix is not None,
+        "--template": config.prompt.template is not None and not config.prompt.trained,
+        "--full-stop": config.prompt.full_stop and not config.prompt.trained, "an adapter": len(config.sources) > 1,
+    }  # fmt: skip
+    if what := next((option for option, there in stray.items() if there), None):
+        raise StsbenchError(f"{name} with {what} cannot be written as a model: measure it with `stsbench eval --post`")
+    return encoder
+
+
+def _inference(encoder: LazyEncoder) -> Inference:
+    """The parts of a loaded encoder, as they are exported."""
+    built, parts = encoder.built, encoder.parts
+    dense: Any = None
+    if built.pooler == "cls+dense":
+        dense = getattr(getattr(built.model, "pooler", None), "dense", None)
+        if dense is None and encoder.config.folder is not None:
+            dense = stored_head(encoder.config.folder)
+    return Inference(built.model, parts.tokenizer, built.pooler, dense, text_cnn=parts.text_cnn, prompt=built.prompt)
+
+
+def _card(encoder: LazyEncoder, chain: Chain, texts: FitTexts) -> str:
+    """README.md of the folder."""
+    trust = "" if chain.affine() is not None else ", trust_remote_code=True"
+    rows = {
+        "model": Path(encoder.spec.name).name, "pooler": encoder.spec.pooler, "post-processing": chain.spelled(),
+        "fitted on": texts.name, "texts": f"{texts.items * texts.sides:,}", "digest of what was found": chain.digest(),
+        "vectors before it": "scaled to length 1" if encoder.spec.normalize else "as long as they come",
+    }  # fmt: skip
+    sources = dict.fromkeys(step.source for step in chain.steps if step.source)
+    return "\n".join([
+        f"# {plain(chain.names)} of {plain(rows['model'])}\n",
+        "A sentence encoder whose vectors go through a map that was fitted, without labels, by `stsbench fit`.\n",
+        "| what | value |", "| --- | --- |", *(f"| {key} | {plain(value)} |" for key, value in rows.items()), "",
+        *(f"Source: {plain(source)}.\n" for source in sources),
+        "No measured results yet. To measure:\n", "```sh\nstsbench eval --model PATH\n```\n",
+        "sentence-transformers gives the same vectors, in float32:\n",
+        f'```python\nfrom sentence_transformers import SentenceTransformer\n\nvectors = SentenceTransformer("PATH"{trust})'
+        ".encode(texts)\n```\n",
+    ])  # fmt: skip

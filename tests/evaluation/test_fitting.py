@@ -1,0 +1,169 @@
+"""`--post` and `--fit-on`: what a set's own texts are, what records say, and where nothing is guessed."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clirun import cli, evaluate, fails, place  # noqa: F401
+from post_sources import plain_whitening
+from toy_encoder import Toy
+
+from stsbench.data.fetch.sources import load
+from stsbench.encoders.base import Encoded
+from stsbench.encoders.fitted import fitted_sets, is_transductive
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.api import evaluate as run
+from stsbench.evaluation.fitting import siblings, target_texts
+from stsbench.evaluation.rescore import score_again
+from stsbench.metrics.similarity import paired_similarity
+from stsbench.publish.model_card import card
+from stsbench.publish.mteb_results import why_not_mteb
+
+SPLITS = {"STS-B": "stsb/train+stsb/dev+stsb/test", "SICK-R": "sick-r/train+sick-r/trial+sick-r/test",
+          "STS12": "sts12/test", "SICK-R-MTEB": "sick-r/mteb"}  # fmt: skip
+
+
+class Wide(Toy):
+    """Eight numbers a text, a function of it alone."""
+
+    dimension = 8
+
+    def run(self, texts, progress=None):
+        self.calls.append(list(texts))
+        rows = [np.random.default_rng(list(text.encode())).normal(size=8) + 2 for text in texts]
+        return Encoded(np.array(rows, np.float32).reshape(-1, 8), np.zeros(len(texts), bool))
+
+
+def sample(id):
+    return load(id, sample=True)
+
+
+def measured(folder, model=None, **options):
+    given = {"sample": True, "resamples": 0, "no_cache": True, "post": "whitening:dimensions=4", "fit_on": "target"}
+    return run(model or Wide(), output=folder, **given | options)
+
+
+def test_target_is_every_split_both_sides_and_duplicates():
+    train, dev, test = (sample(f"stsb/{split}") for split in ("train", "dev", "test"))
+    texts = target_texts(test, sample)
+    assert texts.columns[0] == [*train.first, *dev.first, *test.first] and texts.sides == 2
+    assert texts.columns[1] == [*train.second, *dev.second, *test.second]
+    assert texts.name.startswith("stsb/train+stsb/dev+stsb/test@")
+    assert target_texts(dev, sample).name == texts.name  # one data set, one map
+    year = sample("sts12/test")
+    assert target_texts(year, sample).name == f"sts12/test@{year.digest}"
+    assert list(target_texts(year, sample)) == [*year.first, *year.second]
+    twice = replace(year, first=year.first[:1] * len(year))
+    assert list(target_texts(twice, sample))[: len(year)] == [year.first[0]] * len(year)  # each counts
+
+
+@pytest.mark.parametrize(
+    ("id", "version", "count"),
+    [("stsb/test", "senteval", 3), ("stsb/test", "raw", 1), ("sick-r/trial", "senteval", 3), ("sick-r/mteb", "senteval", 1),
+     ("stsb/splits", "senteval", 1), ("mr", "senteval", 1), ("mteb:STS22", "own", 1)],
+)  # fmt: skip
+def test_the_splits_that_belong_together(id, version, count):
+    assert len(siblings(id, version)) == count and id in siblings(id, version)
+
+
+def test_a_record_says_what_was_fitted_on_and_the_scores_are_a_plain_scripts(tmp_path):
+    tasks = list(SPLITS)
+    result = measured(tmp_path / "run", tasks=tasks)
+    for record in result.records:
+        spec = record.encoder.spec
+        task = record.data.task if record.data.id != "sick-r/mteb" else "SICK-R-MTEB"
+        assert spec["fitted_on"].startswith(f"{SPLITS[task]}@")
+        assert spec["post"] == "whitening:dimensions=4,divisor=n-1" and len(spec["options"]["post_state"]) == 64
+        assert is_transductive(spec["fitted_on"], record.data.id) and record.encoder.dimension == 4
+    assert len({record.encoder.fingerprint for record in result.records}) == 4
+    data = sample("stsb/test")
+    texts = list(target_texts(data, sample))
+    vectors = dict(zip(texts, plain_whitening(Wide().encode(texts), 4), strict=True))
+    plain = paired_similarity(*(np.array([vectors[text] for text in side]) for side in (data.first, data.second)))
+    stored = next((tmp_path / "run").glob("observations/*stsb-test*.npz"))
+    np.testing.assert_allclose(np.load(stored)["similarity"], plain, atol=1e-5)
+    again = score_again(result.folder)  # four records of one encoder, fitted on four sets
+    assert [row.value for row in again.rows] == [row.value for row in result.rows]
+    page = card(again)
+    assert "(transductive)" in page and "whitening:dimensions=4" in page
+    assert why_not_mteb(result.records[0], {}) == "the encoder was fitted on the very texts it is tested on"
+
+
+def test_a_file_is_fitted_on_once_and_is_not_transductive(tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "own.txt").write_text("".join(f"sentence {i} of mine\n" for i in range(50)))
+    result = measured(tmp_path / "run", fit_on=tmp_path / "own.txt", tasks=["STS-B", "STS12"])
+    specs = [record.encoder.spec for record in result.records]
+    assert specs[0] == specs[1] and specs[0]["fitted_on"].startswith("own.txt@")
+    assert not is_transductive(specs[0]["fitted_on"], "stsb/test") and fitted_sets(specs[0]["fitted_on"]) == ("own.txt",)
+    other = measured(tmp_path / "other", fit_on=tmp_path / "own.txt", tasks=["STS-B"], post="whitening:dimensions=3")
+    assert other.records[0].encoder.fingerprint != result.records[0].encoder.fingerprint
+
+
+def test_every_text_is_encoded_once_whatever_is_fitted(tmp_path):
+    encoder = Wide()
+    measured(tmp_path / "run", encoder, tasks=["STS-B", "STS12"])
+    asked = [text for call in encoder.calls for text in call]
+    assert len(asked) == len(set(asked)) > 100
+
+
+def test_other_protocols_are_fitted_on_their_sets(tmp_path):
+    result = measured(tmp_path / "run", protocols=["geometry", "transfer"], tasks=["STS-B", "MR", "MRPC"])
+    fitted = {record.data.id: fitted_sets(record.encoder.spec["fitted_on"]) for record in result.records}
+    assert fitted == {"stsb/test": ("stsb/train", "stsb/dev", "stsb/test"), "mr": ("mr",), "mrpc": ("mrpc",)}
+    assert not result.failures
+
+
+def test_a_missing_split_is_a_failure_of_the_task_and_no_smaller_fit(tmp_path):
+    from clirun import SAMPLE
+
+    folder = tmp_path / "downstream" / "STS" / "STSBenchmark"
+    folder.mkdir(parents=True)
+    for split in ("dev", "test"):
+        name = f"sts-{split}.csv"
+        (folder / name).write_bytes((SAMPLE / "downstream/STS/STSBenchmark" / name).read_bytes())
+    result = measured(tmp_path / "run", sample=False, data_dir=tmp_path, tasks=["STS-B"])
+    assert not result.records and "sts-train.csv is missing" in result.failures["sts STS-B"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"fit_on": None}, "--post whitening:dimensions=4 needs --fit-on target or --fit-on FILE: 'target' fits on each"),
+        ({"post": None}, "--fit-on target says what a post-processing is fitted on: it needs --post"),
+        ({"fit_on": "nowhere.txt"}, "--fit-on nowhere.txt: there is no such file; 'target' fits on each"),
+        ({"post": "whitning"}, "did you mean whitening"), ({"post": "whitening:dimensions=9"}, "more than the 8"),
+        ({"model": "lexical:tfidf"}, "--post does not apply"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_line_before_anything_is_encoded(tmp_path, options, said):
+    encoder = options.pop("model", None) or Wide()
+    with pytest.raises(StsbenchError) as error:
+        measured(tmp_path / "run", encoder, **options)
+    assert said in str(error.value) and "\n" not in str(error.value)
+    assert not getattr(encoder, "calls", [])
+
+
+def test_through_the_command_line(evaluate):
+    code, out, err = evaluate(
+        "python:mine_cli:hashed", "--post", "standardise+whitening:dimensions=2", "--fit-on", "target", "--json", "-"
+    )
+    assert code == 0 and {row["task"] for row in json.loads(out)} == {"STS-B"}
+    assert "then standardise+whitening:dimensions=2,divisor=n-1" in err
+    assert "fitted on each set's own texts, the test sentences among them: its scores are transductive" in err
+    Path("own.txt").write_text("".join(f"sentence {i} of mine\n" for i in range(50)))
+    code, _, err = evaluate("python:mine_cli:hashed", "--post", "whitening", "--fit-on", "own.txt", "--output", "file")
+    assert code == 0 and "fitting whitening on own.txt: 50 texts" in err and "transductive" not in err
+    assert re.search(r"then whitening:dimensions=null,divisor=n-1 fitted on own\.txt@[0-9a-f]{12}, float32", err)
+    code, _, err = evaluate("python:mine_cli:hashed", "--post", "whitening", "--fit-on", "none.txt", "--output", "other")
+    assert code == 1 and err.endswith("on a file of sentences or of NLI pairs\n")
+
+
+def test_lists(cli):
+    assert "whitening" in cli("list", "post")[1]
+    out = cli("show", "post", "whitening")[1]
+    assert "- dimensions = null (int, >= 1 | None): how many" in out and "Source: Su et al. 2021" in out
+    fails(cli("show", "post", "whitning"), "did you mean whitening?")

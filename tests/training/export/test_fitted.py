@@ -1,0 +1,204 @@
+"""`stsbench fit`: a folder that stsbench reads to the last bit and sentence-transformers to float32; whole or absent."""
+
+import json
+
+import numpy as np
+import pytest
+from clirun import cli, fails, place  # noqa: F401
+from tiny_models import add_modules, build, sentences
+
+from stsbench.encoders.base import EncoderOptions
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.post import load as registered
+from stsbench.encoders.post.base import Post
+from stsbench.encoders.post.chain import Chain
+from stsbench.encoders.post.encoder import PostProcessed
+from stsbench.encoders.post.store import read_post
+from stsbench.errors import EncoderError, StsbenchError
+from stsbench.evaluation.api import evaluate
+from stsbench.training.export import fitted
+from stsbench.training.export.fitted import fit_model
+
+TEXTS = sentences(12, seed=3)
+
+
+class Softsign(Post):
+    """x / (1 + |x - mean|): a map that no Dense computes."""
+
+    name = "softsign"
+
+    def fit(self, source):
+        self.mean = np.mean(np.concatenate(list(source.blocks())), axis=0)
+        return self
+
+    def transform(self, vectors):
+        return np.asarray(vectors, np.float32) / (1 + abs(np.asarray(vectors, np.float32) - self.mean))
+
+    def dimension(self, d):
+        return d
+
+    def state(self):
+        return {"mean": self.mean}
+
+    def restore(self, state):
+        self.mean = state["mean"]
+        return self
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "texts.txt"
+    path.write_text("".join(f"{text}\n" for text in sentences(120, seed=1)))
+    return path
+
+
+def fit(tmp_path, data, post, name="out", **options):
+    fit_model(str(tmp_path / "model"), EncoderOptions(**options), post, data, tmp_path / name, log=lambda line: None)
+    return tmp_path / name
+
+
+def library(folder, **more):
+    kind = pytest.importorskip("sentence_transformers").SentenceTransformer
+    return kind(str(folder), device="cpu", local_files_only=True, **more)
+
+
+def close(vectors, want, tolerance=1e-5):
+    """To a share of a vector's length."""
+    gap = np.linalg.norm(np.asarray(vectors) - want, axis=1) / np.linalg.norm(want, axis=1)
+    assert gap.max() < tolerance, gap.max()
+
+
+@pytest.mark.parametrize(
+    ("pooler", "post", "modules"),
+    [
+        ("first_last:layer1", "standardise+whitening:dimensions=9",
+         ["Transformer", "WeightedLayerPooling", "Pooling", "Dense"]),
+        ("cls+dense", "whitening:dimensions=3", ["Transformer", "Pooling", "Dense", "Dense"]),
+    ],
+)  # fmt: skip
+def test_three_readers_give_the_same_vectors(tmp_path, data, pooler, post, modules):
+    build(tmp_path / "model")
+    folder = fit(tmp_path, data, post, pooler=pooler)
+    base = load_encoder(str(tmp_path / "model"), pooler=pooler)
+    encoder = load_encoder(str(folder))
+    chain, fitted_on = read_post(folder)
+    np.testing.assert_array_equal(encoder.encode(TEXTS), chain.transform(base.encode(TEXTS)).astype(np.float32))
+    assert encoder.spec.post == f"{post},divisor=n-1" and encoder.dimension == chain.dimension(32)
+    assert encoder.spec.fitted_on == fitted_on and fitted_on.startswith("texts.txt@")
+    assert encoder.spec.options["post_state"] == chain.digest()
+    close(library(folder).encode(TEXTS), encoder.encode(TEXTS))
+    assert [type(module).__name__ for module in library(folder)] == modules
+
+
+def test_a_stored_normalisation_stays_before_the_map(tmp_path, data):
+    add_modules(build(tmp_path / "model"), {"pooling_mode": "mean"})
+    folder = fit(tmp_path, data, "whitening:dimensions=6")
+    encoder = load_encoder(str(folder))
+    assert encoder.spec.normalize and encoder.spec.max_length == 8
+    assert np.ptp(np.linalg.norm(encoder.encode(TEXTS), axis=1)) > 0.1  # before it, not after
+    close(library(folder).encode(TEXTS), encoder.encode(TEXTS))
+    assert [type(module).__name__ for module in library(folder)] == ["Transformer", "Pooling", "Normalize", "Dense"]
+
+
+def test_a_map_that_is_not_affine_is_a_module_of_ours(tmp_path, data, monkeypatch):
+    monkeypatch.setattr(registered, "resolve", lambda group, name: Softsign)
+    build(tmp_path / "model")
+    folder = fit(tmp_path, data, "softsign", pooler="mean")
+    encoder, model = load_encoder(str(folder)), library(folder, trust_remote_code=True)
+    close(model.encode(TEXTS), encoder.encode(TEXTS), 1e-6)
+    assert type(model[-1]).__name__ == "PostProcessing" and model.get_embedding_dimension() == 32
+    model.save(str(tmp_path / "saved"))
+    close(library(tmp_path / "saved", trust_remote_code=True).encode(TEXTS), encoder.encode(TEXTS), 1e-6)
+
+
+def test_a_folder_that_sentence_transformers_saved_anew_runs_by_its_modules(tmp_path, data):
+    build(tmp_path / "model")
+    folder = fit(tmp_path, data, "whitening:dimensions=5", pooler="mean")
+    library(folder).save(str(tmp_path / "saved"))
+    close(load_encoder(str(tmp_path / "saved")).encode(TEXTS), load_encoder(str(folder)).encode(TEXTS))
+
+
+def test_it_is_measured_and_goes_no_second_time_through_a_map(tmp_path, data):
+    build(tmp_path / "model")
+    folder = fit(tmp_path, data, "whitening:dimensions=5", pooler="mean")
+    done = evaluate(str(folder), output=tmp_path / "run", sample=True, tasks=["STS-B"], resamples=0)
+    spec = done.records[0].encoder.spec
+    assert spec["fitted_on"].startswith("texts.txt@") and spec["post"].startswith("whitening:dimensions=5")
+    live = evaluate(str(tmp_path / "model"), output=tmp_path / "live", sample=True, tasks=["STS-B"], resamples=0,
+                    pooler="mean", post="whitening:dimensions=5", fit_on=data)  # fmt: skip
+    np.testing.assert_allclose([row.value for row in live.rows], [row.value for row in done.rows], atol=1e-4)
+    for call in (
+        lambda: fit_model(str(folder), EncoderOptions(), "standardise", data, tmp_path / "b", log=print),
+        lambda: evaluate(str(folder), output=tmp_path / "c", sample=True, post="standardise", fit_on="target"),
+    ):
+        with pytest.raises(StsbenchError, match="post-processed already"):
+            call()
+    for option in ({"pooler": "cls"}, {"normalize": True}, {"truncate_dim": 3}, {"max_length": 20}):
+        with pytest.raises(EncoderError, match="was fitted on its own vectors"):
+            load_encoder(str(folder), **option)
+
+
+def test_another_file_in_its_place_is_noticed(tmp_path, data):
+    build(tmp_path / "model")
+    one, other = (fit(tmp_path, data, f"whitening:dimensions={k}", str(k), pooler="mean") for k in (4, 5))
+    (one / "post.safetensors").write_bytes((other / "post.safetensors").read_bytes())
+    with pytest.raises(EncoderError, match="its digest differs"):
+        read_post(one)
+    assert load_encoder(str(one)).spec.kind == "sentence-transformers"  # the Dense is still what it was
+    (other / "post.json").write_text("{}")
+    with pytest.raises(EncoderError, match="cannot read its post-processing"):
+        read_post(other)
+
+
+@pytest.mark.parametrize("where", ["_inference", "_card", "read_texts"])
+def test_an_interrupted_fit_leaves_nothing(tmp_path, data, monkeypatch, where):
+    build(tmp_path / "model")
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fitted, where, interrupted)
+    before = set(tmp_path.iterdir())
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path, data, "standardise", pooler="mean")
+    assert {path.name for path in set(tmp_path.iterdir()) - before} <= {"cache"}
+
+
+def test_what_no_folder_can_hold_is_refused_by_name(tmp_path, data):
+    build(tmp_path / "model")
+    for options, said in (
+        ({"template": "It means {} ."}, "--template"), ({"prompt": "query: "}, "a prompt before each text"),
+        ({"truncate_dim": 8}, "--truncate-dim"), ({"dtype": "bfloat16"}, "--dtype"), ({"full_stop": True}, "--full-stop"),
+    ):  # fmt: skip
+        with pytest.raises(StsbenchError, match=f"with {said} cannot be written"):
+            fit(tmp_path, data, "standardise", pooler="mean", **options)
+    with pytest.raises(StsbenchError, match="run by lexical"):
+        fit_model("lexical:token-set", EncoderOptions(), "standardise", data, tmp_path / "out", log=print)
+    add_modules(tmp_path / "model", {"pooling_mode": "mean"}, extra=("LayerNorm",))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("kept")
+    with pytest.raises(StsbenchError, match="is already there"):
+        fit(tmp_path, data, "standardise", pooler="mean")
+    assert (tmp_path / "out" / "mine").read_text() == "kept"
+
+
+def test_through_the_command_line(tmp_path, data, cli):
+    build(tmp_path / "model")
+    given = ("--model", tmp_path / "model", "--pooler", "mean", "--data", data)
+    code, out, err = cli("fit", "whitening", "--set", "dimensions=7", *given, "--output", tmp_path / "out")
+    assert (code, out) == (0, "") and "fitting whitening:dimensions=7,divisor=n-1 on texts.txt: 120 texts" in err
+    assert json.loads((tmp_path / "out" / "post.json").read_text())["fitted_on"].startswith("texts.txt@")
+    assert "# whitening of model" in (tmp_path / "out" / "README.md").read_text()
+    fails(cli("fit", "whitening", *given, "--output", tmp_path / "out"), "is already there")
+    fails(cli("fit", "whitening", "--set", "dimension=7", *given, "--output", tmp_path / "x"), "did you mean dimensions")
+    code, _, err = cli("fit", "standardise+whitening", "--set", "dimensions=7", *given, "--output", tmp_path / "x")
+    assert code == 2 and "write the settings into the chain" in err and not (tmp_path / "x").exists()
+
+
+def test_bfloat16_vectors_are_fitted_in_float64(tmp_path, data):
+    build(tmp_path / "model")
+    base = load_encoder(str(tmp_path / "model"), pooler="mean", dtype="bfloat16")
+    made = PostProcessed(base, Chain.parse("whitening:dimensions=5")).fit(sentences(120, seed=1), "x@1")
+    z = made.chain.transform(base.encode(sentences(120, seed=1)))
+    assert z.dtype == np.float64 and abs(np.cov(z.T) - np.eye(5)).max() < 1e-8
