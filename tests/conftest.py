@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -43,6 +44,8 @@ def pytest_collection_finish():
     """A training looks for garbage twice: a quarter of a second each time once torch and transformers are imported."""
     gc.collect()
     gc.freeze()
+    if "training_runs" in sys.modules:
+        sys.modules["training_runs"].serve()
 
 
 @pytest.fixture(scope="session", autouse=True)
