@@ -1,4 +1,4 @@
-"""What every process that training_runs starts has at hand: imported, and computed, once in the process they are forks of."""
+"""What every process that training_runs starts has at hand: imported, and computed, once in the process they fork from."""
 
 import os
 from functools import cache
