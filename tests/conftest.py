@@ -1,18 +1,26 @@
-"""What makes the suite quick and repeatable: no search for garbage among all that is imported, no wait for the disk, the
-files of trainings and browsers first, and hypothesis' examples the same every time."""
+"""What makes the suite quick and repeatable: no search for garbage among all that is imported, no wait for the disk, no
+numbers drawn for weights that are read from a file, nothing compiled twice, the files of trainings and browsers first, and
+hypothesis' examples the same every time."""
 
 from __future__ import annotations
 
 import gc
 import os
 import re
-from functools import cache
+import sys
+from functools import cache, wraps
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
 
 from stsbench.evaluation import provenance
+
+# Each of a hundred processes would compile again what it imports, and pytest rewrite every test file.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # four threads for a tiny model's weights wait for one another
 
 settings.register_profile("repeatable", derandomize=True)  # the same examples every time
 settings.load_profile("repeatable")
@@ -40,9 +48,11 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """A training looks for garbage twice: a quarter of a second each time once torch and transformers are imported."""
+    """Whatever looks for garbage does not look among all that the test files import."""
     gc.collect()
     gc.freeze()
+    if "training_runs" in sys.modules:
+        sys.modules["training_runs"].serve()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -51,6 +61,34 @@ def no_wait_for_the_disk():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda stream: None)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_search_for_garbage():
+    """A training ends by one: a tenth of a second, once the tests before it have imported more and left their models."""
+    memory = sys.modules.get("accelerate.utils.memory")
+    with pytest.MonkeyPatch.context() as patch:
+        if memory:
+            patch.setattr(memory, "gc", SimpleNamespace(collect=lambda: 0))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_drawing_without_numbers():
+    """from_pretrained makes a model on the device "meta", where every layer draws numbers that nothing holds."""
+    init = sys.modules.get("torch.nn.init")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("normal_", "uniform_", "kaiming_uniform_") if init else ():
+            patch.setattr(init, name, _where_held(getattr(init, name)))
+        yield
+
+
+def _where_held(draw):
+    @wraps(draw)
+    def drawn(tensor, *given, **named):
+        return tensor if tensor.is_meta else draw(tensor, *given, **named)
+
+    return drawn
 
 
 @pytest.fixture(scope="session", autouse=True)

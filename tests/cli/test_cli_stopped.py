@@ -20,15 +20,20 @@ from stsbench.protocols.geometry import GeometryProtocol
 
 @pytest.fixture
 def own_handlers(monkeypatch):
-    """Whatever a command does to signals and logging is undone. Unhandled, SIGTERM would end the tests."""
+    """Whatever a command does to signals and logging is undone. Unhandled, SIGTERM would end the tests.
+
+    Python leaves SIGINT ignored where the process that starts it does, as a shell does for a job in the background.
+    """
 
     def unhandled(*_):
         raise AssertionError("SIGTERM was not handled")
 
     monkeypatch.setattr(logging.getLogger("stsbench"), "handlers", [])
     level, before = logging.getLogger("stsbench").level, signal.signal(signal.SIGTERM, unhandled)
+    interrupted = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGTERM, before)
+    signal.signal(signal.SIGINT, interrupted)
     logging.getLogger("stsbench").setLevel(level)
 
 

@@ -1,20 +1,23 @@
 """Building a board: the same bytes, whole files, and a check that names what is out of date or edited."""
 
+import contextlib
 import json
+import multiprocessing
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 from board_runs import REVISION, Letters, own_runs, read_once, runs  # noqa: F401  fixtures
 from clirun import cli, place  # noqa: F401  fixtures
 
+import stsbench.leaderboard.build as build_module
 from stsbench.evaluation.api import evaluate
 from stsbench.leaderboard.build import BEGIN, END, build, outputs
 from stsbench.leaderboard.records.add import add
@@ -158,40 +161,40 @@ def test_a_second_board_leaves_the_readme_to_the_first(checkout, cli):
     assert "mine/tables/protocol-sensitivity.md" in after
 
 
-def test_a_build_that_is_killed_leaves_every_file_old_or_new(checkout):
+def test_a_build_that_is_killed_leaves_every_file_old_or_new(checkout, monkeypatch):
     """SIGKILL at moments over the whole build: each output is the old one or the new one, byte for byte."""
     board = checkout / "leaderboard"
     old = files(checkout)
     (board / "measured/letters/entry.yaml").write_text("method: characters\nbackbone: none\nsetting: unsup\n")
     new = {str(path): text for path, text in outputs(board.relative_to(checkout)).items()}
     # Renamed at once, the outputs would hardly be hit between two of them: write slowly.
-    (checkout / "new.json").write_text(json.dumps(new))
-    code = (
-        "import time, contextlib, json; from pathlib import Path; import stsbench.leaderboard.build as b\n"
-        "new = {Path(name): text for name, text in json.loads(Path('new.json').read_text()).items()}\n"
-        "b.outputs = lambda *_: new\n"
-        "real = b.atomic_write\n"
-        "@contextlib.contextmanager\n"
-        "def slow(path):\n"
-        "    with real(path) as stream:\n"
-        "        class Slow:\n"
-        "            def write(self, text):\n"
-        "                for i in range(0, len(text), 1 + len(text) // 5):\n"
-        "                    stream.write(text[i : i + 1 + len(text) // 5]); stream.flush(); time.sleep(0.01)\n"
-        "        yield Slow()\n"
-        "b.atomic_write = slow\n"
-        "print('ready', flush=True); b.build(Path('leaderboard'))\n"
-    )
+    real = build_module.atomic_write
+
+    @contextlib.contextmanager
+    def slow(path):
+        with real(path) as stream:
+            class Slow:
+                def write(self, text):
+                    for i in range(0, len(text), 1 + len(text) // 5):
+                        stream.write(text[i : i + 1 + len(text) // 5])
+                        stream.flush()
+                        time.sleep(0.01)
+
+            yield Slow()
+
+    monkeypatch.setattr(build_module, "outputs", lambda *_: {Path(name): text for name, text in new.items()})
+    monkeypatch.setattr(build_module, "atomic_write", slow)
+    context = multiprocessing.get_context("fork")
     seen = set()
     for after in (0.0, 0.05, 0.1, 0.2, 0.3):
-        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=checkout)
-        assert process.stdout.readline() == b"ready\n"
+        process = context.Process(target=build, args=(Path("leaderboard"),))
+        process.start()
         deadline = time.monotonic() + 60
-        while not list(checkout.rglob(".*.tmp")) and process.poll() is None and time.monotonic() < deadline:
+        while not list(checkout.rglob(".*.tmp")) and process.is_alive() and time.monotonic() < deadline:
             time.sleep(0.002)  # until it writes
         time.sleep(after)
-        process.send_signal(signal.SIGKILL)
-        process.wait(60)
+        process.kill()
+        process.join(60)
         found = files(checkout)
         for name, text in new.items():
             assert found[name] in (old[name], text.encode()), name

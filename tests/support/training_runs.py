@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import json
 import multiprocessing
 import os
 import signal
 import traceback
-from multiprocessing import connection, forkserver
+from multiprocessing import connection, forkserver, util
 from pathlib import Path
 
+import preloaded
 import pytest
 import tiny_models
 import torch
@@ -28,15 +30,35 @@ def one_thread():
 
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["preloaded"])
+_context.set_forkserver_preload([])  # nothing more than what the fork has
 
 
 @functools.cache
-def _server():
-    """Starts the server that forks the children; it finds `preloaded` by PYTHONPATH alone."""
+def serve():
+    """Starts the server that forks the children, itself a fork of this process, which has imported everything.
+
+    To be called before any training here: torch takes no gradient in the fork of a process that has taken one.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        patch.setattr(util, "spawnv_passfds", _fork)
         forkserver.ensure_running()
+
+
+def _fork(path, arguments, kept):
+    """In the place of starting a fresh Python: what that one would run, in a fork. Returns its process id."""
+    if process := os.fork():
+        return process
+    try:
+        bounds = [2, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
+        for low, high in itertools.pairwise(bounds):
+            os.closerange(low + 1, high)
+        gc.freeze()
+        preloaded.patch()
+        exec(arguments[-1])  # ends by SystemExit
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
 
 
 def make_text(folder: Path, count: int = 60) -> Path:
@@ -86,7 +108,7 @@ def train_ranks(folder, values, *, method="simcse", recipe=None, seeds=None, cac
 
 def spawn(worker, *arguments):
     """worker(rank, *arguments) in two processes, which need not import everything again. Workers end by `leave`."""
-    _server()
+    serve()
     torch.multiprocessing.start_processes(worker, arguments, nprocs=2, start_method="forkserver")
 
 
@@ -101,7 +123,7 @@ def leave():
 
 
 def _started(folder, values, method, recipe, seeds, kill, cache, options, environment=None):
-    _server()
+    serve()
     rank = (environment or {}).get("RANK", "")
     told = folder.with_name(f"{folder.name}.error{rank}")
     environment = {"STSBENCH_CACHE": str(cache or folder.parent / "cache"), **(environment or {})}
