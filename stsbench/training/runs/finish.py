@@ -26,6 +26,11 @@ from stsbench.training.rows.stage_rows import LABELLED, StageData
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run_folder import RunManifest
 
+_LATER: dict[str, Any] = {  # settings that were added after the first records -> what trained before
+    "training.adam": "torch", "training.optimizer": "adamw", "training.rho": None, "training.milestones": [],
+    "training.rates": [],
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class FinishedRun:
@@ -115,7 +120,7 @@ def trained_as(recipe: Recipe) -> dict[str, Any]:
     """What a record says of the training beside its recipe's name and seed, which runs of other settings may share.
 
     settings: 16 hex digits over all values but the seed, the subset's seed, what is said of the recipe, the folders of
-    files, and training.adam where it is torch, as it was before it had a name; subset: the seed of sampled rows, where rows
+    files, and what is as it was before it had a name (_LATER); subset: the seed of sampled rows, where rows
     are sampled; method_file: sha256 of FILE.py, where the method is FILE.py:CLASS; semi: as in the recipe, if it has it.
     """
     values = recipe.model_dump(mode="json", exclude={"name", "description", "source", "published", "seed"})
@@ -123,7 +128,9 @@ def trained_as(recipe: Recipe) -> dict[str, Any]:
     settings = {
         key: Path(value).name if value and (key.endswith((".file", ".model")) or key == "method") else value
         for key, value in flatten(values).items()
-        if not key.endswith(".sample_seed") and not (key.endswith("training.adam") and value == "torch")
+        if not key.endswith(".sample_seed") and not any(
+            key.endswith(name) and value == before for name, before in _LATER.items()
+        )
     }  # fmt: skip
     facts: dict[str, Any] = {"settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]}
     if sampled:
