@@ -56,18 +56,20 @@ def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
     recipe, selection = run.recipe, run.selection
     devs = [line for line in read_log(run.output / "log.jsonl") if line["kind"] == "dev"] if selection else []
     name = selection.name if selection else "none"
+    before, after = (devs[0]["score"], devs[-1]["score"]) if devs else (None, None)
     best, where = None, "the last step"
     if kept := position.best:
         stage = kept.stage or position.stage
         best = {"name": name, "stage": stage, "step": kept.step, "score": kept.score}
+        devs = [line for line in devs if (line["stage"], line["step"]) == (stage, kept.step)]
         where = f"step {kept.step}" + (f" of stage {stage}" if stage != position.stage else "")
     return {
         "method": recipe.method, **_method_file(recipe), "recipe": recipe.name, "seed": recipe.seed,
         "stages": {stage.name: stage.batches.steps for stage in run.stages}, "stage": run.manifest.stage,
         "from": run.manifest.warm_start, "seconds": round(position.seconds_before + position.seconds, 1),
         "selected_by": name,
-        "before": devs[0]["score"] if devs else None, "best": best, "after": devs[-1]["score"] if devs else None,
-        "exported": where,
+        "before": before, "best": best, "after": after,
+        "exported": where, **({"encoder": devs[-1]["encoder"]} if devs and "encoder" in devs[-1] else {}),
         "processes": run.processes,
         "engine": run.engine,
         "sample": run.sample,
