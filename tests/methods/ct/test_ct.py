@@ -15,6 +15,8 @@ from stsbench.errors import StsbenchError
 from stsbench.methods.ct.losses import pair_loss
 from stsbench.methods.ct.method import ContrastiveTension
 from stsbench.methods.ct.options import CTOptions
+from stsbench.training.engine.optimiser import make_optimiser
+from stsbench.training.recipes.recipe import TrainingSettings
 
 SIZES = {
     ("fresh", 7): 15, ("fresh", 2): 5, ("consecutive", 7): 15, ("consecutive", 2): 5, ("anchor", 7): 8, ("anchor", 2): 3,
@@ -236,3 +238,10 @@ def test_the_kept_encoder(folder):
     assert method.inference().model is method.first.model and int(method.state_dict()["kept"]) == 1
     method.choose("model2")
     assert method.inference().model is method.backbone.model
+
+
+def test_weight_decay_acts_on_the_learned_scale_as_in_the_library(folder):
+    method = ct(folder, objective="in-batch")
+    decayed = [group for group in make_optimiser(method, TrainingSettings(weight_decay=0.01)).param_groups
+               if any(weight is method.log_scale for weight in group["params"])]  # fmt: skip
+    assert [group["weight_decay"] for group in decayed] == [0.01]
