@@ -89,7 +89,7 @@ def make(kind, folder, options=None, *, dropout=0.0, pooler="cls", seed=1):
 def batch_of(method, rows, seed=0, more_padding=0):
     """The whole batch for one process. more_padding: columns of padding that no row needs."""
     views = method.views(rows, np.random.default_rng(seed))
-    batch = to_batch(views, Shares((len(rows.rows),)), method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
+    batch = to_batch(views, Shares((len(views.tokens[0]),)), method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
     if more_padding:
         pad = method.backbone.tokenizer.pad_token_id
         grow = torch.nn.functional.pad

@@ -16,7 +16,9 @@ from stsbench.training.api.method import Inference, LabelledUse, Method
 from stsbench.training.api.options import Options
 
 # called before there is an instance
-_OF_THE_CLASS = ("stages_for", "roles", "labelled", "labelled_roles", "score_range", "usable", "needs_dropout")
+_OF_THE_CLASS = (
+    "stages_for", "roles", "labelled", "labelled_roles", "score_range", "usable", "needs_dropout", "group_size",
+)  # fmt: skip
 
 
 def check_class(kind: Any, said: str) -> type[Method]:
@@ -70,6 +72,19 @@ def check_inference(method: Method) -> None:
         if not isinstance(inference, Inference):
             must = "must give an Inference(model, tokenizer, pooler)"
             raise StsbenchError(f"{where(type(method), name)} {must}, not {kind_of(inference)}")
+
+
+def check_candidates(method: Method, selected_by: str) -> None:
+    """That the candidates are encoders, and that there are development data to choose among them by, before anything is
+    trained. selected_by: selection.by."""
+    candidates = calling(type(method), "candidates", method.candidates)
+    if any(not isinstance(each, Inference) for each in candidates.values()):
+        raise StsbenchError(f"{where(type(method), 'candidates')} must give name -> Inference(model, tokenizer, pooler)")
+    if candidates and selected_by in ("none", "held-out"):
+        raise StsbenchError(
+            f"{method.name} chooses among {', '.join(candidates)} by development scores, and selection.by is {selected_by}: "
+            "set it to sts-b dev, or let the method's options name the encoder"
+        )
 
 
 def check_rates(method: Method) -> dict[str, float]:

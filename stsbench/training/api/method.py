@@ -84,6 +84,12 @@ class Method(nn.Module):
             )
         return ("sentence",)
 
+    @classmethod
+    def group_size(cls, options: Any) -> int:
+        """How many rows `views` takes together. Batches hold whole groups, and training.batch_size is a multiple. Of groups
+        of two rows or more a view may have another number of texts than there are rows (pairs, say)."""
+        return 1
+
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The views of one global batch; the same on every process."""
         raise NotImplementedError(f"{self.name} has no views")
@@ -99,6 +105,16 @@ class Method(nn.Module):
     def dev_inference(self) -> Inference:
         """The encoder that development scores are of, where a paper's is another than the one tested."""
         return self.inference()
+
+    def candidates(self) -> dict[str, Inference]:
+        """Encoders among which the development data choose the one that is tested, by name; {}: there is no choice.
+
+        Each development score is then that of the best of them, of equal ones the first, and `choose` is told its name.
+        """
+        return {}
+
+    def choose(self, name: str) -> None:
+        """Let `inference` give this candidate from now on. Kept in a buffer, the choice is stored with the weights."""
 
     @classmethod
     def labelled(cls, options: Any, stage: str) -> LabelledUse:

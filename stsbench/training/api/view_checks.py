@@ -17,25 +17,30 @@ from stsbench.training.modules.backbone import Backbone
 
 
 def check_views(method: Method, views: Any, rows: Sequence[int], name: str) -> Views:
-    """The views that `name` gave of these rows, if they are such: in each view the token ids of one text a row, unpadded."""
+    """The views that `name` gave of these rows, if they are such: in each view the token ids of one text a row, unpadded.
+
+    Of groups of rows (`Method.group_size`) there may be any number of texts, the same in each view.
+    """
     who = where(type(method), name)
     if not isinstance(views, Views):
         raise StsbenchError(f"{who} must return Views, not {kind_of(views)}")
     if not views.tokens:
         raise StsbenchError(f"{who} gave no view")
-    lengths = []
+    lengths, count = [], len(rows)
+    if name == "views" and method.group_size(method.options) > 1:
+        count = len(views.tokens[0])
     for number, view in enumerate(views.tokens):
-        if len(view) != len(rows):
-            raise StsbenchError(f"{who}: view {number} has {len(view)} texts for {len(rows)} rows")
+        if len(view) != count or not count:
+            raise StsbenchError(f"{who}: view {number} has {len(view)} texts for {count or len(rows)} rows")
         if problem := _problem(view, method.backbone):
             raise StsbenchError(f"{who}: view {number} {problem}")
         lengths.append([len(row) for row in view])
     for extra, each in views.extra.items():
         if any([len(row) for row in view] not in lengths for view in each):
             raise StsbenchError(f"{who}: extra '{extra}' is not aligned with a view: it needs one integer for each token")
-    _check_labels(who, views.labels, rows)
-    if views.scores is not None and len(views.scores) != len(rows):
-        raise StsbenchError(f"{who} gave {len(views.scores)} scores for {len(rows)} rows")
+    _check_labels(who, views.labels, count)
+    if views.scores is not None and len(views.scores) != count:
+        raise StsbenchError(f"{who} gave {len(views.scores)} scores for {count} rows")
     return views
 
 
@@ -67,10 +72,10 @@ def _said(row: Any) -> str:
     return "an empty list" if np.shape(row) == (0,) else kind_of(row)
 
 
-def _check_labels(who: str, labels: Sequence[int] | None, rows: Sequence[int]) -> None:
+def _check_labels(who: str, labels: Sequence[int] | None, count: int) -> None:
     if labels is None:
         return
-    if len(labels) != len(rows):
-        raise StsbenchError(f"{who} gave {len(labels)} labels for {len(rows)} rows")
+    if len(labels) != count:
+        raise StsbenchError(f"{who} gave {len(labels)} labels for {count} rows")
     if stray := [int(label) for label in labels if label < 0 and label != IGNORED]:
         raise StsbenchError(f"{who} gave the label {stray[0]}: labels are class numbers from 0")

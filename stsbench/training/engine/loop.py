@@ -160,13 +160,13 @@ class Loop:
     def _batch(self, rows: Any, step: int, number: int) -> Batch:
         stage, seed = self.stage, self.recipe.seed
         rng = stream(seed, "views", stage.key, step, number)
-        batch = self._mine(stage_views(self.objective, self.method, stage.rows(rows), rng, stage.labelled_only), len(rows))
+        batch = self._mine(stage_views(self.objective, self.method, stage.rows(rows), rng, stage.labelled_only))
         batch.labelled_only = stage.labelled_only
         if stage.labelled:
             (rows,) = stage.labelled.batches.step(stage.batches.forward_pass(step, number))
             rng = stream(seed, "labelled views", stage.key, step, number)
             views = stage_views(self.objective, self.method, stage.labelled.rows(rows), rng, labelled=True)
-            batch.labelled = self._mine(views, len(rows))
+            batch.labelled = self._mine(views)
         return batch
 
     def _labelled(self) -> dict[str, int]:
@@ -176,9 +176,14 @@ class Loop:
         batches = self.stage.labelled.batches
         return {"labelled_examples": len(batches.rows), "labelled_batch_size": batches.size}
 
-    def _mine(self, views: Views, count: int) -> Batch:
-        """This process's share of a batch of `count` rows."""
-        accelerator = self.accelerator
+    def _mine(self, views: Views) -> Batch:
+        """This process's share of a batch."""
+        accelerator, count = self.accelerator, len(views.tokens[0])
+        if count < accelerator.num_processes:
+            raise StsbenchError(
+                f"a batch has {count} examples for {accelerator.num_processes} processes: set training.drop_last, or fewer "
+                "processes"
+            )
         shares = shares_of(count, accelerator.num_processes, accelerator.process_index)
         return to_batch(views, shares, self.stage.tokens_pad, accelerator.device)
 
@@ -245,10 +250,11 @@ class Loop:
         """Score on development data, in the main process; keep the weights if they are the best so far."""
         selection = self.selection
         assert selection is not None
-        score, numbers = torch.zeros((), dtype=torch.float64), {}
+        score, numbers = torch.zeros((), dtype=torch.float64), dict[str, Any]()
         if self.accelerator.is_main_process:
-            score += selection(self.method)
-            numbers = diagnosed(self.method)
+            here, more = selection(self.method)
+            score += here
+            numbers = {**more, **diagnosed(self.method)}
         if self.accelerator.num_processes > 1:
             from accelerate.utils import broadcast
 

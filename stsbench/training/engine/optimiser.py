@@ -1,8 +1,10 @@
-"""AdamW (Loshchilov and Hutter 2019) as torch, as transformers' trainer or as the first BERT had it; the rate over steps."""
+"""AdamW (Loshchilov and Hutter 2019) as torch, as transformers' trainer or as the first BERT had it, RMSprop (Hinton 2012) as
+torch and TensorFlow have it, and the rate over the steps."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping
 
 import torch
@@ -13,9 +15,13 @@ from stsbench.training.recipes.recipe import TrainingSettings
 
 def make_optimiser(
     module: nn.Module, settings: TrainingSettings, rates: Mapping[str, float] | None = None
-) -> torch.optim.AdamW:
-    """AdamW over the trainable weights; no weight decay on biases and normalisation weights. Fused where torch can.
+) -> torch.optim.Optimizer:
+    """training.optimizer over the trainable weights; no weight decay on biases and normalisation weights. AdamW is fused
+    where torch can.
 
+    RMSprop: v = rho v + (1 - rho) g^2, and w = w - rate g / (sqrt(v) + epsilon), without momentum, v starting at 0. That
+    of torch and that of TensorFlow 2 (tf.optimizers.RMSprop) are this one; what differs are the defaults of rho (0.99, 0.9)
+    and epsilon (1e-8, 1e-7). Weight decay, which TensorFlow's lacks, is added to the gradient.
     rates: prefix of parameter names -> multiple of the learning rate, which `set_step` applies.
     """
     groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
@@ -24,17 +30,20 @@ def make_optimiser(
             plain = weight.ndim < 2 or name.endswith("bias") or "LayerNorm" in name
             factor = next((value for prefix, value in (rates or {}).items() if name.startswith(prefix)), 1.0)
             groups.setdefault((factor, plain), []).append(weight)
-    weights = [weight for group in groups.values() for weight in group]
-    fused = bool(weights) and all(weight.device.type in ("cpu", "cuda") for weight in weights)
     parameters = [
         {"params": group, "weight_decay": 0.0 if plain else settings.weight_decay, "factor": factor}
         for (factor, plain), group in sorted(groups.items(), key=lambda item: item[0])
     ]
+    if settings.optimizer == "rmsprop":
+        assert settings.rho is not None  # recipes/optimisation.py
+        return torch.optim.RMSprop(parameters, lr=settings.learning_rate, alpha=settings.rho, eps=settings.epsilon)
+    weights = [weight for group in groups.values() for weight in group]
+    fused = bool(weights) and all(weight.device.type in ("cpu", "cuda") for weight in weights)
     return torch.optim.AdamW(parameters, lr=settings.learning_rate, betas=settings.betas, eps=settings.epsilon, fused=fused)
 
 
 def set_step(optimiser: torch.optim.Optimizer, rate: float, taken: int, settings: TrainingSettings) -> None:
-    """Before a step: every group of weights its multiple of `rate`, and the constants of training.adam.
+    """Before a step: every group of weights its multiple of `rate`, and of AdamW the constants of training.adam.
 
     taken: steps taken before, t - 1. torch divides by sqrt(v / (1 - beta2^t)) + eps. The AdamW that transformers had, and
     the papers' trainers used, divides by (sqrt(v) + eps) / sqrt(1 - beta2^t), which is torch's with eps / sqrt(1 -
@@ -58,10 +67,15 @@ def steps_taken(optimiser: torch.optim.Optimizer) -> int:
 
 
 def learning_rate(step: int, steps: int, settings: TrainingSettings) -> float:
-    """The rate of step `step` (from 0) of `steps`: up from 0 over the warm-up, then down to 0 or constant."""
+    """The rate of step `step` (from 0) of `steps`: up from 0 over the warm-up, then down to 0, constant, or by milestones.
+
+    piecewise: rates[i] from step milestones[i] on, learning_rate before the first.
+    """
     warmup = settings.warmup if settings.warmup >= 1 or not settings.warmup else math.ceil(settings.warmup * steps)
     if step < warmup:
         return settings.learning_rate * step / warmup
     if settings.schedule == "constant":
         return settings.learning_rate
+    if settings.schedule == "piecewise":
+        return (settings.learning_rate, *settings.rates)[bisect_right(settings.milestones, step)]
     return settings.learning_rate * (steps - step) / max(1, steps - warmup)

@@ -22,12 +22,12 @@ from stsbench.metrics.similarity import paired_similarity
 from stsbench.plugins import calling
 from stsbench.training.api.batch import Batch, Term
 from stsbench.training.api.checks import check_terms
-from stsbench.training.api.method import Method
+from stsbench.training.api.method import Inference, Method
 from stsbench.training.engine.live import live_encoder
 from stsbench.training.engine.semi import Objective
 
-Score = Callable[[Method], float]
-DEV_LINE = {"kind", "stage", "step", "name", "score", "best"}  # keys of the log's line of a dev score
+Score = Callable[[Inference], float]
+DEV_LINE = {"kind", "stage", "step", "name", "score", "best", "encoder", "encoders"}  # of the log's line of a dev score
 
 
 class Selection:
@@ -45,22 +45,35 @@ class Selection:
         self.name = f"{name} (sample)" if self.sample else name
         self.digests: dict[str, str] = {}
         self.warnings: list[str] = []  # of the data: files that are not those known to the catalog
+        self._score: Score | None = None
+        self._held_out = held_out
         load: dict[str, Any] = {"data_dir": data_dir, "sample": sample, "offline": offline}
         if name == "sts-b dev":
             self._score = self._correlated(sources.load("stsb/dev", **load))
         elif name == "transfer dev":
             protocol = load_protocol("transfer")({})
             self._score = self._probed(protocol, {task: sources.load(id, **load) for task, id in protocol.tasks().items()})
-        elif held_out is not None:
-            objective, batches = held_out
-            self._score = lambda method: held_out_score(method, batches(), objective)
-        else:
+        elif held_out is None:
             raise StsbenchError("selection.by held-out needs rows that are held out: set data.held_out")
 
-    def __call__(self, method: Method) -> float:
-        """The score x 100 of the encoder as it is now. Weights, modes and random states are left as they were."""
+    def __call__(self, method: Method) -> tuple[float, dict[str, Any]]:
+        """The score x 100 of the encoder as it is now, and what the log's line says besides.
+
+        A method with candidates has the score of the best: it is told which (`Method.choose`), and the log all scores.
+        Weights, modes and random states are left as they were.
+        """
         with fixed_randomness():
-            return self._score(method)
+            if self._score is None:
+                assert self._held_out is not None
+                objective, batches = self._held_out
+                return held_out_score(method, batches(), objective), {}
+            candidates = calling(type(method), "candidates", method.candidates)
+            if not candidates:
+                return self._score(method.dev_inference()), {}
+            scores = {name: self._score(inference) for name, inference in candidates.items()}
+        best = max(scores, key=scores.__getitem__)
+        calling(type(method), "choose", partial(method.choose, best))
+        return scores[best], {"encoder": best, "encoders": scores}
 
     def _note(self, data: PairSet | LabelledSet) -> None:
         self.digests[data.id] = data.digest
@@ -70,8 +83,8 @@ class Selection:
         assert isinstance(data, PairSet)
         self._note(data)
 
-        def score(method: Method) -> float:
-            encoder = live_encoder(method.dev_inference(), "dev")
+        def score(inference: Inference) -> float:
+            encoder = live_encoder(inference, "dev")
             both = encoder.encode([*data.first, *data.second])
             similarity = paired_similarity(both[: len(data)], both[len(data) :])
             return 100 * correlation(similarity, data.gold, "spearman")
@@ -83,8 +96,8 @@ class Selection:
             assert isinstance(data, LabelledSet)
             self._note(data)
 
-        def score(method: Method) -> float:
-            embed = Embed(live_encoder(method.dev_inference(), "dev"))
+        def score(inference: Inference) -> float:
+            embed = Embed(live_encoder(inference, "dev"))
             embed.add([text for data in sets.values() for text in data.texts])
             accuracies = []
             for task, data in sets.items():

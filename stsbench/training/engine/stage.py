@@ -46,6 +46,7 @@ class Stage:
     key: int = 0
     labelled_only: bool = False
     labelled: LabelledBatches | None = None
+    group: int = 1  # rows that go together in a batch
     schedule: int | None = None  # steps that the learning rate's schedule counts; None: the stage's own
 
 
@@ -61,17 +62,21 @@ def stage_views(
 
 def held_out_batches(
     objective: Objective, method: Method, rows: Callable[[Any], TextRows], held_out: np.ndarray, pad: int, size: int,
-    seed: int, device: torch.device, labelled_only: bool = False,
+    seed: int, device: torch.device, labelled_only: bool = False, group: int = 1,
 ) -> Callable[[], Iterator[Batch]]:  # fmt: skip
-    """The same batches of held-out rows, with the same random choices, every time. labelled_only: they are labelled rows."""
+    """The same batches of held-out rows, with the same random choices, every time. labelled_only: they are labelled rows;
+    group: rows that go together, of which `size` is a multiple."""
 
     def batches() -> Iterator[Batch]:
         for start in range(0, len(held_out), size):
             part = held_out[start : start + size]
+            part = part[: len(part) - len(part) % group]
+            if not len(part):
+                continue
             if method.needs_negatives and not labelled_only and len(part) < 2:
                 continue  # nothing to contrast with
             views = stage_views(objective, method, rows(part), stream(seed, "held-out views", 0, start), labelled_only)
-            batch = to_batch(views, Shares((len(part),)), pad, device)
+            batch = to_batch(views, Shares((len(views.tokens[0]),)), pad, device)
             batch.labelled_only = labelled_only
             yield batch
 

@@ -44,8 +44,8 @@ def to_scalars(line: Mapping[str, Any]) -> dict[str, float]:
     """
     if line["kind"] == "dev":
         more = {name: value for name, value in line.items() if name not in (*_OWN, "name", "score", "best")}
-        scores = {line["name"].replace(" ", "-"): line["score"], **more}
-        return {f"{line['stage']}/{name}": float(value) for name, value in scores.items() if value is not None}
+        scores = flatten({line["name"].replace(" ", "-"): line["score"], **more}, joint="/")
+        return {f"{line['stage']}/{name}": float(value) for name, value in scores.items() if isinstance(value, int | float)}
     if line["kind"] != "train":
         return {}
     return {f"{line['stage']}/{name}": float(value) for name, value in flatten(line, joint="/").items()

@@ -46,8 +46,8 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
 
     summary: what `describe` gives (required), and of the training as far as known: seed; best: {"name", "score", "stage",
     "step"} of the dev evaluation whose weights were kept (None or left out: the last step's; a name that ends in
-    " (sample)": on the sample data); steps; data: one {"name", "digest", "rows"} a file, with "stage" where there are
-    several; versions: {package: version}.
+    " (sample)": on the sample data); encoder: of several candidates the one that was kept; steps; data: one {"name",
+    "digest", "rows"} a file, with "stage" where there are several; versions: {package: version}.
     """
     method, model = short_name(recipe.method), recipe.backbone.model
     hub = _HUB_ID.fullmatch(model) is not None and not Path(model).exists()
@@ -169,13 +169,13 @@ def _data(item: dict[str, Any]) -> str:
 
 def _kept(summary: dict[str, Any]) -> str:
     """Which weights these are, and why."""
-    best = summary.get("best")
+    best, encoder = summary.get("best"), f" of {summary['encoder']}" if "encoder" in summary else ""
     if not best:
-        return "the weights of the last step"
+        return f"the weights{encoder} of the last step"
     name = best["name"].removesuffix(" (sample)")
     sample = " (sample data: not comparable with published numbers)" if name != best["name"] else ""
     digits = 2 if abs(best["score"]) >= 1 else 4  # a held-out loss may be small
-    return f"the weights of step {best['step']:,}, the best on {name}: {best['score']:.{digits}f}{sample}"
+    return f"the weights{encoder} of step {best['step']:,}, the best on {name}: {best['score']:.{digits}f}{sample}"
 
 
 def _exists(text: str) -> bool:

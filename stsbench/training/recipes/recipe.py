@@ -96,12 +96,16 @@ class TrainingSettings(Section):
     epochs: float = Field(default=1.0, gt=0)
     max_steps: int | None = Field(default=None, ge=1)  # shortens the run, and the schedule with it
     learning_rate: float = Field(default=3e-5, gt=0)
-    schedule: Literal["linear", "constant"] = "linear"  # linear: to 0 at the last step
+    schedule: Literal["linear", "constant", "piecewise"] = "linear"  # linear: to 0 at the last step
+    milestones: tuple[int, ...] = ()  # piecewise: steps taken from which on `rates` apply, one each, whatever max_steps is
+    rates: tuple[float, ...] = ()  # piecewise: learning rates after the milestones; before the first, learning_rate
     schedule_of: str | None = None  # the stage whose steps the schedule counts, whatever its own number; null: its own
     warmup: float = Field(default=0, ge=0)  # steps; below 1 a share of all steps
-    weight_decay: float = Field(default=0.0, ge=0)  # not on biases and LayerNorm
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)  # not on biases and LayerNorm; rmsprop: added to the gradient
+    optimizer: Literal["adamw", "rmsprop"] = "adamw"
+    betas: tuple[float, float] = (0.9, 0.999)  # adamw
+    rho: float | None = Field(default=None, ge=0, lt=1)  # rmsprop: of its mean square; torch has 0.99, TensorFlow 0.9
+    epsilon: float = Field(default=1e-8, gt=0)  # rmsprop: outside the root; torch has 1e-8, TensorFlow 1e-7
     # epsilon behind bias correction, or before it; uncorrected: no bias correction, as in the first BERT's optimiser
     adam: Literal["torch", "transformers", "uncorrected"] = "torch"
     clip: float | None = Field(default=1.0, gt=0)  # gradient norm; null: none

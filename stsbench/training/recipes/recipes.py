@@ -11,6 +11,7 @@ from stsbench.config import apply_sets, dump_yaml, flatten, load_config, put, sh
 from stsbench.errors import StsbenchError
 from stsbench.registry import did_you_mean
 from stsbench.training.recipes.methods import canonical, default_recipe_of, find_method, options_of
+from stsbench.training.recipes.optimisation import check_optimisation
 from stsbench.training.recipes.recipe import DataSettings, Recipe, Section, TrainingSettings
 
 OWN = ("name", "description", "source", "published")  # said of one recipe: what extends it has other values
@@ -96,6 +97,9 @@ def checked(raw: Mapping[str, Any], where: str) -> Recipe:
     """`raw` as a Recipe, the method's options checked and complete too. Raises StsbenchError beginning with `where`."""
     _check_stages(raw, where)
     recipe = validate(Recipe, raw, where)
+    check_optimisation(recipe.training, where, "training")
+    for stage in recipe.stages:
+        check_optimisation(recipe.stage_training(stage), where, f"stages.{stage}.training")
     options = validate(options_of(recipe.method), recipe.options, where, "options.")
     return recipe.model_copy(update={"options": options.model_dump(mode="json")})
 

@@ -21,20 +21,22 @@ class Batches:
     """The batches of one stage, step by step.
 
     rows: those that may be drawn; seed, stage: with the epoch they decide the order; processes: a batch of fewer rows than
-    these, or than `least`, is left out (`dropped` counts the rows of an epoch that are). use: whose random stream; name: of
-    the setting that holds the batch size, for messages.
+    these, or than `least`, is left out (`dropped` counts the rows of an epoch that are). group: rows that go together: the
+    batch size is a multiple, and an epoch's last batch ends with a whole group. use: whose random stream; name: of the
+    setting that holds the batch size, for messages.
     """
 
     def __init__(
         self, rows: RowNumbers, settings: TrainingSettings, seed: int, stage: int = 0, *, least: int = 1, processes: int = 1,
-        lengths: NDArray[np.int64] | None = None, use: Use = "order", name: str = "training.batch_size",
+        group: int = 1, lengths: NDArray[np.int64] | None = None, use: Use = "order", name: str = "training.batch_size",
     ) -> None:  # fmt: skip
         self.rows, self.size, self.accumulate = rows, settings.batch_size, settings.accumulate
         self.seed, self.stage, self.use = seed, stage, use
         self.lengths = lengths if settings.order == "length" else None
-        count, rest = divmod(len(rows), self.size)
+        self.used = len(rows) - len(rows) % group  # of an epoch's rows, in their order
+        count, rest = divmod(self.used, self.size)
         self.whole = rest == 0 or settings.drop_last or rest < max(least, processes)
-        self.dropped = rest if self.whole else 0
+        self.dropped = len(rows) - self.used + (rest if self.whole else 0)
         self.batches = count + (0 if self.whole else 1)  # an epoch
         if not self.batches:
             raise StsbenchError(
@@ -57,7 +59,7 @@ class Batches:
             self._epoch, self._order = epoch, self._ordered(epoch)
         first = within * self.accumulate
         last = min(first + self.accumulate, self.batches)
-        return [self._order[i * self.size : (i + 1) * self.size] for i in range(first, last)]
+        return [self._order[i * self.size : min((i + 1) * self.size, self.used)] for i in range(first, last)]
 
     def forward_pass(self, step: int, number: int) -> int:
         """The place, from 0, of a step's `number`-th forward pass among all of the stage."""

@@ -26,6 +26,11 @@ from stsbench.training.rows.stage_rows import LABELLED, StageData
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run_folder import RunManifest
 
+_LATER: dict[str, Any] = {  # settings that were added after the first records -> what trained before
+    "training.adam": "torch", "training.optimizer": "adamw", "training.rho": None, "training.milestones": [],
+    "training.rates": [],
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class FinishedRun:
@@ -51,18 +56,20 @@ def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
     recipe, selection = run.recipe, run.selection
     devs = [line for line in read_log(run.output / "log.jsonl") if line["kind"] == "dev"] if selection else []
     name = selection.name if selection else "none"
+    before, after = (devs[0]["score"], devs[-1]["score"]) if devs else (None, None)
     best, where = None, "the last step"
     if kept := position.best:
         stage = kept.stage or position.stage
         best = {"name": name, "stage": stage, "step": kept.step, "score": kept.score}
+        devs = [line for line in devs if (line["stage"], line["step"]) == (stage, kept.step)]
         where = f"step {kept.step}" + (f" of stage {stage}" if stage != position.stage else "")
     return {
         "method": recipe.method, **_method_file(recipe), "recipe": recipe.name, "seed": recipe.seed,
         "stages": {stage.name: stage.batches.steps for stage in run.stages}, "stage": run.manifest.stage,
         "from": run.manifest.warm_start, "seconds": round(position.seconds_before + position.seconds, 1),
         "selected_by": name,
-        "before": devs[0]["score"] if devs else None, "best": best, "after": devs[-1]["score"] if devs else None,
-        "exported": where,
+        "before": before, "best": best, "after": after,
+        "exported": where, **({"encoder": devs[-1]["encoder"]} if devs and "encoder" in devs[-1] else {}),
         "processes": run.processes,
         "engine": run.engine,
         "sample": run.sample,
@@ -115,7 +122,7 @@ def trained_as(recipe: Recipe) -> dict[str, Any]:
     """What a record says of the training beside its recipe's name and seed, which runs of other settings may share.
 
     settings: 16 hex digits over all values but the seed, the subset's seed, what is said of the recipe, the folders of
-    files, and training.adam where it is torch, as it was before it had a name; subset: the seed of sampled rows, where rows
+    files, and what is as it was before it had a name (_LATER); subset: the seed of sampled rows, where rows
     are sampled; method_file: sha256 of FILE.py, where the method is FILE.py:CLASS; semi: as in the recipe, if it has it.
     """
     values = recipe.model_dump(mode="json", exclude={"name", "description", "source", "published", "seed"})
@@ -123,7 +130,9 @@ def trained_as(recipe: Recipe) -> dict[str, Any]:
     settings = {
         key: Path(value).name if value and (key.endswith((".file", ".model")) or key == "method") else value
         for key, value in flatten(values).items()
-        if not key.endswith(".sample_seed") and not (key.endswith("training.adam") and value == "torch")
+        if not key.endswith(".sample_seed") and not any(
+            key.endswith(name) and value == before for name, before in _LATER.items()
+        )
     }  # fmt: skip
     facts: dict[str, Any] = {"settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]}
     if sampled:

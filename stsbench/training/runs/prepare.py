@@ -17,7 +17,7 @@ from stsbench.encoders.forward.text_cnn_files import text_cnn_folder
 from stsbench.encoders.transformer.exported import read_exported
 from stsbench.errors import StsbenchError
 from stsbench.plugins import calling
-from stsbench.training.api.checks import check_inference, check_instance
+from stsbench.training.api.checks import check_candidates, check_inference, check_instance
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position
 from stsbench.training.engine.selection import Selection, dev_selection, fixed_randomness
@@ -120,6 +120,7 @@ def prepare_run(
         _take_weights(run, warm_start)
     with fixed_randomness(), torch.no_grad():
         check_inference(method)
+        check_candidates(method, recipe.selection.by)
     return run
 
 
@@ -233,7 +234,7 @@ def _selections(run: PreparedRun, dev: Selection | None) -> dict[str, Selection]
         if len(data.held_out) or stage is run.stages[-1]:
             batches = held_out_batches(
                 run.objective, run.method, data.rows, data.held_out, stage.tokens_pad, stage.settings.batch_size,
-                run.recipe.seed, run.accelerator.device, stage.labelled_only,
+                run.recipe.seed, run.accelerator.device, stage.labelled_only, stage.group,
             )  # fmt: skip
             held_out = (run.objective, batches) if len(data.held_out) else None
             selections[stage.name] = Selection(by, held_out=held_out)

@@ -91,19 +91,33 @@ def make_stage(
     """
     settings, use, key = recipe.stage_training(name), plan.labelled(name), plan.stream_of(name)
     rows = data[LABELLED if use == "only" else name]
+    group = 1 if use == "only" else _group(plan, settings)
     contrasts = plan.kind.needs_negatives and use != "only"
     least = _least_batch(settings, contrasts, processes)
     meta = rows.store.meta
     if contrasts and meta.rows - meta.left_out - meta.duplicates < 2:
         raise DataError(f"{rows.store.path}: there are not two different rows, and the negatives of one are the others")
     batches = Batches(
-        rows.trained, settings, recipe.seed, key, least=least, processes=processes, lengths=_lengths(settings, rows),
+        rows.trained, settings, recipe.seed, key, least=least, processes=processes, group=group,
+        lengths=_lengths(settings, rows),
     )  # fmt: skip
     labelled = _labelled_batches(recipe, settings, data[LABELLED], key, processes) if use == "with" else None
     return Stage(
         plan.stages.index(name), name, settings, batches, rows.rows, pad if pad is not None else 0, key=key,
-        labelled_only=use == "only", labelled=labelled,
+        labelled_only=use == "only", labelled=labelled, group=group,
     )  # fmt: skip
+
+
+def _group(plan: MethodPlan, settings: TrainingSettings) -> int:
+    """Rows that the method takes together. Raises StsbenchError where training.batch_size is no multiple of them."""
+    group = calling(plan.kind, "group_size", lambda: plan.kind.group_size(plan.options))
+    if size := settings.batch_size % group:
+        sizes = [each for each in (settings.batch_size - size, settings.batch_size - size + group) if each]
+        raise StsbenchError(
+            f"training.batch_size {settings.batch_size}: {plan.name} takes {group} rows together by these options, so a "
+            f"multiple: {' or '.join(map(str, sizes))}"
+        )
+    return group
 
 
 def _least_batch(settings: TrainingSettings, contrasts: bool, processes: int) -> int:

@@ -24,6 +24,7 @@ class Toy(Method):
 HOOKS = {
     "prepare": "self, rows", "start_stage": "self, stage", "notes": "self", "metrics": "self", "diagnose": "self",
     "inputs": "self", "counts": "self, batch", "usable": "cls, options, rows", "needs_dropout": "cls, options",
+    "candidates": "self", "group_size": "cls, options",
 }  # fmt: skip
 
 

@@ -1,0 +1,103 @@
+"""Contrastive Tension (Carlsson et al. 2021): two encoders that start alike and agree on a sentence, not on two."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stsbench.methods.ct.checks import check_options
+from stsbench.methods.ct.losses import batch_term, pair_loss
+from stsbench.methods.ct.options import CTOptions
+from stsbench.methods.ct.pairs import group_size, pair_up
+from stsbench.training.api.batch import Batch, Examples, Term, Views
+from stsbench.training.api.method import Inference, Method
+from stsbench.training.modules.backbone import Backbone
+
+MODELS = ("model2", "model1")  # where both score the same, the authors' code keeps model2
+
+
+class ContrastiveTension(Method):
+    """Two encoders, both trained. `backbone` is model2, which sentence-transformers tests; `first` is model1."""
+
+    name = "ct"
+    default_recipe = "bert-base"
+    Options = CTOptions
+    options: CTOptions
+    kept: Tensor  # () 1 or 2: the encoder that is tested
+
+    def __init__(self, backbone: Backbone, options: CTOptions) -> None:
+        """Raises StsbenchError, one line, for options that do not go together."""
+        super().__init__(backbone, options)
+        check_options(options)
+        self.first = copy.deepcopy(backbone, {id(backbone.tokenizer): backbone.tokenizer})
+        self.log_scale: nn.Parameter | None = None
+        if options.objective == "in-batch" and options.learned_scale:
+            # of two dimensions, so that weight decay acts on it as it does in the library
+            self.log_scale = nn.Parameter(torch.full((1, 1), math.log(options.scale)))
+        # a buffer: the choice by development data is stored with the weights that it was made of
+        self.register_buffer("kept", torch.tensor(1 if options.keep == "model1" else 2))
+
+    @classmethod
+    def roles(cls, options: CTOptions, available: tuple[str, ...]) -> tuple[str, ...]:
+        """("sentence",)."""
+        check_options(options)
+        return super().roles(options, available)
+
+    @classmethod
+    def group_size(cls, options: CTOptions) -> int:
+        """Sentences that make a positive pair and its negative ones."""
+        return group_size(options)
+
+    def start_stage(self, stage: str) -> None:
+        """Both encoders start alike, also where a stage of labelled rows (recipe.semi) trained one of them before."""
+        self.first.load_state_dict(self.backbone.state_dict())
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """pairs: what model1 reads and what model2 reads, a text each pair, and 1 for the positive pairs; in-batch: one
+        view, which both read."""
+        ids = rows.ids("sentence")
+        if self.options.objective == "in-batch":
+            return Views([ids])
+        first, second, labels = pair_up(len(ids), self.options)
+        return Views([[ids[place] for place in first], [ids[place] for place in second]], labels=labels)
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """tension: the binary cross-entropy of pairs; in_batch: the cross-entropy over the batch."""
+        n, options = len(batch), self.options
+        second = slice(n, None) if options.objective == "pairs" else slice(None)
+        x = self.first.pooled(batch.ids[:n], batch.mask[:n])
+        y = self.backbone.pooled(batch.ids[second], batch.mask[second])
+        if options.objective == "in-batch":
+            scale = options.scale if self.log_scale is None else self.log_scale.exp()
+            return {"in_batch": batch_term(x, y, scale, options.similarity == "cosine", batch.shares, self.gather_mode)}
+        assert batch.labels is not None
+        weight = float(batch.shares.total) if options.reduction == "sum" else 1.0
+        return {"tension": Term(pair_loss(x, y, batch.labels), n, weight)}
+
+    def view_vectors(self, batch: Batch) -> None:
+        """The two encoders start alike: views of equal tokens are meant to be one vector."""
+
+    def metrics(self) -> dict[str, float]:
+        """scale: the learned factor of the similarities."""
+        return {} if self.log_scale is None else {"scale": float(self.log_scale.detach().exp())}
+
+    def inference(self) -> Inference:
+        """The encoder that is kept; the other one is dropped."""
+        return self._encoder("model1" if int(self.kept) == 1 else "model2")
+
+    def candidates(self) -> dict[str, Inference]:
+        """Both encoders, where the better one is kept."""
+        return {name: self._encoder(name) for name in MODELS} if self.options.keep == "best" else {}
+
+    def choose(self, name: str) -> None:
+        """Keep model1 or model2."""
+        self.kept.fill_(1 if name == "model1" else 2)
+
+    def _encoder(self, name: str) -> Inference:
+        encoder: Any = self.first if name == "model1" else self.backbone
+        return Inference(encoder.model, encoder.tokenizer, encoder.pooler, text_cnn=encoder.head)

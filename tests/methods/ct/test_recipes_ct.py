@@ -1,0 +1,74 @@
+"""Contrastive Tension's recipes: every published row has one, and the settings are those of the two codebases."""
+
+import pytest
+from shipped_recipes import BERT, BERT_LARGE, changed, held, printed, recipe, settings
+
+from stsbench.methods.ct.checks import check_options
+from stsbench.methods.ct.method import ContrastiveTension
+from stsbench.methods.ct.options import CTOptions
+from stsbench.training.recipes.recipes import recipe_names
+
+NAMES = recipe_names("ct")
+README = ("distilbert", "bert-base", "bert-large", "sbert-distil", "sbert-base", "sbert-large")
+HOLDERS = {
+    "consert:2:6": "bert-base", "consert:2:7": "bert-large", "consert:3:3": "sbert-base", "consert:3:4": "sbert-large",
+    "simcse:5:6": "bert-base-checkpoint", "simcse:5:18": "sbert-base-checkpoint", "diffcse:1:7": "bert-base-checkpoint",
+    **{f"ct-readme:README/{part}:{row}": f"{name}-checkpoint" for row, name in enumerate(README, start=1)
+       for part in ("avg-pearson", "stsb-pearson", "avg-spearman", "stsb-spearman")},
+    "sentence-transformers:CT:1": "bert-base-library", "sentence-transformers:CT:2": "bert-base-in-batch",
+}  # fmt: skip
+PAPERS = ("consert", "simcse", "diffcse", "ct-readme", "sentence-transformers")
+
+
+def test_every_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_others():
+    found = printed(PAPERS, lambda row: row.method.startswith("CT") or row.method.endswith("-CT"), HOLDERS)
+    found = {(name, protocol.removesuffix(":None"), *rest): score for (name, protocol, *rest), score in found.items()}
+    assert held("ct") == found and {name for name, *_ in found} == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_options_of_a_recipe_go_together(name):
+    found = recipe(name, "ct")
+    options = CTOptions(**found.options)
+    check_options(options)
+    assert found.training.batch_size % ContrastiveTension.group_size(options) == 0
+    assert ContrastiveTension.roles(options, ("sentence",)) == ("sentence",)
+
+
+def test_the_settings_of_the_authors_code():
+    expected = {
+        "backbone.model": BERT, "backbone.pooler": "mean", "backbone.dropout": 0, "backbone.max_length": 75,
+        "options.objective": "pairs", "options.negatives": "fresh", "options.k": 7, "options.reduction": "mean",
+        "options.keep": "best", "training.batch_size": 30, "training.max_steps": 5000, "training.optimizer": "rmsprop",
+        "training.rho": 0.9, "training.epsilon": 1e-7, "training.learning_rate": 1e-5, "training.schedule": "piecewise",
+        "training.milestones": (501, 1001, 1501, 2001), "training.rates": (8e-6, 6e-6, 4e-6, 2e-6), "training.warmup": 0,
+        "training.weight_decay": 0, "training.clip": None, "training.drop_last": True, "selection.by": "sts-b dev",
+        "selection.every": 500, "selection.at_end": False, "precision": "float32",
+    }  # fmt: skip
+    found = settings(recipe("bert-base", "ct"))
+    assert {key: found[key] for key in expected} == expected
+    assert CTOptions(**recipe("bert-base", "ct").options) == CTOptions()  # they are the defaults
+
+
+@pytest.mark.parametrize(("base", "name", "expected"), [
+    ("bert-base", "bert-large", {"backbone.model": BERT_LARGE}),
+    ("bert-base", "bert-base-checkpoint", {}), ("bert-large", "bert-large-checkpoint", {}),
+    ("bert-base", "distilbert-checkpoint", {"backbone.model": "distilbert/distilbert-base-uncased"}),
+    ("bert-base", "sbert-base", {"backbone.model": "sentence-transformers/bert-base-nli-mean-tokens"}),
+    ("bert-base", "sbert-large", {"backbone.model": "sentence-transformers/bert-large-nli-mean-tokens"}),
+    ("bert-base", "sbert-distil-checkpoint", {"backbone.model": "sentence-transformers/distilbert-base-nli-mean-tokens"}),
+    ("sbert-base", "sbert-base-checkpoint", {}), ("sbert-large", "sbert-large-checkpoint", {}),
+    ("bert-base", "bert-base-library", {
+        "backbone.dropout": None, "options.negatives": "consecutive", "options.reduction": "sum", "options.keep": "model2",
+        "training.epochs": 1, "training.max_steps": None, "training.rho": 0.99, "training.epsilon": 1e-8,
+        "training.schedule": "linear", "training.milestones": (), "training.rates": (), "training.clip": 1.0,
+        "selection.every": 1000, "selection.at_end": True,
+    }),
+    ("bert-base-library", "bert-base-in-batch", {
+        "options.objective": "in-batch", "options.negatives": "fresh", "options.reduction": "mean",
+        "training.batch_size": 128, "training.optimizer": "adamw", "training.rho": None, "training.learning_rate": 5e-5,
+        "training.warmup": 1000, "training.weight_decay": 0.01, "precision": "fp16",
+    }),
+])  # fmt: skip
+def test_what_differs(base, name, expected):
+    assert changed(base, name, "ct") == expected
