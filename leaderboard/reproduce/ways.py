@@ -48,6 +48,12 @@ class Way(PublishedModel):
             return tuple(dict.fromkeys(self.recipe.values()))
         return () if self.recipe is None else (self.recipe,)
 
+    @property
+    def model(self) -> str | None:
+        """The --model of `eval`."""
+        words = shlex.split(self.eval or "")
+        return words[words.index("--model") + 1] if "--model" in words[:-1] else None
+
     def recipe_of(self, column: str) -> str | None:
         """The recipe that a column's figure is of."""
         return self.recipe.get(column) if isinstance(self.recipe, dict) else self.recipe

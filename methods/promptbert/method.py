@@ -180,6 +180,8 @@ def _head(backbone: Backbone, options: PromptBERTOptions) -> nn.Module | None:
 def _words(backbone: Backbone, options: PromptBERTOptions, template: TokenTemplate) -> nn.Parameter:
     """(m, d) what OptiPrompt learns: it starts from the word embeddings of the template's tokens, one for each place."""
     if not len(template.word_ids):
-        raise StsbenchError(f"options.trained {options.trained} learns the words of options.template, and it has none beside the mask")
+        raise StsbenchError(
+            f"options.trained {options.trained} learns the words of options.template, and it has none beside the mask"
+        )
     table = backbone.model.get_input_embeddings().weight
     return nn.Parameter(table[torch.as_tensor(template.word_ids, device=table.device)].detach().clone())

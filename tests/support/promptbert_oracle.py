@@ -197,7 +197,7 @@ class Oracle:
         return before.index(self.mask) if self.mask in before else len(before) + count + after.index(self.mask)
 
     def columns(self, template, tokens):
-        """Where the learned words stand around the tokens of a sentence; section 11 says where the authors' code puts them."""
+        """Where the learned words stand around a sentence; section 11 says where the authors' code puts them."""
         if self.words is None:
             return []
         before, after = template
@@ -205,7 +205,8 @@ class Oracle:
         if self.options.trained == "prompt_rightmost":
             ids = [*before, *tokens, *after]
             learned = [token for token in [*before[1:], *after[:-1]] if token != self.mask]
-            return [(max(place for place, other in enumerate(ids) if other == token), row) for row, token in enumerate(learned)]
+            last = {token: place for place, token in enumerate(ids)}
+            return [(last[token], row) for row, token in enumerate(learned)]
         ordinary = [place for place in range(1, len(before)) if before[place] != self.mask]
         ordinary += [len(before) + count + place for place in range(len(after) - 1) if after[place] != self.mask]
         return [(place, row) for row, place in enumerate(ordinary)]

@@ -18,13 +18,14 @@ from stsbench.leaderboard.records.paths import PUBLISHED
 
 ROWS = {
     "bert-flow": 16, "bert-whitening": 20, "consert": 17, "consert-readme": 10, "ct-readme": 24, "declutr": 46,
-    "diffaug": 62, "diffaug-readme": 1, "diffcse": 116, "promcse-readme": 2, "sarcse": 38, "sbert": 18,
+    "diffaug": 62, "diffaug-readme": 1, "diffcse": 116, "promcse-readme": 2, "promptbert-readme": 5, "sarcse": 38,
+    "sbert": 18,
     "sentence-transformers": 2, "simcse": 134, "simcse-readme": 8,
 }  # fmt: skip
 DISAGREE = {
     "diffaug:1:6": (78.54, 78.52), "diffaug:1:8": (74.89, 74.86), "diffaug:6:7": (79.81, 79.57),
     "diffaug:6:8": (78.15, 79.70), "simcse:5:15": (74.89, 74.86), "simcse:B.2:2": (74.89, 74.86),
-    "simcse:E.1:3": (84.94, 84.95),
+    "simcse:E.1:3": (84.94, 84.95), "promptbert-readme:README:1": (78.54, 78.52),
 }  # fmt: skip
 PAPER = {"id": "toy", "title": "A toy", "authors": "Nobody", "year": 2020, "url": "https://example.org/toy"}
 TABLE = {"table": "1", "protocol": "sts", "metric": "spearman", "aggregation": "all", "split": "test"}

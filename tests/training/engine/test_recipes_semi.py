@@ -1,4 +1,4 @@
-"""SimCSE's recipes of other papers, semi-supervised ones and few labels among them: their scores, and what differs from their base."""
+"""SimCSE's recipes of other papers, semi-supervised and of few labels among them: scores, what differs from their base."""
 
 import re
 
