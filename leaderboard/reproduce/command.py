@@ -150,7 +150,7 @@ def _markdown(title: str, header: list[str], cells: list[list[str]], lines: list
     click.echo()
     for line in lines:
         said = [*(f"`{each}`" for each in line.commands), *_said(line)]
-        click.echo(f"- {line.row.row} {line.row.method}: {'; '.join(said)}" if said else f"- {line.row.row} {line.row.method}")
+        click.echo(f"- {line.row.row} {line.row.method}" + (f": {'; '.join(said)}" if said else ""))
     click.echo()
     for each in _missing(lines):
         click.echo(f"- {each}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.model import Heading, Paper, Publication, PublishedRow
@@ -29,7 +30,7 @@ def resolve(publications: Sequence[Publication], stated: Mapping[str, Way]) -> d
         raise StsbenchError(f"leaderboard/reproductions states how {wrong} is made, and there is no such published row")
     ways = dict(stated)
     same: dict[object, str] = {}
-    for id in stated:
+    for id in sorted(stated, key=lambda id: rows[id].copied_from is not None):  # an original before what copies it
         if key := _key(rows[id]):
             same.setdefault(key, id)
     holders = _holders()
@@ -51,6 +52,7 @@ def _key(row: PublishedRow) -> object:
     return heading.protocol, heading.metric, heading.aggregation, heading.columns, row.scores
 
 
+@cache
 def _holders() -> Holders:
     """What the recipes of all methods hold."""
     found: defaultdict[Figure, set[tuple[str, str]]] = defaultdict(set)
@@ -106,5 +108,5 @@ def _place(heading: Heading, column: str) -> tuple[tuple[str, ...], str, str]:
         return ("retrieval",), column, heading.task or column
     if heading.protocol not in ("sts", "few-labels"):
         return (heading.protocol,), heading.metric, column
-    forms = {None: ("sts", "sts:all"), "unknown": ("sts", "sts:all", "sts:mean", "sts:wmean")}
+    forms = {None: ("sts", "sts:all"), "unknown": ("sts", "sts:unknown")}
     return forms.get(heading.aggregation, (f"sts:{heading.aggregation}",)), heading.metric, "Avg" if heading.task else column

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,12 @@ from stsbench.config import flatten, read_yaml
 from stsbench.data.sets.catalog import entry
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.load import load_protocol
-from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.rescore import protocol_of_record, score_again
+from stsbench.evaluation.protocol import Protocol
+from stsbench.evaluation.records import Record, load_records
+from stsbench.evaluation.rescore import rescored, several_encoders
 from stsbench.leaderboard.records.admission import proven
 from stsbench.leaderboard.reproduce.commands import recipe_named
+from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import changes, load_recipe
 
@@ -41,8 +43,10 @@ class Run:
     scores: Mapping[Key, float] = field(default_factory=dict)
 
 
-def local_runs(folder: Path) -> list[Run]:
+def local_runs(folder: Path, protocols: Collection[str]) -> list[Run]:
     """Every finished training run and every run of `stsbench eval` below `folder`; [] where there is no such folder.
+
+    protocols: those whose records are read.
 
     Raises StsbenchError, naming the file, for records that were edited.
     """
@@ -51,16 +55,16 @@ def local_runs(folder: Path) -> list[Run]:
     found: list[Run] = []
     trained = [path.parent for path in sorted(folder.rglob("train.json")) if (path.parent / "recipe.yaml").is_file()]
     for run in trained:
-        found += _trained(folder, run)
+        found += _trained(folder, run, protocols)
     for observed in sorted(folder.rglob("observations")):
         run = observed.parent
         if observed.is_dir() and any(run.glob("*.json")) and not any(run.is_relative_to(each) for each in trained):
-            records, scores = _scored(run)
+            records, scores = _scored(run, protocols)
             found.append(Run(str(run), command=_command(records), scores=scores))
     return found
 
 
-def board_runs(folder: Path, recipes: Iterable[str], models: Iterable[str]) -> list[Run]:
+def board_runs(folder: Path, recipes: Iterable[str], models: Iterable[str], protocols: Collection[str]) -> list[Run]:
     """The runs of a board's entries (`folder`: its measured/) that were trained by one of the recipes, or one changed from
     it, or measured by a command with one of the models. Errors as of `local_runs`."""
     found = []
@@ -75,14 +79,14 @@ def board_runs(folder: Path, recipes: Iterable[str], models: Iterable[str]) -> l
         base = recipe.removesuffix("-changed") if isinstance(recipe, str) else None
         if base not in wanted and not named.intersection(about.get("command") or ()):
             continue
-        records, scores = _scored(run)
+        records, scores = _scored(run, protocols)
         group = f"{run.parent.name} on the board"
         changed = _changed_on_board(base, about) if base else ()
         found.append(Run(group, base, changed, about.get("seed"), _command(records), scores))
     return found
 
 
-def _trained(root: Path, run: Path) -> Iterator[Run]:
+def _trained(root: Path, run: Path, protocols: Collection[str]) -> Iterator[Run]:
     """The training run, with its test where it has one; nothing for a run whose method or recipe is not there."""
     try:
         recipe = load_recipe(str(read_yaml(run / "recipe.yaml").get("method")), str(run / "recipe.yaml"))
@@ -94,7 +98,9 @@ def _trained(root: Path, run: Path) -> Iterator[Run]:
     summary = json.loads((run / "train.json").read_text("utf-8"))
     if summary.get("stage"):
         keys = [*keys, "a stage alone"]
-    records, scores = _scored(run / "eval") if (run / "eval").is_dir() else ([], {})
+    records, scores = _scored(run / "eval", protocols) if (run / "eval").is_dir() else ([], {})
+    if any(record.provenance.get("recipe") != f"{short_name(recipe.method)}/{recipe.name}" for record in records):
+        keys = [*keys, "eval/ is not the test of this training"]
     if (dev := _dev(summary)) is not None:
         scores = {**scores, (DEV, None, "spearman", "STS-B"): dev}
     group = run
@@ -137,21 +143,25 @@ def _dev(summary: Mapping[str, Any]) -> float | None:
     return None if score is None else float(score)
 
 
-def _scored(folder: Path) -> tuple[list[Record], dict[Key, float]]:
-    """The records of a run and its scores, recomputed, of those at the defaults on the catalog's data; averages, too."""
-    result = score_again(folder)
-    plain = [record for record in result.records if _plain(record)]
-    rows: list[ScoreRow] = [row for record in plain for row in record.scores if row.subset is None]
-    groups: dict[str, list[Record]] = {}
-    for record in plain:
-        groups.setdefault(record.protocol.model_dump_json(), []).append(record)
+def _scored(folder: Path, protocols: Collection[str]) -> tuple[list[Record], dict[Key, float]]:
+    """The records of a run, and the scores of those under `protocols` at the defaults on the catalog's data, averages, too.
+
+    What counts is recomputed from its observations first.
+    """
+    records = load_records(folder)
+    if several_encoders([record for _, record in records]):
+        raise StsbenchError(f"{folder} holds records of several encoders: a run is of one")
+    groups: dict[str, tuple[Protocol, list[Record]]] = {}
+    for path, record in records:
+        if record.protocol.name in protocols and _plain(record):
+            protocol, record.scores = rescored(path, record)
+            groups.setdefault(record.protocol.model_dump_json(), (protocol, []))[1].append(record)
     scores = {}
-    for records in groups.values():
-        name, label = records[0].protocol.name, records[0].protocol.label
-        summed = protocol_of_record(folder, records[0]).summarise(records)
-        for row in [*(row for row in rows if row.protocol == label), *summed]:
-            scores[name, row.aggregation, row.metric, row.task] = row.value
-    return result.records, scores
+    for protocol, mine in groups.values():
+        for row in [*(row for record in mine for row in record.scores), *protocol.summarise(mine)]:
+            if row.subset is None:
+                scores[protocol.name, row.aggregation, row.metric, row.task] = row.value
+    return [record for _, record in records], scores
 
 
 def _plain(record: Record) -> bool:

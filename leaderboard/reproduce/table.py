@@ -10,7 +10,7 @@ from typing import Any
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.publications.model import Heading, Publication, PublishedRow
-from stsbench.leaderboard.reproduce.commands import commands
+from stsbench.leaderboard.reproduce.commands import commands, protocol_of
 from stsbench.leaderboard.reproduce.measured import Reproduction, changed, columns_of, printed, reproductions
 from stsbench.leaderboard.reproduce.needs import Surroundings
 from stsbench.leaderboard.reproduce.resolve import resolve
@@ -57,10 +57,11 @@ def lines_of(
     """
     ways = resolve(publications, load_ways())
     mine = [ways[row.id] for row in rows if row.id in ways]
-    found = local_runs(runs)
+    protocols = {(protocol_of(row.heading) or "").partition(":")[0] for row in rows}
+    found = local_runs(runs, protocols)
     if board is not None:
         recipes = {name for way in mine for name in way.recipes}
-        found += board_runs(board / "measured", recipes, {model for way in mine if (model := way.model)})
+        found += board_runs(board / "measured", recipes, {model for way in mine if (model := way.model)}, protocols)
     here = Surroundings(data_dir)
     return [_line(row, ways.get(row.id), found, here) for row in rows]
 
