@@ -44,11 +44,11 @@ def _measured(row: PublishedRow, each: Reproduction, columns: Sequence[str]) -> 
     seeds = max(mean.n for mean in each.figures.values())
     what = "measured" if seeds == 1 else f"measured, {seeds} seeds"
     digits = max(2, row.printed_decimals)
-    found = [each.figures.get(column) for column in columns]
-    apart = [_difference(row, column, mean, digits) for column, mean in zip(columns, found, strict=True)]
+    means = [each.figures.get(column) for column in columns]
+    differences = [_difference(row, column, mean, digits) for column, mean in zip(columns, means, strict=True)]
     return [
-        ["", each.name, what, *("" if mean is None else _shown(mean, digits) for mean in found)],
-        ["", "", "difference", *apart],
+        ["", each.name, what, *("" if mean is None else _shown(mean, digits) for mean in means)],
+        ["", "", "difference", *differences],
     ]  # fmt: skip
 
 

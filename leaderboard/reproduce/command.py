@@ -73,8 +73,8 @@ def _list(paper: str | None) -> None:
     if paper is None:
         groups = [(each.paper.id, each.paper.title, list(each.rows)) for each in publications]
     else:
-        found = rows_of.find_paper(paper, publications)
-        groups = [(f"{paper}:{heading.name}", _about(heading), rows) for heading, rows in rows_of.headings(found.rows)]
+        chosen = rows_of.find_paper(paper, publications)
+        groups = [(f"{paper}:{heading.name}", _about(heading), rows) for heading, rows in rows_of.headings(chosen.rows)]
     for name, what, rows in groups:
         number = rows_of.count(rows, ways)
         numbers = (number.rows, number.recipe, number.eval, number.without)

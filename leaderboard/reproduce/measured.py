@@ -41,13 +41,13 @@ class Reproduction:
 
 def reproductions(row: PublishedRow, way: Way, runs: Sequence[Run]) -> list[Reproduction]:
     """Those of `runs` that are by the row's very recipe or command, and under its table's protocol and metric."""
-    found: dict[str, dict[str, list[float]]] = {}
+    by_group: dict[str, dict[str, list[float]]] = {}
     for column in columns_of(row):
         for run in _runs_of(row, way, column, runs):
             if (score := _score(row, column, run)) is not None:
-                found.setdefault(run.group, {}).setdefault(column, []).append(score)
+                by_group.setdefault(run.group, {}).setdefault(column, []).append(score)
     return [Reproduction(name, {column: _mean(scores) for column, scores in figures.items()})
-            for name, figures in found.items()]  # fmt: skip
+            for name, figures in by_group.items()]  # fmt: skip
 
 
 def changed(way: Way, runs: Sequence[Run]) -> list[str]:
@@ -77,13 +77,13 @@ def _runs_of(row: PublishedRow, way: Way, column: str, runs: Sequence[Run]) -> I
 
 def _options(command: Sequence[str]) -> dict[str, str]:
     """The options of a command that name its encoder. A file counts by its name, wherever it lies."""
-    found = {word: "" for word in command if word in _SWITCHES}
+    options = {word: "" for word in command if word in _SWITCHES}
     for word, value in zip(command, [*command[1:], ""], strict=True):
         name, equals, inner = word.partition("=")
         if name in _ENCODER:
-            given = inner if equals else value
-            found[name] = Path(given).name if name == "--fit-on" else given
-    return found
+            setting = inner if equals else value
+            options[name] = Path(setting).name if name == "--fit-on" else setting
+    return options
 
 
 def _score(row: PublishedRow, column: str, run: Run) -> float | None:

@@ -67,19 +67,19 @@ class Surroundings:
         if recipe.precision == "fp16" and not self.has_cuda:
             yield "a CUDA device for fp16: without one it is trained in float32, which is another recipe"
 
-    def _of_eval(self, options: str) -> Iterator[str]:
-        words = shlex.split(options)
-        given = {word: value for word, value in zip(words, [*words[1:], ""], strict=True) if word.startswith("--")}
-        for option in given:
+    def _of_eval(self, line: str) -> Iterator[str]:
+        words = shlex.split(line)
+        options = {word: value for word, value in zip(words, [*words[1:], ""], strict=True) if word.startswith("--")}
+        for option in options:
             if option not in self.eval_options:
                 yield f"`stsbench eval` has no {option} in this version"
-        model = given.get("--model", "")
+        model = options.get("--model", "")
         kind, _, argument = model.partition(":")
         if kind == "words":
             yield from _file(argument, "word vectors")
         elif model:
             yield from _model(model)
-        if (fit_on := given.get("--fit-on", "target")) != "target":
+        if (fit_on := options.get("--fit-on", "target")) != "target":
             yield from _file(fit_on, "texts to fit on")
 
     def _of_protocol(self, heading: Heading) -> Iterator[str]:
@@ -92,10 +92,10 @@ class Surroundings:
 
     def _data(self, sets: dict[str, str]) -> Iterator[str]:
         """One line for those of these sets (what they are called -> id) that are in no place that is searched."""
-        if lacking := [name for name, id in sets.items() if not self._found(id)]:
+        if lacking := [name for name, id in sets.items() if not self._has(id)]:
             yield f"data of {', '.join(lacking)}: --data-dir DIR, or stsbench data fetch"
 
-    def _found(self, id: str) -> bool:
+    def _has(self, id: str) -> bool:
         from stsbench.data.fetch.sources import locate
         from stsbench.data.sets.catalog import entry
 

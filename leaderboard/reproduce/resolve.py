@@ -39,8 +39,8 @@ def resolve(publications: Sequence[Publication], stated: Mapping[str, Way]) -> d
             continue
         if (other := same.get(_key(row))) is not None:
             ways[id] = stated[other].model_copy(update={"note": f"the figures of {other}", "not_held": None})
-        elif found := _held(row, holders):
-            ways[id] = found
+        elif way := _by_figures(row, holders):
+            ways[id] = way
     return ways
 
 
@@ -55,23 +55,23 @@ def _key(row: PublishedRow) -> object:
 @cache
 def _holders() -> Holders:
     """What the recipes of all methods hold."""
-    found: defaultdict[Figure, set[tuple[str, str]]] = defaultdict(set)
+    holders: defaultdict[Figure, set[tuple[str, str]]] = defaultdict(set)
     for method in names(GROUP):
         for name in recipe_names(method):
             recipe = find_recipe(method, name)[0]
             paper = recipe.source.paper if recipe.source else ""
             for row in recipe.published:
                 for task, score in row.scores.items():
-                    found[row.protocol, row.metric, task, score].add((f"{method}/{name}", paper))
-    return found
+                    holders[row.protocol, row.metric, task, score].add((f"{method}/{name}", paper))
+    return holders
 
 
-def _held(row: PublishedRow, holders: Holders) -> Way | None:
+def _by_figures(row: PublishedRow, holders: Holders) -> Way | None:
     """The way by the one recipe that holds the row's figures; by one for each column where columns are recipes."""
     figures = [(column, score) for column, score in _figures(row) if score is not None]
     if row.heading.protocol == "few-labels":
-        found = {column: name for column, score in figures if (name := _one(row, [(column, score)], holders))}
-        return Way(recipe=found) if found else None
+        recipes = {column: name for column, score in figures if (name := _one(row, [(column, score)], holders))}
+        return Way(recipe=recipes) if recipes else None
     name = _one(row, figures, holders)
     return Way(recipe=name) if name else None
 
@@ -84,13 +84,13 @@ def _figures(row: PublishedRow) -> Iterator[tuple[str, float | None]]:
 def _one(row: PublishedRow, figures: Sequence[tuple[str, float]], holders: Holders) -> str | None:
     if not figures:
         return None
-    found: set[tuple[str, str]] | None = None
+    common: set[tuple[str, str]] | None = None
     for column, score in figures:
         protocols, metric, task = _place(row.heading, column)
         mine = {one for protocol in protocols for one in holders.get((protocol, metric, task, score), ())}
-        found = mine if found is None else found & mine
-    cited = {name for name, paper in found or () if _cites(paper, row.heading.paper)}
-    candidates = cited or ({name for name, _ in found or ()} if len(figures) >= ENOUGH else set())
+        common = mine if common is None else common & mine
+    cited = {name for name, paper in common or () if _cites(paper, row.heading.paper)}
+    candidates = cited or ({name for name, _ in common or ()} if len(figures) >= ENOUGH else set())
     return candidates.pop() if len(candidates) == 1 else None
 
 

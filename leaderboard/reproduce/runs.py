@@ -52,22 +52,22 @@ def local_runs(folder: Path, protocols: Collection[str]) -> list[Run]:
     """
     if not folder.is_dir():
         return []
-    found: list[Run] = []
+    runs: list[Run] = []
     trained = [path.parent for path in sorted(folder.rglob("train.json")) if (path.parent / "recipe.yaml").is_file()]
     for run in trained:
-        found += _trained(folder, run, protocols)
+        runs += _trained(folder, run, protocols)
     for observed in sorted(folder.rglob("observations")):
         run = observed.parent
         if observed.is_dir() and any(run.glob("*.json")) and not any(run.is_relative_to(each) for each in trained):
             records, scores = _scored(run, protocols)
-            found.append(Run(str(run), command=_command(records), scores=scores))
-    return found
+            runs.append(Run(str(run), command=_command(records), scores=scores))
+    return runs
 
 
 def board_runs(folder: Path, recipes: Iterable[str], models: Iterable[str], protocols: Collection[str]) -> list[Run]:
     """The runs of a board's entries (`folder`: its measured/) that were trained by one of the recipes, or one changed from
     it, or measured by a command with one of the models. Errors as of `local_runs`."""
-    found = []
+    runs = []
     wanted, named = set(recipes), set(models)
     for run in sorted(path for path in folder.glob("*/*") if path.is_dir()):
         first = next(iter(sorted(run.glob("*.json"))), None)
@@ -82,8 +82,8 @@ def board_runs(folder: Path, recipes: Iterable[str], models: Iterable[str], prot
         records, scores = _scored(run, protocols)
         group = f"{run.parent.name} on the board"
         changed = _changed_on_board(base, about) if base else ()
-        found.append(Run(group, base, changed, about.get("seed"), _command(records), scores))
-    return found
+        runs.append(Run(group, base, changed, about.get("seed"), _command(records), scores))
+    return runs
 
 
 def _trained(root: Path, run: Path, protocols: Collection[str]) -> Iterator[Run]:

@@ -58,12 +58,12 @@ def lines_of(
     ways = resolve(publications, load_ways())
     mine = [ways[row.id] for row in rows if row.id in ways]
     protocols = {(protocol_of(row.heading) or "").partition(":")[0] for row in rows}
-    found = local_runs(runs, protocols)
+    measured = local_runs(runs, protocols)
     if board is not None:
         recipes = {name for way in mine for name in way.recipes}
-        found += board_runs(board / "measured", recipes, {model for way in mine if (model := way.model)}, protocols)
+        measured += board_runs(board / "measured", recipes, {model for way in mine if (model := way.model)}, protocols)
     here = Surroundings(data_dir)
-    return [_line(row, ways.get(row.id), found, here) for row in rows]
+    return [_line(row, ways.get(row.id), measured, here) for row in rows]
 
 
 def _line(row: PublishedRow, way: Way | None, runs: Sequence[Run], here: Surroundings) -> Line:
@@ -92,8 +92,8 @@ def find_rows(text: str, publications: Sequence[Publication]) -> list[PublishedR
         return rows
     if chosen := [row for row in rows if str(row.row) == number]:
         return chosen
-    held = ", ".join(map(str, sorted({row.row for row in rows})))
-    raise StsbenchError(f"table {table} of {paper} has no row '{number}'; its rows: {held}")
+    numbers = ", ".join(map(str, sorted({row.row for row in rows})))
+    raise StsbenchError(f"table {table} of {paper} has no row '{number}'; its rows: {numbers}")
 
 
 def find_paper(name: str, publications: Sequence[Publication]) -> Publication:
@@ -107,12 +107,12 @@ def find_paper(name: str, publications: Sequence[Publication]) -> Publication:
 
 def headings(rows: Iterable[PublishedRow]) -> list[tuple[Heading, list[PublishedRow]]]:
     """Rows by heading: a table that is held in parts, or under two aggregations, has several."""
-    found: list[tuple[Heading, list[PublishedRow]]] = []
+    groups: list[tuple[Heading, list[PublishedRow]]] = []
     for row in rows:
-        if not found or found[-1][0] is not row.heading:
-            found.append((row.heading, []))
-        found[-1][1].append(row)
-    return found
+        if not groups or groups[-1][0] is not row.heading:
+            groups.append((row.heading, []))
+        groups[-1][1].append(row)
+    return groups
 
 
 @dataclass(frozen=True)
@@ -138,11 +138,11 @@ def count(rows: Sequence[PublishedRow], ways: Mapping[str, Way]) -> Count:
 
 def missing_of(lines: Sequence[Line]) -> dict[str, list[PublishedRow]]:
     """What is missing -> the rows that need it, in their order."""
-    found: dict[str, list[PublishedRow]] = {}
+    needed_by: dict[str, list[PublishedRow]] = {}
     for line in lines:
         for each in line.needs:
-            found.setdefault(each, []).append(line.row)
-    return found
+            needed_by.setdefault(each, []).append(line.row)
+    return needed_by
 
 
 def all_ways() -> tuple[list[Publication], dict[str, Way]]:
