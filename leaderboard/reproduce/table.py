@@ -16,7 +16,9 @@ from stsbench.leaderboard.reproduce.needs import Surroundings
 from stsbench.leaderboard.reproduce.resolve import resolve
 from stsbench.leaderboard.reproduce.runs import Run, board_runs, local_runs
 from stsbench.leaderboard.reproduce.ways import Way, load_ways
-from stsbench.registry import did_you_mean
+from stsbench.registry import did_you_mean, names
+from stsbench.training.recipes.methods import GROUP
+from stsbench.training.recipes.recipes import recipe_names
 
 NO_WAY = "no recipe holds these figures, and no command is stated for them"
 
@@ -130,10 +132,11 @@ class Count:
 
 
 def count(rows: Sequence[PublishedRow], ways: Mapping[str, Way]) -> Count:
-    """`rows` by how they are made."""
+    """`rows` by how they are made. A recipe that is stated and not there makes none."""
     mine = [ways[row.id] for row in rows if row.id in ways]
+    here = {f"{method}/{name}" for method in names(GROUP) for name in recipe_names(method)}
     untrained = sum(way.eval is not None and not way.recipes for way in mine)
-    return Count(len(rows), sum(bool(way.recipes) for way in mine), untrained)
+    return Count(len(rows), sum(bool(way.recipes) and here.issuperset(way.recipes) for way in mine), untrained)
 
 
 def missing_of(lines: Sequence[Line]) -> dict[str, list[PublishedRow]]:

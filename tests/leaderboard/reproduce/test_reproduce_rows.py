@@ -11,7 +11,7 @@ from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.reproduce.commands import commands, protocol_of
 from stsbench.leaderboard.reproduce.resolve import resolve
-from stsbench.leaderboard.reproduce.table import all_ways
+from stsbench.leaderboard.reproduce.table import Count, all_ways, count
 from stsbench.leaderboard.reproduce.ways import Way, load_ways
 
 SEED = ("simcse", "diffcse", "sarcse", "promptbert", "diffaug")
@@ -73,6 +73,13 @@ def test_a_row_is_found_by_the_recipe_that_holds_its_figures(rows):
     assert "diffaug:3/sts:2" not in found  # 82.5 is SimCSE's own
     assert found["diffaug:2:1"].recipe["10 %"] == "simcse/unsup-bert-base-joint-labels-10"
     assert "simcse:5:5" not in found
+
+
+def test_a_recipe_that_is_not_there_makes_no_row(rows):
+    chosen = [rows["bert-flow:3:1"], rows["simcse:5:7"], rows["simcse:5:2"], rows["simcse:5:5"]]
+    stated = {"bert-flow:3:1": Way(recipe="unheard/of"), "simcse:5:7": Way(recipe="simcse/unsup-bert-base"),
+              "simcse:5:2": Way(eval="--model minilm"), "simcse:5:5": Way(missing="x")}  # fmt: skip
+    assert count(chosen, stated) == Count(4, 1, 1) and count(chosen, stated).without == 2
 
 
 def test_a_way_for_a_row_that_is_not_there():
