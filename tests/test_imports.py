@@ -28,7 +28,7 @@ CORE = (
 )  # fmt: skip
 # Rooms of the board, which may import the core, too.
 BOARD = ("leaderboard.records", "leaderboard.publications", "leaderboard.ranks", "leaderboard.page",
-         "leaderboard.identify", "leaderboard")  # fmt: skip
+         "leaderboard.identify", "leaderboard.reproduce", "leaderboard")  # fmt: skip
 MOST = 16  # modules that a reader meets in one room
 
 

@@ -6,5 +6,6 @@ from pathlib import Path
 
 _HERE = Path(__file__).resolve().parents[1]
 PUBLISHED = _HERE / "published"
+REPRODUCTIONS = _HERE / "reproductions"
 TEMPLATES = _HERE / "templates"
 EXPECTED = _HERE / "expected.yaml"

@@ -12,6 +12,7 @@ from stsbench.training.modules.denoising import check_prompted
 
 _IN_TRAINING = ("denoise_second_shift", "denoise_gradient")
 _ANYWHERE = ("denoise_positions", "denoise_start")
+TRANSFORMS = ("transform", "transform_train_only")
 
 
 def check_options(options: PromptBERTOptions) -> None:
@@ -26,13 +27,14 @@ def check_options(options: PromptBERTOptions) -> None:
         refuse_idle(options, ("denoise_second_shift",), "options.denoise_positions empty moves nothing")
     if options.second_template in (None, options.template):
         refuse_idle(options, ("denoise_second_shift",), "there is no second template")
-    if options.trained == "prompt":
+    if options.trained != "all":
+        said = f"options.trained {options.trained}"
         if options.second_template is not None:
-            raise StsbenchError("options.trained prompt learns the words of one template: set options.second_template null")
-        if options.head not in ("transform", "none"):
+            raise StsbenchError(f"{said} learns the words of one template: set options.second_template null")
+        if options.head not in (*TRANSFORMS, "none"):
             raise StsbenchError(
-                f"options.trained prompt, options.head {options.head}: OptiPrompt has the checkpoint's own head or none: "
-                "set options.head transform or none"
+                f"{said}, options.head {options.head}: OptiPrompt has the checkpoint's own head or none: "
+                f"set options.head {', '.join(TRANSFORMS)} or none"
             )
 
 
@@ -40,7 +42,7 @@ def check_backbone(options: PromptBERTOptions, backbone: Backbone) -> None:
     """Raises StsbenchError, one line, for another pooler than mask, or an option without meaning for such a model."""
     if backbone.pooler != "mask":
         raise StsbenchError(f"promptbert trains the pooler mask, not {backbone.pooler}: set backbone.pooler mask")
-    if options.denoise or options.test_denoise or options.trained == "prompt":
+    if options.denoise or options.test_denoise or options.trained != "all":
         check_prompted(backbone, options.denoise_start)
 
 

@@ -13,7 +13,7 @@ from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import StsbenchError
-from stsbench.methods.promptbert.checks import check_backbone, check_length, check_options
+from stsbench.methods.promptbert.checks import TRANSFORMS, check_backbone, check_length, check_options
 from stsbench.methods.promptbert.options import PromptBERTOptions
 from stsbench.methods.promptbert.views import ViewMaker
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
@@ -43,14 +43,14 @@ class PromptBERT(Method):
         super().__init__(backbone, options)
         check_options(options)
         check_backbone(options, backbone)
-        self.first = _template(backbone, options.template, "options.template")
+        self.first = _template(backbone, options, options.template, "options.template")
         self.second = self.first
         if options.second_template not in (None, options.template):
-            self.second = _template(backbone, options.second_template, "options.second_template")
+            self.second = _template(backbone, options, options.second_template, "options.second_template")
         self.head = _head(backbone, options)
         self.words: nn.Parameter | None = None
-        if options.trained == "prompt":
-            self.words = _words(backbone, self.first)
+        if options.trained != "all":
+            self.words = _words(backbone, options, self.first)
             backbone.requires_grad_(False)  # its dropout stays on: that is what makes the views differ
         self.make_views = ViewMaker(options, self.first, self.second, backbone.max_length)
 
@@ -129,13 +129,13 @@ class PromptBERT(Method):
         if self.second is not self.first and first < len(mask):
             parts = [(self.first, mask[:first]), (self.second, mask[first:])]
         places = torch.cat([template.places(rows) for template, rows in parts])
-        soft = None if self.words is None else SoftPrompt(rows=self.first.words(mask), vectors=self.words)
+        soft = None if self.words is None else SoftPrompt(rows=self.first.words(ids, mask), vectors=self.words)
         states = self.backbone.at(ids, mask, places, soft)
         head: Callable[[Tensor], Tensor] = self.head or nn.Identity()
         if not self.options.denoise:
             return head(states)
         alone = torch.cat([self._alone(template, rows) for template, rows in parts])
-        if self.options.head == "transform":
+        if self.options.head in TRANSFORMS:
             return head(states) - head(alone)
         return head(states - alone)
 
@@ -155,15 +155,16 @@ class PromptBERT(Method):
         return {
             "positions": self.options.denoise_positions, "start": self.options.denoise_start,
             "head": self.head if kept else None, "each": self.options.head == "transform",
-            "words": None if self.words is None else self.words.detach(),
+            "words": None if self.words is None else self.words.detach(), "word_places": self.first.word_places,
         }  # fmt: skip
 
     def _inference(self, prompt: Prompt) -> Inference:
         return Inference(self.backbone.model, self.backbone.tokenizer, "mask", prompt=prompt)
 
 
-def _template(backbone: Backbone, template: str, name: str) -> TokenTemplate:
-    parsed = TokenTemplate(backbone.tokenizer, template, name)
+def _template(backbone: Backbone, options: PromptBERTOptions, template: str, name: str) -> TokenTemplate:
+    rightmost = options.trained == "prompt_rightmost"
+    parsed = TokenTemplate(backbone.tokenizer, template, name, "rightmost" if rightmost else "own")
     check_length(parsed, name, backbone)
     return parsed
 
@@ -171,14 +172,16 @@ def _template(backbone: Backbone, template: str, name: str) -> TokenTemplate:
 def _head(backbone: Backbone, options: PromptBERTOptions) -> nn.Module | None:
     if options.head == "none":
         return None
-    if options.head == "transform":
+    if options.head in TRANSFORMS:
         return load_transform(backbone.folder, backbone.model, backbone.name)
     return MLPHead(backbone.width, getattr(backbone.model.config, "initializer_range", 0.02))
 
 
-def _words(backbone: Backbone, template: TokenTemplate) -> nn.Parameter:
+def _words(backbone: Backbone, options: PromptBERTOptions, template: TokenTemplate) -> nn.Parameter:
     """(m, d) what OptiPrompt learns: it starts from the word embeddings of the template's tokens, one for each place."""
     if not len(template.word_ids):
-        raise StsbenchError("options.trained prompt learns the words of options.template, and it has none beside the mask")
+        raise StsbenchError(
+            f"options.trained {options.trained} learns the words of options.template, and it has none beside the mask"
+        )
     table = backbone.model.get_input_embeddings().weight
     return nn.Parameter(table[torch.as_tensor(template.word_ids, device=table.device)].detach().clone())

@@ -17,8 +17,8 @@ class PromptBERTOptions(Options):
     view: Literal["dropout", "given"] = "dropout"  # the positive: the sentence again, or what the data give
     similarity: Literal["cosine", "dot"] = "cosine"
     temperature: float = Field(0.05, gt=0)
-    # on the mask's vector: a new tanh layer (dropped at test, or kept), the checkpoint's masked-LM transform (kept), none
-    head: Literal["mlp_train_only", "mlp", "transform", "none"] = "mlp_train_only"
+    # on the mask's vector: a new tanh layer or the checkpoint's masked-LM transform, each dropped at test or kept; none
+    head: Literal["mlp_train_only", "mlp", "transform", "transform_train_only", "none"] = "mlp_train_only"
     denoise: bool = True  # subtract the vector that the template alone gives
     denoise_positions: Literal["matched", "empty"] = "matched"  # what follows the sentence stands as behind one, or not
     denoise_start: Literal["own", "zero"] = "own"  # its first position: the model's, or 0 (released code)
@@ -28,4 +28,6 @@ class PromptBERTOptions(Options):
     text: Literal["pieces", "inside"] = "pieces"  # in training: tokenised alone (released code), or as inside
     dev: Literal["released", "test"] = "released"  # released: tokenised alone, denoised, no full stop; test: as tested
     full_stop: bool = True  # at test: a full stop behind a text that ends in none of . ? " '
-    trained: Literal["all", "prompt"] = "all"  # prompt: only the template's word embeddings and the head (OptiPrompt)
+    # prompt: only the template's word embeddings and the head (OptiPrompt); prompt_rightmost: the same, but each stands for
+    # its token's rightmost match in the whole text (released code: the opening quote is never one)
+    trained: Literal["all", "prompt", "prompt_rightmost"] = "all"

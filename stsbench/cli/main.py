@@ -20,6 +20,8 @@ _COMMANDS = {
     "score": ("stsbench.cli.score:score", "Score a run again from its stored observations (imports no torch)."),
     "compare": ("stsbench.cli.compare:compare_", "Compare two runs: paired bootstrap, per task and on average."),
     "identify": ("stsbench.leaderboard.identify.command:identify", "Find the protocol that reproduces published numbers."),
+    "reproduce": ("stsbench.leaderboard.reproduce.command:reproduce",
+                  "Print a paper's table, what was measured of it here, and each row's command."),
     "neighbours": ("stsbench.cli.neighbours:neighbours", "Find the lines of a text file nearest to a query."),
     "fit": ("stsbench.cli.fit:fit", "Fit a post-processing (whitening, ...) and write a model with it."),
     "plot": ("stsbench.cli.plot:plot", "Draw similarity, geometry, spectrum or training of runs, as PNG or SVG."),

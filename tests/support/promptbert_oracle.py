@@ -95,7 +95,7 @@ def folders(tmp_path_factory):
 def promptbert(folder, family=None, *, dropout=0.0, engine="auto", **options):
     """The method in float64 and train mode, with templates of that family; one of them where words are learned."""
     family = family or folder.name
-    second = None if options.get("trained") == "prompt" else SECOND[family]
+    second = None if options.get("trained", "all") != "all" else SECOND[family]
     chosen = {"template": FIRST[family], "second_template": second, **options}
     method = make(PromptBERT, folder, chosen, dropout=dropout, pooler="mask")
     method.backbone.engine = engine
@@ -126,7 +126,7 @@ class Oracle:
         self.words = None
         self.first = self.template(self.options.template)
         self.second = self.template(self.options.second_template or self.options.template)
-        if self.options.trained == "prompt":
+        if self.options.trained != "all":
             self.model.requires_grad_(False)
             rows = [token for token in [*self.first[0][1:], *self.first[1][:-1]] if token != self.mask]
             table = self.model.embeddings.word_embeddings.weight
@@ -196,11 +196,17 @@ class Oracle:
         before, after = template
         return before.index(self.mask) if self.mask in before else len(before) + count + after.index(self.mask)
 
-    def columns(self, template, count):
-        """Where the learned words stand around a sentence of so many tokens."""
+    def columns(self, template, tokens):
+        """Where the learned words stand around a sentence; section 11 says where the authors' code puts them."""
         if self.words is None:
             return []
         before, after = template
+        count = len(tokens)
+        if self.options.trained == "prompt_rightmost":
+            ids = [*before, *tokens, *after]
+            learned = [token for token in [*before[1:], *after[:-1]] if token != self.mask]
+            last = {token: place for place, token in enumerate(ids)}
+            return [(last[token], row) for row, token in enumerate(learned)]
         ordinary = [place for place in range(1, len(before)) if before[place] != self.mask]
         ordinary += [len(before) + count + place for place in range(len(after) - 1) if after[place] != self.mask]
         return [(place, row) for row, place in enumerate(ordinary)]
@@ -213,7 +219,7 @@ class Oracle:
         ids = [*template[0], *tokens, *template[1]]
         start = self.own_start()
         positions = list(range(start, start + len(ids)))
-        return self.state(ids, positions, self.mask_place(template, len(tokens)), self.columns(template, len(tokens)))
+        return self.state(ids, positions, self.mask_place(template, len(tokens)), self.columns(template, tokens))
 
     def delta(self, k, template, split=None):
         """Section 4: row k of the table."""
@@ -221,7 +227,7 @@ class Oracle:
         P, k = len(template[0]) if split is None else split, 0 if self.options.denoise_positions == "empty" else k
         start = 0 if self.options.denoise_start == "zero" else self.own_start()
         positions = [start + place + (k if place >= P else 0) for place in range(len(ids))]
-        return self.state(ids, positions, self.mask_place(template, 0), self.columns(template, 0))
+        return self.state(ids, positions, self.mask_place(template, 0), self.columns(template, []))
 
     def m(self, x):
         """The masked LM's transform: dense, GELU, LayerNorm."""
@@ -242,10 +248,10 @@ class Oracle:
             split = len(self.first[0]) if options.denoise_second_shift == "first" else None
             delta = self.delta(len(tokens), template, split)
             delta = delta if options.denoise_gradient else delta.detach()
-            if options.head == "transform":
+            if options.head in ("transform", "transform_train_only"):
                 return self.m(found) - self.m(delta)
             found = found - delta
-        if options.head == "transform":
+        if options.head in ("transform", "transform_train_only"):
             return self.m(found)
         return found if self.mlp is None else torch.tanh(self.mlp[0] @ found + self.mlp[1])
 

@@ -41,6 +41,7 @@ MORE = [
     ("roberta", {"prefixes": 1, "denoise": True, "start": "zero", "full_stop": True}),
     ("roberta", {"prefixes": 2, "text": "pieces"}),
     ("roberta", {"words": True, "denoise": True}),
+    ("bert", {"words": True, "word_places": "rightmost", "denoise": True}),
 ]
 LAYERS, WIDTH, HEADS = 3, 32, 4  # of tiny_models
 
@@ -101,7 +102,10 @@ def by_hand(folder, texts):
         if "words" in held:
             places = [*range(1, len(start)), *range(len(ids) - len(stop), len(ids) - 1)]
             places.remove(mask_at % len(ids))
-            embeds[places] = held["words"]
+            if said.get("word_places") == "rightmost":  # of the same token, wherever it is
+                places = [max(at for at, token in enumerate(ids) if token == ids[place]) for place in places]
+            for place, word in zip(places, held["words"], strict=True):
+                embeds[place] = word
         cache, slots = DynamicCache(), 0
         if prefix is not None:
             keys, values = held[f"prefix.{prefix}.keys"], held[f"prefix.{prefix}.values"]

@@ -8,6 +8,7 @@ from stsbench import registry
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.paths import PUBLISHED
+from stsbench.leaderboard.reproduce.ways import load_ways
 from stsbench.training.recipes.methods import GROUP
 from stsbench.training.recipes.recipes import find_recipe, recipe_names
 
@@ -16,32 +17,35 @@ EVERY = [(method, name) for method in METHODS for name in recipe_names(method)]
 U, S = "unsup-bert-base", "sup-bert-base"
 BERT, BERT_LARGE = "google-bert/bert-base-uncased", "google-bert/bert-large-uncased"
 ROBERTA, ROBERTA_LARGE = "FacebookAI/roberta-base", "FacebookAI/roberta-large"
-LATER = re.compile("-(joint|sup-unsup|labels-10?)$")  # of SimCSE's recipes those that DiffAug's paper added
+# of SimCSE's recipes those that other papers added
+LATER = re.compile("-(joint|sup-unsup|labels-10{0,2}|batch-[0-9]+|reproduced)$")
 
 
 def recipe(name, method="simcse"):
     return find_recipe(method, name)[0]
 
 
-def printed(papers, own, holders):
-    """(recipe, protocol, metric, task) -> score, from the committed tables of `papers`, of the rows that are `own`.
+WAY_OF = load_ways()
 
-    holders: row id -> recipe; a dict: column -> recipe; None: no recipe stands for the row. Plain numbers (geometry, cost)
-    are left out: a recipe holds scores x 100.
-    """
-    found = {}
-    for row in (row for each in load_publications(PUBLISHED) if each.paper.id in papers for row in each.rows if own(row)):
-        heading = row.heading
-        if heading.protocol in ("geometry", "cost"):
+
+def printed(method, paper=None):
+    """(recipe, protocol, metric, task, score), from the committed tables (of `paper`), of rows that a recipe of `method` is
+    stated for (leaderboard/reproductions). Costs are left out: they are no scores."""
+    found = set()
+    for row in (row for each in load_publications(PUBLISHED) if paper in (None, each.paper.id) for row in each.rows):
+        way = WAY_OF.get(row.id)
+        if way is None or row.heading.protocol == "cost":
             continue
-        holder = holders[row.id]  # a row that nobody thought of fails here
-        for column, score in [*zip(heading.columns, row.scores, strict=True), ("Avg", row.average)]:
-            name = holder[column] if isinstance(holder, dict) and score is not None else holder
-            if score is None or name is None:
-                continue
-            protocol, metric, task = _place(heading, column)
-            assert found.setdefault((name, protocol, metric, task), score) == score, (row.id, name)
+        for column, score in [*zip(row.heading.columns, row.scores, strict=True), ("Avg", row.average)]:
+            holder, _, name = (way.recipe_of(column) or "").partition("/")
+            if score is not None and holder == method and way.holds(column):
+                found.add((name, *_place(row.heading, column), score))
     return found
+
+
+def rows_of(papers, own):
+    """The committed rows of `papers` that are `own`."""
+    return [row for each in load_publications(PUBLISHED) if each.paper.id in papers for row in each.rows if own(row)]
 
 
 def _place(heading, column):
@@ -59,9 +63,9 @@ def _place(heading, column):
 
 
 def held(method):
-    """(recipe, protocol, metric, task) -> score, from the recipes."""
+    """(recipe, protocol, metric, task, score), from the recipes."""
     return {
-        (name, row.protocol, row.metric, task): score
+        (name, row.protocol, row.metric, task, score)
         for name in recipe_names(method) for row in recipe(name, method).published for task, score in row.scores.items()
     }  # fmt: skip
 

@@ -39,6 +39,7 @@ class PromptSettings:
     head: Literal["dense", "transform"] | None = None
     each: bool = False
     words: int | None = None
+    word_places: Literal["own", "rightmost"] = "own"
     prefixes: tuple[int, ...] = ()
     shift: int = 0
     bottlenecks: Mapping[str, Any] | None = None
@@ -51,8 +52,8 @@ class PromptSettings:
     def stored(self) -> dict[str, Any]:
         """The trained prompt as stsbench.json keeps it, and Prompt.settings() gives it."""
         about = {field.name: getattr(self, field.name) for field in fields(self)}
-        del about["text_prompt"], about["trained"]
-        return {**about, "prefixes": list(self.prefixes)}
+        del about["text_prompt"], about["trained"], about["word_places"]
+        return {**about, "prefixes": list(self.prefixes), **_unusual(self.word_places)}
 
     def spec_options(self) -> dict[str, Any]:
         """EncoderSpec.options: what the fields `template` and `prefix` of the spec do not say."""
@@ -84,6 +85,7 @@ class Prompt:
     head: (n, d) -> (n, d), or None; each: head(h) - head(delta) instead of head(h - delta).
 
     words: (m, d) learned embeddings of the template's tokens in order, special tokens left out; None: the model's own.
+    word_places: the tokens that they stand for, see TokenTemplate.
     prefixes: none, one, or several whose vectors are averaged; shift: positions that stand before the text. bottlenecks: of
     one set, or None.
     """
@@ -98,6 +100,7 @@ class Prompt:
     head: nn.Module | None = None
     each: bool = False
     words: Tensor | None = None
+    word_places: Literal["own", "rightmost"] = "own"
     prefixes: tuple[KeyValues, ...] = ()
     shift: int = 0
     bottlenecks: Bottlenecks | None = None
@@ -110,6 +113,7 @@ class Prompt:
             "each": self.each, "words": None if self.words is None else len(self.words),
             "prefixes": [prefix.keys.shape[1] for prefix in self.prefixes], "shift": self.shift,
             "bottlenecks": None if self.bottlenecks is None else self.bottlenecks.settings(),
+            **_unusual(self.word_places),
         }  # fmt: skip
 
     def modules(self) -> tuple[nn.Module, ...]:
@@ -141,6 +145,11 @@ class Prompt:
         return "transform" if isinstance(self.head, LMTransform) else "dense"
 
 
+def _unusual(word_places: str) -> dict[str, str]:
+    """`word_places` as settings hold it: not where it is what it was before it had a name, so that fingerprints stay."""
+    return {} if word_places == "own" else {"word_places": word_places}
+
+
 def described(options: Mapping[str, Any]) -> list[str]:
     """What an encoder's spec.options say of a prompt and of a final full stop, for people; the template left out."""
     prompt = options.get("prompt") or {}
@@ -154,7 +163,7 @@ def described(options: Mapping[str, Any]) -> list[str]:
     if prompt.get("head"):
         said.append(f"{prompt['head']} head" + (" on each" if prompt["each"] and prompt["denoise"] else ""))
     if prompt.get("words") is not None:
-        said.append(f"{prompt['words']} learned words")
+        said.append(f"{prompt['words']} learned words" + (" at rightmost matches" if "word_places" in prompt else ""))
     if prompt.get("prefixes"):
         lengths = " and ".join(map(str, prompt["prefixes"]))
         said.append(f"prefix {lengths}, averaged" if len(prompt["prefixes"]) > 1 else f"prefix {lengths}")

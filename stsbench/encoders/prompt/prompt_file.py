@@ -22,13 +22,14 @@ _KINDS: dict[str, Any] = {  # of Prompt.settings(): types, or the words that are
     "positions": {"matched", "empty"}, "start": {"own", "zero"}, "head": {None, "dense", "transform"}, "each": (bool,),
     "words": (int, type(None)), "prefixes": (list,), "shift": (int,), "bottlenecks": (dict, type(None)),
 }  # fmt: skip
+_OPTIONAL = {"word_places": {"rightmost"}}
 
 
 def checked_settings(settings: Any) -> dict[str, Any]:
     """`settings` where they are a prompt's, as Prompt.settings() gives them; else ValueError."""
-    if not isinstance(settings, dict) or settings.keys() != _KINDS.keys():
+    if not isinstance(settings, dict) or settings.keys() - _OPTIONAL.keys() != _KINDS.keys():
         raise ValueError(f"prompt is not made of {', '.join(_KINDS)}")
-    for key, kind in _KINDS.items():
+    for key, kind in {**_KINDS, **{name: words for name, words in _OPTIONAL.items() if name in settings}}.items():
         value = settings[key]
         if value not in kind if isinstance(kind, set) else not isinstance(value, kind):
             raise ValueError(f"prompt.{key} {value!r}")
@@ -79,7 +80,7 @@ def read_prompt(folder: Path, settings: Mapping[str, Any]) -> Prompt:
     the settings or the model's config.json.
     """
     kept = {key: settings[key] for key in ("template", "full_stop", "text", "pieces", "denoise", "positions", "start",
-                                           "each", "shift")}  # fmt: skip
+                                           "each", "shift", *_OPTIONAL) if key in settings}  # fmt: skip
     if not promised_tensors(settings):
         return Prompt(**kept)
     path = prompt_file(folder)

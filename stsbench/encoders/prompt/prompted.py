@@ -71,7 +71,7 @@ class PromptedVectors:
 
     def __call__(self, ids: Tensor, groups: Groups, marks: Tensor) -> Tensor:
         """float32 (n, d) vectors of a packed batch. ids: (tokens,); groups: runs of equal length; marks: (n,) the masks."""
-        prompt, rows = self.prompt, self._rows(groups)
+        prompt, rows = self.prompt, self._rows(ids, groups)
         soft = rows is not None or bool(prompt.prefixes) or prompt.shift > 0
         each = []
         for prefix, table in zip(self.prefixes, self.tables, strict=True):
@@ -97,25 +97,22 @@ class PromptedVectors:
             alone: Groups = [(len(lacking), length)]
             split = len(self.template.before)
             positions = template_positions(torch.tensor(lacking), split, length, self.base, self.prompt.positions)
+            packed = ids.repeat(len(lacking))
             soft = Soft(
-                positions=positions.flatten().to(self.device), rows=self._rows(alone), vectors=self.prompt.words,
+                positions=positions.flatten().to(self.device), rows=self._rows(packed, alone), vectors=self.prompt.words,
                 prefix=prefix,
             )  # fmt: skip
-            state = self.forward(ids.repeat(len(lacking)), alone, (-1,), soft)[0].unflatten(0, (len(lacking), length))
+            state = self.forward(packed, alone, (-1,), soft)[0].unflatten(0, (len(lacking), length))
             table.update(zip(lacking, state[:, self.template.place(length)].float(), strict=True))
         return torch.cat([table[count].expand(texts, -1) for count, (texts, _) in zip(counts, groups, strict=True)])
 
-    def _rows(self, groups: Groups) -> Tensor | None:
+    def _rows(self, ids: Tensor, groups: Groups) -> Tensor | None:
         """(tokens,) row of the learned words, -1 for none, of a packed batch; None without learned words."""
         if self.prompt.words is None:
             return None
-        before, after = self.template.numbers()
-        inner = [-1] * max(0, max(tokens for _, tokens in groups) - self.template.length)
-        parts = [
-            torch.tensor([*before, *inner[: tokens - self.template.length], *after]).repeat(texts)
-            for texts, tokens in groups
-        ]
-        return torch.cat(parts).to(self.device)
+        runs = ids.split([texts * tokens for texts, tokens in groups])
+        rows = (run.view(size) for run, size in zip(runs, groups, strict=True))
+        return torch.cat([self.template.words(each, torch.ones_like(each)).flatten() for each in rows])
 
 
 def placed(prompt: Prompt, model: Any, name: str) -> Prompt:

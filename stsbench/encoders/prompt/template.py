@@ -17,6 +17,7 @@ from torch import Tensor
 from stsbench.errors import EncoderError
 
 Positions = Literal["matched", "empty"]
+WordPlaces = Literal["own", "rightmost"]
 Start = Literal["own", "zero"]
 _SENTENCE = ("{}", "[X]")
 _MASK = ("[MASK]", "{mask}")
@@ -76,13 +77,15 @@ class TokenTemplate:
     is the mask. A sentence may hold mask tokens of its own: the template's is never searched for, but counted to.
     """
 
-    def __init__(self, tokenizer: Any, template: str, name: str) -> None:
-        """template: with {} or [X] and [MASK] or {mask}; name: what errors begin with, e.g. "options.template".
+    def __init__(self, tokenizer: Any, template: str, name: str, word_places: WordPlaces = "own") -> None:
+        """template: with {} or [X] and [MASK] or {mask}; name: what errors begin with, e.g. "options.template";
+        word_places: which tokens learned words stand for, the template's own, or each one's rightmost match in the text, in
+        the sentence or not, a later word in the place of an earlier one (PromptBERT's released code).
 
         EncoderError, one line: a template without one sentence and one mask, a tokenizer without a mask token, one that
         does not put one special token at either end of a text, one that loses the template's mask.
         """
-        self.name, self.template, self.tokenizer = name, template, tokenizer
+        self.name, self.template, self.tokenizer, self.word_places = name, template, tokenizer, word_places
         filled = parse_template(template, tokenizer.mask_token, True, option=f"{name}:")
         if len(self._encode([""])[0]) != 2:
             raise EncoderError(
@@ -140,16 +143,29 @@ class TokenTemplate:
         lengths = mask.sum(1)
         return lengths + self.place(0) if self.mask_last else torch.full_like(lengths, self.place(0))
 
-    def words(self, mask: Tensor) -> Tensor:
-        """int64 (n, L): at the template's tokens their number in `word_ids`, elsewhere -1. mask: (n, L), padded right."""
-        before, after = self.numbers()
+    def words(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """int64 (n, L): the number in `word_ids` of the learned word that stands for a token, -1 for none.
+
+        ids, mask: (n, L) texts inside the template, padded right.
+        """
+        if self.word_places == "rightmost":
+            return self._rightmost(ids, mask)
+        before, after = self._numbers()
         rows = torch.full(mask.shape, -1, dtype=torch.long, device=mask.device)
         rows[:, : len(before)] = torch.as_tensor(before, device=mask.device)
         starts = mask.sum(1).long() - len(after)
         places = starts.unsqueeze(1) + torch.arange(len(after), device=mask.device)
         return rows.scatter(1, places, torch.as_tensor(after, device=mask.device).expand(len(mask), -1))
 
-    def numbers(self) -> tuple[list[int], list[int]]:
+    def _rightmost(self, ids: Tensor, mask: Tensor) -> Tensor:
+        rows = torch.full_like(ids, -1)
+        places = torch.arange(ids.shape[1], device=ids.device) * mask.long()
+        for number, token in enumerate(self.word_ids):
+            last = (places * (ids == token)).amax(1, keepdim=True)
+            rows.scatter_(1, last, number)
+        return rows
+
+    def _numbers(self) -> tuple[list[int], list[int]]:
         """For each token of `before` and of `after` its number in `word_ids`, -1 for special tokens and the mask."""
         tokens = [*self.before, *self.after]
         special = {0, len(tokens) - 1}

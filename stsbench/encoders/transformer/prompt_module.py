@@ -39,7 +39,7 @@ class PromptEncoding(InputModule):
         """max_length: tokens that texts are cut at, template and special ones included; None: the positions that it has."""
         super().__init__()
         self.model, self.tokenizer, self.prompt = model, tokenizer, prompt
-        self.template = TokenTemplate(tokenizer, prompt.template, "template")
+        self.template = TokenTemplate(tokenizer, prompt.template, "template", prompt.word_places)
         self.max_seq_length = max_length
 
     @property

@@ -76,7 +76,7 @@ class TransformerEncoder(Encoder):
         from stsbench.encoders.prompt.prompted import placed, tokeniser
         from stsbench.encoders.prompt.template import TokenTemplate
 
-        self.template = TokenTemplate(tokenizer, parts.prompt.template, self.name)
+        self.template = TokenTemplate(tokenizer, parts.prompt.template, self.name, parts.prompt.word_places)
         self.prompt = placed(parts.prompt, parts.model, self.name)
         self.tokeniser = tokeniser(tokenizer, self.template, parts.prompt, limit)
         self.packed &= self.prompt.bottlenecks is None  # they hook into the model's own pass

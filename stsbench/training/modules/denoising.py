@@ -50,6 +50,6 @@ def template_vectors(
         at = len(template.before) if split is None else split
         soft = SoftPrompt(
             positions=template_positions(distinct.long(), at, template.length, base, positions),
-            rows=None if vectors is None else template.words(mask), vectors=vectors, prefix=before,
+            rows=None if vectors is None else template.words(ids, mask), vectors=vectors, prefix=before,
         )  # fmt: skip
         return backbone.at(ids, mask, template.places(mask), soft).index_select(0, rows)

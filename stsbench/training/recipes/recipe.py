@@ -23,9 +23,9 @@ class Source(Section):
 
 
 class Published(Section):
-    """One published row: scores x 100 by task."""
+    """One published row: scores as printed, by task: x 100, but for the plain numbers of geometry."""
 
-    protocol: str  # e.g. "sts:all", "transfer", "sts-b dev"
+    protocol: str  # e.g. "sts:all", "transfer", "sts-b dev", "geometry"
     metric: str = "spearman"
     scores: dict[str, float]
 

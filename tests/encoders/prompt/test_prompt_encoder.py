@@ -184,6 +184,7 @@ def test_every_field_changes_the_fingerprint(folders, tmp_path):
     other = {
         "template": 'a man of "{}" means [MASK] .', "full_stop": True, "text": "pieces", "pieces": 7, "denoise": True,
         "positions": "empty", "start": "zero", "head": head("transform"), "each": True, "words": learned("bert", 6),
+        "word_places": "rightmost",
         "prefixes": (prefix(3, 2),), "shift": 2, "bottlenecks": Bottlenecks(config, sets=1, rank=3),
     }  # fmt: skip
     assert set(other) == {field.name for field in fields(Prompt)}

@@ -71,7 +71,7 @@ def test_places_counts_and_words(family, templates):
     special = {made.before[0], made.after[-1]}
     own = [token for token in [*made.before, *made.after] if token not in special | {tok(family).mask_token_id}]
     assert made.word_ids == own
-    for row, ids, place, words in zip(rows, inner, made.places(mask).tolist(), made.words(mask).tolist(), strict=True):
+    for row, ids, place, words in zip(rows, inner, made.places(mask).tolist(), made.words(mask, mask).tolist(), strict=True):
         assert row.tolist() == [*made.before, *ids[1:-1], *made.after]
         # a mask token of the sentence stands between the template's parts, the template's own does not
         inside = range(len(made.before), len(row) - len(made.after))
@@ -79,6 +79,20 @@ def test_places_counts_and_words(family, templates):
         assert [row[i] for i, number in enumerate(words) if number >= 0] == own
         assert [number for number in words if number >= 0] == list(range(len(own)))
         assert all(words[i] == -1 for i in [*inside, place, 0, len(row) - 1, *range(len(row), len(words))])
+
+
+def test_words_at_their_rightmost_match():
+    """As PromptBERT's code finds them: the opening quote never, words of the sentence in the place of the template's."""
+    made = TokenTemplate(tok("bert"), "the man . {} . means [MASK].", "t", "rightmost")
+    assert tok("bert").convert_ids_to_tokens(made.word_ids) == ["the", "man", ".", ".", "means", "."]
+    rows = made.wrap([plain("bert", "a dog"), plain("bert", "the cat")])
+    mask = padded(rows)
+    ids = torch.zeros_like(mask)
+    for at, row in enumerate(rows):
+        ids[at, : len(row)] = torch.from_numpy(row)
+    assert made.words(ids, mask).tolist() == [
+        [-1, 0, 1, -1, -1, -1, -1, 4, -1, 5, -1, -1, -1], [-1, -1, 1, -1, 0, -1, -1, 4, -1, 5, -1, -1, -1],  # two of padding
+    ]  # fmt: skip
 
 
 @settings(max_examples=150, deadline=None)
@@ -219,5 +233,5 @@ def test_the_full_stop_belongs_to_the_sentence():
 def test_counts_are_int64_and_follow_the_device_of_the_mask():
     made = TokenTemplate(tok("bert"), BERT, "t")
     mask = padded(made.wrap([plain("bert", "cat")]))
-    assert made.counts(mask).dtype == made.places(mask).dtype == made.words(mask).dtype == torch.int64
+    assert made.counts(mask).dtype == made.places(mask).dtype == made.words(mask, mask).dtype == torch.int64
     assert all(row.dtype == np.int64 for row in made.wrap([plain("bert", "cat")]))

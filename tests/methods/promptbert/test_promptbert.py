@@ -36,6 +36,8 @@ CHOSEN = {
     "learned, transform": {"trained": "prompt", "head": "transform"},
     "learned, not denoised": {**LEARNED, "denoise": False},
     "learned, empty positions": {**LEARNED, "denoise_positions": "empty", "temperature": 0.3},
+    "learned, released": {"trained": "prompt_rightmost", "head": "transform_train_only", "denoise": False},
+    "learned, released, denoised": {"trained": "prompt_rightmost", "head": "none"},
 }  # fmt: skip
 
 
@@ -52,7 +54,7 @@ def compare(method, oracle, data, folder, more_padding=0):
     theirs = {f"backbone.model.{name}": weight.grad for name, weight in oracle.model.named_parameters()}
     if oracle.mlp is not None:
         theirs |= dict(zip(("head.dense.weight", "head.dense.bias"), (weight.grad for weight in oracle.mlp), strict=True))
-    if method.options.head == "transform":
+    if method.options.head in ("transform", "transform_train_only"):
         names = [name for name, _ in method.named_parameters() if name.startswith("head.")]
         assert len(names) == 4
         theirs |= dict(zip(names, (weight.grad for weight in oracle.transform), strict=True))

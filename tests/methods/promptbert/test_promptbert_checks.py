@@ -26,7 +26,7 @@ NOT_DENOISED = {"denoise": False}
     ({"denoise_second_shift": "first", "second_template": None}, "no second template; leave it at own$"),
     ({"denoise_second_shift": "first", "second_template": FIRST["bert"], "template": FIRST["bert"]}, "no second template"),
     ({"trained": "prompt", "head": "none"}, r"learns the words of one template: set options\.second_template null"),
-    ({"trained": "prompt", "second_template": None}, r"options\.head mlp_train_only: OptiPrompt has .* transform or none"),
+    ({"trained": "prompt", "second_template": None}, r"head mlp_train_only: OptiPrompt has .* transform_train_only or none"),
     ({"trained": "prompt", "second_template": None, "head": "mlp"}, r"options\.head mlp: OptiPrompt has"),
 ])  # fmt: skip
 def test_options_at_odds(folders, options, message):

@@ -1,10 +1,8 @@
 """SARCSE's recipes: options that go together, the paper's scores, and a difference from the base that is the row's alone."""
 
 import pytest
-from shipped_recipes import BERT, ROBERTA, ROBERTA_LARGE, changed, held, printed, recipe, settings
+from shipped_recipes import BERT, ROBERTA, ROBERTA_LARGE, WAY_OF, changed, held, printed, recipe, rows_of, settings
 
-from stsbench.leaderboard.publications.load import load_publications
-from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.methods.sarcse.checks import check_options, check_pooler
 from stsbench.methods.sarcse.method import SARCSE
 from stsbench.methods.sarcse.options import SARCSEOptions
@@ -26,30 +24,21 @@ def test_the_options_of_a_recipe_go_together(name):
 
 # Published scores ------------------------------------------------------------------------------------------------
 
-HOLDERS = {
-    "sarcse:1:5": BASE, "sarcse:1:6": "no-sal", "sarcse:1:7": "no-sal-no-decoder", "sarcse:1:10": "roberta-large",
-    **{f"sarcse:2:{row}": BASE if size == 64 else f"batch-{size}"
-       for row, size in zip(range(2, 13, 2), (32, 64, 128, 192, 256, 512), strict=True)},
-    **{f"sarcse:3:{row}": BASE if theta == "0.1" else f"theta-{theta}"
-       for row, theta in enumerate(("0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6"), 1)},
-    "sarcse:4/sts:3": BASE,
-}  # fmt: skip
-
-
 def own(row):
     return "SARCSE" in row.method
 
 
 def test_every_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_others():
-    assert held("sarcse") == printed(("sarcse",), own, HOLDERS)
+    assert held("sarcse") == printed("sarcse")
+    assert all(WAY_OF[row.id].recipes for row in rows_of(("sarcse",), own))
     assert {name for name in NAMES if not recipe(name, "sarcse").published} == {"bert-base"}
     assert "No published row" in recipe("bert-base", "sarcse").source.note
 
 
 def test_a_row_of_the_tables_of_settings_names_the_setting_of_its_recipe():
-    rows = {row.id: row for each in load_publications(PUBLISHED) if each.paper.id == "sarcse" for row in each.rows}
-    for id, name in HOLDERS.items():
-        found, label = recipe(name, "sarcse"), rows[id].method
+    for row in rows_of(("sarcse",), lambda row: row.copied_from is None and "CSE" in row.method):
+        [holder] = WAY_OF[row.id].recipes
+        found, label = recipe(holder.partition("/")[2], holder.partition("/")[0]), row.method
         if "bs=" in label:
             assert int(label.split("=")[1]) == found.training.batch_size
         if "theta=" in label:
@@ -57,8 +46,7 @@ def test_a_row_of_the_tables_of_settings_names_the_setting_of_its_recipe():
 
 
 def test_the_card_holds_the_geometry_that_is_published():
-    rows = [row for each in load_publications(PUBLISHED) if each.paper.id == "sarcse" for row in each.rows
-            if row.heading.protocol == "geometry" and own(row)]  # fmt: skip
+    rows = [row for row in rows_of(("sarcse",), own) if row.heading.protocol == "geometry"]
     assert len(rows) == 2 and all(f"{row.scores[0]:.3f}" in card("sarcse") for row in rows)
 
 

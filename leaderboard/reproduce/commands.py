@@ -1,0 +1,68 @@
+"""The commands that make a published row, ready to be typed."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from stsbench.errors import StsbenchError
+from stsbench.leaderboard.publications.model import Heading, PublishedRow
+from stsbench.leaderboard.reproduce.ways import Way
+from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.recipes.recipes import find_recipe
+
+SUBSETS, SEEDS = 5, 3  # of few labels: DiffAug's Table 2
+
+
+def protocol_of(heading: Heading) -> str | None:
+    """What --protocol or --eval takes for the table's figures; None where training itself gives them, or they are costs."""
+    if heading.protocol in ("sts", "few-labels"):
+        return {None: "sts:all", "unknown": "sts"}.get(heading.aggregation, f"sts:{heading.aggregation}")
+    if heading.protocol == "dev":
+        return "transfer" if heading.task == "transfer" else None
+    return None if heading.protocol == "cost" else heading.protocol
+
+
+def commands(row: PublishedRow, way: Way, data_dir: Path | None) -> list[str]:
+    """The row's commands, in order. data_dir: is named in each that reads SentEval's data."""
+    protocol = protocol_of(row.heading)
+    place = [] if data_dir is None else ["--data-dir", str(data_dir)]
+    lines = []
+    for name in way.recipes:
+        words = ["stsbench", "train", *_recipe(row, name)]
+        if way.eval is None and protocol:
+            words += ["--eval", protocol]
+        if way.eval is not None:
+            words += ["--output", "RUN"]
+        lines.append([*words, *place])
+    if way.eval is not None:
+        model = ["--model", "RUN"] if way.recipe else []
+        lines.append(["stsbench", "eval", *model, *shlex.split(way.eval), "--protocol", protocol or "all", *place])
+    return [shlex.join(words) for words in lines]
+
+
+def recipe_named(name: str) -> Recipe:
+    """The recipe METHOD/NAME. Raises StsbenchError, one line, where method or recipe is not there."""
+    method, _, recipe = name.partition("/")
+    return find_recipe(method, recipe)[0]
+
+
+def _recipe(row: PublishedRow, name: str) -> list[str]:
+    """METHOD --recipe NAME, its training text, and as many runs as the row is a mean of."""
+    method, _, short = name.partition("/")
+    words = [method, "--recipe", short]
+    try:
+        recipe = recipe_named(name)
+    except StsbenchError:
+        return words
+    if recipe.data.file:
+        words += ["--data", Path(recipe.data.file).name]
+    if recipe.labelled and recipe.labelled.file:
+        words += ["--labelled", Path(recipe.labelled.file).name]
+    if row.heading.protocol == "few-labels" and _few(recipe):
+        return [*words, "--subsets", str(SUBSETS), "--seeds", str(SEEDS)]
+    return [*words, "--seeds", str(row.runs)] if row.runs and row.runs > 1 else words
+
+
+def _few(recipe: Recipe) -> bool:
+    return any(part is not None and part.share < 1 for part in (recipe.data, recipe.labelled))

@@ -1,0 +1,176 @@
+"""What was measured here, by recipe or by command: training runs, runs of `stsbench eval`, a board's entries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stsbench.config import flatten, read_yaml
+from stsbench.data.sets.catalog import entry
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.load import load_protocol
+from stsbench.evaluation.protocol import Protocol
+from stsbench.evaluation.records import Record, load_records
+from stsbench.evaluation.rescore import rescored, several_encoders
+from stsbench.leaderboard.records.admission import proven
+from stsbench.leaderboard.reproduce.commands import recipe_named
+from stsbench.training.recipes.methods import short_name
+from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.recipes.recipes import changes, load_recipe
+
+Key = tuple[str, str | None, str, str]  # protocol, aggregation, metric, task
+DEV = "sts-b dev"
+_SAID = {"name", "description", "source", "published", "seed", "checkpoint_every"}  # what leaves a recipe what it is
+
+
+@dataclass(frozen=True)
+class Run:
+    """One encoder that was measured.
+
+    group: what seeds of one training share, the name that is shown; recipe: METHOD/NAME it was trained by, None for none;
+    changed: what differs from that recipe, () for nothing; command: by which it was measured; scores: at a protocol's
+    defaults on the catalog's data, recomputed from the observations.
+    """
+
+    group: str
+    recipe: str | None = None
+    changed: tuple[str, ...] = ()
+    seed: int | None = None
+    command: tuple[str, ...] = ()
+    scores: Mapping[Key, float] = field(default_factory=dict)
+
+
+def local_runs(folder: Path, protocols: Collection[str]) -> list[Run]:
+    """Every finished training run and every run of `stsbench eval` below `folder`; [] where there is no such folder.
+
+    protocols: those whose records are read.
+
+    Raises StsbenchError, naming the file, for records that were edited.
+    """
+    if not folder.is_dir():
+        return []
+    runs: list[Run] = []
+    trained = [path.parent for path in sorted(folder.rglob("train.json")) if (path.parent / "recipe.yaml").is_file()]
+    for run in trained:
+        runs += _trained(folder, run, protocols)
+    for observed in sorted(folder.rglob("observations")):
+        run = observed.parent
+        if observed.is_dir() and any(run.glob("*.json")) and not any(run.is_relative_to(each) for each in trained):
+            records, scores = _scored(run, protocols)
+            runs.append(Run(str(run), command=_command(records), scores=scores))
+    return runs
+
+
+def board_runs(folder: Path, recipes: Iterable[str], models: Iterable[str], protocols: Collection[str]) -> list[Run]:
+    """The runs of a board's entries (`folder`: its measured/) that were trained by one of the recipes, or one changed from
+    it, or measured by a command with one of the models. Errors as of `local_runs`."""
+    runs = []
+    wanted, named = set(recipes), set(models)
+    for run in sorted(path for path in folder.glob("*/*") if path.is_dir()):
+        first = next(iter(sorted(run.glob("*.json"))), None)
+        if first is None:
+            continue
+        stored = json.loads(first.read_text("utf-8"))
+        about = stored.get("provenance", {})
+        recipe = about.get("recipe")
+        base = recipe.removesuffix("-changed") if isinstance(recipe, str) else None
+        if base not in wanted and not named.intersection(about.get("command") or ()):
+            continue
+        records, scores = _scored(run, protocols)
+        group = f"{run.parent.name} on the board"
+        changed = _changed_on_board(base, about) if base else ()
+        runs.append(Run(group, base, changed, about.get("seed"), _command(records), scores))
+    return runs
+
+
+def _trained(root: Path, run: Path, protocols: Collection[str]) -> Iterator[Run]:
+    """The training run, with its test where it has one; nothing for a run whose method or recipe is not there."""
+    try:
+        recipe = load_recipe(str(read_yaml(run / "recipe.yaml").get("method")), str(run / "recipe.yaml"))
+        base, keys = changes(recipe) or (recipe.name, [])
+        name = f"{recipe.method}/{base}"
+        keys = keys or _differing(recipe, recipe_named(name))
+    except StsbenchError:
+        return
+    summary = json.loads((run / "train.json").read_text("utf-8"))
+    if summary.get("stage"):
+        keys = [*keys, "a stage alone"]
+    records, scores = _scored(run / "eval", protocols) if (run / "eval").is_dir() else ([], {})
+    if any(record.provenance.get("recipe") != f"{short_name(recipe.method)}/{recipe.name}" for record in records):
+        keys = [*keys, "eval/ is not the test of this training"]
+    if (dev := _dev(summary)) is not None:
+        scores = {**scores, (DEV, None, "spearman", "STS-B"): dev}
+    group = run
+    while group.parent != root and (group.name.startswith(("seed-", "subset-"))):
+        group = group.parent
+    yield Run(str(group), name, tuple(keys), recipe.seed, _command(records), scores)
+
+
+def _differing(recipe: Recipe, shipped: Recipe) -> list[str]:
+    """The keys in which two recipes differ, beside seeds, the folders of files and what is only said of them."""
+    mine, theirs = (flatten(each.model_dump(mode="json", exclude=_SAID)) for each in (recipe, shipped))
+
+    def value(values: Mapping[str, Any], key: str) -> Any:
+        return Path(values[key]).name if key.endswith(".file") and values.get(key) else values.get(key)
+
+    return sorted(key for key in {**mine, **theirs}
+                  if value(mine, key) != value(theirs, key) and not key.endswith(".sample_seed"))  # fmt: skip
+
+
+def _changed_on_board(name: str, about: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a record says of its recipe: () where it was trained by the recipe as it is shipped now."""
+    if about["recipe"] != name or about.get("stage"):
+        return ("changed",)
+    try:
+        recipe = recipe_named(name)
+    except StsbenchError:
+        return ("the recipe is not there",)
+    from stsbench.training.runs.finish import trained_as
+
+    return () if about.get("settings") == trained_as(recipe)["settings"] else ("other settings than the recipe has now",)
+
+
+def _dev(summary: Mapping[str, Any]) -> float | None:
+    """The STS-B dev score of the weights that a run kept; None where it has none on the catalog's data."""
+    known = entry("stsb/dev").digest
+    if summary.get("selected_by") != DEV or summary.get("dev_data", {}).get("stsb/dev") != known:
+        return None
+    best = summary.get("best")
+    score = best["score"] if best else summary.get("after")
+    return None if score is None else float(score)
+
+
+def _scored(folder: Path, protocols: Collection[str]) -> tuple[list[Record], dict[Key, float]]:
+    """The records of a run, and the scores of those under `protocols` at the defaults on the catalog's data, averages, too.
+
+    What counts is recomputed from its observations first.
+    """
+    records = load_records(folder)
+    if several_encoders([record for _, record in records]):
+        raise StsbenchError(f"{folder} holds records of several encoders: a run is of one")
+    groups: dict[str, tuple[Protocol, list[Record]]] = {}
+    for path, record in records:
+        if record.protocol.name in protocols and _plain(record):
+            protocol, record.scores = rescored(path, record)
+            groups.setdefault(record.protocol.model_dump_json(), (protocol, []))[1].append(record)
+    scores = {}
+    for protocol, mine in groups.values():
+        for row in [*(row for record in mine for row in record.scores), *protocol.summarise(mine)]:
+            if row.subset is None:
+                scores[protocol.name, row.aggregation, row.metric, row.task] = row.value
+    return [record for _, record in records], scores
+
+
+def _plain(record: Record) -> bool:
+    """Whether a record is at its protocol's defaults, on the catalog's data in SentEval's text."""
+    kind = load_protocol(record.protocol.name)
+    mine, default = ({key: value for key, value in settings.items() if key not in kind.cosmetic}
+                     for settings in (record.protocol.settings, kind({}).settings))  # fmt: skip
+    return mine == default and record.data.text_version == "senteval" and proven(record)
+
+
+def _command(records: list[Record]) -> tuple[str, ...]:
+    return tuple(map(str, records[0].provenance.get("command") or ())) if records else ()

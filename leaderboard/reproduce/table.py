@@ -1,0 +1,154 @@
+"""A paper's table, row by row: what was printed, what was measured here, how it is made and what that lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stsbench.errors import StsbenchError
+from stsbench.leaderboard.publications.load import load_publications
+from stsbench.leaderboard.publications.model import Heading, Publication, PublishedRow
+from stsbench.leaderboard.reproduce.commands import commands, protocol_of
+from stsbench.leaderboard.reproduce.measured import Reproduction, changed, columns_of, printed, reproductions
+from stsbench.leaderboard.reproduce.needs import Surroundings
+from stsbench.leaderboard.reproduce.resolve import resolve
+from stsbench.leaderboard.reproduce.runs import Run, board_runs, local_runs
+from stsbench.leaderboard.reproduce.ways import Way, load_ways
+from stsbench.registry import did_you_mean, names
+from stsbench.training.recipes.methods import GROUP
+from stsbench.training.recipes.recipes import recipe_names
+
+NO_WAY = "no recipe holds these figures, and no command is stated for them"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row. way: None where nobody knows one; needs: what is missing to run its commands."""
+
+    row: PublishedRow
+    way: Way | None
+    commands: tuple[str, ...]
+    needs: tuple[str, ...]
+    measured: tuple[Reproduction, ...]
+    changed: tuple[str, ...] = field(default=())
+
+    def as_json(self) -> dict[str, Any]:
+        """What --json writes of a row: published and measured stand apart."""
+        row, heading, way = self.row, self.row.heading, self.way
+        columns = columns_of(row)
+        return {
+            "row": row.id, "method": row.method, "backbone": row.backbone, "protocol": heading.protocol,
+            "metric": heading.metric, "aggregation": heading.aggregation, "split": heading.split,
+            "published": {column: printed(row, column) for column in columns}, "published_runs": row.runs,
+            "measured": [{"name": each.name, "scores": {column: vars(mean) for column, mean in each.figures.items()}}
+                         for each in self.measured],
+            "recipe": way.recipe if way else None, "commands": list(self.commands), "missing": list(self.needs),
+            "note": way.note if way else None, "changed": list(self.changed),
+        }  # fmt: skip
+
+
+def lines_of(
+    publications: Sequence[Publication], rows: Sequence[PublishedRow], *, runs: Path, board: Path | None,
+    data_dir: Path | None,
+) -> list[Line]:  # fmt: skip
+    """The lines of `rows`. runs: folder of local runs; board: the board's folder, None for none.
+
+    Raises StsbenchError, naming the file, for records that were edited.
+    """
+    ways = resolve(publications, load_ways())
+    mine = [ways[row.id] for row in rows if row.id in ways]
+    protocols = {(protocol_of(row.heading) or "").partition(":")[0] for row in rows}
+    measured = local_runs(runs, protocols)
+    if board is not None:
+        recipes = {name for way in mine for name in way.recipes}
+        measured += board_runs(board / "measured", recipes, {model for way in mine if (model := way.model)}, protocols)
+    here = Surroundings(data_dir)
+    return [_line(row, ways.get(row.id), measured, here) for row in rows]
+
+
+def _line(row: PublishedRow, way: Way | None, runs: Sequence[Run], here: Surroundings) -> Line:
+    if way is None:
+        return Line(row, None, (), (NO_WAY,), ())
+    return Line(
+        row, way, tuple(commands(row, way, here.data_dir)), tuple(here.missing(way, row.heading)),
+        tuple(reproductions(row, way, runs)), tuple(changed(way, runs)),
+    )  # fmt: skip
+
+
+def find_rows(text: str, publications: Sequence[Publication]) -> list[PublishedRow]:
+    """The rows of PAPER:TABLE, of all its parts, or of PAPER:TABLE/PART; PAPER:TABLE:ROW is one row (of each part).
+
+    Raises StsbenchError, one line, with the nearest paper or table.
+    """
+    paper, _, rest = text.strip().partition(":")
+    table, _, number = rest.partition(":")
+    publication = find_paper(paper, publications)
+    parts = {row.heading.table for row in publication.rows} | {row.heading.name for row in publication.rows}
+    if table not in parts:
+        hint = did_you_mean(table, parts)
+        raise StsbenchError(f"{paper} has no table '{table}' (stsbench reproduce {paper} lists them){hint}")
+    rows = [row for row in publication.rows if table in (row.heading.table, row.heading.name)]
+    if not number:
+        return rows
+    if chosen := [row for row in rows if str(row.row) == number]:
+        return chosen
+    numbers = ", ".join(map(str, sorted({row.row for row in rows})))
+    raise StsbenchError(f"table {table} of {paper} has no row '{number}'; its rows: {numbers}")
+
+
+def find_paper(name: str, publications: Sequence[Publication]) -> Publication:
+    """The publication of that id. Raises StsbenchError with the nearest one."""
+    for publication in publications:
+        if publication.paper.id == name:
+            return publication
+    hint = did_you_mean(name, [each.paper.id for each in publications])
+    raise StsbenchError(f"no published table is held of '{name}' (stsbench reproduce lists the papers){hint}")
+
+
+def headings(rows: Iterable[PublishedRow]) -> list[tuple[Heading, list[PublishedRow]]]:
+    """Rows by heading: a table that is held in parts, or under two aggregations, has several."""
+    groups: list[tuple[Heading, list[PublishedRow]]] = []
+    for row in rows:
+        if not groups or groups[-1][0] is not row.heading:
+            groups.append((row.heading, []))
+        groups[-1][1].append(row)
+    return groups
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many rows of a table are made how: by a recipe, by a command of `stsbench eval`, not at all."""
+
+    rows: int
+    recipe: int
+    eval: int
+
+    @property
+    def without(self) -> int:
+        """Rows that nothing here makes."""
+        return self.rows - self.recipe - self.eval
+
+
+def count(rows: Sequence[PublishedRow], ways: Mapping[str, Way]) -> Count:
+    """`rows` by how they are made. A recipe that is stated and not there makes none."""
+    mine = [ways[row.id] for row in rows if row.id in ways]
+    here = {f"{method}/{name}" for method in names(GROUP) for name in recipe_names(method)}
+    untrained = sum(way.eval is not None and not way.recipes for way in mine)
+    return Count(len(rows), sum(bool(way.recipes) and here.issuperset(way.recipes) for way in mine), untrained)
+
+
+def missing_of(lines: Sequence[Line]) -> dict[str, list[PublishedRow]]:
+    """What is missing -> the rows that need it, in their order."""
+    needed_by: dict[str, list[PublishedRow]] = {}
+    for line in lines:
+        for each in line.needs:
+            needed_by.setdefault(each, []).append(line.row)
+    return needed_by
+
+
+def all_ways() -> tuple[list[Publication], dict[str, Way]]:
+    """Every publication, and the ways of its rows."""
+    publications = load_publications()
+    return publications, resolve(publications, load_ways())

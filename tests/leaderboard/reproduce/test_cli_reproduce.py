@@ -1,0 +1,225 @@
+"""`stsbench reproduce` on the command line: every table prints, and only a row's very recipe or command counts as it."""
+
+import json
+import shutil
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pytest
+from board_runs import read_once  # noqa: F401  fixture
+from clirun import cli, fails, place  # noqa: F401 - fixtures
+from shipped_recipes import recipe
+
+from stsbench.data.sets.catalog import entry
+from stsbench.leaderboard.publications.load import load_publications
+from stsbench.leaderboard.records.paths import PUBLISHED
+from stsbench.leaderboard.reproduce import command
+from stsbench.leaderboard.reproduce.table import find_rows, lines_of
+from stsbench.training.recipes.recipes import load_recipe, resolved_yaml
+
+ENTRIES = PUBLISHED.parent / "measured"
+PUBLICATIONS = load_publications()
+PAPERS = {each.paper.id: each for each in PUBLICATIONS}
+TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
+UNTRAINED = ("--model", "google-bert/bert-base-uncased", "--pooler", "first_last:embeddings")
+
+
+def copied(name, target, number=0, **provenance):
+    """The records of a committed entry's run, whose observations give its scores, as if of another training or command."""
+    source = sorted(path for path in (ENTRIES / name).iterdir() if path.is_dir())[number]
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("transfer*", "regression*", "retrieval*", "sick-r-mteb*"))
+    for path in target.glob("*.json"):
+        stored = json.loads(path.read_text("utf-8"))
+        stored["provenance"] |= provenance
+        path.write_text(json.dumps(stored), "utf-8")
+    return target
+
+
+def trained(folder, made, number=0, dev=82.0, **summary):
+    """A run folder of `stsbench train`, with the test of a committed one, and a dev score on the catalog's data."""
+    folder.mkdir(parents=True)
+    (folder / "recipe.yaml").write_text(resolved_yaml(made), "utf-8")
+    (folder / "train.json").write_text(json.dumps({
+        "stage": None, "selected_by": "sts-b dev", "best": {"score": dev}, "after": 80.0,
+        "dev_data": {"stsb/dev": entry("stsb/dev").digest}, **summary,
+    }), "utf-8")  # fmt: skip
+    copied("minilm-mlm-simcse", folder / "eval", number, recipe=f"{made.method}/{made.name}")
+
+
+def seeded(seed):
+    return load_recipe("simcse", "unsup-bert-base", [f"seed={seed}", "data.file=elsewhere/wiki1m_for_simcse.txt"])
+
+
+def asked(*names, board=None):
+    """Row -> what --json says of it, of the tables or rows `names`."""
+    rows = [row for name in names for row in find_rows(name, PUBLICATIONS)]
+    lines = lines_of(PUBLICATIONS, rows, runs=Path("runs"), board=board, data_dir=None)
+    return {line.row.id: json.loads(json.dumps(line.as_json())) for line in lines}
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_table_of_every_paper_prints(capsys, place, paper):
+    rows = PAPERS[paper].rows
+    lines = lines_of(PUBLICATIONS, rows, runs=Path("runs"), board=None, data_dir=None)
+    for form in ("table", "markdown"):
+        command._print(lines, form)
+        out = capsys.readouterr().out
+        for row in rows:
+            assert f"{paper}:{row.heading.name}" in out and f"{row.row} {row.method}" in out
+            assert all(f"{score:.{row.printed_decimals}f}" in out for score in row.scores if score is not None)
+        assert "measured," not in out and "missing for " in out
+
+
+def test_the_papers_are_listed(cli):
+    code, out, err = cli("reproduce")
+    assert (code, err) == (0, "") and all(paper in out for paper in PAPERS)
+    assert f"{sum(len(each.rows) for each in PAPERS.values())} " in out.splitlines()[-2]
+    code, out, err = cli("reproduce", "diffcse")
+    assert (code, err) == (0, "") and all(f"diffcse:{row.heading.name} " in out for row in PAPERS["diffcse"].rows)
+
+
+@pytest.mark.parametrize(("name", "parts"), [
+    ("simcs", ("no published table is held of 'simcs'", "did you mean simcse?")),
+    ("simcs:5", ("did you mean simcse?",)), ("simcse:55", ("simcse has no table '55'", "stsbench reproduce simcse lists")),
+    ("simcse:5:99", ("table 5 of simcse has no row '99'; its rows: 1, 2, 3",)),
+    ("diffcse:11/st", ("no table '11/st'", "did you mean 11/sts")),
+])  # fmt: skip
+def test_unknown_ones(cli, name, parts):
+    fails(cli("reproduce", name), *parts)
+
+
+def test_options_that_go_with_a_table(cli):
+    for words in (("--json", "-"), ("--format", "markdown")):
+        code, _, err = cli("reproduce", "simcse", *words)
+        assert code == 2 and "go with a table" in err
+
+
+def test_a_training_by_the_very_recipe_is_a_reproduction(cli, place):
+    """Three seeds in one folder: their mean, its deviation, the difference; published and measured stand apart."""
+    for number in range(3):
+        trained(place / "runs" / "mine" / f"seed-{42 + number}", seeded(42 + number), number, dev=82.0 + number)
+    found = asked("simcse:5", "simcse:B.3:6", "simcse:1:1", "simcse:E.1:6", "diffcse:1:9")
+    row = found["simcse:5:7"]
+    [measured] = row["measured"]
+    assert measured["name"] == str(Path("runs") / "mine") and set(measured["scores"]) == {*TASKS, "Avg"}
+    values = [json.loads(path.read_text())["scores"] for path in sorted(place.glob("runs/mine/*/eval/sts.stsb-test*.json"))]
+    values = [next(each["value"] for each in one if (each["metric"], each["aggregation"]) == ("spearman", "all"))
+              for one in values]  # fmt: skip
+    assert measured["scores"]["STS-B"] == {"mean": pytest.approx(fmean(values)), "sd": pytest.approx(stdev(values)), "n": 3}
+    assert row["published"]["STS-B"] == 76.85 and row["published"]["Avg"] == 76.25 and row["changed"] == []
+    assert not any(other["measured"] for id, other in found.items() if id.startswith("simcse:5:") and id != row["row"])
+    text = cli("reproduce", "simcse:5:7")[1]
+    lines = text.splitlines()
+    at = next(at for at, line in enumerate(lines) if "measured, 3 seeds" in line)
+    assert f"{fmean(values):.2f} ± {stdev(values):.2f}" in lines[at]
+    assert "difference" in lines[at + 1] and f"{fmean(values) - 76.85:+.2f}" in lines[at + 1]
+    # the same training under another table's protocol, and its dev score
+    [other] = found["simcse:B.3:6"]["measured"]
+    assert other["scores"]["STS12"]["mean"] != measured["scores"]["STS12"]["mean"]
+    assert found["simcse:1:1"]["measured"][0]["scores"]["STS-B"] == {"mean": 83.0, "sd": 1.0, "n": 3}
+    assert not found["simcse:E.1:6"]["measured"]  # no transfer task was measured
+    assert found["diffcse:1:9"]["measured"] == row["measured"]  # the row is a copy of this one
+
+
+@pytest.mark.parametrize(("sets", "key"), [
+    (["training.batch_size=32"], "training.batch_size"), (["precision=float32"], "precision"),
+])  # fmt: skip
+def test_a_changed_recipe_is_no_reproduction(place, sets, key):
+    trained(place / "runs" / "other", load_recipe("simcse", "unsup-bert-base", sets))
+    row = asked("simcse:5:7")["simcse:5:7"]
+    assert row["measured"] == [] and row["changed"] == [f"{Path('runs') / 'other'}: simcse/unsup-bert-base, {key}"]
+
+
+def test_what_makes_a_training_no_reproduction(place):
+    made = recipe("unsup-bert-base")
+    edited = made.model_copy(update={"backbone": made.backbone.model_copy(update={"max_length": 64})})
+    trained(place / "runs" / "edited", edited)  # under the recipe's own name
+    trained(place / "runs" / "stage", made, stage="main")
+    trained(place / "runs" / "eval", made)
+    shutil.rmtree(place / "runs" / "eval" / "eval")
+    copied("minilm-mlm-simcse", place / "runs" / "eval" / "eval", recipe="simcse/other")
+    (place / "runs" / "unfinished").mkdir()
+    (place / "runs" / "unfinished" / "recipe.yaml").write_text(resolved_yaml(made), "utf-8")
+    row = asked("simcse:5:7")["simcse:5:7"]
+    assert row["measured"] == [] and [each.partition("base, ")[2] for each in row["changed"]] == [
+        "backbone.max_length", "eval/ is not the test of this training", "a stage alone",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("summary", [
+    {"selected_by": "sts-b dev (sample)"}, {"dev_data": {"stsb/dev": "0" * 64}}, {"best": None, "after": None},
+])  # fmt: skip
+def test_a_dev_score_of_other_data_is_none(place, summary):
+    trained(place / "runs" / "mine", recipe("unsup-bert-base"), **summary)
+    assert asked("simcse:1:1")["simcse:1:1"]["measured"] == []
+
+
+def test_a_command_of_stsbench_eval(place):
+    """By the very options that the row states, whatever its protocol and place; one more is another encoder."""
+    base = ["stsbench", "eval", *UNTRAINED, "--protocol", "sts", "--output", "x"]
+    copied("minilm-first-last", place / "runs" / "same", command=base)
+    copied("minilm-mean", place / "runs" / "shorter", command=[*base, "--max-length", "32"])
+    copied("minilm-cls", place / "runs" / "cls", command=[word if word != UNTRAINED[3] else "cls" for word in base])
+    rows = asked("simcse:5", "sbert:1:2", "diffcse:11/alignment:1")
+    assert [each["name"] for each in rows["simcse:5:2"]["measured"]] == [str(Path("runs") / "same")]
+    assert set(rows["simcse:5:2"]["measured"][0]["scores"]) == {*TASKS, "Avg"}
+    assert not any(row["measured"] for id, row in rows.items() if id.startswith("simcse") and id != "simcse:5:2")
+    assert rows["sbert:1:2"]["measured"][0]["name"] == str(Path("runs") / "cls")
+    geometry = rows["diffcse:11/alignment:1"]
+    assert set(geometry["measured"][0]["scores"]) == {"STS-B"} and geometry["published"] == {"STS-B": 0.172}
+
+
+def test_an_entry_of_a_board(place):
+    """Which is trained by the recipe as it is now: its records hold the digest of its settings."""
+    from stsbench.training.runs.finish import trained_as
+
+    board, made = place / "board", recipe("unsup-bert-base")
+    facts = trained_as(made)
+    for number in range(2):
+        copied("minilm-mlm-simcse", board / "measured" / "mine" / str(number), number, recipe="simcse/unsup-bert-base",
+               seed=number, **facts)  # fmt: skip
+    copied("minilm-mlm-simcse", board / "measured" / "old" / "0", 2, recipe="simcse/unsup-bert-base", settings="0" * 16)
+    row = asked("simcse:5:7", board=board)["simcse:5:7"]
+    assert [(each["name"], each["scores"]["Avg"]["n"]) for each in row["measured"]] == [("mine on the board", 2)]
+    assert row["changed"] == ["old on the board: simcse/unsup-bert-base, other settings than the recipe has now"]
+
+
+def test_the_committed_board_holds_changed_recipes_only(place):
+    """On another backbone: none of its entries is a reproduction."""
+    rows = asked("simcse:5", board=ENTRIES.parent)
+    assert not any(row["measured"] for row in rows.values())
+    assert rows["simcse:5:7"]["changed"] == ["minilm-mlm-simcse on the board: simcse/unsup-bert-base, changed"]
+
+
+def test_an_edited_record_is_refused(cli, place):
+    trained(place / "runs" / "mine", recipe("unsup-bert-base"))
+    path = next((place / "runs" / "mine" / "eval").glob("sts.stsb*.json"))
+    stored = json.loads(path.read_text("utf-8"))
+    stored["scores"][0]["value"] += 1
+    path.write_text(json.dumps(stored), "utf-8")
+    code, out, err = cli("reproduce", "simcse:5:7", "--json", "-")
+    assert (code, out) == (1, "") and "was edited" in err and len(err.splitlines()) == 1
+
+
+def test_what_is_missing(place):
+    row = asked("simcse:5:7")["simcse:5:7"]
+    assert [each.partition(":")[0] for each in row["missing"]] == [
+        "the model google-bert/bert-base-uncased", "training text wiki1m_for_simcse.txt", "data of STS-B dev",
+        "a CUDA device for fp16", "data of STS12, STS13, STS14, STS15, STS16, STS-B, SICK-R",
+    ]  # fmt: skip
+    (place / "wiki1m_for_simcse.txt").write_text("a\n")
+    (place / "google-bert" / "bert-base-uncased").mkdir(parents=True)
+    assert len(asked("simcse:5:7")["simcse:5:7"]["missing"]) == 3
+    assert asked("simcse:5:5")["simcse:5:5"]["missing"] == ["IS-BERT is not a method here"]
+    glove = asked("simcse:5:1")["simcse:5:1"]["missing"]
+    assert "word vectors glove.840B.300d.txt: there is no such file here" in glove
+    assert "the model distilbert/distilbert-base-uncased: fetched from the Hub when it is run" in (
+        asked("diffcse:1:11")["diffcse:1:11"]["missing"]
+    )
+
+
+def test_markdown_and_a_file_of_json(cli, place):
+    code, out, _ = cli("reproduce", "diffaug:2", "--format", "markdown", "--json", "rows.json")
+    assert code == 0 and "| 2 | PromptBERT joint, BERT-base | published | 78.54 | 79.26 ± 0.3 |" in out
+    assert "- 1 SimCSE joint: `stsbench train simcse --recipe unsup-bert-base " in out
+    assert len(json.loads((place / "rows.json").read_text())) == 6
