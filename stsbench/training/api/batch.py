@@ -36,14 +36,16 @@ class Views:
     """A global batch of n examples before padding.
 
     tokens: [view][example] -> token ids, each view of n examples; extra: name -> [view][example] -> integers aligned with
-    those tokens (masked copies, MLM labels); it may hold fewer views than tokens do. labels: [example]. one_length: every
-    process pads to the longest row of the whole batch, for losses that padding is part of.
+    those tokens (masked copies, MLM labels); it may hold fewer views than tokens do. by_row: name -> [view] -> (n, ...)
+    numbers of each row, as many whatever its length. labels: [example]. one_length: every process pads to the longest row of
+    the whole batch, for losses that padding is part of.
     """
 
     tokens: list[Ragged]
     extra: dict[str, list[Ragged]] = field(default_factory=dict)
     labels: Sequence[int] | None = None
     one_length: bool = False
+    by_row: dict[str, list[np.ndarray]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,9 @@ class Batch:
     """One process's share of a batch: n examples, v views, L the longest of them in tokens.
 
     ids, mask: (v * n, L), all of view 0, then all of view 1, ...; mask is 1 on real tokens; extra: name -> (v * n, L),
-    padded with IGNORED where the name ends in "labels", else with the padding token; labels: (n,) or None. labelled: the
-    share of a batch of labelled rows that goes with this one, where the method asks for it (`Method.labelled`).
+    padded with IGNORED where the name ends in "labels", else with the padding token; by_row: name -> (v * n, ...); labels:
+    (n,) or None. labelled: the share of a batch of labelled rows that goes with this one, where the method asks for it
+    (`Method.labelled`).
     """
 
     ids: Tensor
@@ -79,6 +82,7 @@ class Batch:
     labels: Tensor | None = None
     labelled: Batch | None = None
     labelled_only: bool = False  # its rows are labelled ones, in a stage without other data
+    by_row: dict[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids) // self.views

@@ -15,7 +15,7 @@ from stsbench.training.api.batch import Term
 from stsbench.training.api.method import Inference, LabelledUse, Method
 from stsbench.training.api.options import Options
 
-_OF_THE_CLASS = ("roles", "labelled", "labelled_roles", "usable", "needs_dropout")  # called before there is an instance
+_OF_THE_CLASS = ("stages_used", "roles", "labelled", "labelled_roles", "usable", "needs_dropout")  # called before there is an instance
 
 
 def check_class(kind: Any, said: str) -> type[Method]:
@@ -35,7 +35,10 @@ def check_class(kind: Any, said: str) -> type[Method]:
 
 
 def check_stages(kind: type[Method], uses: Mapping[str, str]) -> None:
-    """That the method can make batches for its stages. uses: stage -> what `Method.labelled` says."""
+    """That the method can make batches for its stages. uses: stage -> what `Method.labelled` says, of those that are used."""
+    if not uses or list(uses) != [stage for stage in kind.stages if stage in uses]:
+        said = ", ".join(uses) or "none"
+        raise StsbenchError(f"{where(kind)}: stages_used() must give some of stages ({', '.join(kind.stages)}), not {said}")
     for stage, use in uses.items():
         if use not in get_args(LabelledUse):
             words = " or ".join(map(repr, get_args(LabelledUse)))

@@ -67,6 +67,11 @@ class Method(nn.Module):
         self.gather_mode: Gathering = "exact"  # training.gather, set for each stage
 
     @classmethod
+    def stages_used(cls, options: Any) -> tuple[str, ...]:
+        """Those of `stages` that are trained by these options, in that order; by default all."""
+        return cls.stages
+
+    @classmethod
     def roles(cls, options: Any, available: tuple[str, ...]) -> tuple[str, ...]:
         """The roles of the data that are used, out of those `available`; by default the plain sentence.
 

@@ -37,12 +37,12 @@ class MethodPlan:
     def stages(self) -> tuple[str, ...]:
         """All stages, in the order of training."""
         added = self.semi is not None and self.semi.procedure != "joint"
-        return (SUP, *self.kind.stages) if added else self.kind.stages
+        return (SUP, *self.method_stages) if added else self.method_stages
 
     @property
     def method_stages(self) -> tuple[str, ...]:
-        """The method's own stages, without the one that recipe.semi puts before them."""
-        return self.kind.stages
+        """The method's own stages by its options, without the one that recipe.semi puts before them."""
+        return tuple(calling(self.kind, "stages_used", lambda: self.kind.stages_used(self.options)))
 
     def stream_of(self, stage: str) -> int:
         """The number by which a stage draws its batches; for the method's own stages the same with recipe.semi and without.
@@ -76,10 +76,11 @@ def plan_of(recipe: Recipe) -> MethodPlan:
     """
     kind = load_method(recipe.method)
     plan = MethodPlan(kind, kind.Options(**recipe.options))
-    check_stages(kind, {stage: plan.labelled(stage) for stage in kind.stages})
+    stages = plan.method_stages
+    check_stages(kind, {stage: plan.labelled(stage) for stage in stages})
     if recipe.semi is None:
         return plan
-    if SUP in kind.stages or any(plan.labelled(stage) != "none" for stage in kind.stages):
+    if SUP in stages or any(plan.labelled(stage) != "none" for stage in stages):
         raise StsbenchError(f"semi: the method {kind.name} uses labelled rows itself: set semi to null")
     if recipe.semi.procedure == "sup-unsup" and recipe.semi.alpha != SemiSettings.model_fields["alpha"].default:
         raise StsbenchError(
