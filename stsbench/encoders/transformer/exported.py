@@ -29,6 +29,7 @@ class Exported:
     method: str | None = None
     recipe: str | None = None
     prompt: dict[str, Any] | None = None  # Prompt.settings() of the pooler `mask`; its tensors are in prompt.safetensors
+    trained_on: tuple[str, ...] = ()  # the test data whose sentences were among the training text: "sts12", ...
 
 
 def layout_digest(folder: Path, prompt: dict[str, Any] | None = None) -> str:
@@ -52,6 +53,8 @@ def write_exported(folder: Path, exported: Exported) -> None:
     said = asdict(exported)
     if exported.prompt is None:
         del said["prompt"]
+    if not exported.trained_on:
+        del said["trained_on"]
     stored = {"format": 1 if exported.prompt is None else 2, **said, "layout": layout_digest(folder, exported.prompt)}
     (folder / FILE).write_text(json.dumps(stored, indent=2) + "\n", "utf-8")
 
@@ -81,7 +84,10 @@ def read_own(folder: Path) -> tuple[Exported, str]:
         if stored["format"] not in (1, 2):
             raise EncoderError(f"{path} was written by a newer stsbench (format {stored['format']}): update stsbench")
         prompt = checked_settings(stored["prompt"]) if stored["format"] == 2 else None
-        exported = Exported(stored["pooler"], stored["max_length"], stored["method"], stored["recipe"], prompt)
+        exported = Exported(
+            stored["pooler"], stored["max_length"], stored["method"], stored["recipe"], prompt,
+            tuple(map(str, stored.get("trained_on", ()))),
+        )  # fmt: skip
         if exported.max_length is not None and not (isinstance(exported.max_length, int) and exported.max_length > 0):
             raise ValueError(f"max_length {exported.max_length!r}")
         if prompt is not None and exported.pooler != "mask":

@@ -29,6 +29,7 @@ def export_model(
     max_length: int | None = None,
     method: str | None = None,
     recipe: str | None = None,
+    trained_on: tuple[str, ...] = (),
     replace: bool = False,
 ) -> None:
     """Write the encoder to `folder`, which appears whole or not at all; the model and its tokenizer stay as they are.
@@ -37,6 +38,7 @@ def export_model(
     card), sentence-transformers' files and stsbench.json. A kept head is stored as pooler.dense too, a TextCNN in
     1_TextCNN, what a prompt learned in prompt.safetensors. max_length: tokens, special ones included, that all readers cut
     at; by default the model's position limit (less those that a prompt shifts it by), not the length trained with.
+    trained_on: the test data whose sentences it was trained on.
     replace: take the place of an earlier export. Raises StsbenchError when the folder is there or cannot be written.
     """
     model, pooler = inference.model, check_pooler(inference.pooler, "the method")
@@ -59,7 +61,7 @@ def export_model(
             write_prompt(building, prompt)
         (building / "README.md").write_text(card, "utf-8")
         settings = None if prompt is None else prompt.settings()
-        write_exported(building, Exported(pooler, max_length, method, recipe, settings))
+        write_exported(building, Exported(pooler, max_length, method, recipe, settings, trained_on))
 
 
 def _write_model(inference: Inference, folder: Path, hidden_states: bool) -> None:

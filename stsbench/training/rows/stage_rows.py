@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from stsbench.data.text.columns import LABEL
 from stsbench.data.text.examples import TextRows
 from stsbench.data.text.store import TextStore, open_store
+from stsbench.data.text.sts_texts import NAME, TEXTS_OF, DataPlace, sts_texts
 from stsbench.data.text.tokens import TokenStore, tokenised
 from stsbench.encoders.forward.checkpoint import tokenizer_digest
 from stsbench.errors import DataError, StsbenchError
@@ -37,12 +38,13 @@ _AT_ONCE = 10_000  # rows whose texts are compared at a time
 
 @dataclass
 class StageData:
-    """The rows of one stage. trained, held_out: row numbers."""
+    """The rows of one stage. trained, held_out: row numbers; texts_of: the test data whose sentences they are, if any."""
 
     store: TextStore
     tokens: TokenStore
     trained: NDArray[np.int64]
     held_out: NDArray[np.int64]
+    texts_of: tuple[str, ...] = ()
 
     def rows(self, numbers: Any) -> TextRows:
         """The texts and tokens of these rows."""
@@ -50,11 +52,13 @@ class StageData:
 
 
 def open_rows(
-    recipe: Recipe, plan: MethodPlan, backbone: Backbone, stages: Sequence[str], log: Callable[[str], None]
-) -> dict[str, StageData]:
+    recipe: Recipe, plan: MethodPlan, backbone: Backbone, stages: Sequence[str], log: Callable[[str], None],
+    place: DataPlace | None = None,
+) -> dict[str, StageData]:  # fmt: skip
     """The rows of those of `stages` that train on `data`, by stage, and under LABELLED the labelled ones if any uses them.
 
-    What is trained on holds no text that is held out of either. Raises DataError, one line.
+    What is trained on holds no text that is held out of either. place: where the STS data are, whose sentences the name
+    sts-texts stands for. Raises DataError, one line.
     """
     uses = {stage: plan.labelled(stage) for stage in plan.stages}
     if recipe.labelled is not None and all(use == "none" for use in uses.values()):
@@ -63,8 +67,9 @@ def open_rows(
             "semi.procedure (joint, sup-unsup, sup-joint)"
         )
     data = {
-        stage: open_data(recipe.stage_data(stage), recipe, plan, backbone, log) for stage in stages if uses[stage] != "only"
-    }
+        stage: open_data(recipe.stage_data(stage), recipe, plan, backbone, log, place=place)
+        for stage in stages if uses[stage] != "only"
+    }  # fmt: skip
     if any(uses[stage] != "none" for stage in stages):
         settings: DataSettings = recipe.labelled or DataSettings()
         labelled = open_data(settings, recipe, plan, backbone, log, section=LABELLED)
@@ -77,11 +82,13 @@ def open_rows(
 
 def open_data(
     settings: DataSettings, recipe: Recipe, plan: MethodPlan, backbone: Backbone, log: Callable[[str], None],
-    section: str = "data",
+    section: str = "data", place: DataPlace | None = None,
 ) -> StageData:  # fmt: skip
-    """Read and tokenise a stage's training text, or find it in the cache. section: of the recipe. Raises DataError."""
+    """Read and tokenise a stage's training text, or find it in the cache. section: of the recipe; place: as for `open_rows`.
+    Raises DataError."""
     labelled = section == LABELLED
-    path = _training_file(settings, section)
+    known = not labelled and settings.file == NAME
+    path = _sts_texts(place or DataPlace(), log) if known else _training_file(settings, section)
     with _of_section(section):
         store = open_store(
             path, format=settings.format, columns=settings.columns, where=settings.where, drop_blank=settings.drop_blank,
@@ -100,7 +107,18 @@ def open_data(
         usable = calling(plan.kind, "usable", lambda: plan.kind.usable(plan.options, TextRows(store, tokens, every)))
     numbers = _sampled(settings, recipe.seed, store, usable, log, section)
     contrasts = plan.kind.needs_negatives and not labelled
-    return _held_out(settings, recipe.seed, contrasts, store, tokens, numbers, section)
+    data = _held_out(settings, recipe.seed, contrasts, store, tokens, numbers, section)
+    return replace(data, texts_of=TEXTS_OF) if known else data
+
+
+def _sts_texts(place: DataPlace, log: Callable[[str], None]) -> Path:
+    """The file of the STS data's sentences; what they are is said."""
+    texts = sts_texts(place)
+    for line in texts.warnings:
+        log(f"warning: {line}")
+    said = ", ".join(f"{name} {count:,}" for name, count in texts.counts.items())
+    log(f"{NAME}: {sum(texts.counts.values()):,} sentences ({said}), those of the test sets among them: transductive")
+    return texts.path
 
 
 def _training_file(settings: DataSettings, section: str) -> Path:

@@ -11,6 +11,7 @@ import torch
 from accelerate import Accelerator
 from safetensors import SafetensorError
 
+from stsbench.data.text.sts_texts import DataPlace
 from stsbench.encoders.forward.checkpoint import model_digest, tokenizer_digest
 from stsbench.encoders.forward.dropout import NoDropoutError, dropout_rates
 from stsbench.encoders.forward.text_cnn_files import text_cnn_folder
@@ -94,7 +95,8 @@ def prepare_run(
     torch.manual_seed(recipe.seed)
     backbone = _backbone(options, plan, warm_start)
     with accelerator.main_process_first():  # who comes later finds it in the cache
-        data = open_rows(recipe, plan, backbone, opened, log)
+        place = DataPlace(options.data_dir, options.sample, options.offline)
+        data = open_rows(recipe, plan, backbone, opened, log, place)
     method = calling(plan.kind, "__init__", lambda: plan.kind(backbone, plan.options))
     check_instance(method, backbone)
     objective = make_objective(plan, method)
