@@ -43,7 +43,7 @@ class ConSERT(Method):
         self.classifier = NLIClassifier(features=options.features, init="torch") if supervised else None
 
     @classmethod
-    def stages_used(cls, options: ConSERTOptions) -> tuple[str, ...]:
+    def stages_for(cls, options: ConSERTOptions) -> tuple[str, ...]:
         """Those that options.setting is named after."""
         return stages_of(options)
 

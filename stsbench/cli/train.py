@@ -19,7 +19,7 @@ from stsbench.cli.interrupt import exit_code
 @click.argument("method", metavar="METHOD|FILE.py:CLASS")
 @click.option("--recipe", help="A recipe's name (`stsbench list recipes`) or a YAML file. Default: the method's own.")
 @click.option("--backbone", help="Model to start from: Hub id, folder, minilm, or a training run. Sets backbone.model.")
-@click.option("--data", help="Training text: .txt (a sentence a line), .csv, .tsv or .jsonl. Sets data.file.")
+@click.option("--data", help="Training text: .txt (a sentence a line), .csv, .tsv or .jsonl; or stsb/train. Sets data.file.")
 @click.option("--labelled", metavar="FILE", help="Labelled rows (NLI), where a stage uses them. Sets labelled.file.")
 @click.option("--stage", metavar="N|NAME", help="Train this stage alone, of a method with several (`stsbench show method`).")
 @click.option("--from", "start_from", metavar="RUN", type=click.Path(path_type=Path), help="The run that --stage goes on "

@@ -6,14 +6,20 @@ from collections.abc import Mapping, Sequence
 
 from stsbench.errors import DataError
 
-ROLES = ("sentence", "anchor", "positive", "negative", "negative2", "premise", "hypothesis", "label")  # in their order
-LABEL = "label"  # the one role whose texts are names of classes
+ROLES = (
+    "sentence", "anchor", "positive", "negative", "negative2", "premise", "hypothesis", "sentence1", "sentence2", "label",
+    "score",
+)  # in their order # fmt: skip
+LABEL = "label"  # the role whose texts are names of classes
+SCORE = "score"  # the role whose texts are numbers
+VALUES = frozenset((LABEL, SCORE))  # roles that are said of a row's texts
 
 # Headers that need no data.columns: role -> column, first those that must be there, then those that may.
 _KNOWN: tuple[tuple[dict[str, str], dict[str, str]], ...] = (
     ({"anchor": "sent0", "positive": "sent1"}, {"negative": "hard_neg"}),
     ({"anchor": "anchor", "positive": "positive"}, {"negative": "negative", "negative2": "negative2"}),
     ({"premise": "premise", "hypothesis": "hypothesis"}, {"label": "label"}),
+    ({"sentence1": "sentence1", "sentence2": "sentence2"}, {"score": "score"}),
     ({"sentence": "sentence"}, {}),
     ({"sentence": "text"}, {}),
 )
@@ -34,7 +40,7 @@ def roles_of(header: Sequence[str], columns: Mapping[str, str], where: Mapping[s
         which = f"column {missing[0]!r} is" if len(missing) == 1 else f"columns {', '.join(map(repr, missing))} are"
         remedy = _remedy(header, roles, where)
         raise DataError(f"{place}: the {which} missing (the file has {', '.join(header)}); give {remedy}")
-    if set(roles) <= {LABEL}:
+    if set(roles) <= VALUES:
         raise DataError(f"{place}: data.columns names no text column")
     return dict(sorted(roles.items(), key=lambda item: (_rank(item[0]), item[0])))
 

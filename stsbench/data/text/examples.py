@@ -37,6 +37,11 @@ class TextRows:
         labels: list[int] = self.store.labels(self._numbers).tolist()
         return labels
 
+    def scores(self) -> list[float]:
+        """The score of each row, in the file's own units."""
+        scores: list[float] = self.store.scores(self._numbers).tolist()
+        return scores
+
     def following(self, k: int = 1) -> NDArray[np.int64]:
         """int64 (n,): the k-th row after each in the same document, -1 beyond its end. Needs data.contiguous."""
         return self.store.following(self._numbers, k)

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from stsbench.data.text.columns import optional_columns, roles_of
+from stsbench.data.text.columns import SCORE, optional_columns, roles_of
 from stsbench.data.text.lines import numbered_lines, without_end
 from stsbench.errors import DataError
 
@@ -91,10 +91,14 @@ class RowReader:
         return pick
 
     def _from_object(self, columns: list[str], unexpected: set[str]) -> Callable[[int, Any], list[str]]:
+        numeric = self.roles.index(SCORE) if SCORE in self.roles else None  # may be a number of JSON, too
+
         def pick(line: int, record: dict[str, Any]) -> list[str]:
             for column in unexpected & record.keys():
                 raise DataError(f"{self.path}:{line}: the key {column!r}, which the first row lacks; see data.columns")
-            return [_text(record, column, f"{self.path}:{line}") for column in columns]
+            return [
+                _text(record, column, f"{self.path}:{line}", number=i == numeric) for i, column in enumerate(columns)
+            ]
 
         return pick
 
@@ -158,10 +162,12 @@ _READERS: dict[str, Callable[[Lines, Path], Iterator[tuple[int, Any]]]] = {
 }  # fmt: skip
 
 
-def _text(record: dict[str, Any], key: str, place: str) -> str:
+def _text(record: dict[str, Any], key: str, place: str, number: bool = False) -> str:
     if key not in record:
         raise DataError(f"{place}: the key {key!r} is missing")
     value = record[key]
+    if number and isinstance(value, int | float) and not isinstance(value, bool):
+        return repr(value)
     if not isinstance(value, str):
         raise DataError(f"{place}: the value of {key!r} is not text but {json.dumps(value)[:40]}")
     if not value.isascii():

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.text.built import built_folder
-from stsbench.data.text.columns import LABEL
+from stsbench.data.text.columns import LABEL, SCORE, VALUES
 from stsbench.data.text.fingerprint import file_digest, forget
 from stsbench.data.text.ragged import Ragged, RowNumbers, checked, mapped
 from stsbench.data.text.rows import file_format
@@ -72,10 +72,11 @@ class TextStore:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
         self.meta = StoreMeta(**{**meta, "roles": tuple(meta["roles"]), "labels": tuple(meta["labels"])})
         self._texts = {
-            role: Ragged(folder, f"text{i}", "u1") for i, role in enumerate(self.meta.roles) if role != LABEL
+            role: Ragged(folder, f"text{i}", "u1") for i, role in enumerate(self.meta.roles) if role not in VALUES
         }
         self.lines = mapped(folder / "lines", "<i8")  # of the file, from 1, on which each row starts
         self._labels = mapped(folder / "labels", "<i4")
+        self._scores = mapped(folder / "scores", "<f8") if SCORE in self.meta.roles else None
         self._documents = mapped(folder / "documents", "<i8")
 
     def __len__(self) -> int:
@@ -83,7 +84,7 @@ class TextStore:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """What a row holds: "sentence", or "anchor", "positive" ..., "label" among them."""
+        """What a row holds: "sentence", or "anchor", "positive" ..., "label" and "score" among them."""
         return self.meta.roles
 
     @property
@@ -96,7 +97,9 @@ class TextStore:
         return self.meta.labels
 
     def text(self, role: str, row: int) -> str:
-        """One text, exactly as in the file; of role "label" the class's name."""
+        """One text, exactly as in the file; of role "label" the class's name, of role "score" the number."""
+        if role == SCORE and SCORE in self.roles:
+            return repr(float(self.scores([row])[0]))
         if role == LABEL and LABEL in self.roles:
             return self.label_names[int(self.labels([row])[0])]
         return self._role(role)[row].tobytes().decode("utf-8")
@@ -110,6 +113,12 @@ class TextStore:
         if LABEL not in self.roles:
             raise DataError(f"{self.path} has no role 'label' (its roles are {', '.join(self.roles)}); see data.columns")
         return self._labels[self._numbers(rows)].astype(np.int64)
+
+    def scores(self, rows: RowNumbers) -> NDArray[np.float64]:
+        """float64 (n,): the scores of n rows. Raises DataError where the file has none."""
+        if self._scores is None:
+            raise DataError(f"{self.path} has no role 'score' (its roles are {', '.join(self.roles)}); see data.columns")
+        return self._scores[self._numbers(rows)].astype(np.float64)
 
     def line(self, row: int) -> int:
         """The line of the file, from 1, on which a row starts: for messages."""

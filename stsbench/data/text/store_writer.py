@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from textwrap import shorten
 
 import numpy as np
 
-from stsbench.data.text.columns import LABEL
+from stsbench.data.text.columns import LABEL, SCORE, VALUES
 from stsbench.data.text.ragged import ArrayWriter, RaggedWriter, mapped
 from stsbench.data.text.rows import OnBytes, RowReader, read_rows
 from stsbench.data.text.seen import SIZE, Seen
@@ -19,6 +22,7 @@ from stsbench.errors import DataError
 
 META = "meta.json"
 _ROWS, _BYTES = 8192, 16 * 1024 * 1024  # rows, and bytes of text, held at a time
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 _CLASSES = 1000  # more different labels than these: the column does not hold labels
 
 
@@ -42,7 +46,7 @@ class StoreMeta:
     rows: int  # read, empty lines aside
     left_out: int  # by data.where; the counts below are of the others
     blank: int  # with an empty text, or one of white space only
-    duplicates: int  # equal to an earlier row in all texts and the label
+    duplicates: int  # equal to an earlier row in all texts, label and score as they are written
     empty_lines: int  # no rows: ends of documents, or between the rows of a table
     kept: int
     documents: int | None  # None unless contiguous
@@ -78,10 +82,12 @@ class _Writer:
         self.sha = hashlib.sha256(json.dumps([roles, settings.contiguous]).encode())
         self._seen = Seen()
         self._texts = {
-            i: stack.enter_context(RaggedWriter(folder, f"text{i}", "u1")) for i, role in enumerate(roles) if role != LABEL
-        }
+            i: stack.enter_context(RaggedWriter(folder, f"text{i}", "u1"))
+            for i, role in enumerate(roles) if role not in VALUES
+        }  # fmt: skip
         self._lines = stack.enter_context(ArrayWriter(folder, "lines", "<i8"))
         self._labels = stack.enter_context(ArrayWriter(folder, "labels", "<i4"))
+        self._scores = stack.enter_context(ArrayWriter(folder, "scores", "<f8")) if SCORE in roles else None
         self._documents = stack.enter_context(ArrayWriter(folder, "documents", "<i8"))
         self._clear()
 
@@ -125,6 +131,9 @@ class _Writer:
         if LABEL in self.roles:
             at = self.roles.index(LABEL)
             self._labels.add([self._class(row[3][at], row[0]) for row in rows])
+        if self._scores is not None:
+            at = self.roles.index(SCORE)
+            self._scores.add([self._score(row[3][at], row[0]) for row in rows])
         self.kept += len(rows)
         self._clear()
 
@@ -142,6 +151,14 @@ class _Writer:
         if len(self.classes) == _CLASSES and name not in self.classes:
             raise DataError(f"{self.path}:{line}: more than {_CLASSES:,} different labels; is that column the label?")
         return self.classes.setdefault(name, len(self.classes))
+
+    def _score(self, field: bytes, line: int) -> float:
+        text = field.decode("utf-8").strip()
+        if not text:
+            raise DataError(f"{self.path}:{line}: the score is empty; leave such rows out with data.drop_blank")
+        if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
+            raise DataError(f"{self.path}:{line}: the score {shorten(text, 40)!r} is not a number")
+        return float(text)
 
     def _clear(self) -> None:
         self._rows: list[tuple[int, int, bool, list[bytes], bytes]] = []

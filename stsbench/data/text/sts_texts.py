@@ -23,15 +23,6 @@ TEXTS_OF = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sick-r", "sick
 
 
 @dataclass(frozen=True)
-class DataPlace:
-    """Where the STS data are looked for, as in a test."""
-
-    data_dir: Path | None = None
-    sample: bool = False
-    offline: bool = False
-
-
-@dataclass(frozen=True)
 class STSTexts:
     """A file with a sentence a line. counts: of sentences, by the data's name (sts12 ... sick-r); warnings: on their files."""
 
@@ -40,10 +31,11 @@ class STSTexts:
     warnings: tuple[str, ...] = ()
 
 
-def sts_texts(place: DataPlace) -> STSTexts:
+def sts_texts(data_dir: Path | None = None, *, sample: bool = False, offline: bool = False) -> STSTexts:
     """Both sentences of every pair of STS12 to STS16 (the unscored ones, too), of STS-B and SICK, all splits: 89,192.
 
     In the order of the files, repetitions kept, runs of white space as one space. Written into the cache of training data.
+    data_dir, sample, offline: where the data are, as in a test.
     Raises DataError, one line, for data that are not here or cannot be read.
     Source: Yan et al. (2021), ConSERT, section 4.1, and the counts of its Table 1.
     """
@@ -52,8 +44,8 @@ def sts_texts(place: DataPlace) -> STSTexts:
     warnings: list[str] = []
     for set_id in _SETS:
         item = entry(set_id)
-        location = locate(item, data_dir=place.data_dir, sample=place.sample, offline=place.offline)
-        warnings += [] if place.sample else check(item, location.root)
+        location = locate(item, data_dir=data_dir, sample=sample, offline=offline)
+        warnings += [] if sample else check(item, location.root)
         before = len(texts)
         for pair in _pairs(item, [path_in(location.root, name) for name in item.files]):
             texts += pair
@@ -61,7 +53,7 @@ def sts_texts(place: DataPlace) -> STSTexts:
         counts[name] = counts.get(name, 0) + len(texts) - before
     content = "".join(f"{text}\n" for text in texts)
     folder = training_cache() / "sts-texts" / hashlib.sha256(content.encode()).hexdigest()[:16]
-    path = folder / f"{NAME}{'-sample' if place.sample else ''}.txt"
+    path = folder / f"{NAME}{'-sample' if sample else ''}.txt"
     if not path.is_file():
         with atomic_write(path) as stream:
             stream.write(content)

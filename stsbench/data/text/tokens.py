@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.text.built import built_folder
-from stsbench.data.text.columns import LABEL
+from stsbench.data.text.columns import VALUES
 from stsbench.data.text.ragged import Ragged, RaggedWriter, RowNumbers
 from stsbench.data.text.store import TextStore, training_cache
 from stsbench.errors import DataError
@@ -28,14 +28,14 @@ def tokenised(
     store: TextStore, tokenizer: Any, tokenizer_digest: str, max_length: int, roles: Sequence[str], *,
     log: Callable[[str], None] | None = None, progress: Callable[[int], None] | None = None, cache: Path | None = None,
 ) -> TokenStore:  # fmt: skip
-    """Token ids of every text of `roles` ("label" aside), as the transformers `tokenizer` gives them with truncation.
+    """Token ids of every text of `roles` (but label and score), as the transformers `tokenizer` gives them with truncation.
 
     tokenizer_digest: of the tokenizer's files, part of the key under which the ids are kept; max_length: tokens, special
     ones included; log: called with one line when there is something to tokenise; progress: called with the number of texts
     just done.
     The tokenizer's stored truncation and padding have no effect and are left as they were. Raises DataError, one line.
     """
-    roles = [role for role in roles if role != LABEL]
+    roles = [role for role in roles if role not in VALUES]
     around = int(tokenizer.num_special_tokens_to_add(pair=False))
     if max_length <= around:
         raise DataError(f"backbone.max_length {max_length} leaves no room for the sentence: {around} tokens are special")

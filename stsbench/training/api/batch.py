@@ -19,7 +19,7 @@ class Examples(Protocol):
     """The rows of one batch, as `Method.views` sees them (stsbench.data.text.examples.Rows gives it)."""
 
     rows: Sequence[int]  # places in the data set
-    roles: tuple[str, ...]  # those that `Method.roles` chose, but for "label"
+    roles: tuple[str, ...]  # those that `Method.roles` chose, but for "label" and "score"
 
     def ids(self, role: str) -> list[np.ndarray]:
         """Token ids, special tokens included, cut at max_length, of a role's text, one array a row."""
@@ -30,21 +30,25 @@ class Examples(Protocol):
     def labels(self) -> list[int]:
         """The label of each row, as a class number."""
 
+    def scores(self) -> list[float]:
+        """The score of each row, a finite number within `Method.score_range`."""
+
 
 @dataclass
 class Views:
     """A global batch of n examples before padding.
 
     tokens: [view][example] -> token ids, each view of n examples; extra: name -> [view][example] -> integers aligned with
-    those tokens (masked copies, MLM labels); it may hold fewer views than tokens do. by_row: name -> [view] -> (n, ...)
-    numbers of each row, as many whatever its length. labels: [example]. one_length: every process pads to the longest row of
-    the whole batch, for losses that padding is part of.
+    those tokens (masked copies, MLM labels); it may hold fewer views than tokens do. labels: [example] class numbers;
+    scores: [example] numbers. one_length: every process pads to the longest row of the whole batch, for losses that padding
+    is part of. by_row: name -> [view] -> (n, ...) numbers of each row, as many whatever its length.
     """
 
     tokens: list[Ragged]
     extra: dict[str, list[Ragged]] = field(default_factory=dict)
     labels: Sequence[int] | None = None
     one_length: bool = False
+    scores: Sequence[float] | None = None
     by_row: dict[str, list[np.ndarray]] = field(default_factory=dict)
 
 
@@ -69,9 +73,9 @@ class Batch:
     """One process's share of a batch: n examples, v views, L the longest of them in tokens.
 
     ids, mask: (v * n, L), all of view 0, then all of view 1, ...; mask is 1 on real tokens; extra: name -> (v * n, L),
-    padded with IGNORED where the name ends in "labels", else with the padding token; by_row: name -> (v * n, ...); labels:
-    (n,) or None. labelled: the share of a batch of labelled rows that goes with this one, where the method asks for it
-    (`Method.labelled`).
+    padded with IGNORED where the name ends in "labels", else with the padding token; labels: (n,) or None; scores: (n,)
+    floating point or None. labelled: the share of a batch of labelled rows that goes with this one, where the method asks
+    for it (`Method.labelled`). by_row: name -> (v * n, ...).
     """
 
     ids: Tensor
@@ -81,6 +85,7 @@ class Batch:
     extra: dict[str, Tensor] = field(default_factory=dict)
     labels: Tensor | None = None
     labelled: Batch | None = None
+    scores: Tensor | None = None
     labelled_only: bool = False  # its rows are labelled ones, in a stage without other data
     by_row: dict[str, Tensor] = field(default_factory=dict)
 

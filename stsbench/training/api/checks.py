@@ -15,7 +15,8 @@ from stsbench.training.api.batch import Term
 from stsbench.training.api.method import Inference, LabelledUse, Method
 from stsbench.training.api.options import Options
 
-_OF_THE_CLASS = ("stages_used", "roles", "labelled", "labelled_roles", "usable", "needs_dropout")  # called before there is an instance
+# called before there is an instance
+_OF_THE_CLASS = ("stages_for", "roles", "labelled", "labelled_roles", "score_range", "usable", "needs_dropout")
 
 
 def check_class(kind: Any, said: str) -> type[Method]:
@@ -34,11 +35,16 @@ def check_class(kind: Any, said: str) -> type[Method]:
     return kind
 
 
+def check_stages_for(kind: type[Method], stages: Any) -> tuple[str, ...]:
+    """What `Method.stages_for` gave, if it is some of the class's stages in their order."""
+    if not stages or stages != tuple(stage for stage in kind.stages if stage in stages):
+        must = f"must give a tuple of stages ({', '.join(kind.stages)}) in that order"
+        raise StsbenchError(f"{where(kind, 'stages_for')} {must}, not {stages!r}")
+    return tuple(stages)
+
+
 def check_stages(kind: type[Method], uses: Mapping[str, str]) -> None:
-    """That the method can make batches for its stages. uses: stage -> what `Method.labelled` says, of those that are used."""
-    if not uses or list(uses) != [stage for stage in kind.stages if stage in uses]:
-        said = ", ".join(uses) or "none"
-        raise StsbenchError(f"{where(kind)}: stages_used() must give some of stages ({', '.join(kind.stages)}), not {said}")
+    """That the method can make batches for its stages. uses: stage -> what `Method.labelled` says."""
     for stage, use in uses.items():
         if use not in get_args(LabelledUse):
             words = " or ".join(map(repr, get_args(LabelledUse)))

@@ -48,7 +48,7 @@ class Method(nn.Module):
     """
 
     name: ClassVar[str]  # for messages and cards; by default the class's, in lower case
-    stages: ClassVar[tuple[str, ...]] = ("main",)
+    stages: ClassVar[tuple[str, ...]] = ("main",)  # all that there may be, in their order
     default_recipe: ClassVar[str]  # recipes/NAME.yaml or NAME.yaml beside the module
     Options: ClassVar[type[Options]] = Options
     later_options: ClassVar[tuple[str, ...]] = ()  # with an effect after the first stage only: `--from` may change them
@@ -67,8 +67,8 @@ class Method(nn.Module):
         self.gather_mode: Gathering = "exact"  # training.gather, set for each stage
 
     @classmethod
-    def stages_used(cls, options: Any) -> tuple[str, ...]:
-        """Those of `stages` that are trained by these options, in that order; by default all."""
+    def stages_for(cls, options: Any) -> tuple[str, ...]:
+        """Those of `stages` that a run by these options has, in the same order; by default all."""
         return cls.stages
 
     @classmethod
@@ -115,6 +115,11 @@ class Method(nn.Module):
     def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The views of one global batch of labelled rows, and their labels if they have any; by default each text a view."""
         return nli_views(self, rows)
+
+    @classmethod
+    def score_range(cls, options: Any) -> tuple[float, float] | None:
+        """The least and the greatest score that rows with the role score may have; None: any number."""
+        return None
 
     def read(self, rows: Examples, role: str) -> Ragged:
         """The token ids by which the method reads the texts of a role, one a row: special tokens and template included."""

@@ -37,6 +37,8 @@ def check_views(method: Method, views: Any, rows: Sequence[int], name: str) -> V
         if stray := [len(part) for part in parts if len(part) != len(rows)]:
             raise StsbenchError(f"{who}: by_row '{name}' has numbers of {stray[0]} rows for {len(rows)} rows")
     _check_labels(who, views.labels, rows)
+    if views.scores is not None and len(views.scores) != len(rows):
+        raise StsbenchError(f"{who} gave {len(views.scores)} scores for {len(rows)} rows")
     return views
 
 

@@ -1,4 +1,4 @@
-"""AdamW (Loshchilov and Hutter 2019) with torch's epsilon or that of transformers' trainer, and the rate over the steps."""
+"""AdamW (Loshchilov and Hutter 2019) as torch, as transformers' trainer or as the first BERT had it; the rate over steps."""
 
 from __future__ import annotations
 
@@ -34,19 +34,22 @@ def make_optimiser(
 
 
 def set_step(optimiser: torch.optim.Optimizer, rate: float, taken: int, settings: TrainingSettings) -> None:
-    """Before a step: every group of weights its multiple of `rate`, and the epsilon of training.adam.
+    """Before a step: every group of weights its multiple of `rate`, and the constants of training.adam.
 
     taken: steps taken before, t - 1. torch divides by sqrt(v / (1 - beta2^t)) + eps. The AdamW that transformers had, and
     the papers' trainers used, divides by (sqrt(v) + eps) / sqrt(1 - beta2^t), which is torch's with eps / sqrt(1 -
-    beta2^t): 32 times as large at the first step (beta2 .999), the same after some thousands. Two things stay torch's:
-    weight decay comes before the step, not after it; and weights that have no gradient in some steps share the t of the
-    others.
+    beta2^t): 32 times as large at the first step (beta2 .999), the same after some thousands. "uncorrected" is m / (sqrt(v)
+    + eps) without any bias correction (transformers' correct_bias false): by the same epsilon, and a rate times
+    (1 - beta1^t) / sqrt(1 - beta2^t), which weight decay is divided by. Two things stay torch's: weight decay comes before
+    the step, not after it; and weights that have no gradient in some steps share the t of the others.
     """
-    epsilon = settings.epsilon
-    if settings.adam == "transformers":
-        epsilon /= math.sqrt(1 - settings.betas[1] ** (taken + 1))
+    first, second = (1 - beta ** (taken + 1) for beta in settings.betas)
+    epsilon = settings.epsilon if settings.adam == "torch" else settings.epsilon / math.sqrt(second)
+    scale = first / math.sqrt(second) if settings.adam == "uncorrected" else 1.0
     for group in optimiser.param_groups:
-        group["lr"], group["eps"] = rate * group.get("factor", 1.0), epsilon
+        group["lr"], group["eps"] = rate * group.get("factor", 1.0) * scale, epsilon
+        if group["weight_decay"]:
+            group["weight_decay"] = settings.weight_decay / scale
 
 
 def steps_taken(optimiser: torch.optim.Optimizer) -> int:

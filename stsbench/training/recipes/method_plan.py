@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from stsbench.errors import StsbenchError
 from stsbench.plugins import calling
-from stsbench.training.api.checks import check_stages
+from stsbench.training.api.checks import check_stages, check_stages_for
 from stsbench.training.api.labelled import nli_roles
 from stsbench.training.api.method import LabelledUse, Method
 from stsbench.training.api.options import Options
@@ -41,8 +41,9 @@ class MethodPlan:
 
     @property
     def method_stages(self) -> tuple[str, ...]:
-        """The method's own stages by its options, without the one that recipe.semi puts before them."""
-        return tuple(calling(self.kind, "stages_used", lambda: self.kind.stages_used(self.options)))
+        """The method's own stages, without the one that recipe.semi puts before them."""
+        stages = calling(self.kind, "stages_for", lambda: self.kind.stages_for(self.options))
+        return check_stages_for(self.kind, stages)
 
     def stream_of(self, stage: str) -> int:
         """The number by which a stage draws its batches; for the method's own stages the same with recipe.semi and without.
@@ -76,11 +77,10 @@ def plan_of(recipe: Recipe) -> MethodPlan:
     """
     kind = load_method(recipe.method)
     plan = MethodPlan(kind, kind.Options(**recipe.options))
-    stages = plan.method_stages
-    check_stages(kind, {stage: plan.labelled(stage) for stage in stages})
+    check_stages(kind, {stage: plan.labelled(stage) for stage in plan.method_stages})
     if recipe.semi is None:
         return plan
-    if SUP in stages or any(plan.labelled(stage) != "none" for stage in stages):
+    if SUP in kind.stages or any(plan.labelled(stage) != "none" for stage in plan.method_stages):
         raise StsbenchError(f"semi: the method {kind.name} uses labelled rows itself: set semi to null")
     if recipe.semi.procedure == "sup-unsup" and recipe.semi.alpha != SemiSettings.model_fields["alpha"].default:
         raise StsbenchError(

@@ -62,9 +62,9 @@ class BackboneSettings(Section):
 class DataSettings(Section):
     """The training text."""
 
-    file: str | None = None
+    file: str | None = None  # or the training split of the catalog's scored pairs: stsb/train
     format: Literal["auto", "text", "csv", "tsv", "jsonl"] = "auto"  # auto: by the file's extension
-    columns: dict[str, str] = {}  # role -> column name; roles: sentence, anchor, positive, negative, negative2, label ...
+    columns: dict[str, str] = {}  # role -> column name; roles: sentence, anchor, positive, negative, label, score ...
     where: dict[str, str] = {}  # column -> value: other rows are left out
     drop_blank: bool = False  # rows with an empty text (counted and reported either way)
     drop_duplicates: bool = False  # rows equal to an earlier one (counted and reported either way)
@@ -102,7 +102,8 @@ class TrainingSettings(Section):
     weight_decay: float = Field(default=0.0, ge=0)  # not on biases and LayerNorm
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = Field(default=1e-8, gt=0)
-    adam: Literal["torch", "transformers"] = "torch"  # epsilon behind bias correction, or before it
+    # epsilon behind bias correction, or before it; uncorrected: no bias correction, as in the first BERT's optimiser
+    adam: Literal["torch", "transformers", "uncorrected"] = "torch"
     clip: float | None = Field(default=1.0, gt=0)  # gradient norm; null: none
     order: Literal["random", "length"] = "random"  # length: batches of similar length, not the papers' batches
     drop_last: bool = False  # the last, smaller batch of an epoch

@@ -99,10 +99,12 @@ def to_batch(views: Views, shares: Shares, pad: int, device: torch.device) -> Ba
         for name, parts in views.by_row.items()
     }
     labels = None if views.labels is None else torch.as_tensor(list(views.labels[part]), dtype=torch.long)
+    real = torch.float32 if device.type == "mps" else torch.float64  # which MPS lacks
+    scores = None if views.scores is None else torch.as_tensor(list(views.scores[part]), dtype=real)
     return Batch(
         _moved(torch.from_numpy(ids), device), _moved(torch.from_numpy(mask), device), len(views.tokens), shares,
         {name: _moved(values, device) for name, values in extra.items()},
-        None if labels is None else _moved(labels, device),
+        None if labels is None else _moved(labels, device), scores=None if scores is None else _moved(scores, device),
         by_row={name: _moved(values, device) for name, values in by_row.items()},
     )  # fmt: skip
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.text.columns import LABEL
+from stsbench.data.text.columns import LABEL, SCORE, VALUES
 from stsbench.data.text.examples import TextRows
 from stsbench.data.text.store import TextStore, open_store
-from stsbench.data.text.sts_texts import NAME, TEXTS_OF, DataPlace, sts_texts
+from stsbench.data.text.sts_texts import NAME, TEXTS_OF, sts_texts
 from stsbench.data.text.tokens import TokenStore, tokenised
 from stsbench.encoders.forward.checkpoint import tokenizer_digest
 from stsbench.errors import DataError, StsbenchError
@@ -26,6 +26,7 @@ from stsbench.training.api.labelled import TRIPLET
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import DataSettings, Recipe
+from stsbench.training.rows.catalog_rows import SetPlace, catalog_file
 from stsbench.training.rows.streams import stream
 
 LABELLED = "labelled"  # their key beside the stages' names
@@ -53,12 +54,12 @@ class StageData:
 
 def open_rows(
     recipe: Recipe, plan: MethodPlan, backbone: Backbone, stages: Sequence[str], log: Callable[[str], None],
-    place: DataPlace | None = None,
+    place: SetPlace | None = None,
 ) -> dict[str, StageData]:  # fmt: skip
     """The rows of those of `stages` that train on `data`, by stage, and under LABELLED the labelled ones if any uses them.
 
-    What is trained on holds no text that is held out of either. place: where the STS data are, whose sentences the name
-    sts-texts stands for. Raises DataError, one line.
+    What is trained on holds no text that is held out of either. place: where sets of the catalog are, which a recipe may
+    name as its file, and the STS data, whose sentences the name sts-texts stands for. Raises DataError, one line.
     """
     uses = {stage: plan.labelled(stage) for stage in plan.stages}
     if recipe.labelled is not None and all(use == "none" for use in uses.values()):
@@ -66,13 +67,15 @@ def open_rows(
             f"labelled has no effect: {plan.name} uses no labelled rows by these options; leave it out, or set "
             "semi.procedure (joint, sup-unsup, sup-joint)"
         )
+    if stages and recipe.data.file is not None and set(uses.values()) == {"only"}:
+        raise StsbenchError(f"data.file has no effect: {plan.name} trains on labelled rows alone: give them by --labelled")
     data = {
         stage: open_data(recipe.stage_data(stage), recipe, plan, backbone, log, place=place)
         for stage in stages if uses[stage] != "only"
     }  # fmt: skip
     if any(uses[stage] != "none" for stage in stages):
         settings: DataSettings = recipe.labelled or DataSettings()
-        labelled = open_data(settings, recipe, plan, backbone, log, section=LABELLED)
+        labelled = open_data(settings, recipe, plan, backbone, log, section=LABELLED, place=place)
         for other in data.values():
             drop_overlap(labelled, other, log)
             drop_overlap(other, labelled, log)
@@ -82,13 +85,13 @@ def open_rows(
 
 def open_data(
     settings: DataSettings, recipe: Recipe, plan: MethodPlan, backbone: Backbone, log: Callable[[str], None],
-    section: str = "data", place: DataPlace | None = None,
+    section: str = "data", place: SetPlace | None = None,
 ) -> StageData:  # fmt: skip
     """Read and tokenise a stage's training text, or find it in the cache. section: of the recipe; place: as for `open_rows`.
     Raises DataError."""
     labelled = section == LABELLED
     known = not labelled and settings.file == NAME
-    path = _sts_texts(place or DataPlace(), log) if known else _training_file(settings, section)
+    path = _sts_texts(place or SetPlace(), log) if known else _training_file(settings, section, place or SetPlace(), log)
     with _of_section(section):
         store = open_store(
             path, format=settings.format, columns=settings.columns, where=settings.where, drop_blank=settings.drop_blank,
@@ -96,7 +99,9 @@ def open_data(
         )  # fmt: skip
     roles = plan.labelled_roles(store.roles) if labelled else plan.roles(store.roles)
     log(f"{path.name}: {store.report()}, used as {', '.join(roles)}")
-    texts = tuple(role for role in roles if role != "label")
+    if SCORE in roles:
+        _check_scores(store, plan, log)
+    texts = tuple(role for role in roles if role not in VALUES)
     digest = tokenizer_digest(Path(backbone.folder))
     tokens = tokenised(store, backbone.tokenizer, digest, backbone.max_length, texts, log=log)
     if cut := sum(tokens.truncated.values()):
@@ -111,9 +116,9 @@ def open_data(
     return replace(data, texts_of=TEXTS_OF) if known else data
 
 
-def _sts_texts(place: DataPlace, log: Callable[[str], None]) -> Path:
+def _sts_texts(place: SetPlace, log: Callable[[str], None]) -> Path:
     """The file of the STS data's sentences; what they are is said."""
-    texts = sts_texts(place)
+    texts = sts_texts(place.data_dir, sample=place.sample, offline=place.offline)
     for line in texts.warnings:
         log(f"warning: {line}")
     said = ", ".join(f"{name} {count:,}" for name, count in texts.counts.items())
@@ -121,7 +126,24 @@ def _sts_texts(place: DataPlace, log: Callable[[str], None]) -> Path:
     return texts.path
 
 
-def _training_file(settings: DataSettings, section: str) -> Path:
+def _check_scores(store: TextStore, plan: MethodPlan, log: Callable[[str], None]) -> None:
+    """Raises DataError for the first score out of the method's range; says so where all are in its lower half."""
+    limits = calling(plan.kind, "score_range", lambda: plan.kind.score_range(plan.options))
+    if limits is None:
+        return
+    low, high = limits
+    scores = store.scores(range(len(store)))
+    outside = np.flatnonzero((scores < low) | (scores > high))
+    if len(outside):
+        row = int(outside[0])
+        what = f"the score {scores[row]:g} is not within {low:g} to {high:g}, the scale that {plan.name} is told"
+        raise DataError(f"{store.path}:{store.line(row)}: {what}")
+    if scores.max() <= (low + high) / 2:
+        told = f"and {plan.name} is told that they go from {low:g} to {high:g}"
+        log(f"warning: {store.path.name}: no score is above {scores.max():g}, {told}")
+
+
+def _training_file(settings: DataSettings, section: str, place: SetPlace, log: Callable[[str], None]) -> Path:
     name = "labelled data" if section == LABELLED else "training data"
     if settings.file is None:
         also = ", or labelled.file" if section == LABELLED else ""
@@ -129,6 +151,8 @@ def _training_file(settings: DataSettings, section: str) -> Path:
     path = Path(settings.file).expanduser()
     if path.exists() and not path.is_file():
         raise DataError(f"the {name} {path} are {'a folder' if path.is_dir() else 'not a plain file'}: name a file")
+    if not path.is_file() and (of_catalog := catalog_file(settings.file, place, log, section)) is not None:
+        return of_catalog
     if not path.is_file():
         raise DataError(f"the {name} {path} are not here: give your copy by --{section} FILE")
     return path

@@ -11,7 +11,6 @@ import torch
 from accelerate import Accelerator
 from safetensors import SafetensorError
 
-from stsbench.data.text.sts_texts import DataPlace
 from stsbench.encoders.forward.checkpoint import model_digest, tokenizer_digest
 from stsbench.encoders.forward.dropout import NoDropoutError, dropout_rates
 from stsbench.encoders.forward.text_cnn_files import text_cnn_folder
@@ -29,6 +28,7 @@ from stsbench.training.modules.backbone import Backbone, load_backbone
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import method_file
 from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.rows.catalog_rows import SetPlace
 from stsbench.training.rows.stage_rows import LABELLED, StageData, digests, label_names, open_rows
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run_folder import RunManifest
@@ -95,7 +95,7 @@ def prepare_run(
     torch.manual_seed(recipe.seed)
     backbone = _backbone(options, plan, warm_start)
     with accelerator.main_process_first():  # who comes later finds it in the cache
-        place = DataPlace(options.data_dir, options.sample, options.offline)
+        place = SetPlace(options.data_dir, options.sample, options.offline)
         data = open_rows(recipe, plan, backbone, opened, log, place)
     method = calling(plan.kind, "__init__", lambda: plan.kind(backbone, plan.options))
     check_instance(method, backbone)

@@ -105,6 +105,8 @@ def find_warm_start(run: Path, plan: MethodPlan, stage: str, recipe: Recipe) -> 
     end = end_of_stage(run / "checkpoints", number - 1)
     if end is None:
         raise StsbenchError(f"--from {run}: {_lacking(run, before, number)}")
+    if end[0].stage != before:
+        raise StsbenchError(f"--from {run} trained stage {end[0].stage}: name the run that trained stage {before}")
     return WarmStart(run, theirs, *end, read_manifest(run))
 
 

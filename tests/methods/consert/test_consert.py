@@ -163,10 +163,10 @@ def test_no_option_is_untested():
 def test_stages_and_what_is_trained_and_tested(folders):
     for setting in ("unsup", "sup", "joint", "sup-unsup", "joint-unsup"):
         method = consert(folders["bert"], setting=setting)
-        assert ConSERT.stages_used(method.options) == tuple(setting.split("-"))
+        assert ConSERT.stages_for(method.options) == tuple(setting.split("-"))
         assert (method.classifier is None) == (setting == "unsup")
         assert method.inference().pooler == "last2" and method.dev_inference().pooler == "mean"
-        for stage in ConSERT.stages_used(method.options):
+        for stage in ConSERT.stages_for(method.options):
             assert ConSERT.labelled(method.options, stage) == ("none" if stage == "unsup" else "only")
             method.start_stage(stage)
             weights = [weight.requires_grad for weight in method.classifier.parameters()] if method.classifier else []

@@ -12,7 +12,9 @@ from stsbench.errors import StsbenchError
 from stsbench.training.api import Backbone, Batch, Inference, Method, Options, Term, Views
 from stsbench.training.api.checks import check_class, check_inference, check_instance, check_rates, check_terms
 from stsbench.training.api.view_checks import check_views
+from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import load_method
+from stsbench.training.recipes.recipe import SemiSettings
 
 TEXTS = ["A baker.", "Two nurses wait at a tram stop."]
 AT = r"\(test_checks.py:\d+\)"
@@ -130,6 +132,32 @@ def test_a_wrong_class(backbone):
     with pytest.raises(StsbenchError, match=rf"Nothing.inference {AT} must give an Inference\(.*\), not NoneType"):
         check_inference(Nothing(backbone, Options()))
     assert isinstance(Plain(backbone, Options()).inference(), Inference)
+
+
+def test_the_stages_of_a_run_go_by_the_options(backbone):
+    class Chosen(Plain):
+        stages = ("first", "second")
+
+        class Options(Options):
+            named: str = "second"
+
+        @classmethod
+        def stages_for(cls, options):
+            return tuple(options.named.split())
+
+        @classmethod
+        def labelled(cls, options, stage):
+            return "only" if stage == "first" else "none"
+
+    def plan(named, semi=None):
+        return MethodPlan(Chosen, Chosen.Options(named=named), semi)
+
+    assert plan("second").stages == ("second",) and plan("first second").stages == Chosen.stages
+    assert [plan(named).stream_of("second") for named in ("second", "first second")] == [1, 1]
+    assert plan("second", SemiSettings(procedure="sup-unsup")).stages == ("sup", "second")
+    for named in ("second first", "", "third", "first first"):
+        with pytest.raises(StsbenchError, match=rf"Chosen.stages_for {AT} must give a tuple of stages \(first, second\)"):
+            _ = plan(named).stages
 
 
 def test_only_methods_are_offered(tmp_path):

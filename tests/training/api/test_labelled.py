@@ -175,7 +175,7 @@ def test_a_classifier_of_other_features_takes_its_width_from_a_checkpoint(tmp_pa
     assert torch.equal(empty["nli"].term(vectors, batch).value, holder["nli"].term(vectors, batch).value)
 
 
-@pytest.mark.parametrize(("features", "message"), [([], "needs one block at least"), (["u", "v", "u"], "names a block twice")])
+@pytest.mark.parametrize(("features", "message"), [([], "needs one block"), (["u", "v", "u"], "names a block twice")])
 def test_features_of_options(features, message):
     class Choices(Options):
         features: Features = SBERT_FEATURES

@@ -1,4 +1,4 @@
-"""AdamW with either epsilon, against plain transcriptions of both in float64."""
+"""AdamW with either epsilon and without bias correction, against plain transcriptions in float64."""
 
 import math
 
@@ -38,6 +38,17 @@ def kingma_and_ba(weight, gradients, rates, settings):
     return weight
 
 
+def first_bert(weight, gradients, rates, settings):
+    """google-research/bert, optimization.py, AdamWeightDecayOptimizer; its decay moved before the step, as torch's is."""
+    (beta1, beta2), mean, square = settings.betas, np.zeros(SHAPE), np.zeros(SHAPE)
+    for gradient, rate in zip(gradients, rates, strict=True):
+        weight = weight - rate * settings.weight_decay * weight
+        mean = mean * beta1 + (1 - beta1) * gradient
+        square = square * beta2 + (1 - beta2) * gradient**2
+        weight = weight - rate * mean / (np.sqrt(square) + settings.epsilon)
+    return weight
+
+
 def stepped(module, optimiser, settings, gradients, rates):
     for gradient, rate in zip(gradients, rates, strict=True):
         set_step(optimiser, rate, steps_taken(optimiser), settings)
@@ -67,8 +78,17 @@ def test_fifty_steps(adam, oracle):
     assert np.abs(other(module.weight.detach().numpy(), GRADIENTS, RATES, settings) - want).max() > 1e-3
 
 
-def test_a_resumed_optimiser_counts_on():
-    settings = TrainingSettings(adam="transformers", learning_rate=1e-2)
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_fifty_steps_without_bias_correction(decay):
+    settings = TrainingSettings(adam="uncorrected", epsilon=1e-6, weight_decay=decay, learning_rate=1e-2)
+    module, optimiser = made(settings)
+    want = first_bert(module.weight.detach().numpy().copy(), GRADIENTS, RATES, settings)
+    np.testing.assert_allclose(stepped(module, optimiser, settings, GRADIENTS, RATES), want, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("adam", ["transformers", "uncorrected"])
+def test_a_resumed_optimiser_counts_on(adam):
+    settings = TrainingSettings(adam=adam, weight_decay=0.1, learning_rate=1e-2)
     module, optimiser = made(settings)
     assert steps_taken(optimiser) == 0
     whole = stepped(module, optimiser, settings, GRADIENTS, RATES).copy()

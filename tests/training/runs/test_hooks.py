@@ -24,7 +24,7 @@ class Toy(Method):
 HOOKS = {
     "prepare": "self, rows", "start_stage": "self, stage", "notes": "self", "metrics": "self", "diagnose": "self",
     "inputs": "self", "counts": "self, batch", "usable": "cls, options, rows", "needs_dropout": "cls, options",
-    "stages_used": "cls, options",
+    "stages_for": "cls, options",
 }  # fmt: skip
 
 
@@ -64,6 +64,6 @@ def test_hooks_that_do_nothing(place, tmp_path):
 
 @pytest.mark.parametrize("said", ["()", '("main", "more")'])
 def test_stages_that_there_are_not(place, tmp_path, said):
-    code = f"    @classmethod\n    def stages_used(cls, options):\n        return {said}\n"
-    with pytest.raises(StsbenchError, match=r"stages_used\(\) must give some of stages \(main\)"):
+    code = f"    @classmethod\n    def stages_for(cls, options):\n        return {said}\n"
+    with pytest.raises(StsbenchError, match=r"stages_for .* must give a tuple of stages \(main\)"):
         trained(place, tmp_path, code)

@@ -1,0 +1,1 @@
+"""Sentence-BERT (Reimers and Gurevych 2019)."""

@@ -1,0 +1,107 @@
+"""Sentence-BERT (Reimers and Gurevych 2019): one encoder for both texts, trained by labels, scores or triplets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from stsbench.methods.sbert.checks import STAGES, TRIPLET, check_labels, check_options, data_roles
+from stsbench.methods.sbert.options import SBERTOptions
+from stsbench.training.api.batch import Batch, Examples, Term, Views
+from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles
+from stsbench.training.api.method import Inference, LabelledUse, Method
+from stsbench.training.losses.cosine_regression import cosine_regression
+from stsbench.training.losses.triplet import triplet
+from stsbench.training.modules.backbone import Backbone
+
+
+class SBERT(Method):
+    """Section 3: the classification, regression and triplet objectives; the classifier is no part of the tested encoder."""
+
+    name = "sbert"
+    stages = ("nli", "sts", "triplet")
+    default_recipe = "nli-bert-base"
+    Options = SBERTOptions
+    later_options = ("objective", "scale", "similarity", "test_pooler")
+    needs_negatives = False
+    options: SBERTOptions
+
+    def __init__(self, backbone: Backbone, options: SBERTOptions) -> None:
+        """Raises StsbenchError, one line, for options that do not go together."""
+        super().__init__(backbone, options)
+        check_options(options)
+        self.classifier: NLIClassifier | None = None
+        if "nli" in STAGES[options.objective]:
+            self.classifier = NLIClassifier(features=options.features, bias=options.bias, init=options.classifier_init)
+
+    @classmethod
+    def stages_for(cls, options: SBERTOptions) -> tuple[str, ...]:
+        """NLI, scores, one after the other, or triplets."""
+        return STAGES[options.objective]
+
+    @classmethod
+    def labelled(cls, options: SBERTOptions, stage: str) -> LabelledUse:
+        """Stage nli trains on the labelled rows, the others on the data."""
+        return "only" if stage == "nli" else "none"
+
+    @classmethod
+    def labelled_roles(cls, options: SBERTOptions, available: tuple[str, ...]) -> tuple[str, ...]:
+        """premise, hypothesis, label."""
+        return nli_roles(available, cls.name, triplets=False)
+
+    @classmethod
+    def roles(cls, options: SBERTOptions, available: tuple[str, ...]) -> tuple[str, ...]:
+        """sentence1, sentence2, score; or anchor, positive, negative."""
+        return data_roles(options, available)
+
+    @classmethod
+    def score_range(cls, options: SBERTOptions) -> tuple[float, float]:
+        """options.scale."""
+        return options.scale
+
+    def prepare_labelled(self, rows: Any) -> None:
+        """Make the classifier, for as many classes as there are labels."""
+        check_labels(rows.store.label_names)
+        assert self.classifier is not None
+        self.classifier.set_shape(self.backbone.vector_width, classes_of(rows))
+
+    def start_stage(self, stage: str) -> None:
+        """The classifier has no part in the later stage."""
+        if self.classifier is not None:
+            self.classifier.requires_grad_(stage == "nli")
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The two texts of a pair with their score, or the three of a triplet."""
+        if "anchor" in rows.roles:
+            return Views([self.read(rows, role) for role in TRIPLET])
+        return Views([self.read(rows, role) for role in ("sentence1", "sentence2")], scores=rows.scores())
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """nli: cross-entropy; sts: squared error of the similarity; triplet: hinge of the distances."""
+        vectors = self.vectors(batch.ids, batch.mask)
+        if batch.labelled_only:
+            assert self.classifier is not None
+            return {"nli": self.classifier.term(vectors, batch)}
+        n = len(batch)
+        if batch.scores is None:
+            anchor, positive, negative = vectors.split(n)
+            return {"triplet": Term(triplet(anchor, positive, negative, self.options.margin), n)}
+        u, v = vectors.split(n)
+        low, high = self.options.scale
+        return {"sts": Term(cosine_regression(u, v, (batch.scores - low) / (high - low), self.options.similarity), n)}
+
+    def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
+        """None: two texts of a pair may be one and the same."""
+        return None
+
+    def inference(self) -> Inference:
+        """The encoder alone, with the pooler of the test."""
+        pooler = self.options.test_pooler or self.backbone.pooler
+        head = self.backbone.head if self.options.test_pooler is None else None
+        return Inference(self.backbone.model, self.backbone.tokenizer, pooler, text_cnn=head)
+
+    def dev_inference(self) -> Inference:
+        """Development scores are those of the vectors that are trained."""
+        return super().inference()

@@ -1,0 +1,15 @@
+"""Triplets: the anchor nearer to its positive than to its negative, by a margin."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.linalg import vector_norm
+
+
+def triplet(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0) -> Tensor:
+    """The mean over triplets of max(|a - p| - |a - n| + margin, 0), by Euclidean distance; all are (n, d).
+
+    Source: Reimers and Gurevych (2019), Sentence-BERT, section 3, triplet objective.
+    """
+    gaps: Tensor = vector_norm(anchor - positive, dim=1) - vector_norm(anchor - negative, dim=1)
+    return (gaps + margin).clamp(min=0).mean()

@@ -1,0 +1,61 @@
+"""Scored pairs of the catalog as training text: `data.file: stsb/train` is read from where protocols read their data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from stsbench.data.fetch import sources
+from stsbench.data.sets.catalog import Entry, entries
+from stsbench.data.sets.sets import PairSet
+from stsbench.data.text.built import built_folder
+from stsbench.data.text.store import training_cache
+from stsbench.errors import DataError
+
+
+@dataclass(frozen=True)
+class SetPlace:
+    """Where the catalog's sets are: --data-dir, the package's sample, or wherever else they lie; offline: no download."""
+
+    data_dir: Path | None = None
+    sample: bool = False
+    offline: bool = False
+
+
+def catalog_file(name: str, place: SetPlace, log: Callable[[str], None], section: str = "data") -> Path | None:
+    """A file with the rows of the set called `name`: sentence1, sentence2 and score as in the set. None: not a set's name.
+
+    section: of the recipe, which names the set.
+    Raises DataError, one line, for a set that is not the training split of scored pairs, and where it cannot be found.
+    """
+    known = [item for item in entries("senteval") if item.id == name]
+    if not known:
+        return None
+    usable = [item.id for item in entries("senteval") if _trainable(item)]
+    if not _trainable(known[0]):
+        raise DataError(f"{section}.file {name}: of the catalog's sets {' and '.join(usable)} can be trained on")
+    try:
+        data = sources.load(name, data_dir=place.data_dir, sample=place.sample, offline=place.offline)
+    except DataError as error:
+        raise DataError(f"{section}.file {name}: {error}") from error
+    assert isinstance(data, PairSet)
+    for line in data.warnings:
+        log(f"warning: {line}")
+    log(f"{name}: {len(data):,} pairs from {data.origin}")
+    key = hashlib.sha256(f"{name} {data.digest}".encode()).hexdigest()
+    file = f"{name.replace('/', '-')}.jsonl"
+    return built_folder(training_cache() / "sets", key, lambda folder: _write(data, folder / file)) / file
+
+
+def _trainable(item: Entry) -> bool:
+    return item.split == "train" and item.kind in ("stsb", "sick")
+
+
+def _write(data: PairSet, path: Path) -> None:
+    with path.open("w", encoding="utf-8") as stream:
+        for first, second, score in zip(data.first, data.second, data.gold.tolist(), strict=True):
+            row = {"sentence1": first, "sentence2": second, "score": score}
+            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
