@@ -1,8 +1,8 @@
 """ConSERT's augmentations: what is drawn for each text on the CPU, and the embeddings changed by it.
 
-Source: Yan et al. (2021), ConSERT, section 3.2, and its released code: counts are rounded down, special tokens may be chosen,
-attention and pooling masks stay those of the text, and what is kept is not rescaled. Every draw belongs to a row, whichever
-process has it.
+Source: Yan et al. (2021), ConSERT, section 3, and its released code: counts are rounded down, special tokens may be chosen,
+masks of attention and pooling stay those of the text, and what is kept is not rescaled. Every draw belongs to a row,
+whichever process has it.
 """
 
 from __future__ import annotations

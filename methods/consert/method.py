@@ -24,8 +24,8 @@ _TINY = 1e-10  # added to the norm that the adversarial gradient is divided by, 
 
 
 class ConSERT(Method):
-    """Stage sup: NLI's cross-entropy (Eq. 3, 4). Stage joint: that and alpha times Eq. 2 on premises and on hypotheses (Eq. 5).
-    Stage unsup: Eq. 2 on plain sentences. No head: the pooled vectors are compared."""
+    """Stage sup: NLI's cross-entropy. Stage joint: that and alpha times NT-Xent on premises and on hypotheses. Stage unsup:
+    NT-Xent on plain sentences. No head: the pooled vectors are compared."""
 
     name = "consert"
     stages = ("sup", "joint", "unsup")
@@ -116,7 +116,7 @@ class ConSERT(Method):
         return self.backbone.pooled(ids, batch.mask, soft)
 
     def _contrastive(self, batch: Batch, first: Tensor, second: Tensor, weighed: bool) -> Term:
-        """Eq. 2 of each kind of text, added up. first, second: (v * n, d) the views of v kinds of text."""
+        """NT-Xent of each kind of text, added up. first, second: (v * n, d) the views of v kinds of text."""
         options, n = self.options, len(batch)
         kinds = [
             contrast_views(one, two, batch.shares, self.gather_mode, temperature=options.temperature)

@@ -1,4 +1,4 @@
-"""ConSERT written out: what was drawn is read text by text, every number is set to 0 in a loop, the layers are transformers'."""
+"""ConSERT written out: what was drawn is read text by text, numbers are set to 0 in a loop, the layers are transformers'."""
 
 from __future__ import annotations
 

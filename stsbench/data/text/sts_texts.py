@@ -24,7 +24,7 @@ TEXTS_OF = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sick-r", "sick
 
 @dataclass(frozen=True)
 class STSTexts:
-    """A file with a sentence a line. counts: of sentences, by the data's name (sts12 ... sick-r); warnings: on their files."""
+    """A file with a sentence a line. counts: of sentences, by the data's name, sts12 ... sick-r; warnings: on the files."""
 
     path: Path
     counts: dict[str, int]

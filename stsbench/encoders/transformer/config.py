@@ -105,8 +105,8 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     prompt, prompts, notes = _prompt(name, options, exported, declared)
     trained_on = () if exported is None else exported.trained_on
     if trained_on:
-        said = f"{name} was trained on sentences of {', '.join(trained_on)}, test sets included: scores there are transductive"
-        notes = (*notes, said)
+        said = f"trained on sentences of {', '.join(trained_on)}, test sets included: scores there are transductive"
+        notes = (*notes, f"{name} was {said}")
     normalize, cut = declared.normalize and options.normalize is not False, options.truncate_dim or declared.truncate_dim
     config = EncoderConfig(
         name, declared.transformer, options.pooler or declared.pooler, prompt=prompt, prompts=prompts,

@@ -16,7 +16,7 @@ def nt_xent(
     all_second: Tensor | None = None,
     start: int = 0,
 ) -> Tensor:
-    """The mean over the 2n views of this process of -log(exp(s(r, r+)) / sum over the 2N - 1 other views of exp(s(r, r'))).
+    """The mean over this process's 2n views of -log(exp(s(r, r+)) / sum of exp(s(r, r')) over the 2N - 1 others r').
 
     first, second: (n, d), row by row the two views of this process's texts; all_first, all_second: (N, d), those of the whole
     batch, of which this process's begin at row `start`; by default first and second. s is the cosine over `temperature`; r+
@@ -25,8 +25,9 @@ def nt_xent(
     first and over the second views: twice this.
     """
     all_first, all_second = (first, second) if all_first is None or all_second is None else (all_first, all_second)
-    if not len(all_first) == len(all_second) or not 0 <= start <= len(all_first) - len(first):
-        raise ValueError(f"{len(first)} texts from row {start} on do not fit into {len(all_first)} and {len(all_second)} views")
+    if len(all_first) != len(all_second) or not 0 <= start <= len(all_first) - len(first):
+        views = f"{len(all_first)} and {len(all_second)} views"
+        raise ValueError(f"{len(first)} texts from row {start} on do not fit into {views}")
     rows = torch.arange(len(first), device=first.device)
     with torch.autocast(first.device.type, enabled=False):
         one, two, all_one, all_two = (_unit(vectors) for vectors in (first, second, all_first, all_second))

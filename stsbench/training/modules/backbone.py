@@ -94,8 +94,8 @@ class Backbone(nn.Module):
         return states[torch.arange(len(ids), device=ids.device), places]
 
     def pooled(self, ids: Tensor, mask: Tensor, soft: SoftPrompt | None = None) -> Tensor:
-        """(n, vector_width) sentence vectors by the pooler. ids, mask: (n, L), for the pooler text_cnn padded right; soft: as
-        for `forward`.
+        """(n, vector_width) sentence vectors by the pooler. ids, mask: (n, L), for the pooler text_cnn padded right; soft:
+        as for `forward`.
 
         EncoderError with the pooler mask: only a method knows its template and where the mask stands (`at`).
         """

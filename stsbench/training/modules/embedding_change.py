@@ -31,7 +31,8 @@ class EmbeddingChange:
         rows, length = ids.shape
         for mask in self.cut:
             if mask.ndim != 3 or mask.shape[0] != rows or mask.shape[1] not in (1, length) or mask.dtype != torch.bool:
-                raise ValueError(f"a mask {tuple(mask.shape)} of {mask.dtype} cannot cut embeddings of a batch {(rows, length)}")
+                said = f"a mask {tuple(mask.shape)} of {mask.dtype}"
+                raise ValueError(f"{said} cannot cut embeddings of a batch {(rows, length)}")
         for part in (self.added, self.given):
             if part is not None and part.shape[:2] != ids.shape:
                 raise ValueError(f"vectors {tuple(part.shape)} do not go with the embeddings of a batch {(rows, length)}")

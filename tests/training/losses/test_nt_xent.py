@@ -34,9 +34,8 @@ def test_loss_and_gradient_are_those_of_the_double_loop(count, temperature):
 def test_the_released_code_has_twice_the_mean():
     first, second = (normalize(view) for view in vectors(6))
     mask, rows = torch.eye(6, dtype=torch.float64) * 1e9, torch.arange(6)
-    sums = [
-        cross_entropy(torch.cat([a @ b.T / 0.1, a @ a.T / 0.1 - mask], 1), rows) for a, b in ((first, second), (second, first))
-    ]
+    both = (first, second), (second, first)
+    sums = [cross_entropy(torch.cat([a @ b.T / 0.1, a @ a.T / 0.1 - mask], 1), rows) for a, b in both]
     assert abs(sum(sums) - 2 * nt_xent(first, second)) < 1e-12
 
 
