@@ -57,9 +57,9 @@ def changed(backbone: Backbone, batch: Batch, slot: str, name: str) -> tuple[Ten
     """
     ids, real = batch.ids, batch.mask.bool()
     if name == "shuffle":
-        own = own_positions(backbone.model.embeddings, ids)
+        positions = own_positions(backbone.model.embeddings, ids)
         order = torch.where(real, batch.extra[f"{slot} order"], torch.arange(ids.shape[1], device=ids.device))
-        return ids, SoftPrompt(own.gather(1, order))
+        return ids, SoftPrompt(positions.gather(1, order))
     if name == "span":
         return batch.extra[f"{slot} ids"], SoftPrompt(own_positions(backbone.model.embeddings, ids))
     if name == "token_cutoff":

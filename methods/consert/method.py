@@ -139,5 +139,5 @@ class ConSERT(Method):
             (gradient,) = torch.autograd.grad(nli.value * nli.count, start, retain_graph=True)
         norms = gradient.norm(dim=-1, keepdim=True)
         noise = self.options.adversarial_norm * gradient / (norms + _TINY * batch.shares.total)
-        other = SoftPrompt(change=EmbeddingChange(added=noise, given=embedded))
+        other = SoftPrompt(change=EmbeddingChange(added=noise, replacement=embedded))
         return plain, backbone.pooled(ids, mask, other), nli

@@ -16,7 +16,7 @@ def nt_xent(
     all_second: Tensor | None = None,
     start: int = 0,
 ) -> Tensor:
-    """The mean over this process's 2n views of -log(exp(s(r, r+)) / sum of exp(s(r, r')) over the 2N - 1 others r').
+    """The mean over this process's 2n views of -log(exp(s(r, r+)) / sum of exp(s(r, r')) over the other 2N - 1).
 
     first, second: (n, d), row by row the two views of this process's texts; all_first, all_second: (N, d), those of the whole
     batch, of which this process's begin at row `start`; by default first and second. s is the cosine over `temperature`; r+

@@ -16,15 +16,15 @@ from stsbench.errors import EncoderError
 @dataclass(frozen=True)
 class EmbeddingChange:
     """For one padded batch of n rows of L tokens: its embedding output E (word, position and type embeddings, LayerNorm,
-    dropout) becomes (`given` or E) + `added`, and 0 where any of `cut` is true. Attention and pooling masks stay.
+    dropout) becomes (`replacement` or E) + `added`, and 0 where any of `cut` is true. Attention and pooling masks stay.
 
     cut: masks (n, L or 1, d or 1), true where a number is set to 0: whole tokens, whole features, single elements; added,
-    given: (n, L, d). Padding may be changed, too: nothing reads it. Gradients reach `added` and `given`.
+    replacement: (n, L, d). Padding may be changed, too: nothing reads it. Gradients reach `added` and `replacement`.
     """
 
     cut: tuple[Tensor, ...] = ()
     added: Tensor | None = None
-    given: Tensor | None = None
+    replacement: Tensor | None = None
 
     def check(self, ids: Tensor) -> None:
         """ValueError unless all parts go with this batch (n, L)."""
@@ -33,13 +33,13 @@ class EmbeddingChange:
             if mask.ndim != 3 or mask.shape[0] != rows or mask.shape[1] not in (1, length) or mask.dtype != torch.bool:
                 said = f"a mask {tuple(mask.shape)} of {mask.dtype}"
                 raise ValueError(f"{said} cannot cut embeddings of a batch {(rows, length)}")
-        for part in (self.added, self.given):
+        for part in (self.added, self.replacement):
             if part is not None and part.shape[:2] != ids.shape:
                 raise ValueError(f"vectors {tuple(part.shape)} do not go with the embeddings of a batch {(rows, length)}")
 
     def padded(self, embedded: Tensor) -> Tensor:
         """What the first layer reads, (n, L, d), for the embedding output (n, L, d)."""
-        return self._applied(embedded, self.given, self.added, self.cut)
+        return self._applied(embedded, self.replacement, self.added, self.cut)
 
     def packed(self, embedded: Tensor, places: Tensor, length: int) -> Tensor:
         """The same of real tokens alone: embedded (tokens, d); places: (tokens,) where each stands in the flattened batch.
@@ -47,13 +47,14 @@ class EmbeddingChange:
         length: L.
         """
         rows, columns = places // length, places % length
-        given, added = (None if part is None else part.flatten(0, 1)[places] for part in (self.given, self.added))
+        parts = (self.replacement, self.added)
+        replacement, added = (None if part is None else part.flatten(0, 1)[places] for part in parts)
         cut = tuple(mask[rows, columns if mask.shape[1] > 1 else torch.zeros_like(columns)] for mask in self.cut)
-        return self._applied(embedded, given, added, cut)
+        return self._applied(embedded, replacement, added, cut)
 
     @staticmethod
-    def _applied(embedded: Tensor, given: Tensor | None, added: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
-        changed = embedded if given is None else given.to(embedded.dtype)
+    def _applied(embedded: Tensor, replacement: Tensor | None, added: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
+        changed = embedded if replacement is None else replacement.to(embedded.dtype)
         changed = changed if added is None else changed + added.to(embedded.dtype)
         for mask in cut:
             changed = changed.masked_fill(mask, 0)

@@ -146,7 +146,7 @@ ABLATIONS = {
 def losses(folder, options):
     method = consert(folder, **{**BASE, **options})
     parts = (False, plain(folder)), (True, pairs(folder))
-    return [float(total(method(batch_for(method, rows, labelled=labelled)[0]))) for labelled, rows in parts]
+    return [total(method(batch_for(method, rows, labelled=labelled)[0])).item() for labelled, rows in parts]
 
 
 @pytest.mark.parametrize("name", ABLATIONS)

@@ -29,16 +29,16 @@ def _random(seed=0):
         torch.rand(ROWS, 1, WIDTH, generator=numbers) < 0.3,
         torch.rand(ROWS, LONGEST, WIDTH, generator=numbers) < 0.2,
     )
-    added, given = (torch.randn(ROWS, LONGEST, WIDTH, generator=numbers, dtype=torch.float64) for _ in range(2))
-    return cut, added.requires_grad_(), given.requires_grad_()
+    added, replacement = (torch.randn(ROWS, LONGEST, WIDTH, generator=numbers, dtype=torch.float64) for _ in range(2))
+    return cut, added.requires_grad_(), replacement.requires_grad_()
 
 
 CHANGES = {
-    "tokens": lambda cut, added, given: EmbeddingChange(cut[:1]),
-    "features": lambda cut, added, given: EmbeddingChange(cut[1:2]),
-    "elements": lambda cut, added, given: EmbeddingChange(cut[2:]),
-    "added": lambda cut, added, given: EmbeddingChange(added=added),
-    "all": lambda cut, added, given: EmbeddingChange(cut, added, given),
+    "tokens": lambda cut, added, replacement: EmbeddingChange(cut[:1]),
+    "features": lambda cut, added, replacement: EmbeddingChange(cut[1:2]),
+    "elements": lambda cut, added, replacement: EmbeddingChange(cut[2:]),
+    "added": lambda cut, added, replacement: EmbeddingChange(added=added),
+    "all": lambda cut, added, replacement: EmbeddingChange(cut, added, replacement),
 }
 
 
@@ -49,7 +49,9 @@ def _naive(weights, family, tokens, change, row, positions=None):
     for place in range(len(tokens)):
         vector = []
         for feature in range(WIDTH):
-            value = plain[place][feature] if change.given is None else float(change.given.detach()[row, place, feature])
+            value = plain[place][feature]
+            if change.replacement is not None:
+                value = float(change.replacement.detach()[row, place, feature])
             value += 0 if change.added is None else float(change.added.detach()[row, place, feature])
             for mask in change.cut:
                 if mask[row, place if mask.shape[1] > 1 else 0, feature if mask.shape[2] > 1 else 0]:
@@ -88,16 +90,16 @@ def test_positions_and_a_change_go_together(family, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_pooled_reads_the_change_and_gradients_reach_what_is_given(family, engine):
+def test_pooled_reads_the_change_and_gradients_reach_what_is_put_in(family, engine):
     backbone = small_backbone(family, engine)
     ids, mask = batch(family)
-    cut, added, given = _random()
-    soft = SoftPrompt(change=EmbeddingChange(cut, added, given))
+    cut, added, replacement = _random()
+    soft = SoftPrompt(change=EmbeddingChange(cut, added, replacement))
     for pooler in ("cls", "mean"):
         backbone.pooler = pooler
         vectors = backbone.pooled(ids, mask, soft)
         assert torch.allclose(vectors, pool_padded(pooler, backbone(ids, mask, soft=soft), mask), atol=1e-12)
-    gradients = torch.autograd.grad(vectors.square().sum(), [added, given])
+    gradients = torch.autograd.grad(vectors.square().sum(), [added, replacement])
     kept = ~(cut[0] | cut[1] | cut[2]) & mask.unsqueeze(-1).bool()
     for gradient in gradients:
         assert (gradient != 0).eq(kept).all()
@@ -130,7 +132,7 @@ def test_padding_may_hold_anything(family):
     EmbeddingChange((torch.zeros(ROWS, LONGEST, 1),)),
     EmbeddingChange((torch.zeros(ROWS, LONGEST + 1, 1, dtype=torch.bool),)),
     EmbeddingChange(added=torch.zeros(ROWS + 1, LONGEST, WIDTH)),
-    EmbeddingChange(given=torch.zeros(ROWS, LONGEST - 1, WIDTH)),
+    EmbeddingChange(replacement=torch.zeros(ROWS, LONGEST - 1, WIDTH)),
 ])  # fmt: skip
 def test_parts_of_another_batch_are_refused(change):
     ids, mask = batch("bert")
