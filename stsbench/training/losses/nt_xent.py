@@ -18,9 +18,10 @@ def nt_xent(
 ) -> Tensor:
     """The mean over this process's 2n views of -log(exp(s(r, r+)) / sum of exp(s(r, r')) over the other 2N - 1).
 
-    first, second: (n, d), row by row the two views of this process's texts; all_first, all_second: (N, d), those of the whole
-    batch, of which this process's begin at row `start`; by default first and second. s is the cosine over `temperature`; r+
-    is the text's other view. No text (n = 0) gives 0, with a gradient. Products are taken in float32 at least.
+    first, second: (n, d), row by row the two views of this process's texts; all_first, all_second: (N, d), those of the
+    whole batch, of which this process's begin at row `start`; by default first and second. s is the cosine over
+    `temperature`; r+ is the text's other view. No text (n = 0) gives 0, with a gradient. Products are taken in float32 at
+    least.
     Sources: Chen et al. (2020), SimCLR, Eq. 1; Yan et al. (2021), ConSERT, Eq. 2, whose code adds up the means over the
     first and over the second views: twice this.
     """
