@@ -54,7 +54,8 @@ def _place(heading, column):
     if heading.protocol == "few-labels":  # a column is a share of the labels; what it holds is one average
         assert heading.task == "mean of the 7 STS tasks"
         return f"sts:{heading.aggregation}", heading.metric, "Avg"
-    return (heading.protocol if heading.protocol != "sts" else f"sts:{heading.aggregation}"), heading.metric, column
+    # a task of one subset has no aggregation
+    return (f"sts:{heading.aggregation or 'all'}" if heading.protocol == "sts" else heading.protocol), heading.metric, column
 
 
 def held(method):

@@ -66,11 +66,12 @@ def wrong_views(backbone):
         "extra": (Views([ids], {"mlm_labels": [[[1], [1]]]}), "extra 'mlm_labels' is not aligned with a view"),
         "few labels": (Views([ids], labels=[1]), "gave 1 labels for 2 rows"),
         "label": (Views([ids], labels=[0, -1]), "gave the label -1: labels are class numbers from 0"),
+        "scores": (Views([ids], scores=[0.5]), "gave 1 scores for 2 rows"),
     }
 
 
 @pytest.mark.parametrize("name", ["padded", "list", "none", "no view", "rows", "texts", "tensor", "empty", "unknown",
-                                  "negative", "long", "extra", "few labels", "label"])  # fmt: skip
+                                  "negative", "long", "extra", "few labels", "label", "scores"])  # fmt: skip
 def test_wrong_views(method, backbone, name):
     views, message = wrong_views(backbone)[name]
     with pytest.raises(StsbenchError, match=message):

@@ -164,6 +164,14 @@ def test_the_starting_weights_of_a_classifier(init, bias):
     assert (linear.bias is not None) == bias and (not bias or linear.bias.any() == (init == "torch"))
 
 
+def test_the_default_draws_what_it_always_drew():
+    """Weights of existing seeds stay the same: torch's Linear first, then N(0, std^2) over it."""
+    torch.manual_seed(7)
+    expected = torch.nn.init.normal_(torch.nn.Linear(3 * 5, 3).weight, std=0.02)
+    torch.manual_seed(7)
+    assert torch.equal(NLIClassifier(5, 3).linear.weight, expected)
+
+
 def test_a_classifier_of_other_features_takes_its_width_from_a_checkpoint(tmp_path):
     names = ("u", "v", "difference", "max_square")
     torch.manual_seed(0)

@@ -127,6 +127,15 @@ def test_learning_rate_is_transformers_own(schedule, warmup):
         theirs.step()
 
 
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_scores_of_the_shares_are_those_of_the_whole(processes):
+    scores = [0.1, 5.0, 2.5, 1 / 3, 4.0]
+    shares = [shares_of(5, processes, rank) for rank in range(processes)]
+    parts = [to_batch(Views([[[1]] * 5], scores=scores), share, 0, CPU).scores for share in shares]
+    assert torch.cat(parts).tolist() == scores and parts[0].dtype == torch.float64
+    assert to_batch(Views([[[1]] * 5]), shares_of(5, 1, 0), 0, CPU).scores is None
+
+
 def test_weight_decay_spares_biases_and_norms():
     module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.LayerNorm(3), torch.nn.Linear(3, 2))
     module[2].weight.requires_grad_(False)

@@ -1,0 +1,101 @@
+"""Rows with a real-valued score: from every format to the batch, and every wrong number named by file and row."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stsbench.data.text.store import open_store
+from stsbench.errors import DataError
+
+HEADER = ("sentence1", "sentence2", "score")
+ROWS = [("a cat", "the cat", "5"), ("a dog", "no dog", "0.250"), ("one", "two", "-3e-1"), ("x", "y", ".5")]
+NUMBERS = [5.0, 0.25, -0.3, 0.5]
+
+
+def written(path, rows, header=HEADER):
+    """A CSV, TSV or JSON-lines file, by the extension."""
+    if path.suffix == ".jsonl":
+        path.write_text("\n".join(json.dumps(dict(zip(header, row, strict=True))) for row in rows))
+    else:
+        path.write_text("\n".join({".csv": ",", ".tsv": "\t"}[path.suffix].join(row) for row in (header, *rows)))
+    return path
+
+
+@pytest.fixture
+def opened(tmp_path):
+    return lambda rows, name="a.tsv", header=HEADER, **how: open_store(
+        written(tmp_path / name, rows, header), cache=tmp_path / "cache", **how
+    )
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
+def test_the_known_header_in_every_format(opened, name):
+    store = opened(ROWS, name)
+    assert store.roles == HEADER and store.texts("sentence2", range(4)) == [row[1] for row in ROWS]
+    assert store.scores(range(4)).tolist() == NUMBERS and store.scores([2, 0]).dtype == np.float64
+    assert store.scores([2, 0]).tolist() == [-0.3, 5.0] and store.text("score", 1) == "0.25"
+
+
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-9, 9), min_size=1, max_size=9))
+def test_numbers_of_json_are_kept_to_the_last_bit(opened, numbers):
+    rows = [(f"a {i}", "b", number) for i, number in enumerate(numbers)]
+    assert opened(rows, "a.jsonl").scores(range(len(rows))).tolist() == [float(number) for number in numbers]
+
+
+def test_other_columns_and_rows_left_out(opened):
+    header = ("left", "right", "similarity", "split")
+    rows = [("a", "b", "1.5", "train"), ("c", "d", "2.5", "dev"), ("", "e", "3.5", "train"), ("f", "g", "4.5", "train")]
+    columns = {"sentence1": "left", "sentence2": "right", "score": "similarity"}
+    store = opened(rows, header=header, columns=columns, where={"split": "train"}, drop_blank=True)
+    assert store.scores(range(2)).tolist() == [1.5, 4.5] and store.line(1) == 5
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("high", "the score 'high' is not a number"), ("1,5", "is not a number"), ("nan", "the score 'nan' is not a number"),
+    ("inf", "is not a number"), ("1e999", "is not a number"), ("1_0", "is not a number"), ("٣", "is not a number"),
+    ("0x1", "is not a number"), ("", "the score is empty; leave such rows out with data.drop_blank"),
+])  # fmt: skip
+def test_a_wrong_score_is_named_with_file_and_row(opened, tmp_path, text, said):
+    with pytest.raises(DataError) as error:
+        opened([*ROWS[:2], ("u", "v", text)])
+    assert str(error.value).startswith(f"{tmp_path / 'a.tsv'}:4: ") and said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("value", "said"), [
+    (math.nan, "is not a number"), (True, "the value of 'score' is not text but true"), (None, "is not text but null"),
+    ([1], "is not text"),
+])  # fmt: skip
+def test_wrong_scores_of_json(opened, value, said):
+    with pytest.raises(DataError, match=rf"a.jsonl:2: .*{said}"):
+        opened([("a", "b", 1), ("c", "d", value)], "a.jsonl")
+
+
+def test_only_the_score_may_be_a_number_of_json(opened):
+    with pytest.raises(DataError, match=r"a.jsonl:1: the value of 'sentence2' is not text but 2"):
+        opened([("a", 2, 1)], "a.jsonl")
+
+
+def test_a_dropped_row_may_lack_its_score(opened):
+    assert opened([*ROWS, ("u", "v", " ")], drop_blank=True).scores(range(4)).tolist() == NUMBERS
+
+
+def test_rows_without_scores(opened, tmp_path):
+    store = opened([row[:2] for row in ROWS], header=HEADER[:2])
+    assert store.roles == HEADER[:2]
+    with pytest.raises(DataError, match="has no role 'score'"):
+        store.scores([0])
+    with pytest.raises(DataError, match="names no text column"):
+        opened(ROWS, "b.tsv", columns={"score": "score"})
+
+
+def test_the_digest_holds_the_scores(opened):
+    first, second = opened(ROWS), opened([*ROWS[:3], ("x", "y", "0.6")], "b.tsv")
+    assert first.digest != second.digest and opened(ROWS, "c.csv").digest == first.digest
