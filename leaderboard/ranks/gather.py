@@ -135,7 +135,9 @@ def _row(
 ) -> Row:
     entry = loaded.entry
     fitted = [(each.record.encoder.spec.get("fitted_on"), each.set_id) for run in loaded.runs for each in run.records]
-    transductive = any(_data(set_id) in map(_data, fitted_sets(source)) for source, set_id in fitted)
+    transductive = any(_data(set_id) in map(_data, fitted_sets(source)) for source, set_id in fitted) or any(
+        _data(each.set_id) in each.record.provenance.get("trained_on", ()) for run in loaded.runs for each in run.records
+    )
     flags = [flag for flag in ("nli", "sts", "transductive", "dev-selected")
              if flag in entry.flags or (flag == "transductive" and transductive)]  # fmt: skip
     notes = [f"{count} texts of {column} were cut at the encoder's limit" for column, count in line.cut.items() if count]

@@ -176,11 +176,11 @@ def _overrides(options: dict[str, Any]) -> dict[str, Any]:
 def _refuse_overridden(chosen: Any, sets: tuple[str, ...]) -> None:
     """StsbenchError for a --set of training.X or data.X that every stage overrides."""
     from stsbench.errors import StsbenchError
-    from stsbench.training.recipes.methods import stages_of
+    from stsbench.training.recipes.method_plan import plan_of
 
-    names = stages_of(chosen.method)
-    if chosen.semi is not None and chosen.semi.procedure != "joint":
-        names = ("sup", *names)
+    if not sets:
+        return
+    names = plan_of(chosen).stages
     for word in sets:
         part, _, key = word.partition("=")[0].partition(".")
         setting = [name for name in names if key in chosen.stages.get(name, {}).get(part, {})]

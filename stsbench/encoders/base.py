@@ -105,6 +105,7 @@ class Encoder(ABC):
     engine: str = ""  # what runs the model, for people
     similarity: str | None = None  # what the model's author compares vectors by, where that is not the cosine
     prompts: Mapping[str, str] = MappingProxyType({})  # name -> text, as the model's author stores them
+    trained_on: tuple[str, ...] = ()  # the test data whose sentences it was trained on: its scores there are transductive
     equal_lengths: bool = False  # see `keep_lengths_apart`
     libraries: tuple[str, ...] = ()  # installed packages whose version may change a vector
 

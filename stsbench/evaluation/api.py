@@ -157,6 +157,8 @@ def _measure(
     extra = {"command": list(options.command), "batch_tokens": options.batch_tokens, **options.extra_provenance}
     if embed.encoder.equal_lengths:
         extra["batches"] = EQUAL_LENGTHS
+    if embed.encoder.trained_on:
+        extra["trained_on"] = list(embed.encoder.trained_on)
     measure(result, embed, each.protocol, sets, strict=options.strict, log=log, extra_provenance=extra, targets=targets)
     if announced:
         log(f"{each.label}: measured in {time.monotonic() - start:.1f} s")

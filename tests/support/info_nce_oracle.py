@@ -1,4 +1,4 @@
-"""InfoNCE as the papers print it."""
+"""InfoNCE and NT-Xent as the papers print them."""
 
 from __future__ import annotations
 
@@ -21,4 +21,18 @@ def naive_info_nce(queries, keys, *, temperature=0.05, similarity="cosine", nega
             for j in range(len(block)):
                 total = total + (alpha if j == start + i else 1) * torch.exp(score(queries[i], block[j]))
         losses.append(-torch.log(torch.exp(score(queries[i], keys[start + i])) / total))
+    return torch.stack(losses)
+
+
+def naive_nt_xent(first, second, temperature=0.1):
+    """(2N,) losses, of the first views and then of the second ones: the equation as it is printed."""
+
+    def score(a, b):
+        product = sum(a[k] * b[k] for k in range(len(a)))
+        return product / (sum(x * x for x in a).sqrt() * sum(x * x for x in b).sqrt()) / temperature
+
+    views, n, losses = [*first, *second], len(first), []
+    for i, view in enumerate(views):
+        total = sum(torch.exp(score(view, other)) for j, other in enumerate(views) if j != i)
+        losses.append(-torch.log(torch.exp(score(view, views[(i + n) % (2 * n)])) / total))
     return torch.stack(losses)

@@ -51,11 +51,11 @@ def own_positions(family: str, tokens: list[int], shift: int = 0) -> list[int]:
     return found
 
 
-def naive_states(weights, tokens, positions, words=None, prefix=None, eps=1e-12) -> list[np.ndarray]:
+def naive_states(weights, tokens, positions, words=None, prefix=None, eps=1e-12, embedded=None) -> list[np.ndarray]:
     """[0 embeddings, 1, ... layers] -> (tokens, d) states of one text.
 
     words: place -> (d,) in the place of the word embedding; prefix: [layer] -> list of (key, value), each (d,), that every
-    token looks at, too.
+    token looks at, too; embedded: [token] -> (d,) in the place of state 0, whatever positions and words are.
     """
 
     def linear(x, name):
@@ -65,8 +65,8 @@ def naive_states(weights, tokens, positions, words=None, prefix=None, eps=1e-12)
         centred = x - x.mean()
         return centred / math.sqrt((centred**2).mean() + eps) * weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
-    states = []
-    for place, (token, position) in enumerate(zip(tokens, positions, strict=True)):
+    states = list(embedded or ())
+    for place, (token, position) in enumerate([] if embedded else zip(tokens, positions, strict=True)):
         word = weights["embeddings.word_embeddings.weight"][token]
         if words and place in words:
             word = words[place]

@@ -52,6 +52,7 @@ class EncoderConfig:
     libraries: tuple[str, ...] = ()  # installed packages whose version may change a vector
     notes: tuple[str, ...] = ()  # what a user should know before a run, a line each
     post: Path | None = None  # the folder with the post-processing that the vectors go through
+    trained_on: tuple[str, ...] = ()  # the test data whose sentences it was trained on
 
     def spec(self, positions: int | None) -> EncoderSpec:
         """The record of this encoder. positions: of the model, None if it states none. EncoderError: max_length is above."""
@@ -103,6 +104,10 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     folder = find_minilm() if name == "minilm" else resolve(name, options.offline, options.revision, code)
     exported, declared = _declared(folder, name, options)
     prompt, prompts, notes = _prompt(name, options, exported, declared)
+    trained_on = () if exported is None else exported.trained_on
+    if trained_on:
+        said = f"trained on sentences of {', '.join(trained_on)}, test sets included: scores there are transductive"
+        notes = (*notes, f"{name} was {said}")
     normalize, cut = declared.normalize and options.normalize is not False, options.truncate_dim or declared.truncate_dim
     config = EncoderConfig(
         name, declared.transformer, options.pooler or declared.pooler, prompt=prompt, prompts=prompts,
@@ -110,6 +115,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
         max_length=options.max_length, stored_length=declared.max_length, dtype=options.dtype,
         similarity=declared.similarity, trust_remote_code=options.trust_remote_code, revision=options.revision, notes=notes,
         post=folder if exported is not None and exported.post else None,
+        trained_on=trained_on,
     )  # fmt: skip
     if config.pooler is None and declared.modules:
         return _identified(_as_library(replace(config, folder=folder), declared, options), folder, options)

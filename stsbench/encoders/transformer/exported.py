@@ -33,6 +33,7 @@ class Exported:
     prompt: dict[str, Any] | None = None  # Prompt.settings() of the pooler `mask`; its tensors are in prompt.safetensors
     normalize: bool = False  # vectors of length 1, before a post-processing
     post: bool = False  # the vectors go through post.json and post.safetensors (stsbench/encoders/post/store.py)
+    trained_on: tuple[str, ...] = ()  # the test data whose sentences were among the training text: "sts12", ...
 
 
 def layout_digest(folder: Path, prompt: dict[str, Any] | None = None) -> str:
@@ -69,6 +70,8 @@ def write_exported(folder: Path, exported: Exported) -> None:
         del said["prompt"]
     if number < 3:
         del said["normalize"], said["post"]
+    if not exported.trained_on:
+        del said["trained_on"]
     stored = {"format": number, **said, "layout": _layout_of(folder, exported)}
     (folder / FILE).write_text(json.dumps(stored, indent=2) + "\n", "utf-8")
 
@@ -101,7 +104,10 @@ def read_own(folder: Path) -> tuple[Exported, str]:
             raise EncoderError(f"{path} was written by a newer stsbench (format {stored['format']}): update stsbench")
         prompted = stored["format"] == 2 or (stored["format"] == 3 and stored["prompt"] is not None)
         prompt = checked_settings(stored["prompt"]) if prompted else None
-        exported = Exported(stored["pooler"], stored["max_length"], stored["method"], stored["recipe"], prompt)
+        exported = Exported(
+            stored["pooler"], stored["max_length"], stored["method"], stored["recipe"], prompt,
+            trained_on=tuple(map(str, stored.get("trained_on", ()))),
+        )  # fmt: skip
         if stored["format"] == 3:
             exported = replace(exported, normalize=stored["normalize"] is True, post=True)
         if exported.max_length is not None and not (isinstance(exported.max_length, int) and exported.max_length > 0):

@@ -49,7 +49,7 @@ class LazyEncoder(Encoder):
         self._loader = loader or _Loader(config, options.device)
         self._built: TransformerEncoder | None = None
         self.notes, self.libraries, self.similarity = config.notes, config.libraries, config.similarity
-        self.prompts = config.prompts
+        self.prompts, self.trained_on = config.prompts, config.trained_on
         self.dimension = min((size for size in (config.width, config.truncate_dim) if size and config.width), default=None)
         if config.positions is None:
             self._built = self._build()

@@ -41,7 +41,7 @@ class Views:
     tokens: [view][example] -> token ids, each view of n examples; extra: name -> [view][example] -> integers aligned with
     those tokens (masked copies, MLM labels); it may hold fewer views than tokens do. labels: [example] class numbers;
     scores: [example] numbers. one_length: every process pads to the longest row of the whole batch, for losses that padding
-    is part of.
+    is part of. by_row: name -> [view] -> (n, ...) numbers of each row, as many whatever its length.
     """
 
     tokens: list[Ragged]
@@ -49,6 +49,7 @@ class Views:
     labels: Sequence[int] | None = None
     one_length: bool = False
     scores: Sequence[float] | None = None
+    by_row: dict[str, list[np.ndarray]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Batch:
     ids, mask: (v * n, L), all of view 0, then all of view 1, ...; mask is 1 on real tokens; extra: name -> (v * n, L),
     padded with IGNORED where the name ends in "labels", else with the padding token; labels: (n,) or None; scores: (n,)
     floating point or None. labelled: the share of a batch of labelled rows that goes with this one, where the method asks
-    for it (`Method.labelled`).
+    for it (`Method.labelled`). by_row: name -> (v * n, ...).
     """
 
     ids: Tensor
@@ -86,6 +87,7 @@ class Batch:
     labelled: Batch | None = None
     scores: Tensor | None = None
     labelled_only: bool = False  # its rows are labelled ones, in a stage without other data
+    by_row: dict[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids) // self.views

@@ -1,4 +1,4 @@
-"""InfoNCE over a batch that is split over processes: what every contrastive method calls."""
+"""InfoNCE and NT-Xent over a batch that is split over processes: what every contrastive method calls."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 from stsbench.training.api.batch import Shares, Term
 from stsbench.training.api.gathering import Gathering, gather
 from stsbench.training.losses.contrastive import Similarity, info_nce
+from stsbench.training.losses.nt_xent import nt_xent
 
 
 def contrast(
@@ -39,3 +40,19 @@ def contrast(
         queries, rows[0], temperature=temperature, similarity=similarity, negatives=rows[1:], alpha=alpha, start=start
     )
     return Term(value, count)
+
+
+def contrast_views(
+    first: Tensor, second: Tensor, shares: Shares, mode: Gathering = "exact", *, temperature: float = 0.1
+) -> Term:
+    """The NT-Xent term of this process's texts among all views of all processes (local: among its own only).
+
+    first, second: (n, d), row by row the two views of this process's share; the term counts texts. In mode "simcse" every
+    process has the loss of all texts, hence the count of all.
+    """
+    every = gather(torch.cat([first, second], dim=1), shares, mode).split(first.shape[1], dim=1)
+    if mode == "simcse":
+        return Term(nt_xent(*every, temperature=temperature), shares.total)
+    start = shares.start if mode == "exact" else 0
+    value = nt_xent(first, second, temperature=temperature, all_first=every[0], all_second=every[1], start=start)
+    return Term(value, len(first))

@@ -31,5 +31,5 @@ def refuse_idle(options: Options, names: Sequence[str], why: str) -> None:
 def _spelled(value: object) -> str:
     """As a recipe spells it."""
     if isinstance(value, tuple):
-        return f"[{', '.join(map(str, value))}]"
+        return f"[{', '.join(map(_spelled, value))}]"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -38,6 +38,9 @@ def check_views(method: Method, views: Any, rows: Sequence[int], name: str) -> V
     for extra, each in views.extra.items():
         if any([len(row) for row in view] not in lengths for view in each):
             raise StsbenchError(f"{who}: extra '{extra}' is not aligned with a view: it needs one integer for each token")
+    for key, parts in views.by_row.items():
+        if stray := [len(part) for part in parts if len(part) != count]:
+            raise StsbenchError(f"{who}: by_row '{key}' has numbers of {stray[0]} rows for {count} rows")
     _check_labels(who, views.labels, count)
     if views.scores is not None and len(views.scores) != count:
         raise StsbenchError(f"{who} gave {len(views.scores)} scores for {count} rows")

@@ -164,7 +164,8 @@ def _stage_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _data(item: dict[str, Any]) -> str:
-    return f"{_last(str(item['name']))}, {item['rows']:,} rows, sha256 {item['digest']}"
+    tested = "; sentences of the STS data, test sets included: scores there are transductive" if item.get("texts_of") else ""
+    return f"{_last(str(item['name']))}, {item['rows']:,} rows, sha256 {item['digest']}{tested}"
 
 
 def _kept(summary: dict[str, Any]) -> str:

@@ -31,6 +31,7 @@ def export_model(
     max_length: int | None = None,
     method: str | None = None,
     recipe: str | None = None,
+    trained_on: tuple[str, ...] = (),
     replace: bool = False,
     normalize: bool = False,
     post: tuple[Chain, str] | None = None,
@@ -41,6 +42,7 @@ def export_model(
     card), sentence-transformers' files and stsbench.json. A kept head is stored as pooler.dense too, a TextCNN in
     1_TextCNN, what a prompt learned in prompt.safetensors. max_length: tokens, special ones included, that all readers cut
     at; by default the model's position limit (less those that a prompt shifts it by), not the length trained with.
+    trained_on: the test data whose sentences it was trained on.
     replace: take the place of an earlier export. normalize: scale the vectors to length 1; post: a fitted chain that they go
     through after that, and what it was fitted on. Raises StsbenchError when the folder is there or cannot be written.
     """
@@ -67,7 +69,7 @@ def export_model(
             write_prompt(building, prompt)
         (building / "README.md").write_text(card, "utf-8")
         settings = None if prompt is None else prompt.settings()
-        described = Exported(pooler, max_length, method, recipe, settings, normalize, post is not None)
+        described = Exported(pooler, max_length, method, recipe, settings, normalize, post is not None, trained_on)
         write_exported(building, described)
 
 

@@ -15,6 +15,7 @@ from stsbench.encoders.forward.text_cnn import TextCNN
 from stsbench.encoders.forward.text_cnn_files import text_cnn_folder
 from stsbench.encoders.transformer.parts import check_ends
 from stsbench.errors import EncoderError
+from stsbench.training.modules.embedding_change import changed_embeddings
 from stsbench.training.modules.packed_training import PackedTraining, packable
 from stsbench.training.modules.soft_prompt import SoftPrompt, padded_inputs
 
@@ -70,15 +71,17 @@ class Backbone(nn.Module):
     ) -> list[Tensor]:
         """The hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d). ids, mask: (n, L).
 
-        soft: positions, learned words and prefixes of this batch. EncoderError: the model takes none from outside (neither
-        BERT nor RoBERTa), or has no such positions; ValueError: `soft` is not of this batch's shapes.
+        soft: positions, learned words, prefixes and changes of the embeddings of this batch; state 0 is then the changed
+        embeddings. EncoderError: the model takes none from outside (neither BERT nor RoBERTa), or has no such positions;
+        ValueError: `soft` is not of this batch's shapes.
         """
         if packed := self._packed(ids, mask, soft):
             return packed.states(wanted)
         inputs = padded_inputs(self.model, ids, mask, soft)
-        if wanted == (-1,):
-            return [self.model(**inputs).last_hidden_state]
-        states = self.model(**inputs, output_hidden_states=True).hidden_states
+        with changed_embeddings(self.model, None if soft is None else soft.change):
+            if wanted == (-1,):
+                return [self.model(**inputs).last_hidden_state]
+            states = self.model(**inputs, output_hidden_states=True).hidden_states
         return [states[index] for index in wanted]
 
     def at(self, ids: Tensor, mask: Tensor, places: Tensor, soft: SoftPrompt | None = None) -> Tensor:
@@ -90,16 +93,17 @@ class Backbone(nn.Module):
         states: Tensor = self(ids, mask, soft=soft)[0]
         return states[torch.arange(len(ids), device=ids.device), places]
 
-    def pooled(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """(n, vector_width) sentence vectors by the pooler. ids, mask: (n, L), for the pooler text_cnn padded right.
+    def pooled(self, ids: Tensor, mask: Tensor, soft: SoftPrompt | None = None) -> Tensor:
+        """(n, vector_width) sentence vectors by the pooler. ids, mask: (n, L), for the pooler text_cnn padded right; soft:
+        as for `forward`.
 
         EncoderError with the pooler mask: only a method knows its template and where the mask stands (`at`).
         """
         if self.pooler == "mask":
             raise EncoderError("the pooler mask needs a method with a template (promptbert, diffaug): choose another pooler")
-        if self.pooler == "cls" and (packed := self._packed(ids, mask)):
+        if self.pooler == "cls" and (packed := self._packed(ids, mask, soft)):
             return packed.at(mask.new_zeros(len(mask)))
-        states = self(ids, mask, STATES[self.pooler])
+        states = self(ids, mask, STATES[self.pooler], soft)
         if self.head is None:
             return pool_padded(self.pooler, states, mask)
         vectors: Tensor = self.head(states[0], mask)

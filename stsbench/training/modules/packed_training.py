@@ -81,6 +81,7 @@ class PackedTraining:
         self.rows = None if soft.rows is None else soft.rows.flatten()[self.places]
         self.vectors = soft.vectors
         self.slots = [] if soft.prefix is None else soft.prefix.seen(self.order)  # of each layer, rows as in `order`
+        self.change = soft.change
         self.masks = Masks()
         self.first_states = None if first is None else first[self.order]
 
@@ -118,6 +119,8 @@ class PackedTraining:
         hidden: Tensor = module.LayerNorm(words + module.position_embeddings(self.positions))
         if rate := _rate(module.dropout):
             hidden = hidden * self.masks(hidden.shape, rate, hidden.dtype)
+        if self.change is not None:
+            hidden = self.change.packed(hidden, self.places, self.shape[1])
         return hidden if self.first_states is None else hidden.index_copy(0, self.starts, self.first_states.to(hidden.dtype))
 
     def _slots(self, layer: int) -> tuple[Tensor, Tensor] | None:

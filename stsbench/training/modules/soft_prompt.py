@@ -1,4 +1,5 @@
-"""What a padded batch in training reads beside its token ids: positions, learned words, a prefix of keys and values.
+"""What a padded batch in training reads beside its token ids: positions, learned words, a prefix of keys and values, and
+what is done to its embeddings.
 
 Here a prefix has a row for each text, because dropout and roles differ from row to row, and gradients flow through it. At
 test time one prefix serves all texts of a packed batch: stsbench/encoders/forward/soft.py.
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from stsbench.encoders.forward.padded import check_family, soft_inputs
+from stsbench.training.modules.embedding_change import EmbeddingChange
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,14 @@ class SoftPrompt:
     """For one padded batch of n rows of L tokens.
 
     positions: (n, L) position ids, None: the model's own, plus P with a prefix; rows: (n, L) row of `vectors` (m, d) that
-    stands for the word embedding, -1 for the token's own.
+    stands for the word embedding, -1 for the token's own; change: of what the first layer reads.
     """
 
     positions: Tensor | None = None
     rows: Tensor | None = None
     vectors: Tensor | None = None
     prefix: Prefix | None = None
+    change: EmbeddingChange | None = None
 
     @property
     def shift(self) -> int:
@@ -81,6 +84,8 @@ class SoftPrompt:
                 raise ValueError(f"{name} {tuple(part.shape)} of a soft prompt for a batch {tuple(ids.shape)}")
         if (self.rows is None) != (self.vectors is None):
             raise ValueError("the rows and the vectors of a soft prompt go together")
+        if self.change is not None:
+            self.change.check(ids)
         if self.prefix is not None and (len(self.prefix.keys), len(self.prefix.visible)) != (layers, len(ids)):
             raise ValueError(
                 f"a prefix of {len(self.prefix.keys)} layers and {len(self.prefix.visible)} rows for a model of {layers} "

@@ -80,7 +80,7 @@ def plan_of(recipe: Recipe) -> MethodPlan:
     check_stages(kind, {stage: plan.labelled(stage) for stage in plan.method_stages})
     if recipe.semi is None:
         return plan
-    if SUP in kind.stages or any(plan.labelled(stage) != "none" for stage in plan.method_stages):
+    if SUP in plan.method_stages or any(plan.labelled(stage) != "none" for stage in plan.method_stages):
         raise StsbenchError(f"semi: the method {kind.name} uses labelled rows itself: set semi to null")
     if recipe.semi.procedure == "sup-unsup" and recipe.semi.alpha != SemiSettings.model_fields["alpha"].default:
         raise StsbenchError(

@@ -96,6 +96,10 @@ def to_batch(views: Views, shares: Shares, pad: int, device: torch.device) -> Ba
     for i, row in enumerate(mine):
         ids[i, : len(row)], mask[i, : len(row)] = row, 1
     extra = {name: _padded(ragged, part, longest, name, pad) for name, ragged in views.extra.items()}
+    by_row = {
+        name: torch.from_numpy(np.concatenate([np.asarray(numbers)[part] for numbers in parts]))
+        for name, parts in views.by_row.items()
+    }
     labels = None if views.labels is None else torch.as_tensor(list(views.labels[part]), dtype=torch.long)
     real = torch.float32 if device.type == "mps" else torch.float64  # which MPS lacks
     scores = None if views.scores is None else torch.as_tensor(list(views.scores[part]), dtype=real)
@@ -103,6 +107,7 @@ def to_batch(views: Views, shares: Shares, pad: int, device: torch.device) -> Ba
         _moved(torch.from_numpy(ids), device), _moved(torch.from_numpy(mask), device), len(views.tokens), shares,
         {name: _moved(values, device) for name, values in extra.items()},
         None if labels is None else _moved(labels, device), scores=None if scores is None else _moved(scores, device),
+        by_row={name: _moved(values, device) for name, values in by_row.items()},
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from stsbench.data.text.columns import LABEL, SCORE, VALUES
 from stsbench.data.text.examples import TextRows
 from stsbench.data.text.store import TextStore, open_store
+from stsbench.data.text.sts_texts import NAME, TEXTS_OF, sts_texts
 from stsbench.data.text.tokens import TokenStore, tokenised
 from stsbench.encoders.forward.checkpoint import tokenizer_digest
 from stsbench.errors import DataError, StsbenchError
@@ -38,12 +39,13 @@ _AT_ONCE = 10_000  # rows whose texts are compared at a time
 
 @dataclass
 class StageData:
-    """The rows of one stage. trained, held_out: row numbers."""
+    """The rows of one stage. trained, held_out: row numbers; texts_of: the test data whose sentences they are, if any."""
 
     store: TextStore
     tokens: TokenStore
     trained: NDArray[np.int64]
     held_out: NDArray[np.int64]
+    texts_of: tuple[str, ...] = ()
 
     def rows(self, numbers: Any) -> TextRows:
         """The texts and tokens of these rows."""
@@ -57,7 +59,7 @@ def open_rows(
     """The rows of those of `stages` that train on `data`, by stage, and under LABELLED the labelled ones if any uses them.
 
     What is trained on holds no text that is held out of either. place: where sets of the catalog are, which a recipe may
-    name as its file. Raises DataError, one line.
+    name as its file, and the STS data, whose sentences the name sts-texts stands for. Raises DataError, one line.
     """
     uses = {stage: plan.labelled(stage) for stage in plan.stages}
     if recipe.labelled is not None and all(use == "none" for use in uses.values()):
@@ -85,9 +87,11 @@ def open_data(
     settings: DataSettings, recipe: Recipe, plan: MethodPlan, backbone: Backbone, log: Callable[[str], None],
     section: str = "data", place: SetPlace | None = None,
 ) -> StageData:  # fmt: skip
-    """Read and tokenise a stage's training text, or find it in the cache. section: of the recipe. Raises DataError."""
+    """Read and tokenise a stage's training text, or find it in the cache. section: of the recipe; place: as for `open_rows`.
+    Raises DataError."""
     labelled = section == LABELLED
-    path = _training_file(settings, section, place or SetPlace(), log)
+    known = not labelled and settings.file == NAME
+    path = _sts_texts(place or SetPlace(), log) if known else _training_file(settings, section, place or SetPlace(), log)
     with _of_section(section):
         store = open_store(
             path, format=settings.format, columns=settings.columns, where=settings.where, drop_blank=settings.drop_blank,
@@ -108,7 +112,18 @@ def open_data(
         usable = calling(plan.kind, "usable", lambda: plan.kind.usable(plan.options, TextRows(store, tokens, every)))
     numbers = _sampled(settings, recipe.seed, store, usable, log, section)
     contrasts = plan.kind.needs_negatives and not labelled
-    return _held_out(settings, recipe.seed, contrasts, store, tokens, numbers, section)
+    data = _held_out(settings, recipe.seed, contrasts, store, tokens, numbers, section)
+    return replace(data, texts_of=TEXTS_OF) if known else data
+
+
+def _sts_texts(place: SetPlace, log: Callable[[str], None]) -> Path:
+    """The file of the STS data's sentences; what they are is said."""
+    texts = sts_texts(place.data_dir, sample=place.sample, offline=place.offline)
+    for line in texts.warnings:
+        log(f"warning: {line}")
+    said = ", ".join(f"{name} {count:,}" for name, count in texts.counts.items())
+    log(f"{NAME}: {sum(texts.counts.values()):,} sentences ({said}), those of the test sets among them: transductive")
+    return texts.path
 
 
 def _check_scores(store: TextStore, plan: MethodPlan, log: Callable[[str], None]) -> None:

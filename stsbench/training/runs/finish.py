@@ -88,12 +88,14 @@ def _method_file(recipe: Recipe) -> dict[str, str]:
 
 
 def described_data(plan: MethodPlan, names: Sequence[str], data: Mapping[str, StageData]) -> dict[str, dict[str, Any]]:
-    """Stage, or "labelled" -> its training text: file name, digest, rows trained on and held out."""
+    """Stage, or "labelled" -> its training text: file name, digest, rows trained on and held out; of sentences of test data
+    also which (`texts_of`)."""
     uses = [plan.labelled(name) for name in names]
     trained_on = {*names, *([LABELLED] if set(uses) != {"none"} else [])}  # others were opened to be counted
     return {
         name: {"file": rows.store.path.name, "digest": rows.store.digest,
-               "rows": len(rows.trained), "held_out": len(rows.held_out)}
+               "rows": len(rows.trained), "held_out": len(rows.held_out),
+               **({"texts_of": list(rows.texts_of)} if rows.texts_of else {})}
         for name, rows in data.items() if name in trained_on
     }  # fmt: skip
 
@@ -104,18 +106,28 @@ def export_best(run: FinishedRun, summary: dict[str, Any]) -> None:
 
     run.method.eval()
     inference = run.method.inference()
-    read, earlier = list(summary["data"].items()), summary["from"]
-    while earlier:
-        read, earlier = [*(each for each in earlier["data"].items() if each not in read), *read], earlier["from"]
-    files = [{"name": data["file"], "stage": stage, **data} for stage, data in read]
+    files = [{"name": data["file"], "stage": stage, **data} for stage, data in _data_of(summary)]
     facts = {
         **summary, **describe(inference), "steps": sum(summary["stages"].values()), "data": files,
         "versions": summary["provenance"]["versions"],
     }  # fmt: skip
     export_model(
         inference, run.output / "best", card=model_card(run.recipe, facts), method=short_name(run.recipe.method),
-        recipe=run.recipe.name, replace=True,
+        recipe=run.recipe.name, trained_on=_trained_on(summary), replace=True,
     )  # fmt: skip
+
+
+def _data_of(summary: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The stages and their data, those of the runs that this one went on from first."""
+    read, earlier = list(summary["data"].items()), summary["from"]
+    while earlier:
+        read, earlier = [*(each for each in earlier["data"].items() if each not in read), *read], earlier["from"]
+    return read
+
+
+def _trained_on(summary: Mapping[str, Any]) -> tuple[str, ...]:
+    """The test data whose sentences were among the training text, in any stage."""
+    return tuple(dict.fromkeys(name for _, data in _data_of(summary) for name in data.get("texts_of", ())))
 
 
 def trained_as(recipe: Recipe) -> dict[str, Any]:

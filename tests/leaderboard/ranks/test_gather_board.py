@@ -196,6 +196,19 @@ def test_a_cut_text_is_told_where_it_was_cut(board, tmp_path, monkeypatch, runs)
                    for mark in row.marks)  # fmt: skip
 
 
+def test_a_row_trained_on_sentences_of_a_set_it_is_tested_on_is_flagged(board, tmp_path, monkeypatch):
+    class Trained(Letters):
+        trained_on = ("sts12", "sick-e")
+
+    entries = {}
+    for seed, (name, tasks) in enumerate({"seen": ["STS12", "STS13"], "unseen": ["STS13"]}.items()):
+        run = own(tmp_path, monkeypatch, name, Trained(seed, 0.1, name), protocols=["sts"], tasks=tasks)
+        assert all(record.provenance["trained_on"] == ["sts12", "sick-e"] for _, record in load_records(run))
+        entries[name] = [run], LETTERS
+    flags = {row.id: row.flags for row in tab(board(**entries), "sts-spearman-all-sample").measured}
+    assert flags == {"seen": ("nli", "transductive"), "unseen": ("nli",)}
+
+
 def test_a_seed_without_a_protocol_leaves_no_empty_tab(board, tmp_path, monkeypatch):
     one = own(tmp_path, monkeypatch, "one", Letters(1, 1), protocols=["sts", "geometry"], tasks=["STS12", "STS-B"])
     two = own(tmp_path, monkeypatch, "two", Letters(2, 1), protocols=["sts"], tasks=["STS12", "STS-B"])

@@ -227,9 +227,10 @@ def test_list_methods_and_options_that_do_not_apply():
 
 
 def test_show_recipe():
-    for name in (U, f"simcse/{U}"):
+    for name in (S, f"simcse/{S}"):
         shown = yaml.safe_load(run(show, "recipe", name).output)
-        assert shown == json.loads(recipe(U).model_dump_json())
+        assert shown == json.loads(recipe(S).model_dump_json())
+    one_line(lambda: run(show, "recipe", U), f"consert/{U}", f"simcse/{U}")
     one_line(lambda: run(show, "recipe", "unsup-bert-bsae"), "did you mean unsup-bert-base")
     one_line(lambda: run(show, "recipe", "simcs/unsup-bert-base"), "unknown method 'simcs'; did you mean simcse?")
 
@@ -247,7 +248,7 @@ def test_show_recipe_of_several_methods(plugin, tmp_path):
 @pytest.mark.parametrize(
     ("text", "method"),
     [
-        (f"extends: {U}\n", "simcse"), ("extends: bert\n", "mlm"), ("extends: between\nseed: 3\n", "mlm"),
+        (f"extends: {S}\n", "simcse"), ("extends: bert\n", "mlm"), ("extends: between\nseed: 3\n", "mlm"),
         ("method: mlm\nbackbone: {model: x}\n", "mlm"), ("extends: ./between.yaml\n", "mlm"),
         ("extends: _sup\nbackbone: {model: x}\n", "simcse"),
     ],
@@ -263,7 +264,7 @@ def test_show_a_recipe_of_ones_own(text, method, tmp_path):
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        (f"extends: {U}\ntraining: {{batch_sise: 1}}\n", "did you mean batch_size?"),
+        (f"extends: {S}\ntraining: {{batch_sise: 1}}\n", "did you mean batch_size?"),
         ("seed: 1\n", "neither 'method: NAME'"),
         ("extends: unsup-bert-bsae\n", "did you mean unsup-bert-base"), ("extends: mine\n", "no such recipe"),
         ("extends: ./mine.yaml\n", "in a circle: mine.yaml -> mine.yaml"), ("method: simsce\n", "did you mean simcse?"),

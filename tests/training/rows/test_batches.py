@@ -142,3 +142,14 @@ def test_weight_decay_spares_biases_and_norms():
     decayed, free = make_optimiser(module, TrainingSettings(weight_decay=0.1)).param_groups
     assert [weight.shape for weight in decayed["params"]] == [(3, 3)] and decayed["weight_decay"] == 0.1
     assert len(free["params"]) == 4 and free["weight_decay"] == 0
+
+
+def test_numbers_by_row_are_split_as_the_rows_are():
+    tokens = [[[1, 2], [3], [4, 5, 6]], [[7], [8, 9], [1]]]
+    numbers = [np.arange(12).reshape(3, 2, 2), np.arange(12, 24).reshape(3, 2, 2)]
+    views = Views(tokens, by_row={"kept": numbers})
+    parts = [to_batch(views, shares_of(3, 2, rank), 0, CPU) for rank in range(2)]
+    assert [part.by_row["kept"].shape for part in parts] == [(4, 2, 2), (2, 2, 2)]
+    for view in range(2):
+        found = [part.by_row["kept"][view * len(part) : (view + 1) * len(part)] for part in parts]
+        assert torch.equal(torch.cat(found), torch.from_numpy(numbers[view]))

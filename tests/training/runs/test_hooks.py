@@ -25,6 +25,7 @@ HOOKS = {
     "prepare": "self, rows", "start_stage": "self, stage", "notes": "self", "metrics": "self", "diagnose": "self",
     "inputs": "self", "counts": "self, batch", "usable": "cls, options, rows", "needs_dropout": "cls, options",
     "candidates": "self", "group_size": "cls, options",
+    "stages_for": "cls, options",
 }  # fmt: skip
 
 
@@ -60,3 +61,10 @@ def test_a_hook_that_fails(place, tmp_path, hook):
 def test_hooks_that_do_nothing(place, tmp_path):
     trained(place, tmp_path, "")
     assert (tmp_path / "out" / "train.json").is_file()
+
+
+@pytest.mark.parametrize("said", ["()", '("main", "more")'])
+def test_stages_that_there_are_not(place, tmp_path, said):
+    code = f"    @classmethod\n    def stages_for(cls, options):\n        return {said}\n"
+    with pytest.raises(StsbenchError, match=r"stages_for .* must give a tuple of stages \(main\)"):
+        trained(place, tmp_path, code)

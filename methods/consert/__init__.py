@@ -1,0 +1,1 @@
+"""ConSERT (Yan et al. 2021)."""

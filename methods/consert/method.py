@@ -1,0 +1,143 @@
+"""ConSERT (Yan et al. 2021): two views of a text made at the embedding output, NT-Xent, with or without NLI's labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stsbench.encoders.forward.pooling import STATES
+from stsbench.methods.consert.augment import SLOTS, add_draws, changed
+from stsbench.methods.consert.checks import augmentations, check_backbone, check_options, rates, stages_of
+from stsbench.methods.consert.options import ConSERTOptions
+from stsbench.training.api.batch import Batch, Examples, Term, Views
+from stsbench.training.api.contrasting import contrast_views
+from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles, nli_views
+from stsbench.training.api.method import Inference, LabelledUse, Method
+from stsbench.training.modules.backbone import Backbone, pool_padded
+from stsbench.training.modules.embedding_change import EmbeddingChange
+from stsbench.training.modules.soft_prompt import SoftPrompt
+
+_TINY = 1e-10  # added to the norm that the adversarial gradient is divided by, as in the released code
+
+
+class ConSERT(Method):
+    """Stage sup: NLI's cross-entropy. Stage joint: that and alpha times NT-Xent on premises and on hypotheses. Stage unsup:
+    NT-Xent on plain sentences. No head: the pooled vectors are compared."""
+
+    name = "consert"
+    stages = ("sup", "joint", "unsup")
+    default_recipe = "unsup-bert-base"
+    Options = ConSERTOptions
+    options: ConSERTOptions
+    later_options = ("views", "rates", "weigh_unsup", "test_pooler")
+
+    def __init__(self, backbone: Backbone, options: ConSERTOptions) -> None:
+        """Raises StsbenchError, one line, for options that do not go together or not with the backbone."""
+        super().__init__(backbone, options)
+        check_options(options)
+        check_backbone(options, backbone)
+        supervised = stages_of(options)[0] != "unsup"
+        self.classifier = NLIClassifier(features=options.features, init="torch") if supervised else None
+
+    @classmethod
+    def stages_for(cls, options: ConSERTOptions) -> tuple[str, ...]:
+        """Those that options.setting is named after."""
+        return stages_of(options)
+
+    @classmethod
+    def needs_dropout(cls, options: ConSERTOptions) -> bool:
+        """Neither view is changed."""
+        return any(augmentations(options, stage) == ("none", "none") for stage in stages_of(options) if stage != "sup")
+
+    @classmethod
+    def labelled(cls, options: ConSERTOptions, stage: str) -> LabelledUse:
+        """Stages sup and joint have labelled pairs only."""
+        return "none" if stage == "unsup" else "only"
+
+    @classmethod
+    def labelled_roles(cls, options: ConSERTOptions, available: tuple[str, ...]) -> tuple[str, ...]:
+        """Premise, hypothesis and label."""
+        return nli_roles(available, "consert", triplets=False)
+
+    def prepare_labelled(self, rows: Any) -> None:
+        """Make the classifier, by the number of labels."""
+        if self.classifier is not None:
+            self.classifier.set_shape(self.backbone.vector_width, classes_of(rows))
+
+    def start_stage(self, stage: str) -> None:
+        """The classifier has no part in stage unsup."""
+        if self.classifier is not None:
+            self.classifier.requires_grad_(stage != "unsup")
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The sentences once, and what is drawn for their two views."""
+        return self._drawn(Views([self.read(rows, "sentence")]), "unsup", rng)
+
+    def labelled_views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """Premises and hypotheses; in stage joint what is drawn for two views of each."""
+        views = nli_views(self, rows)
+        return self._drawn(views, "joint", rng) if "joint" in stages_of(self.options) else views
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """contrastive: NT-Xent, of premises plus of hypotheses in stage joint; nli: the cross-entropy of unchanged texts."""
+        if not batch.labelled_only:
+            first, second = (self._view(batch, slot, "unsup") for slot in SLOTS)
+            return {"contrastive": self._contrastive(batch, first, second, self.options.weigh_unsup)}
+        assert self.classifier is not None
+        if "joint" not in stages_of(self.options):
+            return {"nli": self.classifier.term(self.vectors(batch.ids, batch.mask), batch)}
+        if "adversarial" in self.options.joint_views:
+            first, second, nli = self._adversarial(batch, self.classifier)
+        else:
+            first, second = (self._view(batch, slot, "joint") for slot in SLOTS)
+            plain = first if self.options.joint_views[0] == "none" else self.vectors(batch.ids, batch.mask)
+            nli = self.classifier.term(plain, batch)
+        return {"nli": nli, "contrastive": self._contrastive(batch, first, second, True)}
+
+    def inference(self) -> Inference:
+        """The pooler of options.test_pooler, which is not the one trained: the mean over the last two layers."""
+        return Inference(self.backbone.model, self.backbone.tokenizer, self.options.test_pooler)
+
+    def dev_inference(self) -> Inference:
+        """The pooler that is trained: it chooses the weights in the released code."""
+        return Inference(self.backbone.model, self.backbone.tokenizer, self.backbone.pooler)
+
+    def _drawn(self, views: Views, stage: str, rng: np.random.Generator) -> Views:
+        pad, names = self.backbone.tokenizer.pad_token_id or 0, augmentations(self.options, stage)
+        return add_draws(views, names, rates(self.options, stage), self.backbone.width, pad, rng)
+
+    def _view(self, batch: Batch, slot: str, stage: str) -> Tensor:
+        """(v * n, d) vectors of one view of all texts of the batch."""
+        name = augmentations(self.options, stage)[SLOTS.index(slot)]
+        ids, soft = changed(self.backbone, batch, slot, name)
+        return self.backbone.pooled(ids, batch.mask, soft)
+
+    def _contrastive(self, batch: Batch, first: Tensor, second: Tensor, weighed: bool) -> Term:
+        """NT-Xent of each kind of text, added up. first, second: (v * n, d) the views of v kinds of text."""
+        options, n = self.options, len(batch)
+        kinds = [
+            contrast_views(one, two, batch.shares, self.gather_mode, temperature=options.temperature)
+            for one, two in ((first[at : at + n], second[at : at + n]) for at in (k * n for k in range(batch.views)))
+        ]
+        value = torch.stack([term.value for term in kinds]).sum() * (2 if options.nt_xent == "sum" else 1)
+        return Term(value, kinds[0].count, options.contrastive_weight if weighed else 1.0)
+
+    def _adversarial(self, batch: Batch, classifier: NLIClassifier) -> tuple[Tensor, Tensor, Term]:
+        """(unchanged vectors, adversarial ones, the nli term): E + norm * g / |g| for each token's embedding E, where g is
+        the gradient of the mean cross-entropy (Miyato et al. 2017; Goodfellow et al. 2015)."""
+        backbone, ids, mask = self.backbone, batch.ids, batch.mask
+        with torch.enable_grad():  # held-out rows, too, need the gradient
+            start = torch.zeros(*ids.shape, backbone.width, dtype=backbone.model.dtype, device=ids.device).requires_grad_()
+            soft = SoftPrompt(change=EmbeddingChange(added=start))
+            embedded, *states = backbone(ids, mask, (0, *STATES[backbone.pooler]), soft)
+            plain = pool_padded(backbone.pooler, states, mask)
+            nli = classifier.term(plain, batch)
+            # the sum over pairs is the same in every process; the mean has 1 / N of its gradient
+            (gradient,) = torch.autograd.grad(nli.value * nli.count, start, retain_graph=True)
+        norms = gradient.norm(dim=-1, keepdim=True)
+        noise = self.options.adversarial_norm * gradient / (norms + _TINY * batch.shares.total)
+        other = SoftPrompt(change=EmbeddingChange(added=noise, replacement=embedded))
+        return plain, backbone.pooled(ids, mask, other), nli

@@ -1,0 +1,81 @@
+"""The sentences of the STS data as training text: ConSERT's, which hold those of the test sets."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from stsbench.data.fetch.sources import check, locate, path_in
+from stsbench.data.sets.catalog import Entry, entry
+from stsbench.data.sets.readers import lines_of, pair_of, read_sick, read_stsb
+from stsbench.data.text.store import training_cache
+from stsbench.errors import DataError
+from stsbench.files import atomic_write
+
+NAME = "sts-texts"  # in the place of a file's name
+_SETS = (
+    "sts12/test", "sts13/test", "sts14/test", "sts15/test", "sts16/test", "stsb/train", "stsb/dev", "stsb/test",
+    "sick-r/train", "sick-r/trial", "sick-r/test",
+)  # fmt: skip
+TEXTS_OF = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sick-r", "sick-e")  # what is tested on such sentences
+
+
+@dataclass(frozen=True)
+class STSTexts:
+    """A file with a sentence a line. counts: of sentences, by the data's name, sts12 ... sick-r; warnings: on the files."""
+
+    path: Path
+    counts: dict[str, int]
+    warnings: tuple[str, ...] = ()
+
+
+def sts_texts(data_dir: Path | None = None, *, sample: bool = False, offline: bool = False) -> STSTexts:
+    """Both sentences of every pair of STS12 to STS16 (the unscored ones, too), of STS-B and SICK, all splits: 89,192.
+
+    In the order of the files, repetitions kept, runs of white space as one space. Written into the cache of training data.
+    data_dir, sample, offline: where the data are, as in a test.
+    Raises DataError, one line, for data that are not here or cannot be read.
+    Source: Yan et al. (2021), ConSERT, section 4.1, and the counts of its Table 1.
+    """
+    texts: list[str] = []
+    counts: dict[str, int] = {}
+    warnings: list[str] = []
+    for set_id in _SETS:
+        item = entry(set_id)
+        location = locate(item, data_dir=data_dir, sample=sample, offline=offline)
+        warnings += [] if sample else check(item, location.root)
+        before = len(texts)
+        for pair in _pairs(item, [path_in(location.root, name) for name in item.files]):
+            texts += pair
+        name = set_id.partition("/")[0]
+        counts[name] = counts.get(name, 0) + len(texts) - before
+    content = "".join(f"{text}\n" for text in texts)
+    folder = training_cache() / "sts-texts" / hashlib.sha256(content.encode()).hexdigest()[:16]
+    path = folder / f"{NAME}{'-sample' if sample else ''}.txt"
+    if not path.is_file():
+        with atomic_write(path) as stream:
+            stream.write(content)
+    return STSTexts(path, counts, tuple(warnings))
+
+
+def _pairs(item: Entry, paths: list[Path]) -> Iterator[tuple[str, str]]:
+    if item.kind == "sts-year":
+        for path in paths:
+            if path.name.startswith("STS.input."):
+                yield from _unscored(path)
+        return
+    read = read_stsb if item.kind == "stsb" else read_sick
+    for path in paths:
+        rows = read(path)
+        yield from zip(rows.first, rows.second, strict=True)
+
+
+def _unscored(path: Path) -> Iterator[tuple[str, str]]:
+    """Every pair of a subset, whether it has a score or not."""
+    for number, line in enumerate(lines_of(path), start=1):
+        cells = line.split("\t")
+        if len(cells) != 2:
+            raise DataError(f"{path}:{number}: expected two sentences with one tab between, found {len(cells) - 1} tabs")
+        yield pair_of(cells[0], cells[1], path, number)

@@ -1,0 +1,52 @@
+"""The sentences of the STS data as training text: the paper's counts on the real data, and what the sample holds."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from realdata import real_data
+
+import stsbench.data
+from stsbench.data.text.sts_texts import TEXTS_OF, sts_texts
+from stsbench.errors import DataError
+
+COUNTS = {"sts12": 6216, "sts13": 3000, "sts14": 7500, "sts15": 17000, "sts16": 18366, "stsb": 17256, "sick-r": 19854}
+SAMPLE = Path(stsbench.data.__file__).parent / "sample"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+
+
+def test_the_counts_are_those_of_the_paper():
+    texts = sts_texts(real_data())
+    assert texts.counts == COUNTS and sum(COUNTS.values()) == 89_192
+    lines = texts.path.read_text("utf-8").split("\n")
+    assert len(lines) == 89_193 and lines[-1] == "" and all(lines[:-1])
+    assert texts.path.name == "sts-texts.txt" and not texts.warnings
+
+
+def test_both_sentences_of_every_pair_scored_or_not(tmp_path):
+    folder = tmp_path / "data"
+    shutil.copytree(SAMPLE, folder)
+    before = sts_texts(folder)
+    year = folder / "downstream" / "STS" / "STS12-en-test"
+    scores = year / "STS.gs.MSRpar.txt"
+    scores.write_text("\n" * len(scores.read_text("utf-8").splitlines()), "utf-8")
+    after = sts_texts(folder)
+    assert after.path == before.path and after.counts == before.counts
+    first = (year / "STS.input.MSRpar.txt").read_text("utf-8").split("\n")[0].split("\t")
+    assert before.path.read_text("utf-8").split("\n")[:2] == [" ".join(text.split()) for text in first]
+    assert set(before.counts) < set(TEXTS_OF)
+
+
+def test_changed_files_are_said_and_missing_ones_named(tmp_path):
+    folder = tmp_path / "data"
+    shutil.copytree(SAMPLE, folder)
+    assert sts_texts(folder).warnings and not sts_texts(sample=True).warnings
+    (folder / "downstream" / "SICK" / "SICK_trial.txt").unlink()
+    with pytest.raises(DataError, match=r"SICK_trial\.txt is missing"):
+        sts_texts(folder)

@@ -1,0 +1,152 @@
+"""ConSERT in whole runs: two processes, killed and resumed, exported, tested, marked as transductive."""
+
+from __future__ import annotations
+
+import json
+
+import nli_files
+import numpy as np
+import pytest
+from consert_oracle import TEXTS, batch_for, consert, folders, pairs, plain
+from sentence_transformers import SentenceTransformer
+from tiny_models import build
+from training_runs import log_of, make_text, one_thread, settings, train, weights_of
+from two_processes import both_find, same_gradients, second_pass, two_ranks_equal_one
+
+import stsbench
+from stsbench.encoders.load import load_encoder
+from stsbench.errors import StsbenchError
+from stsbench.training.api.batch import Shares
+from stsbench.training.engine.live import live_encoder
+from stsbench.training.runs.trained import load_trained
+
+__all__ = ["folders", "one_thread"]
+ADVERSARIAL = {"setting": "joint", "joint_views": ("none", "adversarial"), "joint_rates": (None, None)}
+CHOSEN = [
+    {}, {"views": ("dropout", "token_cutoff"), "rates": (0.2, 0.3)}, {"setting": "sup"},
+    {"setting": "joint", "joint_views": ("span", "feature_cutoff"), "joint_rates": (0.5, 0.3)}, ADVERSARIAL,
+]  # fmt: skip
+SPLITS = [(3, 2), (4, 1)]
+
+
+def made(folder, options, shares):
+    method = consert(folder, **options)
+    labelled = method.classifier is not None
+    return method, batch_for(method, (pairs if labelled else plain)(folder), shares, labelled=labelled)[0]
+
+
+def find(rank, folder):
+    return {
+        (split, number): second_pass(*made(folder, options, Shares(split, rank)), processes=2)
+        for split in SPLITS for number, options in enumerate(CHOSEN)
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def both(folders, tmp_path_factory):
+    """[rank] -> what it found."""
+    return both_find(tmp_path_factory.mktemp("shares"), find, folders["bert"])
+
+
+@pytest.mark.parametrize("number", range(len(CHOSEN)))
+def test_two_processes_have_the_gradient_of_one(folders, both, number):
+    means, gradients = second_pass(*made(folders["bert"], CHOSEN[number], Shares((len(TEXTS),))))
+    for split in SPLITS:
+        for rank in range(2):
+            theirs, found = both[rank][split, number]
+            assert theirs == pytest.approx(means, rel=1e-9)
+            same_gradients(found, gradients, rel=1e-7 if CHOSEN[number] is ADVERSARIAL else 1e-9)
+
+
+# Whole runs ------------------------------------------------------------------------------------------------------
+
+
+def small(place, **more):
+    """Two stages, six steps each, with the model's dropout on."""
+    return settings(build(place / "model", pooler=False), make_text(place), **{
+        "labelled.file": str(nli_files.pairs(place)), "options.setting": "joint-unsup",
+        "options.views": ["dropout", "shuffle"],
+        "options.joint_views": ["none", "token_cutoff"], "options.joint_rates": [None, 0.3], "training.epsilon": 1e-2,
+        "training.max_steps": 6, "selection.every": 3, "backbone.max_length": 12, **more,
+    })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """(a run nobody disturbed, the values it was trained with, the cache)."""
+    place = tmp_path_factory.mktemp("runs")
+    values = small(place)
+    assert train(place / "whole", values, method="consert", cache=place / "cache") == (0, None)
+    return place / "whole", values, place / "cache"
+
+
+@pytest.mark.parametrize("steps", [4, 9])
+def test_killed_in_either_stage_and_resumed_is_the_same_run(whole, tmp_path, steps):
+    folder, values, cache = whole
+    assert train(tmp_path / "run", values, method="consert", kill=("step", steps), cache=cache) == (-9, None)
+    assert train(tmp_path / "run", values, method="consert", resume=True, cache=cache) == (0, None)
+    assert weights_of(tmp_path / "run") == weights_of(folder) and log_of(tmp_path / "run") == log_of(folder)
+
+
+def test_both_stages_moved_the_weights_by_their_losses(whole):
+    lines = [line for line in log_of(whole[0]) if line["kind"] == "train"]
+    assert {line["stage"]: set(line["terms"]) for line in lines} == {
+        "joint": {"nli", "contrastive"}, "unsup": {"contrastive"},
+    }  # fmt: skip
+    assert all(line["gradient_norm"] > 0 for line in lines)
+
+
+def test_two_ranks_equal_one(tmp_path):
+    values = small(tmp_path, **{"training.max_steps": 3, "training.gather": "exact"})
+    two_ranks_equal_one(tmp_path, values, "consert", tmp_path / "cache")
+
+
+def test_exported_with_the_pooler_of_the_test(whole):
+    folder = whole[0]
+    texts = ["cat", "the man runs .", "a [MASK] dog with a guitar", "blue " * 30]
+    method = load_trained(folder, device="cpu")
+    vectors = live_encoder(method.inference(), "live").encode(texts)
+    assert method.inference().pooler == "last2" and method.dev_inference().pooler == "mean"
+    library = SentenceTransformer(str(folder / "best"), device="cpu")
+    for found in (load_encoder(str(folder)).encode(texts), library.encode(texts)):
+        assert np.abs(found - vectors).max() < 1e-5
+    other = live_encoder(method.dev_inference(), "live").encode(texts)
+    assert np.abs(other - vectors).max() > 1e-2
+    assert "trained_on" not in json.loads((folder / "best" / "stsbench.json").read_text("utf-8"))
+
+
+def test_the_second_stage_from_the_best_of_the_first(whole, tmp_path):
+    """What the released code's --continue_training does."""
+    folder, values, cache = whole
+    more = {"options.setting": "unsup", "options.joint_rates": [None, 0.15], "backbone.model": str(folder)}
+    values = {key: value for key, value in values.items() if not key.startswith("labelled.")}
+    assert train(tmp_path / "run", {**values, **more}, method="consert", cache=cache) == (0, None)
+
+
+def test_a_run_on_the_sentences_of_sts_says_so_wherever_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    values = {"backbone.model": str(build(tmp_path / "model", pooler=False)), "training.max_steps": 2,
+              "selection.by": "none", "precision": "float32", "backbone.max_length": 12,
+              "training.batch_size": 16}  # fmt: skip
+    options = {"device": "cpu", "sample": True, "evaluate": ["sts"]}
+    summary = stsbench.train("consert", output=tmp_path / "run", settings=values, **options)
+    assert summary["data"]["unsup"]["file"] == "sts-texts-sample.txt" and summary["data"]["unsup"]["rows"] == 950
+    assert summary["data"]["unsup"]["texts_of"][:2] == ["sts12", "sts13"]
+    best = tmp_path / "run" / "best"
+    assert "transductive" in (best / "README.md").read_text("utf-8")
+    records = [json.loads(path.read_text("utf-8")) for path in (tmp_path / "run" / "eval").rglob("*.json")]
+    records = [record for record in records if "provenance" in record]
+    assert len(records) > 6
+    again = stsbench.evaluate(str(best), output=tmp_path / "again", protocols=["sts"], sample=True)
+    for provenance in [*(record["provenance"] for record in records), *(each.provenance for each in again.records)]:
+        assert {"sts12", "stsb", "sick-r"} <= set(provenance["trained_on"])
+    encoder = load_encoder(str(best))
+    assert any("transductive" in line for line in encoder.notes)
+
+
+def test_the_sentences_of_sts_are_no_labelled_rows(tmp_path):
+    values = {"labelled.file": "sts-texts", "data.file": None, "options.setting": "sup", "options.rates": [0.2, None],
+              "backbone.model": str(build(tmp_path / "model", pooler=False)), "precision": "float32",
+              "backbone.max_length": 12}  # fmt: skip
+    with pytest.raises(StsbenchError, match="sts-texts are not here"):
+        stsbench.train("consert", output=tmp_path / "run", settings=values, device="cpu", sample=True)

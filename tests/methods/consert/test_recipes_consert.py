@@ -1,0 +1,200 @@
+"""ConSERT's recipes: the papers' scores, the settings of the main ones, a difference from the base that is the row's."""
+
+import json
+import math
+
+import nli_files
+import pytest
+from shipped_recipes import BERT, changed, held, printed, recipe, settings
+from tiny_models import build
+from training_runs import make_text, one_thread
+
+import stsbench
+from stsbench.leaderboard.publications.load import load_publications
+from stsbench.leaderboard.records.paths import PUBLISHED
+from stsbench.methods.consert.checks import check_options
+from stsbench.methods.consert.method import ConSERT
+from stsbench.methods.consert.options import ConSERTOptions
+from stsbench.training.recipes.describe import card
+from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.recipes import default_recipe, recipe_names
+
+__all__ = ["one_thread"]
+NAMES = recipe_names("consert")
+U, LARGE = "unsup-bert-base", "google-bert/bert-large-uncased"
+SETTINGS = ("joint", "sup-unsup", "joint-unsup")
+SIZES = {"base": BERT, "large": LARGE}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_options_of_a_recipe_go_together_and_its_stages_are_there(name):
+    found = recipe(name, "consert")
+    options = ConSERTOptions(**found.options)
+    check_options(options)
+    stages = plan_of(found).stages
+    assert set(found.stages) <= set(stages)
+    assert [stage for stage in stages if stage in ConSERT.stages] == list(ConSERT.stages_for(options)) or "sup" in stages
+    labelled = found.semi is not None or options.setting != "unsup"
+    assert (found.labelled is not None) == labelled
+    assert found.backbone.pooler == "mean" and options.test_pooler == "last2"
+
+
+# Published scores ------------------------------------------------------------------------------------------------
+
+HOLDERS = {
+    "consert:2:4": U, "consert:2:5": "unsup-bert-large",
+    "consert-readme:README:1": f"{U}-released", "consert-readme:README:2": "unsup-bert-large-released",
+    **{f"consert:3:{5 + 2 * i + j}": f"{setting}-bert-{size}"
+       for i, setting in enumerate(SETTINGS) for j, size in enumerate(SIZES)},
+    **{f"consert-readme:README:{5 + 2 * i + j}": f"{setting}-bert-{size}-released"
+       for i, setting in enumerate(SETTINGS) for j, size in enumerate(SIZES)},
+    "diffaug:1:4": f"{U}-wiki", "diffaug:1:10": f"{U}-wiki-joint", "diffaug:6:1": f"{U}-wiki-joint",
+    "diffaug:6:2": f"{U}-wiki-sup-unsup", "diffaug:6:3": f"{U}-wiki-sup-joint",
+}  # fmt: skip
+IN_TEXT = {f"{U}-none": 63.84, f"{U}-batch-16": 72.63, f"{U}-batch-48": 72.60, f"{U}-batch-192": 72.86,
+           f"{U}-batch-288": 72.98}  # fmt: skip
+
+
+def own(row):
+    return row.method.startswith("ConSERT")
+
+
+def test_every_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_others():
+    found = printed(("consert", "consert-readme", "diffaug"), own, HOLDERS)
+    assert held("consert") == found | {(name, "sts:all", "spearman", "Avg"): score for name, score in IN_TEXT.items()}
+
+
+def test_the_printed_rows_are_all_there_and_transductive_where_sts_is_the_text():
+    papers = [each for each in load_publications(PUBLISHED) if each.paper.id in ("consert", "consert-readme", "diffaug")]
+    rows = {row.id: row for each in papers for row in each.rows if own(row)}
+    assert set(rows) == set(HOLDERS)
+    for id, row in rows.items():
+        found = recipe(HOLDERS[id], "consert")
+        transductive = found.data.file == "sts-texts" and "unsup" in plan_of(found).stages
+        assert ("transductive" in row.flags) == transductive, id
+
+
+def test_no_recipe_is_without_scores_and_the_card_names_all():
+    text = card("consert")
+    for name in NAMES:
+        found = recipe(name, "consert")
+        assert found.published and found.source.table, name
+        base = name.removesuffix("-released")
+        assert f"`{name}`" in text or f"`{base}`" in text or f"`-{name.split('-base-')[-1]}`" in text, name
+        for row in found.published:
+            assert f"{row.scores['Avg']:.2f}" in text, name
+
+
+# Settings --------------------------------------------------------------------------------------------------------
+
+
+def test_the_settings_of_the_default_recipe():
+    expected = {
+        "training.batch_size": 96, "training.learning_rate": 5e-7, "training.epochs": 10, "training.gather": "exact",
+        "training.schedule": "linear", "training.warmup": 0.1, "training.weight_decay": 0.01, "training.betas": (0.9, 0.999),
+        "training.epsilon": 1e-6, "training.adam": "uncorrected", "training.clip": 1, "training.drop_last": False,
+        "training.accumulate": 1, "training.max_steps": None, "backbone.model": BERT, "backbone.pooler": "mean",
+        "backbone.dropout": 0, "backbone.max_length": 67, "data.file": "sts-texts", "data.drop_duplicates": False,
+        "labelled": None, "semi": None, "stages": {}, "selection.by": "sts-b dev", "selection.every": 200,
+        "selection.at_end": True, "precision": "fp16", "seed": 1,
+    }  # fmt: skip
+    got = settings(recipe(U, "consert"))
+    assert {key: got[key] for key in expected} == expected
+    assert default_recipe("consert") == U
+    assert ConSERTOptions(**recipe(U, "consert").options) == ConSERTOptions()
+
+
+MAX_SQUARE = ["u", "v", "difference", "max_square"]
+SCRIPT = {"options.weigh_unsup": True, "options.nt_xent": "sum"}
+CLASSIFIED = {"options.features": MAX_SQUARE, "options.nt_xent": "sum", "backbone.dropout": 0.1}
+CHANGES = {  # recipe -> base, what differs
+    f"{U}-released": (U, SCRIPT),
+    f"{U}-none": (U, {"options.views": ["none", "none"], "options.rates": [None, None]}),
+    **{f"{U}-batch-{size}": (U, {"training.batch_size": size}) for size in (16, 48, 192, 288)},
+    f"{U}-wiki": (U, {"data.file": "wiki1m_for_simcse.txt", "training.epochs": 1}),
+    "unsup-bert-large": (U, {
+        "backbone.model": LARGE, "options.views": ["none", "shuffle"], "options.rates": [None, None], "training.epochs": 25,
+        "selection.every": 100,
+    }),
+    "unsup-bert-large-released": ("unsup-bert-large", {**SCRIPT, "backbone.dropout": 0.1, "backbone.max_length": 43}),
+    **{f"{setting}-bert-large": (f"{setting}-bert-base", {"backbone.model": LARGE, **(
+        {} if setting == "joint" else {"stages": {"unsup": {"training": {"epochs": 10, "learning_rate": 5e-7}}}}
+    )}) for setting in SETTINGS},
+    **{f"{setting}-bert-{size}-released": (f"{setting}-bert-{size}", {
+        **CLASSIFIED, **({"backbone.max_length": 43} if size == "large" else {}),
+        **({"options.rates": [None, 0.1]} if setting == "sup-unsup" else {"options.joint_rates": [None, 0.1]}),
+        **({} if setting == "joint" else {"options.weigh_unsup": True}),
+    }) for setting in SETTINGS for size in SIZES},
+}  # fmt: skip
+MAIN = {  # recipe -> views, rates of its stages
+    "joint-bert-base": {"joint": (["none", "token_cutoff"], [None, 0.15])},
+    "sup-unsup-bert-base": {"unsup": (["none", "feature_cutoff"], [None, 0.2])},
+    "joint-unsup-bert-base": {
+        "joint": (["none", "token_cutoff"], [None, 0.15]), "unsup": (["none", "shuffle"], [None, None]),
+    },
+}  # fmt: skip
+WIKI = {f"{U}-wiki-{procedure}": procedure for procedure in ("joint", "sup-unsup", "sup-joint")}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_recipe_changes_what_its_row_says_and_nothing_else(name):
+    base, expected = CHANGES[name]
+    assert changed(base, name, "consert") == expected
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_the_settings_of_the_supervised_recipes(name):
+    found = recipe(name, "consert")
+    assert found.options["setting"] == name.removesuffix("-bert-base")
+    assert found.options["contrastive_weight"] == 0.15 and found.options["features"] == MAX_SQUARE[:3]
+    for stage, (views, rates) in MAIN[name].items():
+        prefix = "joint_" if stage == "joint" else ""
+        assert (found.options[f"{prefix}views"], found.options[f"{prefix}rates"]) == (views, rates)
+    for stage in plan_of(found).stages:
+        training = found.stage_training(stage)
+        assert (training.learning_rate, training.epochs) == ((5e-7, 25) if stage == "unsup" else (2e-5, 1))
+        assert training.batch_size == 96 and training.adam == "uncorrected"
+    assert found.labelled.file == "AllNLI.tsv"
+    assert found.data.file == (None if name == "joint-bert-base" else "sts-texts")
+
+
+def test_wikipedia_is_made_semi_supervised_by_diffaugs_procedures():
+    for name, procedure in WIKI.items():
+        found = recipe(name, "consert")
+        assert found.semi.procedure == procedure and found.data.file == "wiki1m_for_simcse.txt"
+
+
+def test_no_recipe_is_untested():
+    assert set(NAMES) == {U, *MAIN, *CHANGES, *WIKI}
+
+
+# A few steps -----------------------------------------------------------------------------------------------------
+
+RUN = {  # recipe -> the terms of its stages
+    U: {"unsup": {"contrastive"}}, "joint-bert-base": {"joint": {"nli", "contrastive"}},
+    "joint-unsup-bert-base-released": {"joint": {"nli", "contrastive"}, "unsup": {"contrastive"}},
+    "sup-unsup-bert-base": {"sup": {"nli"}, "unsup": {"contrastive"}},
+    f"{U}-wiki-sup-joint": {"sup": {"nli"}, "unsup": {"nli", "contrastive"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_a_few_steps(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    found = recipe(name, "consert")
+    values = {
+        "backbone.model": str(build(tmp_path / "model", pooler=False)), "training.batch_size": 8, "training.max_steps": 2,
+        "selection.by": "none", "precision": "float32", "backbone.max_length": 12, "training.gather": "exact",
+    }  # fmt: skip
+    if found.data.file == "wiki1m_for_simcse.txt":
+        values["data.file"] = str(make_text(tmp_path))
+    for stage in found.stages:
+        values |= {f"stages.{stage}.training.batch_size": 8, f"stages.{stage}.training.max_steps": 2}
+    if found.labelled is not None:
+        make = nli_files.triplets if found.semi else nli_files.pairs
+        values |= {"labelled.file": str(make(tmp_path)), "labelled.batch_size": 4}
+    stsbench.train("consert", recipe=name, output=tmp_path / "run", settings=values, device="cpu", sample=True)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text("utf-8").splitlines()]
+    logged = {line["stage"]: line for line in lines if line["kind"] == "train"}
+    assert {stage: set(line["terms"]) for stage, line in logged.items()} == RUN[name]
+    assert all(math.isfinite(line["loss"]) and line["gradient_norm"] > 0 for line in logged.values())

@@ -1,0 +1,149 @@
+"""Changes of the embedding output against BERT and RoBERTa written out in loops, in float64, with padding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from soft_oracle import ENGINES, LAYERS, LENGTHS, WIDTH, batch, naive_states, own_positions, small_backbone, weights_of
+from tiny_models import build
+
+from stsbench.errors import EncoderError
+from stsbench.training.modules.backbone import load_backbone, pool_padded
+from stsbench.training.modules.embedding_change import EmbeddingChange
+from stsbench.training.modules.soft_prompt import SoftPrompt
+
+ROWS, LONGEST = len(LENGTHS), max(LENGTHS)
+
+
+@pytest.fixture(params=["bert", "roberta"])
+def family(request):
+    return request.param
+
+
+def _random(seed=0):
+    """A mask of whole tokens, one of whole features, one of single elements, and vectors to add and to put in place."""
+    numbers = torch.Generator().manual_seed(seed)
+    cut = (
+        torch.rand(ROWS, LONGEST, 1, generator=numbers) < 0.3,
+        torch.rand(ROWS, 1, WIDTH, generator=numbers) < 0.3,
+        torch.rand(ROWS, LONGEST, WIDTH, generator=numbers) < 0.2,
+    )
+    added, replacement = (torch.randn(ROWS, LONGEST, WIDTH, generator=numbers, dtype=torch.float64) for _ in range(2))
+    return cut, added.requires_grad_(), replacement.requires_grad_()
+
+
+CHANGES = {
+    "tokens": lambda cut, added, replacement: EmbeddingChange(cut[:1]),
+    "features": lambda cut, added, replacement: EmbeddingChange(cut[1:2]),
+    "elements": lambda cut, added, replacement: EmbeddingChange(cut[2:]),
+    "added": lambda cut, added, replacement: EmbeddingChange(added=added),
+    "all": lambda cut, added, replacement: EmbeddingChange(cut, added, replacement),
+}
+
+
+def _naive(weights, family, tokens, change, row, positions=None):
+    """The states of one row: the embeddings in a loop, then every changed number, then the layers as in naive_states."""
+    plain = naive_states(weights, tokens, own_positions(family, tokens) if positions is None else positions)[0]
+    embedded = []
+    for place in range(len(tokens)):
+        vector = []
+        for feature in range(WIDTH):
+            value = plain[place][feature]
+            if change.replacement is not None:
+                value = float(change.replacement.detach()[row, place, feature])
+            value += 0 if change.added is None else float(change.added.detach()[row, place, feature])
+            for mask in change.cut:
+                if mask[row, place if mask.shape[1] > 1 else 0, feature if mask.shape[2] > 1 else 0]:
+                    value = 0.0
+            vector.append(value)
+        embedded.append(np.array(vector))
+    return naive_states(weights, tokens, None, embedded=embedded)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_state_is_what_the_loops_compute(family, engine, name):
+    backbone = small_backbone(family, engine)
+    ids, mask = batch(family)
+    change = CHANGES[name](*_random())
+    found = backbone(ids, mask, (0, 1, 2), SoftPrompt(change=change))
+    plain = backbone(ids, mask)[0]
+    for row, length in enumerate(LENGTHS):
+        want = _naive(weights_of(backbone.model), family, ids[row, :length].tolist(), change, row)
+        for got, one in zip(found, want, strict=True):
+            assert np.abs(got[row, :length].detach().numpy() - one).max() < 1e-9
+    assert (found[-1] - plain)[mask.bool()].abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_positions_and_a_change_go_together(family, engine):
+    backbone = small_backbone(family, engine)
+    ids, mask = batch(family)
+    change = CHANGES["tokens"](*_random())
+    positions = torch.arange(LONGEST).flip(0).expand(ROWS, -1) + 3
+    found = backbone(ids, mask, soft=SoftPrompt(positions, change=change))[0]
+    for row, length in enumerate(LENGTHS):
+        places = positions[row, :length].tolist()
+        want = _naive(weights_of(backbone.model), family, ids[row, :length].tolist(), change, row, places)
+        assert np.abs(found[row, :length].detach().numpy() - want[LAYERS]).max() < 1e-9
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_pooled_reads_the_change_and_gradients_reach_what_is_put_in(family, engine):
+    backbone = small_backbone(family, engine)
+    ids, mask = batch(family)
+    cut, added, replacement = _random()
+    soft = SoftPrompt(change=EmbeddingChange(cut, added, replacement))
+    for pooler in ("cls", "mean"):
+        backbone.pooler = pooler
+        vectors = backbone.pooled(ids, mask, soft)
+        assert torch.allclose(vectors, pool_padded(pooler, backbone(ids, mask, soft=soft), mask), atol=1e-12)
+    gradients = torch.autograd.grad(vectors.square().sum(), [added, replacement])
+    kept = ~(cut[0] | cut[1] | cut[2]) & mask.unsqueeze(-1).bool()
+    for gradient in gradients:
+        assert (gradient != 0).eq(kept).all()
+
+
+def test_both_engines_have_one_result_and_the_hook_is_gone(family):
+    ids, mask = batch(family)
+    soft = SoftPrompt(change=CHANGES["all"](*_random()))
+    packed, padded = (small_backbone(family, engine)(ids, mask, soft=soft)[0] for engine in ("packed", "sdpa"))
+    assert (packed - padded)[mask.bool()].abs().max() < 1e-12
+    backbone = small_backbone(family, "sdpa")
+    backbone(ids, mask, soft=soft)
+    assert not backbone.model.embeddings._forward_hooks
+
+
+def test_padding_may_hold_anything(family):
+    ids, mask = batch(family)
+    cut, added, _ = _random()
+    other = torch.where(mask.unsqueeze(-1).bool(), added, torch.full_like(added, 1e3))
+    for engine in ENGINES:
+        first, second = (
+            small_backbone(family, engine)(ids, mask, soft=SoftPrompt(change=EmbeddingChange(cut, part)))[0]
+            for part in (added, other)
+        )
+        assert (first - second)[mask.bool()].abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("change", [
+    EmbeddingChange((torch.zeros(ROWS, LONGEST, dtype=torch.bool),)),
+    EmbeddingChange((torch.zeros(ROWS, LONGEST, 1),)),
+    EmbeddingChange((torch.zeros(ROWS, LONGEST + 1, 1, dtype=torch.bool),)),
+    EmbeddingChange(added=torch.zeros(ROWS + 1, LONGEST, WIDTH)),
+    EmbeddingChange(replacement=torch.zeros(ROWS, LONGEST - 1, WIDTH)),
+])  # fmt: skip
+def test_parts_of_another_batch_are_refused(change):
+    ids, mask = batch("bert")
+    for engine in ("packed", "sdpa"):
+        with pytest.raises(ValueError, match="of a batch"):
+            small_backbone("bert", engine)(ids, mask, soft=SoftPrompt(change=change))
+
+
+def test_another_family_is_refused_by_name(tmp_path):
+    backbone = load_backbone(build(tmp_path / "model", "distilbert"), "tiny")
+    ids = torch.tensor([[1, 5, 2]])
+    soft = SoftPrompt(change=EmbeddingChange((torch.zeros(1, 3, 1, dtype=torch.bool),)))
+    with pytest.raises(EncoderError, match="DistilBertModel"):
+        backbone(ids, torch.ones_like(ids), soft=soft)
