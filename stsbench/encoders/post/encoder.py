@@ -35,7 +35,7 @@ class PostProcessed(Encoder):
         self.base, self.chain = base, chain
         self.fitted_per_set = fitted_on is None
         self.engine, self.similarity, self.prompts = base.engine, base.similarity, base.prompts
-        self.libraries, self.equal_lengths = base.libraries, base.equal_lengths
+        self.libraries, self.equal_lengths, self.trained_on = base.libraries, base.equal_lengths, base.trained_on
         self.dimension = None if base.dimension is None else _checked(chain, base.dimension)
         options = dict(base.spec.options) if fitted_on is None else {**base.spec.options, STATE: chain.digest()}
         self.spec = replace(base.spec, post=chain.spelled(), fitted_on=fitted_on, options=options)

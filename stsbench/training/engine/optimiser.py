@@ -1,5 +1,5 @@
-"""AdamW (Loshchilov and Hutter 2019) as torch, as transformers' trainer or as the first BERT had it, RMSprop (Hinton 2012) as
-torch and TensorFlow have it, and the rate over the steps."""
+"""AdamW (Loshchilov and Hutter 2019) as torch, as transformers' trainer or as the first BERT had it; RMSprop (Hinton 2012)
+as torch and TensorFlow have it; the rate over the steps."""
 
 from __future__ import annotations
 

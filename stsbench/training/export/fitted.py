@@ -42,7 +42,7 @@ def fit_model(
         fitted = wrapped.fit_on(texts, progress(count) if progress else None)
         export_model(
             _inference(base), building, card=_card(base, fitted.chain, texts), max_length=base.spec.max_length,
-            normalize=base.spec.normalize, post=(fitted.chain, texts.name),
+            normalize=base.spec.normalize, post=(fitted.chain, texts.name), trained_on=base.trained_on,
         )  # fmt: skip
     for line in fitted.notes:
         log(line)
