@@ -233,7 +233,7 @@ def test_a_damaged_prompt_is_one_line_and_never_replaced(rich, tmp_path):
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"format": 3}, "newer stsbench"), ({"prompt": None}, "prompt is not made of"), ({"prompt": {}}, "is not made of"),
+    ({"format": 4}, "newer stsbench"), ({"prompt": None}, "prompt is not made of"), ({"prompt": {}}, "is not made of"),
     ({"pooler": "cls"}, "a prompt for the pooler cls"), ({"prompt.text": "outside"}, "prompt.text 'outside'"),
     ({"prompt.full_stop": "no"}, "prompt.full_stop 'no'"), ({"prompt.prefixes": [2.5]}, "prompt.prefixes"),
     ({"prompt.head": ["dense"]}, "cannot read"), ({"prompt.later": 1}, "prompt is not made of"),
