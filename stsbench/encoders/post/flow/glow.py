@@ -146,11 +146,11 @@ class Glow(nn.Module):
         return [cast(Step, step) for step in cast(nn.ModuleList, self.levels[level])]
 
     def _mapped(self, x: Tensor, initialise: bool) -> Tensor:
-        given = []
+        split_off = []
         for level in range(len(self.levels)):
             for step in self._steps(level):
                 x = step.initialise(x) if initialise else step(x)
             if level < len(self.levels) - 1:
-                x, away = x.chunk(2, dim=1)
-                given.append(away)
-        return torch.cat([*given, x], dim=1)
+                x, half = x.chunk(2, dim=1)
+                split_off.append(half)
+        return torch.cat([*split_off, x], dim=1)
