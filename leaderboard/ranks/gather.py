@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stsbench.encoders.fitted import fitted_sets
+from stsbench.encoders.fitted import fitted_sets, was_trained_on
+from stsbench.evaluation.records import Record
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.ranks.board import Board, Provenance, Rank, Row, Tab
 from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine, check_pairing, lines_of, merged
@@ -134,10 +135,7 @@ def _row(
     loaded: LoadedEntry, line: ScoreLine, marks: tuple[str, ...], columns: Sequence[str], rank: Rank | None, unranked: str
 ) -> Row:
     entry = loaded.entry
-    fitted = [(each.record.encoder.spec.get("fitted_on"), each.set_id) for run in loaded.runs for each in run.records]
-    transductive = any(_data(set_id) in map(_data, fitted_sets(source)) for source, set_id in fitted) or any(
-        _data(each.set_id) in each.record.provenance.get("trained_on", ()) for run in loaded.runs for each in run.records
-    )
+    transductive = any(_transductive(each.record, each.set_id) for run in loaded.runs for each in run.records)
     flags = [flag for flag in ("nli", "sts", "transductive", "dev-selected")
              if flag in entry.flags or (flag == "transductive" and transductive)]  # fmt: skip
     notes = [f"{count} texts of {column} were cut at the encoder's limit" for column, count in line.cut.items() if count]
@@ -170,6 +168,12 @@ def _provenance(loaded: LoadedEntry) -> Provenance:
         })  # fmt: skip
     entry = loaded.entry
     return Provenance(loaded.id, entry.method, entry.note, entry.recipe, tuple(runs))
+
+
+def _transductive(record: Record, set_id: str) -> bool:
+    """Whether the encoder was fitted or trained on sentences of the data that a set is a part of."""
+    fitted = map(_data, fitted_sets(record.encoder.spec.get("fitted_on")))
+    return _data(set_id) in fitted or was_trained_on(record.provenance.get("trained_on", ()), set_id)
 
 
 def _data(name: str) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from stsbench.data.sets.catalog import entries
+from stsbench.data.text.sts_texts import NAME as STS_TEXTS
+from stsbench.data.text.sts_texts import SETS
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.model import Heading, PublishedRow
 from stsbench.leaderboard.reproduce.ways import Way
@@ -55,13 +58,18 @@ def _recipe(row: PublishedRow, name: str) -> list[str]:
         recipe = recipe_named(name)
     except StsbenchError:
         return words
-    if recipe.data.file:
+    if recipe.data.file and not known_data(recipe.data.file):
         words += ["--data", Path(recipe.data.file).name]
-    if recipe.labelled and recipe.labelled.file:
+    if recipe.labelled and recipe.labelled.file and not known_data(recipe.labelled.file):
         words += ["--labelled", Path(recipe.labelled.file).name]
     if row.heading.protocol == "few-labels" and _few(recipe):
         return [*words, "--subsets", str(SUBSETS), "--seeds", str(SEEDS)]
     return [*words, "--seeds", str(row.runs)] if row.runs and row.runs > 1 else words
+
+
+def known_data(name: str) -> tuple[str, ...]:
+    """The ids of the catalog's sets that a recipe's data.file stands for, where it names no file; () where it does."""
+    return SETS if name == STS_TEXTS else tuple(item.id for item in entries("senteval") if item.id == name)
 
 
 def _few(recipe: Recipe) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stsbench.errors import DataError, StsbenchError
 from stsbench.leaderboard.publications.model import Heading
-from stsbench.leaderboard.reproduce.commands import protocol_of, recipe_named
+from stsbench.leaderboard.reproduce.commands import known_data, protocol_of, recipe_named
 from stsbench.leaderboard.reproduce.ways import Way
 from stsbench.training.recipes.recipe import Recipe
 
@@ -58,7 +58,9 @@ class Surroundings:
         labelled = recipe.labelled.file if recipe.labelled else None
         for file, what in ((recipe.data.file, "training text"), (labelled, "labelled rows"),
                            (recipe.options.get("thesaurus"), "thesaurus")):  # fmt: skip
-            if file and not (what == "labelled rows" and file == recipe.data.file):
+            if file and (sets := known_data(file)):
+                yield from self._data({id: id for id in sets})
+            elif file and not (what == "labelled rows" and file == recipe.data.file):
                 yield from _file(file, what)
         if recipe.selection.by == "sts-b dev":
             yield from self._data({"STS-B dev": "stsb/dev"})

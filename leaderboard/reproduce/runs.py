@@ -16,7 +16,7 @@ from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import Record, load_records
 from stsbench.evaluation.rescore import rescored, several_encoders
 from stsbench.leaderboard.records.admission import proven
-from stsbench.leaderboard.reproduce.commands import recipe_named
+from stsbench.leaderboard.reproduce.commands import known_data, recipe_named
 from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import changes, load_recipe
@@ -114,7 +114,8 @@ def _differing(recipe: Recipe, shipped: Recipe) -> list[str]:
     mine, theirs = (flatten(each.model_dump(mode="json", exclude=_SAID)) for each in (recipe, shipped))
 
     def value(values: Mapping[str, Any], key: str) -> Any:
-        return Path(values[key]).name if key.endswith(".file") and values.get(key) else values.get(key)
+        found = values.get(key)
+        return Path(found).name if key.endswith(".file") and found and not known_data(found) else found
 
     return sorted(key for key in {**mine, **theirs}
                   if value(mine, key) != value(theirs, key) and not key.endswith(".sample_seed"))  # fmt: skip

@@ -23,7 +23,7 @@ def augmentations(options: ConSERTOptions, stage: str) -> tuple[str, str]:
     return options.views if stage == "unsup" else options.joint_views
 
 
-def rates(options: ConSERTOptions, stage: str) -> tuple[float | None, float | None]:
+def shares(options: ConSERTOptions, stage: str) -> tuple[float | None, float | None]:
     """The rates of the two views of a stage, unsup or joint."""
     return options.rates if stage == "unsup" else options.joint_rates
 
@@ -59,7 +59,7 @@ def check_backbone(options: ConSERTOptions, backbone: Backbone) -> None:
 
 def _check_views(options: ConSERTOptions, stage: str, views_name: str, rates_name: str) -> None:
     views = augmentations(options, stage)
-    for view, rate in zip(views, rates(options, stage), strict=True):
+    for view, rate in zip(views, shares(options, stage), strict=True):
         if view in RATED and rate is None:
             raise StsbenchError(f"options.{views_name}: {view} needs its rate in options.{rates_name}, e.g. 0.2")
         if view not in RATED and rate is not None:

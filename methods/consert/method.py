@@ -10,7 +10,7 @@ from torch import Tensor
 
 from stsbench.encoders.forward.pooling import STATES
 from stsbench.methods.consert.augment import SLOTS, add_draws, changed
-from stsbench.methods.consert.checks import augmentations, check_backbone, check_options, rates, stages_of
+from stsbench.methods.consert.checks import augmentations, check_backbone, check_options, shares, stages_of
 from stsbench.methods.consert.options import ConSERTOptions
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast_views
@@ -107,7 +107,7 @@ class ConSERT(Method):
 
     def _drawn(self, views: Views, stage: str, rng: np.random.Generator) -> Views:
         pad, names = self.backbone.tokenizer.pad_token_id or 0, augmentations(self.options, stage)
-        return add_draws(views, names, rates(self.options, stage), self.backbone.width, pad, rng)
+        return add_draws(views, names, shares(self.options, stage), self.backbone.width, pad, rng)
 
     def _view(self, batch: Batch, slot: str, stage: str) -> Tensor:
         """(v * n, d) vectors of one view of all texts of the batch."""

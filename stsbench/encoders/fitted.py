@@ -1,6 +1,9 @@
-"""What an encoder or its post-processing was fitted on, as `fitted_on` in a spec says it: ID@DIGEST, or ID+ID@DIGEST."""
+"""Which test sets an encoder has seen: what it was fitted on, as `fitted_on` in a spec says it (ID@DIGEST, or ID+ID@DIGEST),
+and the data whose sentences it was trained on, as `trained_on` in a record's provenance names them (sts12, stsb, ...)."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 STATE = "post_state"  # in a spec's options: the digest of what the fitting of a post-processing found
 
@@ -13,3 +16,9 @@ def fitted_sets(fitted_on: object) -> tuple[str, ...]:
 def is_transductive(fitted_on: object, set_id: str) -> bool:
     """Whether the very texts of a set were fitted on, alone or with the other splits of its data."""
     return set_id in fitted_sets(fitted_on)
+
+
+def was_trained_on(trained_on: Collection[str], set_id: str) -> bool:
+    """Whether the sentences of a set were among the training text: of sts12/test, or of mteb:STS12, which mteb loads."""
+    family = set_id.removeprefix("mteb:").partition("/")[0].lower()
+    return {"stsbenchmark": "stsb"}.get(family, family) in trained_on

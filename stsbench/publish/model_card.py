@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from stsbench.encoders.fitted import is_transductive
+from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.encoders.prompt.prompt import described
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import Result
@@ -203,7 +203,7 @@ def _limits(result: Result, groups: Sequence[Group]) -> Iterable[str]:
         yield "Transfer scores of another classifier or another number of folds: each form of the protocol is a table."
     if any(is_transductive(record.encoder.spec.get("fitted_on"), record.data.id) for record in records):
         yield "Encoders that never saw the test sets: this one was fitted on the very texts it is tested on (transductive)."
-    if any(record.data.id.partition("/")[0] in record.provenance.get("trained_on", ()) for record in records):
+    if any(was_trained_on(record.provenance.get("trained_on", ()), record.data.id) for record in records):
         yield "Encoders that never saw the test sets: this one was trained on sentences of them (transductive)."
     if any(group.identity.name == "sts" and not group.summaries for group in groups):
         yield "An STS average: it is the mean of all seven tasks, and not all of them were measured here."

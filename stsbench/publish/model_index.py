@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stsbench.data.sets.catalog import entries, entry
-from stsbench.encoders.fitted import is_transductive
+from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.evaluation.measure import Result
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import PLAIN, ProtocolIdentity, Record, ScoreRow, record_stem
@@ -213,6 +213,8 @@ def parts_of(record: Record) -> list[str]:
         parts.append(f"without the pairs that share a sentence with {', '.join(others)}")
     if is_transductive(fitted, data.id):
         parts.append("the encoder was fitted on these very texts")
+    if was_trained_on(record.provenance.get("trained_on", ()), data.id):
+        parts.append("the encoder was trained on these sentences")
     return parts
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from stsbench.data.sets.catalog import entries, entry
 from stsbench.encoders.base import EncoderSpec
-from stsbench.encoders.fitted import is_transductive
+from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import score_again
@@ -35,6 +35,8 @@ def why_not_mteb(record: Record, result: dict[str, Any]) -> str | None:
     data = record.data
     if is_transductive(record.encoder.spec.get("fitted_on"), data.id):
         return "the encoder was fitted on the very texts it is tested on"
+    if was_trained_on(record.provenance.get("trained_on", ()), data.id):
+        return "the encoder was trained on the sentences it is tested on"
     if data.id.startswith("mteb:"):
         return None  # loaded by mteb itself, at the revision it names
     if data.text_version == "sample":

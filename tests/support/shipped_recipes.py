@@ -30,11 +30,11 @@ WAY_OF = load_ways()
 
 def printed(method, paper=None):
     """(recipe, protocol, metric, task, score), from the committed tables (of `paper`), of rows that a recipe of `method` is
-    stated for (leaderboard/reproductions). Costs are left out: they are no scores."""
+    stated for (leaderboard/reproductions), and nothing after it. Costs are left out: they are no scores."""
     found = set()
     for row in (row for each in load_publications(PUBLISHED) if paper in (None, each.paper.id) for row in each.rows):
         way = WAY_OF.get(row.id)
-        if way is None or row.heading.protocol == "cost":
+        if way is None or way.eval is not None or row.heading.protocol == "cost":
             continue
         for column, score in [*zip(row.heading.columns, row.scores, strict=True), ("Avg", row.average)]:
             holder, _, name = (way.recipe_of(column) or "").partition("/")

@@ -15,7 +15,7 @@ from stsbench.errors import DataError
 from stsbench.files import atomic_write
 
 NAME = "sts-texts"  # in the place of a file's name
-_SETS = (
+SETS = (
     "sts12/test", "sts13/test", "sts14/test", "sts15/test", "sts16/test", "stsb/train", "stsb/dev", "stsb/test",
     "sick-r/train", "sick-r/trial", "sick-r/test",
 )  # fmt: skip
@@ -42,7 +42,7 @@ def sts_texts(data_dir: Path | None = None, *, sample: bool = False, offline: bo
     texts: list[str] = []
     counts: dict[str, int] = {}
     warnings: list[str] = []
-    for set_id in _SETS:
+    for set_id in SETS:
         item = entry(set_id)
         location = locate(item, data_dir=data_dir, sample=sample, offline=offline)
         warnings += [] if sample else check(item, location.root)

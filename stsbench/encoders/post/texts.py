@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, overload
 
-from stsbench.data.text.columns import LABEL
+from stsbench.data.text.columns import VALUES
 from stsbench.data.text.store import TextStore, open_store
 from stsbench.errors import DataError
 
@@ -46,10 +46,10 @@ class ListedTexts(Sequence[str]):
 
 
 class StoredTexts:
-    """The text columns of a file; a label is not a text."""
+    """The text columns of a file; a label or a score is not a text."""
 
     def __init__(self, store: TextStore) -> None:
-        self._store, self._roles = store, [role for role in store.roles if role != LABEL]
+        self._store, self._roles = store, [role for role in store.roles if role not in VALUES]
         self.name, self.sides, self.items = f"{store.path.name}@{store.digest}", len(self._roles), len(store)
 
     def side(self, side: int, rows: Sequence[int]) -> list[str]:

@@ -14,7 +14,7 @@ from stsbench.encoders.forward.text_cnn_files import stored_text_cnn
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
 from stsbench.encoders.transformer.declared import Declared, read_declared
-from stsbench.encoders.transformer.exported import Exported, read_exported
+from stsbench.encoders.transformer.exported import Exported, read_exported, trained_on_of
 from stsbench.encoders.transformer.find import resolve, resolve_base, resolve_code
 from stsbench.encoders.transformer.minilm import find_minilm
 from stsbench.errors import EncoderError
@@ -104,7 +104,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     folder = find_minilm() if name == "minilm" else resolve(name, options.offline, options.revision, code)
     exported, declared = _declared(folder, name, options)
     prompt, prompts, notes = _prompt(name, options, exported, declared)
-    trained_on = () if exported is None else exported.trained_on
+    trained_on = trained_on_of(folder)
     if trained_on:
         said = f"trained on sentences of {', '.join(trained_on)}, test sets included: scores there are transductive"
         notes = (*notes, f"{name} was {said}")

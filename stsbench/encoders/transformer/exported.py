@@ -121,6 +121,12 @@ def read_own(folder: Path) -> tuple[Exported, str]:
     return exported, layout
 
 
+def trained_on_of(folder: Path) -> tuple[str, ...]:
+    """The test data whose sentences a folder's weights were trained on, whoever changed the files around them since.
+    EncoderError for a broken stsbench.json."""
+    return read_own(folder)[0].trained_on if (folder / FILE).is_file() else ()
+
+
 def _prompted_modules(folder: Path) -> bool:
     """Whether modules.json still names the prompted encoder. EncoderError, one line: other modules or a prompt beside it."""
     path = folder / "modules.json"

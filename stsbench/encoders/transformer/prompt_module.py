@@ -41,6 +41,7 @@ class PromptEncoding(InputModule):
         self.model, self.tokenizer, self.prompt = model, tokenizer, prompt
         self.template = TokenTemplate(tokenizer, prompt.template, "template", prompt.word_places)
         self.max_seq_length = max_length
+        self._trained_on: tuple[str, ...] = ()  # test data, kept for `save`
 
     @property
     def max_seq_length(self) -> int | None:
@@ -123,7 +124,8 @@ class PromptEncoding(InputModule):
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
         write_prompt(folder, self.prompt)
-        write_exported(folder, Exported("mask", self._max_length, prompt=self.prompt.settings()))
+        exported = Exported("mask", self._max_length, prompt=self.prompt.settings(), trained_on=self._trained_on)
+        write_exported(folder, exported)
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> PromptEncoding:
@@ -140,5 +142,6 @@ class PromptEncoding(InputModule):
         if (dtype := (kwargs.get("model_kwargs") or {}).get("dtype")) not in (None, "auto"):
             model = model.to(getattr(torch, dtype) if isinstance(dtype, str) else dtype)
         loaded = cls(model, load_tokenizer(folder, model_name_or_path), prompt, exported.max_length)
+        loaded._trained_on = exported.trained_on
         loaded.eval()
         return loaded

@@ -47,6 +47,8 @@ def _check_schedule(settings: TrainingSettings) -> None:
         raise StsbenchError(f"milestones {_spelled(steps)} must be rising numbers of steps, from 1")
     if min(rates) < 0:
         raise StsbenchError(f"rates {_spelled(rates)} must be 0 or above")
+    if 0 < settings.warmup < 1:
+        raise StsbenchError(f"warmup {settings.warmup:g} is a share of all steps, and milestones are steps: give steps")
     if steps[0] < settings.warmup:
         raise StsbenchError(f"milestones {_spelled(steps)} begin within the warmup of {settings.warmup:g} steps")
     _refuse(settings, ("schedule_of",), "the milestones of schedule piecewise are steps, whatever their number")

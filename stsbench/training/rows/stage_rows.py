@@ -90,7 +90,7 @@ def open_data(
     """Read and tokenise a stage's training text, or find it in the cache. section: of the recipe; place: as for `open_rows`.
     Raises DataError."""
     labelled = section == LABELLED
-    known = not labelled and settings.file == NAME
+    known = not labelled and settings.file == NAME and not Path(NAME).is_file()  # a file goes before a name of data
     path = _sts_texts(place or SetPlace(), log) if known else _training_file(settings, section, place or SetPlace(), log)
     with _of_section(section):
         store = open_store(

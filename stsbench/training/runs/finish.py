@@ -13,6 +13,8 @@ from typing import Any
 from accelerate import Accelerator
 
 from stsbench.config import flatten
+from stsbench.data.sets.catalog import entries
+from stsbench.encoders.transformer.exported import trained_on_of
 from stsbench.evaluation.provenance import provenance
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Position
@@ -30,6 +32,7 @@ _LATER: dict[str, Any] = {  # settings that were added after the first records -
     "training.adam": "torch", "training.optimizer": "adamw", "training.rho": None, "training.milestones": [],
     "training.rates": [],
 }  # fmt: skip
+_ABSENT = object()
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ def export_best(run: FinishedRun, summary: dict[str, Any]) -> None:
     }  # fmt: skip
     export_model(
         inference, run.output / "best", card=model_card(run.recipe, facts), method=short_name(run.recipe.method),
-        recipe=run.recipe.name, trained_on=_trained_on(summary), replace=True,
+        recipe=run.recipe.name, trained_on=_trained_on(summary, run.method.backbone.folder), replace=True,
     )  # fmt: skip
 
 
@@ -125,9 +128,14 @@ def _data_of(summary: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return read
 
 
-def _trained_on(summary: Mapping[str, Any]) -> tuple[str, ...]:
-    """The test data whose sentences were among the training text, in any stage."""
-    return tuple(dict.fromkeys(name for _, data in _data_of(summary) for name in data.get("texts_of", ())))
+def _trained_on(summary: Mapping[str, Any], backbone: Path) -> tuple[str, ...]:
+    """The test data whose sentences were among the training text: in any stage, or of the model it started from."""
+    here = [name for _, data in _data_of(summary) for name in data.get("texts_of", ())]
+    return tuple(dict.fromkeys([*trained_on_of(backbone), *here]))
+
+
+def _names_a_file(key: str) -> bool:
+    return key.endswith((".file", ".model")) or key == "method"
 
 
 def trained_as(recipe: Recipe) -> dict[str, Any]:
@@ -139,13 +147,12 @@ def trained_as(recipe: Recipe) -> dict[str, Any]:
     """
     values = recipe.model_dump(mode="json", exclude={"name", "description", "source", "published", "seed"})
     sampled = [part for part in (recipe.labelled, recipe.data) if part and (part.share < 1 or part.sample is not None)]
+    known = {item.id for item in entries("senteval")}  # names of sets, not of files: stsb/train is not sick-r/train
     settings = {
-        key: Path(value).name if value and (key.endswith((".file", ".model")) or key == "method") else value
+        key: Path(value).name if value and _names_a_file(key) and value not in known else value
         for key, value in flatten(values).items()
-        if not key.endswith(".sample_seed") and not any(
-            key.endswith(name) and value == before for name, before in _LATER.items()
-        )
-    }  # fmt: skip
+        if not key.endswith(".sample_seed") and _LATER.get(key, _ABSENT) != value
+    }
     facts: dict[str, Any] = {"settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]}
     if sampled:
         seed = sampled[0].sample_seed

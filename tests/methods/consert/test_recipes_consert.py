@@ -5,13 +5,11 @@ import math
 
 import nli_files
 import pytest
-from shipped_recipes import BERT, changed, held, printed, recipe, settings
+from shipped_recipes import BERT, WAY_OF, changed, held, printed, recipe, rows_of, settings
 from tiny_models import build
 from training_runs import make_text, one_thread
 
 import stsbench
-from stsbench.leaderboard.publications.load import load_publications
-from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.methods.consert.checks import check_options
 from stsbench.methods.consert.method import ConSERT
 from stsbench.methods.consert.options import ConSERTOptions
@@ -41,37 +39,22 @@ def test_the_options_of_a_recipe_go_together_and_its_stages_are_there(name):
 
 # Published scores ------------------------------------------------------------------------------------------------
 
-HOLDERS = {
-    "consert:2:4": U, "consert:2:5": "unsup-bert-large",
-    "consert-readme:README:1": f"{U}-released", "consert-readme:README:2": "unsup-bert-large-released",
-    **{f"consert:3:{5 + 2 * i + j}": f"{setting}-bert-{size}"
-       for i, setting in enumerate(SETTINGS) for j, size in enumerate(SIZES)},
-    **{f"consert-readme:README:{5 + 2 * i + j}": f"{setting}-bert-{size}-released"
-       for i, setting in enumerate(SETTINGS) for j, size in enumerate(SIZES)},
-    "diffaug:1:4": f"{U}-wiki", "diffaug:1:10": f"{U}-wiki-joint", "diffaug:6:1": f"{U}-wiki-joint",
-    "diffaug:6:2": f"{U}-wiki-sup-unsup", "diffaug:6:3": f"{U}-wiki-sup-joint",
-}  # fmt: skip
 IN_TEXT = {f"{U}-none": 63.84, f"{U}-batch-16": 72.63, f"{U}-batch-48": 72.60, f"{U}-batch-192": 72.86,
            f"{U}-batch-288": 72.98}  # fmt: skip
 
 
-def own(row):
-    return row.method.startswith("ConSERT")
-
-
 def test_every_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_others():
-    found = printed(("consert", "consert-readme", "diffaug"), own, HOLDERS)
-    assert held("consert") == found | {(name, "sts:all", "spearman", "Avg"): score for name, score in IN_TEXT.items()}
+    in_text = {(name, "sts:all", "spearman", "Avg", score) for name, score in IN_TEXT.items()}
+    assert held("consert") == printed("consert") | in_text
 
 
 def test_the_printed_rows_are_all_there_and_transductive_where_sts_is_the_text():
-    papers = [each for each in load_publications(PUBLISHED) if each.paper.id in ("consert", "consert-readme", "diffaug")]
-    rows = {row.id: row for each in papers for row in each.rows if own(row)}
-    assert set(rows) == set(HOLDERS)
-    for id, row in rows.items():
-        found = recipe(HOLDERS[id], "consert")
+    rows = rows_of(("consert", "consert-readme", "diffaug"), lambda row: row.method.startswith("ConSERT"))
+    assert len(rows) == 21
+    for row in rows:
+        found = recipe(WAY_OF[row.id].recipe.removeprefix("consert/"), "consert")
         transductive = found.data.file == "sts-texts" and "unsup" in plan_of(found).stages
-        assert ("transductive" in row.flags) == transductive, id
+        assert ("transductive" in row.flags) == transductive, row.id
 
 
 def test_no_recipe_is_without_scores_and_the_card_names_all():

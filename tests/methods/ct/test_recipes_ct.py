@@ -1,7 +1,7 @@
 """Contrastive Tension's recipes: every published row has one, and the settings are those of the two codebases."""
 
 import pytest
-from shipped_recipes import BERT, BERT_LARGE, changed, held, printed, recipe, settings
+from shipped_recipes import BERT, BERT_LARGE, WAY_OF, changed, held, printed, recipe, rows_of, settings
 
 from stsbench.methods.ct.checks import check_options
 from stsbench.methods.ct.method import ContrastiveTension
@@ -9,21 +9,14 @@ from stsbench.methods.ct.options import CTOptions
 from stsbench.training.recipes.recipes import recipe_names
 
 NAMES = recipe_names("ct")
-README = ("distilbert", "bert-base", "bert-large", "sbert-distil", "sbert-base", "sbert-large")
-HOLDERS = {
-    "consert:2:6": "bert-base", "consert:2:7": "bert-large", "consert:3:3": "sbert-base", "consert:3:4": "sbert-large",
-    "simcse:5:6": "bert-base-checkpoint", "simcse:5:18": "sbert-base-checkpoint", "diffcse:1:7": "bert-base-checkpoint",
-    **{f"ct-readme:README/{part}:{row}": f"{name}-checkpoint" for row, name in enumerate(README, start=1)
-       for part in ("avg-pearson", "stsb-pearson", "avg-spearman", "stsb-spearman")},
-    "sentence-transformers:CT:1": "bert-base-library", "sentence-transformers:CT:2": "bert-base-in-batch",
-}  # fmt: skip
-PAPERS = ("consert", "simcse", "diffcse", "ct-readme", "sentence-transformers")
 
 
 def test_every_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_others():
-    found = printed(PAPERS, lambda row: row.method.startswith("CT") or row.method.endswith("-CT"), HOLDERS)
-    found = {(name, protocol.removesuffix(":None"), *rest): score for (name, protocol, *rest), score in found.items()}
+    found = printed("ct")
     assert held("ct") == found and {name for name, *_ in found} == set(NAMES)
+    papers = ("consert", "simcse", "diffcse", "ct-readme", "sentence-transformers")
+    own = rows_of(papers, lambda row: row.method.startswith("CT") or row.method.endswith("-CT"))
+    assert len(own) == 33 and all(WAY_OF[row.id].recipe for row in own)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -51,32 +51,31 @@ def steps_of(items: int, batch_size: int, epochs: float) -> int:
     return max(1, int(items / batch_size * epochs))
 
 
-def fit_glow(
-    glow: Glow, source: VectorSource, *, batch_size: int, steps: int, rate: float, rng: np.random.Generator
-) -> float:
-    """Fit `glow` in place; returns the objective of the last batch, bits per dimension and side.
+def fit_glow(glow: Glow, batches: Iterable[NDArray[np.float32]], *, rate: float, name: str) -> float:
+    """Fit `glow` in place, an update a batch (m, sides, d); returns the last batch's bits per dimension and side.
 
     The actnorms are set by the first sides of the first batch, once more mapped before the first update, as in the
-    authors' code. StsbenchError, one line: fewer than two vectors, or a loss that is no finite number.
+    authors' code. StsbenchError, one line beginning with `name`: a loss that is no finite number.
     """
     optimiser, last = BertAdam(list(glow.parameters()), rate), float("nan")
-    for step, vectors in enumerate(_batches(source, batch_size, steps, rng)):
+    for step, vectors in enumerate(batches):
         batch = torch.from_numpy(np.ascontiguousarray(vectors, np.float32))
         if step == 0:
             glow.initialise(batch[:, 0])
         loss = objective(glow, batch)
         if not torch.isfinite(loss):
-            raise StsbenchError(f"{source.name}: the flow's loss is not finite at step {step + 1}: lower learning_rate")
+            raise StsbenchError(f"{name}: the flow's loss is not finite at step {step + 1}: lower learning_rate")
         loss.backward()
         optimiser.step()
         last = loss.item() / batch.shape[1]
     return last
 
 
-def _batches(
+def batches_of(
     source: VectorSource, batch_size: int, steps: int, rng: np.random.Generator
 ) -> Iterator[NDArray[np.float32]]:
-    """`steps` batches, pass after pass, without the smaller one at the end of a pass that has others."""
+    """`steps` batches (m, sides, d), pass after pass, without the smaller one at the end of a pass that has others.
+    StsbenchError, one line: fewer than two texts."""
     done = 0
     while done < steps:
         before = done

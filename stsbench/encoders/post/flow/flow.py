@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
@@ -9,13 +10,14 @@ import torch
 from pydantic import Field
 
 from stsbench.encoders.post.base import Post, PostOptions, State, Vectors, VectorSource
-from stsbench.encoders.post.flow.fitting import fit_glow, steps_of
+from stsbench.encoders.post.flow.fitting import batches_of, fit_glow, steps_of
 from stsbench.encoders.post.flow.glow import Glow
 from stsbench.errors import StsbenchError
 from stsbench.settings import setting
 
 _CHUNK = 8192  # vectors mapped at a time
 Positive = Annotated[int, Field(ge=1)]
+AboveZero = Annotated[float, Field(gt=0)]
 
 
 class FlowOptions(PostOptions):
@@ -30,8 +32,8 @@ class FlowOptions(PostOptions):
     )
     residual: bool = setting(False, "a residual connection in the coupling networks",
                              "code: none; Table 7 of the paper: with one")  # fmt: skip
-    learning_rate: float = setting(1e-3, "constant learning rate", "code: 1e-3; the paper, fitted on NLI: 2e-5")
-    epochs: float = setting(1.0, "passes over the texts", "Table 7: 1 (target), 0.15 (NLI)")
+    learning_rate: AboveZero = setting(1e-3, "constant learning rate", "code: 1e-3; the paper, fitted on NLI: 2e-5")
+    epochs: AboveZero = setting(1.0, "passes over the texts", "Table 7: 1 (target), 0.15 (NLI)")
     batch_size: Positive = setting(32, "pairs of texts in a batch, or texts where they are no pairs", "code")
     dropout: bool = setting(True, "whether the encoder's own dropout is on while the flow is fitted", "code: on")
     seed: Annotated[int, Field(ge=0)] = setting(1234, "draws the networks' weights and the batches", "code")
@@ -49,14 +51,12 @@ class Flow(Post):
     def fit(self, source: VectorSource) -> Self:
         """This object, fitted on `source`. StsbenchError: too few vectors, of a width that cannot be halved so often."""
         chosen = self.options
-        rng = np.random.default_rng(chosen.seed)
-        first = next(iter(source.blocks()), None)
-        if first is None:
-            raise StsbenchError(f"{source.name}: no text to fit a flow on")
-        glow = self._new(first.shape[1])
         steps = steps_of(len(source) // source.sides, chosen.batch_size, chosen.epochs)
-        noisy = source.with_dropout(chosen.seed) if chosen.dropout else source
-        bits = fit_glow(glow, noisy, batch_size=chosen.batch_size, steps=steps, rate=chosen.learning_rate, rng=rng)
+        read = source.with_dropout(chosen.seed) if chosen.dropout else source
+        batches = batches_of(read, chosen.batch_size, steps, np.random.default_rng(chosen.seed))
+        first = next(batches)
+        glow = self._new(first.shape[2])
+        bits = fit_glow(glow, chain([first], batches), rate=chosen.learning_rate, name=source.name)
         self.notes = (f"flow: {steps} updates on {source.name}, {bits:.3f} bits per dimension in the last batch",)
         self._glow = glow.eval().requires_grad_(False)
         return self
