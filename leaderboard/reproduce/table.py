@@ -87,7 +87,7 @@ def find_rows(text: str, publications: Sequence[Publication]) -> list[PublishedR
     publication = find_paper(paper, publications)
     parts = {row.heading.table for row in publication.rows} | {row.heading.name for row in publication.rows}
     if table not in parts:
-        hint = did_you_mean(table, parts)
+        hint = did_you_mean(table, sorted(parts))
         raise StsbenchError(f"{paper} has no table '{table}' (stsbench reproduce {paper} lists them){hint}")
     rows = [row for row in publication.rows if table in (row.heading.table, row.heading.name)]
     if not number:

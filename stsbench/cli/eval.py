@@ -26,7 +26,7 @@ def _split(text: str | None) -> list[str] | None:
 @click.option("--post", metavar="NAME[:SETTING=VALUE,...]", help="Post-processing of the vectors, several joined by +: "
               "whitening, all-but-the-top, standardise, flow (`stsbench list post`); needs --fit-on.")  # fmt: skip
 @click.option("--fit-on", metavar="target|FILE", help="What --post is fitted on: each set's own texts, or a file of "
-              "sentences (.txt) or NLI pairs (.csv, .tsv).")  # fmt: skip
+              "sentences (.txt) or NLI pairs (.csv, .tsv, .jsonl).")  # fmt: skip
 @click.option("--protocol", "protocols", default="sts", show_default=True,
               help="sts, regression, transfer, retrieval, geometry, mteb, a variant such as sts:wmean or "
               "transfer:exact, a paper's name, several with commas, or all.")  # fmt: skip

@@ -43,9 +43,12 @@ class Whitening(Affine):
         variances, directions = principal(stats)
         wanted, there = self.dimension(stats.width), rank(stats, variances)
         if wanted > there:
+            if there < 1:
+                raise StsbenchError(f"{name}: all vectors are one and the same: fit whitening on more texts")
+            more = ", or fit on more texts" if stats.n <= stats.width else ""
             raise StsbenchError(
                 f"{name}: {stats.n} vectors vary in {there} of {stats.width} dimensions, and whitening to {wanted} would "
-                f"divide by zero: give whitening:dimensions={max(there, 1)} or fewer, or fit on more texts"
+                f"divide by zero: give whitening:dimensions={there} or fewer{more}"
             )
         if self.options.divisor == "n-1":
             variances = variances * (stats.n / (stats.n - 1))

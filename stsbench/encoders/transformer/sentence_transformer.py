@@ -50,7 +50,7 @@ class SentenceTransformerEncoder(Encoder):
         limit = self.model.max_seq_length if config.max_length is None else config.max_length
         config = replace(config, stored_length=limit if isinstance(limit, int) and limit < 1_000_000 else None)
         self.notes, self.libraries, self.similarity = config.notes, config.libraries, config.similarity
-        self.prompts = config.prompts
+        self.prompts, self.trained_on = config.prompts, config.trained_on
         self._set(config)
         if config.max_length is not None:
             self.model.max_seq_length = config.max_length

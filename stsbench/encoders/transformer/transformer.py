@@ -50,6 +50,7 @@ class TransformerEncoder(Encoder):
         self.pooler, self.normalize = check_pooler(config.pooler, config.name), config.normalize
         self.truncate_dim, self.rescale = config.truncate_dim, config.rescale
         self.libraries, self.similarity, self.prompts = config.libraries, config.similarity, config.prompts
+        self.trained_on = config.trained_on
         self.spec = config.spec(position_limit(model, tokenizer))
         self.model, self.dense, self.text_cnn = model, parts.dense, parts.text_cnn
         self.width = int(model.config.hidden_size if parts.text_cnn is None else parts.text_cnn.vector_width)

@@ -15,6 +15,8 @@ from stsbench.data.text.built import built_folder
 from stsbench.data.text.store import training_cache
 from stsbench.errors import DataError
 
+_SCALES = {"stsb": (0.0, 5.0), "sick": (1.0, 5.0)}  # kind of scored pairs -> the scale of its scores
+
 
 @dataclass(frozen=True)
 class SetPlace:
@@ -50,8 +52,14 @@ def catalog_file(name: str, place: SetPlace, log: Callable[[str], None], section
     return built_folder(training_cache() / "sets", key, lambda folder: _write(data, folder / file)) / file
 
 
+def scale_of(name: str | None) -> tuple[float, float] | None:
+    """The least and the greatest score of a set's scale; None: not a set's name."""
+    kinds = {item.id: item.kind for item in entries("senteval") if _trainable(item)}
+    return None if name is None or name not in kinds else _SCALES[kinds[name]]
+
+
 def _trainable(item: Entry) -> bool:
-    return item.split == "train" and item.kind in ("stsb", "sick")
+    return item.split == "train" and item.kind in _SCALES
 
 
 def _write(data: PairSet, path: Path) -> None:

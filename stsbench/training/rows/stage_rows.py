@@ -26,7 +26,7 @@ from stsbench.training.api.labelled import TRIPLET
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import DataSettings, Recipe
-from stsbench.training.rows.catalog_rows import SetPlace, catalog_file
+from stsbench.training.rows.catalog_rows import SetPlace, catalog_file, scale_of
 from stsbench.training.rows.streams import stream
 
 LABELLED = "labelled"  # their key beside the stages' names
@@ -100,7 +100,7 @@ def open_data(
     roles = plan.labelled_roles(store.roles) if labelled else plan.roles(store.roles)
     log(f"{path.name}: {store.report()}, used as {', '.join(roles)}")
     if SCORE in roles:
-        _check_scores(store, plan, log)
+        _check_scores(store, plan, log, scale_of(settings.file))
     texts = tuple(role for role in roles if role not in VALUES)
     digest = tokenizer_digest(Path(backbone.folder))
     tokens = tokenised(store, backbone.tokenizer, digest, backbone.max_length, texts, log=log)
@@ -126,12 +126,20 @@ def _sts_texts(place: SetPlace, log: Callable[[str], None]) -> Path:
     return texts.path
 
 
-def _check_scores(store: TextStore, plan: MethodPlan, log: Callable[[str], None]) -> None:
-    """Raises DataError for the first score out of the method's range; says so where all are in its lower half."""
+def _check_scores(
+    store: TextStore, plan: MethodPlan, log: Callable[[str], None], scale: tuple[float, float] | None
+) -> None:
+    """Raises DataError for the first score out of the method's range, and for the range of another `scale` than the set's;
+    says so where all are in its lower half."""
     limits = calling(plan.kind, "score_range", lambda: plan.kind.score_range(plan.options))
     if limits is None:
         return
     low, high = limits
+    if scale is not None and (low, high) != scale:
+        raise DataError(
+            f"{store.path.stem}: its scores go from {scale[0]:g} to {scale[1]:g}, and {plan.name} is told that they go from "
+            f"{low:g} to {high:g}: change that option"
+        )
     scores = store.scores(range(len(store)))
     outside = np.flatnonzero((scores < low) | (scores > high))
     if len(outside):

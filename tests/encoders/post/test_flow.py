@@ -163,5 +163,8 @@ def test_what_cannot_be_fitted_is_one_line():
     state = Flow(SMALL).fit(Vectors(crowded(99))).state()
     with pytest.raises(StsbenchError, match=r"^flow: the stored state is of another network"):
         Flow.from_state(SMALL | {"depth": 3}, state)
+    for setting in ("epochs", "learning_rate"):
+        with pytest.raises(StsbenchError, match=rf"^flow: {setting}"):
+            Flow({setting: 0})
     with pytest.raises(StsbenchError, match=r"^flow has no setting 'level'; did you mean levels"):
         Flow({"level": 3})

@@ -133,8 +133,10 @@ def test_refused():
         made(base=TokenSet())
     with pytest.raises(EncoderError, match="has to be fitted first"):
         PostProcessed(Wide(), Chain.parse("standardise")).encode(["a"])
-    with pytest.raises(StsbenchError, match=r"^made: 4 vectors vary in 3 of 6 dimensions"):
+    with pytest.raises(StsbenchError, match=r"^made: 4 vectors vary in 3 of 6 dimensions, .*=3 or fewer, or fit on more"):
         made(texts=TEXTS[:4])
+    with pytest.raises(StsbenchError, match=r"^made: all vectors are one and the same: fit whitening on more texts$"):
+        made(texts=TEXTS[:1])
 
 
 @pytest.mark.parametrize(
@@ -143,6 +145,7 @@ def test_refused():
         ("a.txt", "one\n\ntwo\none\n", (["one", "two", "one"],)),
         ("a.tsv", "premise\thypothesis\tlabel\np1\th1\tentailment\np2\th2\tneutral\n", (["p1", "p2"], ["h1", "h2"])),
         ("a.csv", "sent0,sent1,hard_neg\na,b,c\n", (["a"], ["b"], ["c"])),
+        ("b.tsv", "sentence1\tsentence2\tscore\na\tb\t4.5\n", (["a"], ["b"])),  # a score is not a text
     ],
 )
 def test_files(tmp_path, monkeypatch, name, content, sides):

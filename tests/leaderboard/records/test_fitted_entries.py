@@ -5,7 +5,7 @@ import pytest
 from toy_encoder import Toy
 
 from stsbench.encoders.base import Encoded, EncoderSpec
-from stsbench.encoders.fitted import STATE, fitted_sets, is_transductive
+from stsbench.encoders.fitted import STATE, fitted_sets, is_transductive, was_trained_on
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.rescore import encoder_key, several_encoders
@@ -31,6 +31,13 @@ def record(tmp_path, seed, post="whitening:dimensions=3", fit_on=None):
     folder = tmp_path / f"{seed}-{len(list(tmp_path.iterdir()))}"
     options = {"sample": True, "resamples": 0, "no_cache": True, "tasks": ["STS-B"]}
     return evaluate(Seed(seed), output=folder, post=post, fit_on=fit_on or file, **options).records[0]
+
+
+def test_a_set_is_known_by_its_data_whoever_loads_it():
+    seen = ("sts12", "stsb", "sick-r")
+    for id in ("sts12/test", "stsb/dev", "mteb:STS12", "mteb:STSBenchmark", "mteb:SICK-R"):
+        assert was_trained_on(seen, id)
+    assert not any(was_trained_on(seen, id) for id in ("sts13/test", "mteb:STS13", "mteb:BIOSSES"))
 
 
 def test_seeds_are_one_entry_and_another_setting_is_not(tmp_path, monkeypatch):
