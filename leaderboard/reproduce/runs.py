@@ -114,8 +114,8 @@ def _differing(recipe: Recipe, shipped: Recipe) -> list[str]:
     mine, theirs = (flatten(each.model_dump(mode="json", exclude=_SAID)) for each in (recipe, shipped))
 
     def value(values: Mapping[str, Any], key: str) -> Any:
-        found = values.get(key)
-        return Path(found).name if key.endswith(".file") and found and not known_data(found) else found
+        setting = values.get(key)
+        return Path(setting).name if key.endswith(".file") and setting and not known_data(setting) else setting
 
     return sorted(key for key in {**mine, **theirs}
                   if value(mine, key) != value(theirs, key) and not key.endswith(".sample_seed"))  # fmt: skip

@@ -35,7 +35,6 @@ class ContrastiveTension(Method):
         super().__init__(backbone, options)
         check_options(options)
         self.first = copy.deepcopy(backbone, {id(backbone.tokenizer): backbone.tokenizer})
-        self.both = False  # whether both are trained: from a stage of this method on
         self.log_scale: nn.Parameter | None = None
         if options.objective == "in-batch" and options.learned_scale:
             # of two dimensions, so that weight decay acts on it as it does in the library
@@ -57,7 +56,6 @@ class ContrastiveTension(Method):
     def start_stage(self, stage: str) -> None:
         """Both encoders start alike, also where a stage of labelled rows (recipe.semi) trained one of them before."""
         self.first.load_state_dict(self.backbone.state_dict())
-        self.both = True
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """pairs: what model1 reads and what model2 reads, a text each pair, and 1 for the positive pairs; in-batch: one
@@ -93,8 +91,8 @@ class ContrastiveTension(Method):
         return self._encoder("model1" if int(self.kept) == 1 else "model2")
 
     def candidates(self) -> dict[str, Inference]:
-        """Both encoders, where the better one is kept; none while labelled rows (recipe.semi) train one of them alone."""
-        return {name: self._encoder(name) for name in MODELS} if self.options.keep == "best" and self.both else {}
+        """Both encoders, where the better one is kept."""
+        return {name: self._encoder(name) for name in MODELS} if self.options.keep == "best" else {}
 
     def choose(self, name: str) -> None:
         """Keep model1 or model2."""
