@@ -25,11 +25,11 @@ def refuse_idle(options: Options, names: Sequence[str], why: str) -> None:
     for name in names:
         if changed(options, name):
             value, default = getattr(options, name), type(options).model_fields[name].default
-            raise StsbenchError(f"options.{name} {_spelled(value)} has no effect: {why}; leave it at {_spelled(default)}")
+            raise StsbenchError(f"options.{name} {spelled(value)} has no effect: {why}; leave it at {spelled(default)}")
 
 
-def _spelled(value: object) -> str:
+def spelled(value: object) -> str:
     """As a recipe spells it."""
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_spelled, value))}]"
+        return f"[{', '.join(map(spelled, value))}]"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -32,11 +32,11 @@ def test_a_view_is_what_given_positions_and_zeroed_entries_make_it(folders, fami
     method.backbone.engine = engine
     batch, views = batch_for(method, plain(folders[family]), more_padding=2)
     with torch.no_grad():
-        found = method._view(batch, "second", "unsup")
+        changed_states = method._view(batch, "second", "unsup")
         unchanged = method._view(batch, "first", "unsup")
-    assert (found - vectors(folders[family], family, views, "second", name)).abs().max() < 1e-10
+    assert (changed_states - vectors(folders[family], family, views, "second", name)).abs().max() < 1e-10
     assert (unchanged - vectors(folders[family], family, views, "first", "none")).abs().max() < 1e-10
-    assert ((found - unchanged).abs().max(1).values > 1e-4).sum() >= (3 if name != "none" else 0)
+    assert ((changed_states - unchanged).abs().max(1).values > 1e-4).sum() >= (3 if name != "none" else 0)
 
 
 @pytest.mark.parametrize("pooler", ["cls", "max"])
@@ -44,8 +44,8 @@ def test_other_poolers_read_the_same_change(folders, family, pooler):
     method = made(folders[family], "dropout", pooler=pooler)
     batch, views = batch_for(method, plain(folders[family]))
     with torch.no_grad():
-        found = method._view(batch, "second", "unsup")
-    assert (found - vectors(folders[family], family, views, "second", "dropout", pooler=pooler)).abs().max() < 1e-10
+        changed_states = method._view(batch, "second", "unsup")
+    assert (changed_states - vectors(folders[family], family, views, "second", "dropout", pooler=pooler)).abs().max() < 1e-10
 
 
 def test_shuffle_permutes_the_models_own_positions_and_leaves_padding(folders, family):
@@ -59,18 +59,18 @@ def test_shuffle_permutes_the_models_own_positions_and_leaves_padding(folders, f
         assert sorted(soft.positions[row, :length].tolist()) == own
         moved += soft.positions[row, :length].tolist() != own
         rest = range(START[family] + length, START[family] + batch.ids.shape[1]) if family == "bert" else [1] * 99
-        assert all(found == want for found, want in zip(soft.positions[row, length:].tolist(), rest, strict=False))
+        assert all(place == want for place, want in zip(soft.positions[row, length:].tolist(), rest, strict=False))
     assert moved >= 3
 
 
 def draws(folder, name, rate, count=40):
     """[draw] -> what was drawn for the second view of the texts."""
     method = consert(folder, views=("none", name), rates=(None, rate))
-    found = []
+    changed_states = []
     for seed in range(count):
         _, views = batch_for(method, plain(folder), seed=seed)
-        found.append((views.extra | views.by_row)[f"second {'ids' if name == 'span' else 'cut'}"][0])
-    return found
+        changed_states.append((views.extra | views.by_row)[f"second {'ids' if name == 'span' else 'cut'}"][0])
+    return changed_states
 
 
 LENGTHS = [9, 4, 10, 5, 3]  # in tokens, special ones included
@@ -115,10 +115,10 @@ def test_premises_and_hypotheses_have_draws_of_their_own(folders, family):
     batch, views = batch_for(method, pairs(folders[family]), labelled=True)
     with torch.no_grad():
         for slot, name in (("first", "shuffle"), ("second", "feature_cutoff")):
-            found = method._view(batch, slot, "joint").split(len(TEXTS))
+            changed_states = method._view(batch, slot, "joint").split(len(TEXTS))
             for text in (0, 1):
                 want = vectors(folders[family], family, views, slot, name, text)
-                assert (found[text] - want).abs().max() < 1e-10
+                assert (changed_states[text] - want).abs().max() < 1e-10
 
 
 def test_a_span_keeps_its_place_in_attention_and_pooling(folders, family):

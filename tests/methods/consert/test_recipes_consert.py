@@ -26,15 +26,15 @@ SIZES = {"base": BERT, "large": LARGE}
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_options_of_a_recipe_go_together_and_its_stages_are_there(name):
-    found = recipe(name, "consert")
-    options = ConSERTOptions(**found.options)
+    shipped = recipe(name, "consert")
+    options = ConSERTOptions(**shipped.options)
     check_options(options)
-    stages = plan_of(found).stages
-    assert set(found.stages) <= set(stages)
+    stages = plan_of(shipped).stages
+    assert set(shipped.stages) <= set(stages)
     assert [stage for stage in stages if stage in ConSERT.stages] == list(ConSERT.stages_for(options)) or "sup" in stages
-    labelled = found.semi is not None or options.setting != "unsup"
-    assert (found.labelled is not None) == labelled
-    assert found.backbone.pooler == "mean" and options.test_pooler == "last2"
+    labelled = shipped.semi is not None or options.setting != "unsup"
+    assert (shipped.labelled is not None) == labelled
+    assert shipped.backbone.pooler == "mean" and options.test_pooler == "last2"
 
 
 # Published scores ------------------------------------------------------------------------------------------------
@@ -52,19 +52,19 @@ def test_the_printed_rows_are_all_there_and_transductive_where_sts_is_the_text()
     rows = rows_of(("consert", "consert-readme", "diffaug"), lambda row: row.method.startswith("ConSERT"))
     assert len(rows) == 21
     for row in rows:
-        found = recipe(WAY_OF[row.id].recipe.removeprefix("consert/"), "consert")
-        transductive = found.data.file == "sts-texts" and "unsup" in plan_of(found).stages
+        shipped = recipe(WAY_OF[row.id].recipe.removeprefix("consert/"), "consert")
+        transductive = shipped.data.file == "sts-texts" and "unsup" in plan_of(shipped).stages
         assert ("transductive" in row.flags) == transductive, row.id
 
 
 def test_no_recipe_is_without_scores_and_the_card_names_all():
     text = card("consert")
     for name in NAMES:
-        found = recipe(name, "consert")
-        assert found.published and found.source.table, name
+        shipped = recipe(name, "consert")
+        assert shipped.published and shipped.source.table, name
         base = name.removesuffix("-released")
         assert f"`{name}`" in text or f"`{base}`" in text or f"`-{name.split('-base-')[-1]}`" in text, name
-        for row in found.published:
+        for row in shipped.published:
             assert f"{row.scores['Avg']:.2f}" in text, name
 
 
@@ -127,24 +127,24 @@ def test_a_recipe_changes_what_its_row_says_and_nothing_else(name):
 
 @pytest.mark.parametrize("name", MAIN)
 def test_the_settings_of_the_supervised_recipes(name):
-    found = recipe(name, "consert")
-    assert found.options["setting"] == name.removesuffix("-bert-base")
-    assert found.options["contrastive_weight"] == 0.15 and found.options["features"] == MAX_SQUARE[:3]
+    shipped = recipe(name, "consert")
+    assert shipped.options["setting"] == name.removesuffix("-bert-base")
+    assert shipped.options["contrastive_weight"] == 0.15 and shipped.options["features"] == MAX_SQUARE[:3]
     for stage, (views, rates) in MAIN[name].items():
         prefix = "joint_" if stage == "joint" else ""
-        assert (found.options[f"{prefix}views"], found.options[f"{prefix}rates"]) == (views, rates)
-    for stage in plan_of(found).stages:
-        training = found.stage_training(stage)
+        assert (shipped.options[f"{prefix}views"], shipped.options[f"{prefix}rates"]) == (views, rates)
+    for stage in plan_of(shipped).stages:
+        training = shipped.stage_training(stage)
         assert (training.learning_rate, training.epochs) == ((5e-7, 25) if stage == "unsup" else (2e-5, 1))
         assert training.batch_size == 96 and training.adam == "uncorrected"
-    assert found.labelled.file == "AllNLI.tsv"
-    assert found.data.file == (None if name == "joint-bert-base" else "sts-texts")
+    assert shipped.labelled.file == "AllNLI.tsv"
+    assert shipped.data.file == (None if name == "joint-bert-base" else "sts-texts")
 
 
 def test_wikipedia_is_made_semi_supervised_by_diffaugs_procedures():
     for name, procedure in WIKI.items():
-        found = recipe(name, "consert")
-        assert found.semi.procedure == procedure and found.data.file == "wiki1m_for_simcse.txt"
+        shipped = recipe(name, "consert")
+        assert shipped.semi.procedure == procedure and shipped.data.file == "wiki1m_for_simcse.txt"
 
 
 def test_no_recipe_is_untested():
@@ -164,17 +164,17 @@ RUN = {  # recipe -> the terms of its stages
 @pytest.mark.parametrize("name", RUN)
 def test_a_few_steps(name, tmp_path, monkeypatch):
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
-    found = recipe(name, "consert")
+    shipped = recipe(name, "consert")
     values = {
         "backbone.model": str(build(tmp_path / "model", pooler=False)), "training.batch_size": 8, "training.max_steps": 2,
         "selection.by": "none", "precision": "float32", "backbone.max_length": 12, "training.gather": "exact",
     }  # fmt: skip
-    if found.data.file == "wiki1m_for_simcse.txt":
+    if shipped.data.file == "wiki1m_for_simcse.txt":
         values["data.file"] = str(make_text(tmp_path))
-    for stage in found.stages:
+    for stage in shipped.stages:
         values |= {f"stages.{stage}.training.batch_size": 8, f"stages.{stage}.training.max_steps": 2}
-    if found.labelled is not None:
-        make = nli_files.triplets if found.semi else nli_files.pairs
+    if shipped.labelled is not None:
+        make = nli_files.triplets if shipped.semi else nli_files.pairs
         values |= {"labelled.file": str(make(tmp_path)), "labelled.batch_size": 4}
     stsbench.train("consert", recipe=name, output=tmp_path / "run", settings=values, device="cpu", sample=True)
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text("utf-8").splitlines()]

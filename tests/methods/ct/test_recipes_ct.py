@@ -12,8 +12,8 @@ NAMES = recipe_names("ct")
 
 
 def test_every_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_others():
-    found = printed("ct")
-    assert held("ct") == found and {name for name, *_ in found} == set(NAMES)
+    shipped = printed("ct")
+    assert held("ct") == shipped and {name for name, *_ in shipped} == set(NAMES)
     papers = ("consert", "simcse", "diffcse", "ct-readme", "sentence-transformers")
     own = rows_of(papers, lambda row: row.method.startswith("CT") or row.method.endswith("-CT"))
     assert len(own) == 33 and all(WAY_OF[row.id].recipe for row in own)
@@ -21,10 +21,10 @@ def test_every_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_othe
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_options_of_a_recipe_go_together(name):
-    found = recipe(name, "ct")
-    options = CTOptions(**found.options)
+    shipped = recipe(name, "ct")
+    options = CTOptions(**shipped.options)
     check_options(options)
-    assert found.training.batch_size % ContrastiveTension.group_size(options) == 0
+    assert shipped.training.batch_size % ContrastiveTension.group_size(options) == 0
     assert ContrastiveTension.roles(options, ("sentence",)) == ("sentence",)
 
 
@@ -38,8 +38,8 @@ def test_the_settings_of_the_authors_code():
         "training.weight_decay": 0, "training.clip": None, "training.drop_last": True, "selection.by": "sts-b dev",
         "selection.every": 500, "selection.at_end": False, "precision": "float32",
     }  # fmt: skip
-    found = settings(recipe("bert-base", "ct"))
-    assert {key: found[key] for key in expected} == expected
+    shipped = settings(recipe("bert-base", "ct"))
+    assert {key: shipped[key] for key in expected} == expected
     assert CTOptions(**recipe("bert-base", "ct").options) == CTOptions()  # they are the defaults
 
 

@@ -15,13 +15,13 @@ N, S = "nli-bert-base", "stsb-bert-base"
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_options_of_a_recipe_go_together(name):
-    found = recipe(name, "sbert")
-    options = SBERTOptions(**found.options)
+    shipped = recipe(name, "sbert")
+    options = SBERTOptions(**shipped.options)
     check_options(options)
     stages = SBERT.stages_for(options)
-    assert set(found.stages) <= set(stages) and stages == STAGES[options.objective]
-    assert ("nli" in stages) == (found.labelled is not None)
-    assert ("sts" in stages) == (found.data.file == "stsb/train") and (options.objective != "nli" or not found.data.file)
+    assert set(shipped.stages) <= set(stages) and stages == STAGES[options.objective]
+    assert ("nli" in stages) == (shipped.labelled is not None)
+    assert ("sts" in stages) == (shipped.data.file == "stsb/train") and (options.objective != "nli" or not shipped.data.file)
 
 
 def test_the_default_recipe():
@@ -84,10 +84,10 @@ CHANGES = {
 @pytest.mark.parametrize(("data", "size"), MAIN)
 def test_the_settings_of_the_main_recipes(data, size):
     expected = {**LIBRARY, **OF_DATA[data], "backbone.model": MODELS[size], "selection.by": "sts-b dev"}
-    found = recipe(f"{data}-{size}", "sbert")
-    got = settings(found)
+    shipped = recipe(f"{data}-{size}", "sbert")
+    got = settings(shipped)
     assert {key: got[key] for key in expected} == expected
-    assert (found.labelled.file if found.labelled else None) == (None if data == "stsb" else "AllNLI.tsv")
+    assert (shipped.labelled.file if shipped.labelled else None) == (None if data == "stsb" else "AllNLI.tsv")
 
 
 @pytest.mark.parametrize("name", CHANGES)

@@ -151,5 +151,5 @@ def test_numbers_by_row_are_split_as_the_rows_are():
     parts = [to_batch(views, shares_of(3, 2, rank), 0, CPU) for rank in range(2)]
     assert [part.by_row["kept"].shape for part in parts] == [(4, 2, 2), (2, 2, 2)]
     for view in range(2):
-        found = [part.by_row["kept"][view * len(part) : (view + 1) * len(part)] for part in parts]
-        assert torch.equal(torch.cat(found), torch.from_numpy(numbers[view]))
+        joined_rows = [part.by_row["kept"][view * len(part) : (view + 1) * len(part)] for part in parts]
+        assert torch.equal(torch.cat(joined_rows), torch.from_numpy(numbers[view]))
