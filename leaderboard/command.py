@@ -77,6 +77,25 @@ def add(records: tuple[Path, ...], board: Path | None, slug: str, **stated: obje
 
 @leaderboard.command()
 @BOARD
+@click.option("--backbone", required=True, metavar="NAME", help="Of the entries with this backbone.")
+@click.option("--tab", default="sts-spearman-all", show_default=True, help="A tab, by its name in the page's address.")
+@click.option("--column", default="Avg", show_default=True)
+@click.option("--output", metavar="FILE.png|.svg", type=click.Path(path_type=Path), default=Path("entries"),
+              help="Where to write; without a suffix, both .png and .svg. Default: entries.")  # fmt: skip
+def plot(board: Path | None, backbone: str, tab: str, column: str, output: Path) -> None:
+    """Draw the measured entries on one backbone: a point for each seed, a bar at their mean."""
+    from stsbench.leaderboard.build import find_board
+    from stsbench.leaderboard.page.entries_picture import figure
+    from stsbench.plots.style import save, style, targets
+
+    targets(output)  # a wrong suffix is an error before anything is read
+    with style():
+        for path in save(figure(find_board(board), backbone, tab, column), output):
+            click.echo(str(path))
+
+
+@leaderboard.command()
+@BOARD
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one.")
 def serve(board: Path | None, port: int) -> None:
     """Show the built page at http://127.0.0.1:PORT/, to this machine only."""

@@ -1,0 +1,56 @@
+"""The picture of a board's entries on one backbone: a point for each seed, a bar at their mean, the best at the top."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stsbench.errors import StsbenchError
+from stsbench.leaderboard.ranks.lines import AVERAGE, lines_of
+from stsbench.leaderboard.ranks.wording import slug
+from stsbench.leaderboard.records.entries import LoadedEntry, load_entries
+from stsbench.plots.style import COLOURS, GREY, PAGE, new_figure
+from stsbench.registry import did_you_mean
+
+TAB = "sts-spearman-all"
+ROW = 0.22  # inches that an entry takes
+
+
+def figure(root: Path, backbone: str, tab: str = TAB, column: str = AVERAGE) -> Any:
+    """A matplotlib figure of one column of a tab, of the entries of the board `root` that have this backbone.
+
+    Raises StsbenchError where the board has no such backbone, or no entry on it has that column in that tab.
+    """
+    entries = load_entries(root / "measured")
+    chosen = [entry for entry in entries if entry.entry.backbone == backbone]
+    if not chosen:
+        known = sorted({entry.entry.backbone for entry in entries})
+        raise StsbenchError(f"no entry of {root} has the backbone '{backbone}'{did_you_mean(backbone, known)}")
+    rows = [(entry.entry.method, scores) for entry in chosen if (scores := seed_scores(entry, tab, column))]
+    if not rows:
+        raise StsbenchError(f"no entry of {root} on {backbone} has the column '{column}' of the tab '{tab}'")
+    return _drawn(sorted(rows, key=lambda row: float(np.mean(row[1]))), f"{column} on {backbone} ({tab})")
+
+
+def seed_scores(entry: LoadedEntry, tab: str = TAB, column: str = AVERAGE) -> list[float]:
+    """An entry's scores in a column of a tab, one a run, in the tab's unit; [] where it was not measured so."""
+    lines = [line for run in entry.runs for line in lines_of(run) if slug(line) == tab]
+    return [line.cells[column].value for line in lines if column in line.cells]
+
+
+def _drawn(rows: Sequence[tuple[str, list[float]]], title: str) -> Any:
+    drawing = new_figure(PAGE, 0.7 + ROW * len(rows))
+    axes = drawing.subplots()
+    for place, (_, scores) in enumerate(rows):
+        mean = float(np.mean(scores))
+        axes.plot(scores, [place] * len(scores), "o", color=COLOURS[0], markersize=4, alpha=0.6, zorder=3, linestyle="")
+        axes.plot([mean, mean], [place - 0.3, place + 0.3], color=COLOURS[1], linewidth=1.6, zorder=4)
+        axes.annotate(f"{mean:.2f}", (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=7)
+    axes.set_yticks(range(len(rows)), [name for name, _ in rows])
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.grid(axis="x", color=GREY, alpha=0.25, linewidth=0.5)
+    axes.set_xlabel(title)
+    return drawing

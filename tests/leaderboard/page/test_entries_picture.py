@@ -1,0 +1,49 @@
+"""The picture of entries: what it draws is what the records hold, seed by seed."""
+
+import numpy as np
+import pytest
+from board_runs import copied, read_once, runs  # noqa: F401  fixtures
+from click.testing import CliRunner
+
+from stsbench.errors import StsbenchError
+from stsbench.leaderboard.command import leaderboard
+from stsbench.leaderboard.page.entries_picture import figure
+from stsbench.leaderboard.ranks.gather import gather
+from stsbench.leaderboard.records.add import add
+from stsbench.leaderboard.records.entries import Entry
+
+TAB = "sts-spearman-all-sample"
+
+
+@pytest.fixture
+def root(runs, tmp_path):
+    for name in ("letters", "words"):
+        add(tmp_path / "board", [runs[name]], name, Entry(method=name, backbone="none", setting="unsup"))
+    return tmp_path / "board"
+
+
+def test_points_bars_and_order_are_the_boards(root):
+    axes = figure(root, "none", TAB).axes[0]
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    points = [line for line in axes.lines if line.get_marker() == "o"]
+    bars = [line for line in axes.lines if line.get_marker() != "o"]
+    board = {row.method: row.cells["Avg"].value for tab in gather(root).tabs if tab.id == TAB for row in tab.measured}
+    assert names == sorted(board, key=board.__getitem__) and len(names) == 2
+    for name, point, bar in zip(names, points, bars, strict=True):
+        np.testing.assert_allclose(point.get_xdata(), [board[name]])
+        np.testing.assert_allclose(bar.get_xdata(), board[name])
+    assert [note.get_text() for note in axes.texts] == [f"{board[name]:.2f}" for name in names]
+
+
+def test_what_is_not_there_is_said(root):
+    with pytest.raises(StsbenchError, match="no entry of .* has the backbone 'nine'; did you mean none"):
+        figure(root, "nine", TAB)
+    with pytest.raises(StsbenchError, match="has the column 'Avg' of the tab 'sts-spearman-most'"):
+        figure(root, "none", "sts-spearman-most")
+
+
+def test_the_command_writes_both_files(root, tmp_path):
+    ran = CliRunner().invoke(leaderboard, ["plot", "--board", str(root), "--backbone", "none", "--tab", TAB,
+                                           "--output", str(tmp_path / "picture")])  # fmt: skip
+    assert ran.exit_code == 0, ran.output
+    assert {path.suffix for path in tmp_path.glob("picture.*")} == {".png", ".svg"}
