@@ -81,5 +81,5 @@ class MirrorBERT(Method):
 
     def _encoded(self, batch: Batch, rows: slice) -> Tensor:
         kept = batch.by_row.get(_KEPT)
-        heads = None if kept is None or not self.training else head_factors(kept[rows])
+        heads = None if kept is None or not self.training else head_factors(kept[rows], self.backbone.model.dtype)
         return self.backbone.pooled(batch.ids[rows], batch.mask[rows], heads=heads)

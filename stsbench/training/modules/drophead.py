@@ -14,14 +14,14 @@ from stsbench.encoders.forward.padded import check_family
 from stsbench.errors import EncoderError
 
 
-def head_factors(kept: Tensor) -> Tensor:
+def head_factors(kept: Tensor, dtype: torch.dtype) -> Tensor:
     """What the output of each head is multiplied by: H / k where it is kept, k of H heads being kept, and 0 where not.
 
-    kept: (n, layers, H) bool, for each row and layer; so are the factors, in float32. A layer of a row that keeps no head
-    has 0 everywhere.
+    kept: (n, layers, H) bool, for each row and layer; so are the factors. A layer of a row that keeps no head has 0
+    everywhere.
     """
     count = kept.sum(-1, keepdim=True).clamp(min=1)
-    return kept * (kept.shape[-1] / count)
+    return kept * (kept.shape[-1] / count.to(dtype))
 
 
 def check_factors(factors: Tensor, rows: int, model: Any) -> None:
