@@ -121,6 +121,8 @@ class Backbone(nn.Module):
             if soft is not None:
                 raise ValueError(f"the pooler {self.pooler} reads the states of padding, which no soft prompt is made for")
             pad = self.tokenizer.pad_token_id or 0
+            if self.engine == "packed":
+                raise EncoderError(f"no packed training pass has the states of padding that {self.pooler} reads: use padded")
             return self._padded(*padded_to(ids, mask, length, pad), (-1,), None, heads)[0].mean(1)
         states = self(ids, mask, STATES[self.pooler], soft, heads)
         if self.head is None:
@@ -132,7 +134,8 @@ class Backbone(nn.Module):
         """The engine that "auto" stands for on this kind of device: their dropout masks are other draws."""
         if self.engine != "auto":
             return self.engine
-        return "packed" if device == "cpu" and packable(self.model) else "padded"
+        packed = device == "cpu" and packable(self.model) and padded_length(self.pooler) is None
+        return "packed" if packed else "padded"
 
     def _packed(
         self, ids: Tensor, mask: Tensor, soft: SoftPrompt | None = None, heads: Tensor | None = None

@@ -9,7 +9,7 @@ from mirrorbert_oracle import MASK, OTHERS, TEXTS, batch_for, folders, loss, mas
 from tiny_models import build
 from training_runs import one_thread
 
-from stsbench.errors import StsbenchError
+from stsbench.errors import EncoderError, StsbenchError
 from stsbench.methods.mirrorbert.checks import check_options
 from stsbench.methods.mirrorbert.method import MirrorBERT
 from stsbench.methods.mirrorbert.options import MirrorBERTOptions
@@ -142,6 +142,15 @@ def test_the_length_that_is_padded_to_changes_the_loss(folders):
         method = mirrorbert(folders["bert"], pooler)
         losses.append(float(total(method(batch_for(method, plain(folders["bert"]))[0])).detach()))
     assert min(abs(a - b) for a, b in zip(losses, losses[1:] + losses[:1], strict=True)) > 1e-4
+
+
+def test_the_engine_that_is_recorded_is_the_one_that_computes(folders):
+    for pooler, engine in (("mean_padded:12", "padded"), ("cls", "packed")):
+        assert mirrorbert(folders["bert"], pooler).backbone.engine_on("cpu") == engine
+    method = mirrorbert(folders["bert"])
+    method.backbone.engine = "packed"
+    with pytest.raises(EncoderError, match="use padded"):
+        method(batch_for(method, plain(folders["bert"]))[0])
 
 
 def test_which_views_need_dropout(folders):
