@@ -34,13 +34,13 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
         for name, preset in presets().items():
             click.echo(f"{name:12} {preset['paper']}")
     elif what == "encoders":
-        from stsbench.encoders.forward.pooling import POOLERS
+        from stsbench.encoders.forward.pooling import MEAN_PADDED, POOLERS
         from stsbench.encoders.load import kinds as encoder_kinds
 
         click.echo("minilm, a Hub id, a transformers or sentence-transformers folder")
         click.echo("lexical:token-set, lexical:tfidf, words:GLOVE.txt, vectors:FILE.npz, python:module:callable")
         click.echo(f"kinds: {', '.join(encoder_kinds())}")
-        click.echo(f"poolers: {', '.join(POOLERS)}")
+        click.echo(f"poolers: {', '.join((*POOLERS, MEAN_PADDED))}")
     elif what == "post":
         from stsbench.encoders.post.load import load_post, post_names
 

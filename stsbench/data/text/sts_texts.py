@@ -1,4 +1,4 @@
-"""The sentences of the STS data as training text: ConSERT's, which hold those of the test sets."""
+"""The sentences of the STS data as training text: ConSERT's, which hold those of the test sets, and Mirror-BERT's."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from stsbench.data.text.store import training_cache
 from stsbench.errors import DataError
 from stsbench.files import atomic_write
 
-NAME = "sts-texts"  # in the place of a file's name
-SETS = (
+_SETS = (
     "sts12/test", "sts13/test", "sts14/test", "sts15/test", "sts16/test", "stsb/train", "stsb/dev", "stsb/test",
     "sick-r/train", "sick-r/trial", "sick-r/test",
 )  # fmt: skip
-TEXTS_OF = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sick-r", "sick-e")  # what is tested on such sentences
+_YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
+# name, in the place of a file's -> the sets whose sentences it stands for
+NAMES: dict[str, tuple[str, ...]] = {"sts-texts": _SETS, "stsb-train-texts": ("stsb/train",)}
+# name -> what is tested on such sentences. STS-B was put together from the years' test sets: its training split holds 35,
+# 40, 52, 15 and 3 % of the sentences of STS12 to STS16.
+TEXTS_OF = {"sts-texts": (*_YEARS, "stsb", "sick-r", "sick-e"), "stsb-train-texts": _YEARS}
 
 
 @dataclass(frozen=True)
@@ -31,29 +35,32 @@ class STSTexts:
     warnings: tuple[str, ...] = ()
 
 
-def sts_texts(data_dir: Path | None = None, *, sample: bool = False, offline: bool = False) -> STSTexts:
-    """Both sentences of every pair of STS12 to STS16 (the unscored ones, too), of STS-B and SICK, all splits: 89,192.
+def sts_texts(
+    data_dir: Path | None = None, *, name: str = "sts-texts", sample: bool = False, offline: bool = False
+) -> STSTexts:
+    """Both sentences of every pair of the sets that `name` stands for.
 
-    In the order of the files, repetitions kept, runs of white space as one space. Written into the cache of training data.
-    data_dir, sample, offline: where the data are, as in a test.
+    sts-texts: of STS12 to STS16 (the unscored ones, too), of STS-B and SICK, all splits, 89,192 sentences;
+    stsb-train-texts: of STS-B's training split, 11,498. In the order of the files, repetitions kept, runs of white space as
+    one space. Written into the cache of training data. data_dir, sample, offline: where the data are, as in a test.
     Raises DataError, one line, for data that are not here or cannot be read.
     Source: Yan et al. (2021), ConSERT, section 4.1, and the counts of its Table 1.
     """
     texts: list[str] = []
     counts: dict[str, int] = {}
     warnings: list[str] = []
-    for set_id in SETS:
+    for set_id in NAMES[name]:
         item = entry(set_id)
         location = locate(item, data_dir=data_dir, sample=sample, offline=offline)
         warnings += [] if sample else check(item, location.root)
         before = len(texts)
         for pair in _pairs(item, [path_in(location.root, name) for name in item.files]):
             texts += pair
-        name = set_id.partition("/")[0]
-        counts[name] = counts.get(name, 0) + len(texts) - before
+        kind = set_id.partition("/")[0]
+        counts[kind] = counts.get(kind, 0) + len(texts) - before
     content = "".join(f"{text}\n" for text in texts)
     folder = training_cache() / "sts-texts" / hashlib.sha256(content.encode()).hexdigest()[:16]
-    path = folder / f"{NAME}{'-sample' if sample else ''}.txt"
+    path = folder / f"{name}{'-sample' if sample else ''}.txt"
     if not path.is_file():
         with atomic_write(path) as stream:
             stream.write(content)

@@ -10,6 +10,7 @@ Torch is reached only through the tensors themselves, so that the names below ca
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -34,16 +35,26 @@ STATES: dict[str, tuple[int, ...]] = {
     "text_cnn": (-1,),  # convolutions learned with the model (encoders/forward/text_cnn.py), as SARCSE has them
 }
 POOLERS: tuple[str, ...] = tuple(STATES)
+MEAN_PADDED = "mean_padded:N"  # as lists of poolers have it; N is a number of positions (encoders/forward/mean_padded.py)
+_MEAN_PADDED = re.compile(r"mean_padded:([1-9][0-9]{0,5})")
+
+
+def padded_length(name: str | None) -> int | None:
+    """N of the pooler mean_padded:N, the mean over all N positions of a text that is cut at N tokens and padded to N, the
+    states of the padding counted (Mirror-BERT's `mean`); None for every other pooler."""
+    match = _MEAN_PADDED.fullmatch(name or "")
+    return int(match[1]) if match else None
 
 
 def check_pooler(name: str | None, model: str) -> str:
     """`name` if it is a pooler; EncoderError listing the poolers if it is None, suggesting the nearest otherwise."""
+    every = (*POOLERS, MEAN_PADDED)
     if name is None:
-        raise EncoderError(f"{model} stores no pooler: choose one with --pooler ({', '.join(POOLERS)})")
-    if name not in STATES:
-        near = difflib.get_close_matches(name, POOLERS, n=1, cutoff=0.4)
+        raise EncoderError(f"{model} stores no pooler: choose one with --pooler ({', '.join(every)})")
+    if name not in STATES and padded_length(name) is None:
+        near = difflib.get_close_matches(name, every, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise EncoderError(f"--pooler {name} is unknown{hint} (there are {', '.join(POOLERS)})")
+        raise EncoderError(f"--pooler {name} is unknown{hint} (there are {', '.join(every)})")
     return name
 
 

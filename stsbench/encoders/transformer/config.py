@@ -9,7 +9,7 @@ from pathlib import Path
 from stsbench.encoders.base import EncoderOptions, EncoderSpec
 from stsbench.encoders.forward.checkpoint import check_code, read_settings
 from stsbench.encoders.forward.identity import folder_digest, walk
-from stsbench.encoders.forward.pooling import check_pooler
+from stsbench.encoders.forward.pooling import check_pooler, padded_length
 from stsbench.encoders.forward.text_cnn_files import stored_text_cnn
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
@@ -87,9 +87,14 @@ class EncoderConfig:
         if self.max_length is not None and left is not None and self.max_length > left:
             why = f"that its prefix leaves of {positions} " if shift else ""
             raise EncoderError(f"--max-length {self.max_length} is more than the {left} {why}positions of {self.name}")
+        padded = padded_length(self.pooler)
+        if padded is not None and left is not None and padded > left:
+            raise EncoderError(f"--pooler {self.pooler}: {self.name} has {left} positions")
+        if padded is not None and self.max_length is not None and self.max_length > padded:
+            raise EncoderError(f"--max-length {self.max_length} is more than the {padded} positions of {self.pooler}")
         if self.max_length is not None:
             return self.max_length
-        return min((size for size in (left, self.stored_length) if size is not None), default=None)
+        return min((size for size in (left, self.stored_length, padded) if size is not None), default=None)
 
 
 def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.forward import batching, company
 from stsbench.encoders.forward.checkpoint import position_limit
-from stsbench.encoders.forward.pooling import STATES, check_pooler, pool
+from stsbench.encoders.forward.pooling import STATES, check_pooler, padded_length, pool
 from stsbench.encoders.prompt.prompt import Prompt, PromptSettings
 from stsbench.encoders.prompt.template import parse_template
 from stsbench.encoders.prompt.tokenise import Tokeniser
@@ -55,7 +55,8 @@ class TransformerEncoder(Encoder):
         self.model, self.dense, self.text_cnn = model, parts.dense, parts.text_cnn
         self.width = int(model.config.hidden_size if parts.text_cnn is None else parts.text_cnn.vector_width)
         self.device = next(model.parameters()).device
-        self.packed = choose_packed(engine, model, self.name)
+        self.padded_length = padded_length(self.pooler)
+        self.packed = choose_packed(engine, model, self.name) and self.padded_length is None
         check_token_types(tokenizer, self.name)
         self.dimension = min(self.width, config.truncate_dim or self.width)
         self._probed = self.packed  # whether equal_lengths is known: the packed pass has no padding to depend on
@@ -125,7 +126,12 @@ class TransformerEncoder(Encoder):
         return attached(self.model, self.prompt.bottlenecks, 0)
 
     def _forward(self) -> Any:
-        """One run's pass: ids, groups and STATES to states, or with a prompt ids, groups and marks to vectors."""
+        """One run's pass: ids, groups and STATES to states; with a prompt ids, groups and marks to vectors, with mean_padded
+        ids and groups to vectors."""
+        if self.padded_length is not None:
+            from stsbench.encoders.forward.mean_padded import MeanPaddedForward
+
+            return MeanPaddedForward(self.model, self.pad, self.padded_length)
         from stsbench.encoders.forward.packed import PackedForward
         from stsbench.encoders.forward.padded import PaddedForward
 
@@ -159,11 +165,12 @@ class TransformerEncoder(Encoder):
             inside = np.array([self.tokeniser.mark(ids[i], texts[i]) for i in order.tolist()], dtype=np.int64)
             marks = self._to_device(torch.from_numpy(inside + starts[:-1]))
         parts: list[Tensor] = []
+        sizes = lengths if self.padded_length is None else np.full_like(lengths, self.padded_length)
         done = 0
         while done < len(lengths):
-            stop = batching.batch_end(lengths, done, self.budget)
+            stop = batching.batch_end(sizes, done, self.budget)
             if self.equal_lengths:  # lengths descend
-                stop = min(stop, done + int(np.count_nonzero(lengths[done:stop] == lengths[done])))
+                stop = min(stop, done + int(np.count_nonzero(sizes[done:stop] == sizes[done])))
             first, groups = int(starts[done]), batching.groups(lengths[done:stop])
             batch_marks = None if marks is None else marks[done:stop] - first
             vectors = self._attempt(forward, tokens[first:int(starts[stop])], groups, batch_marks)
@@ -185,6 +192,8 @@ class TransformerEncoder(Encoder):
         try:
             if self.prompt is not None:
                 vectors = forward(ids, groups, marks)
+            elif self.padded_length is not None:
+                vectors = forward(ids, groups)
             else:
                 states = forward(ids, groups, STATES[self.pooler])
                 vectors = pool(self.pooler, states, groups, marks, self.dense, self.text_cnn)

@@ -16,8 +16,8 @@ from stsbench.training.recipes.recipe import TrainingSettings
 def make_optimiser(
     module: nn.Module, settings: TrainingSettings, rates: Mapping[str, float] | None = None
 ) -> torch.optim.Optimizer:
-    """training.optimizer over the trainable weights; no weight decay on biases and normalisation weights. AdamW is fused
-    where torch can.
+    """training.optimizer over the trainable weights; no weight decay on biases and normalisation weights, unless
+    training.weight_decay_on is "all". AdamW is fused where torch can.
 
     RMSprop: v = rho v + (1 - rho) g^2, and w = w - rate g / (sqrt(v) + epsilon), without momentum, v starting at 0. That
     of torch and that of TensorFlow 2 (tf.optimizers.RMSprop) are this one; what differs are the defaults of rho (0.99, 0.9)
@@ -28,6 +28,7 @@ def make_optimiser(
     for name, weight in module.named_parameters():
         if weight.requires_grad:
             plain = weight.ndim < 2 or name.endswith("bias") or "LayerNorm" in name
+            plain &= settings.weight_decay_on == "matrices"
             factor = next((value for prefix, value in (rates or {}).items() if name.startswith(prefix)), 1.0)
             groups.setdefault((factor, plain), []).append(weight)
     parameters = [

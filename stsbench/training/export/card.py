@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from stsbench.encoders.forward.pooling import padded_length
 from stsbench.publish.model_card import plain
 from stsbench.training.api.method import Inference
 from stsbench.training.export.card_prompt import prompt_loading, prompt_rows, prompt_summary
@@ -102,10 +103,19 @@ def _loading(summary: dict[str, Any]) -> list[str]:
     """How each library loads it: a line and a snippet each. summary: as of `describe`."""
     if summary["pooler"] == "mask":
         return prompt_loading(summary["prompt"], bool(summary["auto_pooler"]), _OURS, _LIBRARY)
+    padded = padded_length(summary["pooler"])
+    library = _LIBRARY.replace('"PATH"', '"PATH", trust_remote_code=True')
+    if padded is not None:
+        return [
+            f"PATH is this folder. All three give the same vectors, of texts padded to {padded} tokens.\n",
+            f"```python\n{_OURS}```\n",
+            "sentence-transformers (6 or newer) needs stsbench installed for the mean over padding, and "
+            "trust_remote_code=True to import a module that is not its own; the folder holds no code.\n",
+            f"```python\n{library}```\n", f"```python\n{transformers_snippet(summary)}```\n",
+        ]  # fmt: skip
     if summary["pooler"] != "text_cnn":
         snippets = [_OURS, _LIBRARY, transformers_snippet(summary)]
         return ["PATH is this folder. All three give the same vectors.\n", *(f"```python\n{text}```\n" for text in snippets)]
-    library = _LIBRARY.replace('"PATH"', '"PATH", trust_remote_code=True')
     return [
         "PATH is this folder. Both give the same vectors.\n", f"```python\n{_OURS}```\n",
         "sentence-transformers needs stsbench installed for the TextCNN, and trust_remote_code=True to import a module that "
@@ -120,14 +130,18 @@ def transformers_snippet(summary: dict[str, Any]) -> str:
     pooler, auto = summary["pooler"], summary["auto_pooler"]
     kept = pooler == "cls+dense" and auto == "same"
     option = ", add_pooling_layer=False" if auto and not kept else ""
+    padded = padded_length(pooler)
+    padding = "True" if padded is None else f'"max_length", max_length={padded}'
     lines = [
         "import torch", "from transformers import AutoModel, AutoTokenizer", "",
         'tokenizer = AutoTokenizer.from_pretrained("PATH")',
         f'model = AutoModel.from_pretrained("PATH"{option}).eval()',
-        'batch = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")',
+        f'batch = tokenizer(texts, padding={padding}, truncation=True, return_tensors="pt")',
         "with torch.no_grad():", "    output = model(**batch)",
     ]  # fmt: skip
-    if pooler == "cls":
+    if padded is not None:
+        lines.append("vectors = output.last_hidden_state.mean(1)")
+    elif pooler == "cls":
         lines.append("vectors = output.last_hidden_state[:, 0]")
     elif kept:
         lines.append("vectors = output.pooler_output")

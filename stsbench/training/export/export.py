@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.encoders.forward.checkpoint import position_limit, quiet
-from stsbench.encoders.forward.pooling import STATES, check_pooler
+from stsbench.encoders.forward.pooling import STATES, check_pooler, padded_length
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.store import write_post
 from stsbench.encoders.prompt.prompt_file import write_prompt
 from stsbench.encoders.transformer.exported import HEAD, Exported, write_exported
+from stsbench.errors import StsbenchError
 from stsbench.training.api.method import Inference
 from stsbench.training.export.folder import new_folder
 from stsbench.training.export.layout import write_layout
@@ -57,8 +58,15 @@ def export_model(
     limit = position_limit(model, inference.tokenizer) if max_length is None else max_length
     if max_length is None and limit is not None and prompt is not None:
         limit -= prompt.shift
+    if (padded := padded_length(pooler)) is not None:
+        if max_length is not None and max_length != padded:  # a tokenizer that pads to N cuts at N
+            raise StsbenchError(
+                f"a model of pooler {pooler} that cuts texts at {max_length} tokens cannot be written, because "
+                f"sentence-transformers would cut them at {padded}: take mean_padded:{max_length}, or leave the length out"
+            )
+        limit = padded
     with new_folder(folder, replace) as building:
-        _write_model(inference, building, hidden_states=len(STATES[pooler]) > 1)
+        _write_model(inference, building, hidden_states=len(STATES.get(pooler, ())) > 1)
         _write_tokenizer(inference.tokenizer, building, limit)
         layers = model.config.num_hidden_layers
         width = model.config.hidden_size

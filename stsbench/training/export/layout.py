@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, from_numpy, nn, zeros
 
+from stsbench.encoders.forward.pooling import padded_length
 from stsbench.encoders.forward.text_cnn import TextCNN
 from stsbench.encoders.forward.text_cnn_files import TYPE as TEXT_CNN
 from stsbench.encoders.post.chain import Chain
@@ -20,6 +21,7 @@ from stsbench.encoders.post.store import TYPE as POST
 from stsbench.encoders.post.store import write_post
 from stsbench.encoders.transformer.exported import PROMPT
 
+_MEAN_PADDED = "stsbench.encoders.transformer.mean_padded_module.MeanPaddedPooling"
 _MODES = {
     "cls": "cls_token", "cls+dense": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "last": "lasttoken",
     "weighted_mean": "weightedmean_tokens",
@@ -51,7 +53,9 @@ def write_layout(
     Normalize after them. post: a fitted chain and what it was fitted on, as the last module: a Dense without activation
     where all its steps are affine (computed in float32), else one of ours.
     """
-    kinds = ["Prompt"] if pooler == "mask" else ["Transformer", "Pooling" if text_cnn is None else "TextCNN"]
+    padded = padded_length(pooler)
+    pooling = "MeanPadded" if padded is not None else "Pooling" if text_cnn is None else "TextCNN"
+    kinds = ["Prompt"] if pooler == "mask" else ["Transformer", pooling]
     weights = layers_of(pooler, layers)
     if weights is not None:
         kinds.insert(1, "WeightedLayerPooling")
@@ -63,14 +67,18 @@ def write_layout(
     if post is not None:
         kinds.append("Post" if affine is None else "Affine")
     paths = ["", *(f"{place}_{kind}" for place, kind in enumerate(kinds[1:], start=1))]
-    named = {"TextCNN": TEXT_CNN, "Prompt": PROMPT, "Post": POST, "Affine": "sentence_transformers.models.Dense"}
+    named = {"TextCNN": TEXT_CNN, "MeanPadded": _MEAN_PADDED, "Prompt": PROMPT, "Post": POST,
+             "Affine": "sentence_transformers.models.Dense"}  # fmt: skip
     types = [named.get(kind, f"sentence_transformers.models.{kind}") for kind in kinds]
     _write(folder / "modules.json", [
         {"idx": place, "name": str(place), "path": path, "type": kind}
         for place, (kind, path) in enumerate(zip(types, paths, strict=True))
     ])  # fmt: skip
     if pooler != "mask":  # whose one module reads stsbench.json
-        _write(folder / "sentence_bert_config.json", {"max_seq_length": limit, "do_lower_case": False})
+        said: dict[str, Any] = {"max_seq_length": limit, "do_lower_case": False}
+        if padded is not None:
+            said["processing_kwargs"] = {"text": {"padding": "max_length", "max_length": padded}}
+        _write(folder / "sentence_bert_config.json", said)
     _write(folder / "config_sentence_transformers.json", {"prompts": {}, "default_prompt_name": None,
                                                           "similarity_fn_name": "cosine"})  # fmt: skip
     for kind, path in zip(kinds, paths, strict=True):
@@ -79,6 +87,8 @@ def write_layout(
             # the three that every version knows, and the mode itself
             modes = {f"pooling_mode_{name}": name == mode for name in ("cls_token", "mean_tokens", "max_tokens", mode)}
             _module(folder / path, {"word_embedding_dimension": width, **modes})
+        elif kind == "MeanPadded":
+            _module(folder / path, {"length": padded, "width": width})
         elif kind == "TextCNN" and text_cnn is not None:
             text_cnn.save(folder / path)
         elif kind == "WeightedLayerPooling":

@@ -10,11 +10,13 @@ from torch import Tensor, nn
 
 from stsbench.data.text.tokens import cutting
 from stsbench.encoders.forward.checkpoint import load_model, load_tokenizer, position_limit
-from stsbench.encoders.forward.pooling import STATES
+from stsbench.encoders.forward.mean_padded import padded_to
+from stsbench.encoders.forward.pooling import STATES, padded_length
 from stsbench.encoders.forward.text_cnn import TextCNN
 from stsbench.encoders.forward.text_cnn_files import text_cnn_folder
 from stsbench.encoders.transformer.parts import check_ends
 from stsbench.errors import EncoderError
+from stsbench.training.modules.drophead import check_factors, scaled_heads
 from stsbench.training.modules.embedding_change import changed_embeddings
 from stsbench.training.modules.packed_training import PackedTraining, packable
 from stsbench.training.modules.soft_prompt import SoftPrompt, padded_inputs
@@ -67,18 +69,28 @@ class Backbone(nn.Module):
             return encode(texts)[0]
 
     def forward(
-        self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...] = (-1,), soft: SoftPrompt | None = None
-    ) -> list[Tensor]:
+        self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...] = (-1,), soft: SoftPrompt | None = None,
+        heads: Tensor | None = None,
+    ) -> list[Tensor]:  # fmt: skip
         """The hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d). ids, mask: (n, L).
 
         soft: positions, learned words, prefixes and changes of the embeddings of this batch; state 0 is then the changed
-        embeddings. EncoderError: the model takes none from outside (neither BERT nor RoBERTa), or has no such positions;
-        ValueError: `soft` is not of this batch's shapes.
+        embeddings. heads: (n, layers, H) factors of each attention head's output (modules/drophead.py). EncoderError: the
+        model takes none from outside (neither BERT nor RoBERTa), or has no such positions; ValueError: `soft` or `heads` is
+        not of this batch's shapes.
         """
-        if packed := self._packed(ids, mask, soft):
+        if packed := self._packed(ids, mask, soft, heads):
             return packed.states(wanted)
+        return self._padded(ids, mask, wanted, soft, heads)
+
+    def _padded(
+        self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...], soft: SoftPrompt | None, heads: Tensor | None
+    ) -> list[Tensor]:
+        """`forward` by the transformers module's own pass: padding, too, holds its states."""
         inputs = padded_inputs(self.model, ids, mask, soft)
-        with changed_embeddings(self.model, None if soft is None else soft.change):
+        if heads is not None:
+            check_factors(heads, len(ids), self.model)
+        with changed_embeddings(self.model, None if soft is None else soft.change), scaled_heads(self.model, heads):
             if wanted == (-1,):
                 return [self.model(**inputs).last_hidden_state]
             states = self.model(**inputs, output_hidden_states=True).hidden_states
@@ -93,17 +105,26 @@ class Backbone(nn.Module):
         states: Tensor = self(ids, mask, soft=soft)[0]
         return states[torch.arange(len(ids), device=ids.device), places]
 
-    def pooled(self, ids: Tensor, mask: Tensor, soft: SoftPrompt | None = None) -> Tensor:
-        """(n, vector_width) sentence vectors by the pooler. ids, mask: (n, L), for the pooler text_cnn padded right; soft:
-        as for `forward`.
+    def pooled(
+        self, ids: Tensor, mask: Tensor, soft: SoftPrompt | None = None, heads: Tensor | None = None
+    ) -> Tensor:
+        """(n, vector_width) sentence vectors by the pooler. ids, mask: (n, L), padded right for the poolers text_cnn and
+        mean_padded; soft, heads: as for `forward`. mean_padded takes no `soft`.
 
         EncoderError with the pooler mask: only a method knows its template and where the mask stands (`at`).
         """
         if self.pooler == "mask":
             raise EncoderError("the pooler mask needs a method with a template (promptbert, diffaug): choose another pooler")
-        if self.pooler == "cls" and (packed := self._packed(ids, mask, soft)):
+        if self.pooler == "cls" and (packed := self._packed(ids, mask, soft, heads)):
             return packed.at(mask.new_zeros(len(mask)))
-        states = self(ids, mask, STATES[self.pooler], soft)
+        if (length := padded_length(self.pooler)) is not None:
+            if soft is not None:
+                raise ValueError(f"the pooler {self.pooler} reads the states of padding, which no soft prompt is made for")
+            pad = self.tokenizer.pad_token_id or 0
+            if self.engine == "packed":
+                raise EncoderError(f"no packed training pass has the states of padding that {self.pooler} reads: use padded")
+            return self._padded(*padded_to(ids, mask, length, pad), (-1,), None, heads)[0].mean(1)
+        states = self(ids, mask, STATES[self.pooler], soft, heads)
         if self.head is None:
             return pool_padded(self.pooler, states, mask)
         vectors: Tensor = self.head(states[0], mask)
@@ -113,9 +134,12 @@ class Backbone(nn.Module):
         """The engine that "auto" stands for on this kind of device: their dropout masks are other draws."""
         if self.engine != "auto":
             return self.engine
-        return "packed" if device == "cpu" and packable(self.model) else "padded"
+        packed = device == "cpu" and packable(self.model) and padded_length(self.pooler) is None
+        return "packed" if packed else "padded"
 
-    def _packed(self, ids: Tensor, mask: Tensor, soft: SoftPrompt | None = None) -> PackedTraining | None:
+    def _packed(
+        self, ids: Tensor, mask: Tensor, soft: SoftPrompt | None = None, heads: Tensor | None = None
+    ) -> PackedTraining | None:
         """The packed pass of this batch, or None where the padded one is to run. EncoderError: packed asked for in vain."""
         if self.engine not in get_args(Engine):
             raise EncoderError(f"engine {self.engine!r} is unknown (there are {', '.join(get_args(Engine))})")
@@ -123,7 +147,9 @@ class Backbone(nn.Module):
             return None
         # the cls pooler reads place 0, the packed pass the first real token
         if ids.device.type == "cpu" and packable(self.model) and bool(mask[:, 0].all()):
-            return PackedTraining(self.model, ids, mask, soft=soft)
+            if heads is not None:
+                check_factors(heads, len(ids), self.model)
+            return PackedTraining(self.model, ids, mask, soft=soft, heads=heads)
         if self.engine == "auto":
             return None
         raise EncoderError(
@@ -172,6 +198,11 @@ def load_backbone(
             f"backbone.max_length {max_length} is more than the {limit} positions of {name}: "
             f"--set backbone.max_length={limit}"
         )
+    if (padded := padded_length(pooler)) is not None:
+        if padded < max_length:
+            raise EncoderError(f"backbone.pooler {pooler} has no room for texts of backbone.max_length {max_length} tokens")
+        if limit is not None and padded > limit:
+            raise EncoderError(f"backbone.pooler {pooler} is more than the {limit} positions of {name}")
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # neither trained nor tested: the methods that need a dense layer bring their own
     head = None

@@ -56,12 +56,14 @@ class PackedTraining:
 
     Every row holds at least one real token. Gradients reach every parameter that the padded pass reaches. first: (n, d)
     vectors that the layers read in the place of each row's first embedding, or None. soft: of this batch. EncoderError: it
-    puts a token beyond the model's positions; ValueError: it is not of this batch's shapes.
+    puts a token beyond the model's positions; ValueError: it is not of this batch's shapes. heads: (n, layers, H) factors
+    of each head's output, or None.
     """
 
     def __init__(
-        self, model: Any, ids: Tensor, mask: Tensor, first: Tensor | None = None, soft: SoftPrompt | None = None
-    ) -> None:
+        self, model: Any, ids: Tensor, mask: Tensor, first: Tensor | None = None, soft: SoftPrompt | None = None,
+        heads: Tensor | None = None,
+    ) -> None:  # fmt: skip
         soft = soft or SoftPrompt()
         soft.check(ids, len(model.encoder.layer))
         self.model = model
@@ -82,6 +84,7 @@ class PackedTraining:
         self.vectors = soft.vectors
         self.slots = [] if soft.prefix is None else soft.prefix.seen(self.order)  # of each layer, rows as in `order`
         self.change = soft.change
+        self.heads = None if heads is None else heads[self.order].unbind(1)  # of each layer (n, H), rows as in `order`
         self.masks = Masks()
         self.first_states = None if first is None else first[self.order]
 
@@ -90,7 +93,7 @@ class PackedTraining:
         hidden = self._embed()
         kept = [hidden]
         for number, layer in enumerate(self.model.encoder.layer):
-            hidden = self._layer(layer, hidden, self._slots(number))
+            hidden = self._layer(number, layer, hidden)
             kept.append(hidden)
         rows, length = self.shape
         return [
@@ -107,9 +110,9 @@ class PackedTraining:
         *layers, last = self.model.encoder.layer
         hidden = self._embed()
         for number, layer in enumerate(layers):
-            hidden = self._layer(layer, hidden, self._slots(number))
+            hidden = self._layer(number, layer, hidden)
         before = self.mask.cumsum(1).gather(1, places.unsqueeze(1)).squeeze(1)[self.order] - 1
-        states = self._layer(last, hidden, self._slots(len(layers)), self.starts + before)
+        states = self._layer(len(layers), last, hidden, self.starts + before)
         return torch.empty_like(states).index_copy(0, self.order, states)
 
     def _embed(self) -> Tensor:
@@ -123,16 +126,11 @@ class PackedTraining:
             hidden = self.change.packed(hidden, self.places, self.shape[1])
         return hidden if self.first_states is None else hidden.index_copy(0, self.starts, self.first_states.to(hidden.dtype))
 
-    def _slots(self, layer: int) -> tuple[Tensor, Tensor] | None:
-        return self.slots[layer] if self.slots else None
-
-    def _layer(
-        self, layer: Any, hidden: Tensor, slots: tuple[Tensor, Tensor] | None, rows: Tensor | None = None
-    ) -> Tensor:
-        """(tokens, d) -> (tokens, d), or (n, d) for one of the `rows` a text. slots: keys and values (n, p, d), or None."""
+    def _layer(self, number: int, layer: Any, hidden: Tensor, rows: Tensor | None = None) -> Tensor:
+        """(tokens, d) -> (tokens, d), or (n, d) for one of the `rows` a text. number: of the layer, from 0."""
         residual = hidden if rows is None else hidden[rows]
         attention = layer.attention
-        context = self._attend(attention.self, residual, hidden, slots)
+        context = self._attend(attention.self, residual, hidden, number)
         residual = self._add(attention.output, context, residual)
         return self._add(layer.output, layer.intermediate(residual), residual)
 
@@ -144,8 +142,10 @@ class PackedTraining:
         normed: Tensor = module.LayerNorm(summed)
         return normed
 
-    def _attend(self, module: Any, asking: Tensor, hidden: Tensor, slots: tuple[Tensor, Tensor] | None) -> Tensor:
-        """Attention of `asking`, all tokens or one a text, over `slots` and `hidden` (tokens, d); as many rows as asked."""
+    def _attend(self, module: Any, asking: Tensor, hidden: Tensor, number: int) -> Tensor:
+        """Attention of `asking`, all tokens or one a text, over `hidden` (tokens, d) and the slots of layer `number`; as
+        many rows as asked."""
+        slots = self.slots[number] if self.slots else None
         heads, rate = module.num_attention_heads, _rate(module.dropout)
         single = asking is not hidden
         asked = [texts * (1 if single else length) for texts, length in self.groups]
@@ -159,8 +159,10 @@ class PackedTraining:
         mixed = []
         counts = [texts for texts, _ in self.groups]
         prefixes = [None] * len(counts) if slots is None else torch.cat(slots, 2).to(others.dtype).split(counts)
+        factors = [None] * len(counts) if self.heads is None else self.heads[number].split(counts)
+        parts = zip(counts, query.split(asked), others.split(sizes), prefixes, factors, strict=True)
         # split, not slices: the gradient of a slice is a tensor of the whole's size
-        for texts, one, two, three in zip(counts, query.split(asked), others.split(sizes), prefixes, strict=True):
+        for texts, one, two, three, factor in parts:
             q = one.view(texts, -1, heads, one.shape[1] // heads).transpose(1, 2)
             both = two.view(texts, -1, two.shape[1])
             both = both if three is None else torch.cat([three, both], 1)
@@ -169,7 +171,9 @@ class PackedTraining:
             shares = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
             if rate:
                 shares = shares * self.masks(shares.shape, rate, shares.dtype)
-            mixed.append((shares.to(v.dtype) @ v).transpose(1, 2).flatten(2).flatten(0, 1))
+            context = shares.to(v.dtype) @ v  # (texts, heads, length, head width)
+            context = context if factor is None else context * factor.to(v.dtype)[:, :, None, None]
+            mixed.append(context.transpose(1, 2).flatten(2).flatten(0, 1))
         return torch.cat(mixed)
 
 

@@ -24,6 +24,8 @@ def check_optimisation(settings: TrainingSettings, where: str, section: str) -> 
 
 
 def _check_optimizer(settings: TrainingSettings) -> None:
+    if not settings.weight_decay:
+        _refuse(settings, ("weight_decay_on",), "weight_decay is 0")
     if settings.optimizer == "rmsprop":
         _refuse(settings, ("betas", "adam"), "optimizer rmsprop has neither")
         if settings.rho is None:

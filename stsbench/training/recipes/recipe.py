@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from stsbench.encoders.forward.pooling import MEAN_PADDED, padded_length
+
+_TRAINED = ("cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max", "text_cnn", "mask")
 
 
 class Section(BaseModel):
@@ -49,11 +54,21 @@ class TextCNNSettings(Section):
         return self
 
 
+def _trained_pooler(name: str) -> str:
+    if name not in _TRAINED and padded_length(name) is None:
+        expected = f"{', '.join(map(repr, _TRAINED))} or {MEAN_PADDED!r}"
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+    return name
+
+
+Pooler = Annotated[str, AfterValidator(_trained_pooler)]
+
+
 class BackboneSettings(Section):
     """The model that training starts from."""
 
     model: str  # Hub id or folder
-    pooler: Literal["cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max", "text_cnn", "mask"] = "cls"
+    pooler: Pooler = "cls"  # mean_padded:N: the mean over N positions, those of the padding counted
     text_cnn: TextCNNSettings | None = None  # of the pooler text_cnn; null: a model's own, or SARCSE's sizes
     dropout: float | None = Field(default=None, ge=0, lt=1)  # on hidden states and attention; null: the model's own
     max_length: int = Field(default=32, ge=3)  # tokens, special ones included
@@ -101,7 +116,8 @@ class TrainingSettings(Section):
     rates: tuple[float, ...] = ()  # piecewise: learning rates after the milestones; before the first, learning_rate
     schedule_of: str | None = None  # the stage whose steps the schedule counts, whatever its own number; null: its own
     warmup: float = Field(default=0, ge=0)  # steps; below 1 a share of all steps
-    weight_decay: float = Field(default=0.0, ge=0)  # not on biases and LayerNorm; rmsprop: added to the gradient
+    weight_decay: float = Field(default=0.0, ge=0)  # rmsprop: added to the gradient
+    weight_decay_on: Literal["matrices", "all"] = "matrices"  # all: on biases and LayerNorm, too, as plain torch does
     optimizer: Literal["adamw", "rmsprop"] = "adamw"
     betas: tuple[float, float] = (0.9, 0.999)  # adamw
     rho: float | None = Field(default=None, ge=0, lt=1)  # rmsprop: of its mean square; torch has 0.99, TensorFlow 0.9

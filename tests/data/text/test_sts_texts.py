@@ -29,6 +29,20 @@ def test_the_counts_are_those_of_the_paper():
     assert texts.path.name == "sts-texts.txt" and not texts.warnings
 
 
+def test_the_sentences_of_the_training_split_and_how_many_are_tested_elsewhere():
+    """What `TEXTS_OF` flags, and the shares that it gives."""
+    train = sts_texts(real_data(), name="stsb-train-texts")
+    assert train.counts == {"stsb": 11_498} and train.path.name == "stsb-train-texts.txt"
+    known = set(train.path.read_text("utf-8").splitlines())
+    every = sts_texts(real_data()).path.read_text("utf-8").splitlines()
+    start, shares = 0, []
+    for count in list(COUNTS.values())[:5]:
+        tested = every[start : start + count]
+        shares.append(round(100 * sum(text in known for text in tested) / count))
+        start += count
+    assert shares == [35, 40, 52, 15, 3] and TEXTS_OF["stsb-train-texts"] == tuple(COUNTS)[:5]
+
+
 def test_both_sentences_of_every_pair_scored_or_not(tmp_path):
     folder = tmp_path / "data"
     shutil.copytree(SAMPLE, folder)
@@ -40,7 +54,7 @@ def test_both_sentences_of_every_pair_scored_or_not(tmp_path):
     assert after.path == before.path and after.counts == before.counts
     first = (year / "STS.input.MSRpar.txt").read_text("utf-8").split("\n")[0].split("\t")
     assert before.path.read_text("utf-8").split("\n")[:2] == [" ".join(text.split()) for text in first]
-    assert set(before.counts) < set(TEXTS_OF)
+    assert set(before.counts) < set(TEXTS_OF["sts-texts"])
 
 
 def test_changed_files_are_said_and_missing_ones_named(tmp_path):

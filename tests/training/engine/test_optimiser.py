@@ -103,3 +103,13 @@ def test_a_resumed_optimiser_counts_on(adam):
 
 def test_recipes_of_papers_and_new_ones():
     assert TrainingSettings().adam == "torch"
+
+
+def test_which_weights_decay():
+    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2))
+    decays = {}
+    for which in ("matrices", "all"):
+        optimiser = make_optimiser(module, TrainingSettings(weight_decay=0.1, weight_decay_on=which))
+        of = {id(weight): group["weight_decay"] for group in optimiser.param_groups for weight in group["params"]}
+        decays[which] = [of[id(weight)] for weight in module.parameters()]
+    assert decays == {"matrices": [0.1, 0, 0, 0], "all": [0.1] * 4}

@@ -1,0 +1,85 @@
+"""Mirror-BERT (Liu et al. 2021): a sentence and a slightly corrupted copy of it, told from all others by NT-Xent."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from stsbench.methods.mirrorbert.checks import check_backbone, check_options
+from stsbench.methods.mirrorbert.options import MirrorBERTOptions
+from stsbench.methods.mirrorbert.span_mask import mask_spans
+from stsbench.training.api.batch import Batch, Examples, Term, Views
+from stsbench.training.api.contrasting import contrast_views
+from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.roles import pairs_or_sentence
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.drophead import head_factors
+
+_KEPT = "kept heads"  # name of the draws in a batch
+
+
+class MirrorBERT(Method):
+    """Plain sentences, or pairs of anchor and positive. No head: the pooled vectors are compared."""
+
+    name = "mirror-bert"
+    default_recipe = "bert-base"
+    Options = MirrorBERTOptions
+    options: MirrorBERTOptions
+
+    def __init__(self, backbone: Backbone, options: MirrorBERTOptions) -> None:
+        """Raises StsbenchError, one line, for options that do not go together or not with the backbone."""
+        super().__init__(backbone, options)
+        check_options(options)
+        check_backbone(options, backbone)
+
+    @classmethod
+    def roles(cls, options: MirrorBERTOptions, available: tuple[str, ...]) -> tuple[str, ...]:
+        """("sentence",) or ("anchor", "positive"), whichever the data give."""
+        check_options(options)
+        paired = "anchor" in available or "positive" in available
+        return pairs_or_sentence("mirror-bert", "given" if paired else "made", available)[:2]
+
+    @classmethod
+    def needs_dropout(cls, options: MirrorBERTOptions) -> bool:
+        """No span is masked, and no head dropped."""
+        return not options.span_chars and not options.drophead
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The sentence, or the anchor, and its copy, or the positive, with a span masked; for both the heads kept."""
+        first, second = rows.roles[0], rows.roles[-1]
+        tokens = [rows.ids(first), rows.ids(second)]
+        if self.options.span_chars:
+            tokenizer = self.backbone.tokenizer
+            masked = mask_spans(rows.texts(second), self.options, tokenizer.mask_token or "", rng)
+            tokens[1] = [np.asarray(row) for row in self.backbone.tokenise(masked)]
+        views = Views(list(tokens))
+        if self.options.drophead:
+            config = self.backbone.model.config
+            shape = (len(tokens[0]), config.num_hidden_layers, config.num_attention_heads)
+            views.by_row[_KEPT] = [rng.random(shape) >= self.options.drophead for _ in tokens]
+        return views
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """contrastive: NT-Xent over all 2N views."""
+        first, second = self.view_vectors(batch)
+        return {
+            "contrastive": contrast_views(
+                first, second, batch.shares, self.gather_mode, temperature=self.options.temperature
+            )
+        }  # fmt: skip
+
+    def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(n, d) vectors of the two views, each from a forward pass of its own."""
+        first, second = (self._encoded(batch, slice(at, at + len(batch))) for at in (0, len(batch)))
+        return first, second
+
+    def inference(self) -> Inference:
+        """The backbone with its pooler; of mean_padded with options.test_length, where that is set."""
+        length = self.options.test_length
+        pooler = self.backbone.pooler if length is None else f"mean_padded:{length}"
+        return Inference(self.backbone.model, self.backbone.tokenizer, pooler, text_cnn=self.backbone.head)
+
+    def _encoded(self, batch: Batch, rows: slice) -> Tensor:
+        kept = batch.by_row.get(_KEPT)
+        heads = None if kept is None or not self.training else head_factors(kept[rows], self.backbone.model.dtype)
+        return self.backbone.pooled(batch.ids[rows], batch.mask[rows], heads=heads)

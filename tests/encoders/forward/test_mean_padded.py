@@ -1,0 +1,102 @@
+"""The pooler mean_padded:N: transformers' own states of padded texts, the mean over all positions, in whoever reads it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoTokenizer
+
+from stsbench.encoders.forward.pooling import check_pooler, padded_length
+from stsbench.encoders.load import load_encoder
+from stsbench.errors import EncoderError, StsbenchError
+from stsbench.training.api.method import Inference
+from stsbench.training.export.card import describe, model_card
+from stsbench.training.export.export import export_model
+from stsbench.training.recipes.recipe import BackboneSettings, Recipe
+
+TEXTS = [*tiny_models.sentences(12), "", "a cat", "the cat " * 25]
+RECIPE = Recipe(name="tiny-run", method="mirror-bert", backbone={"model": "/home/me/tiny"})
+
+
+def want(folder, length):
+    """float64 (n, d), one text after another."""
+    model, tokenizer, rows = AutoModel.from_pretrained(folder).double().eval(), AutoTokenizer.from_pretrained(folder), []
+    for text in TEXTS:
+        read = tokenizer(text, padding="max_length", max_length=length, truncation=True, return_tensors="pt")
+        assert read["input_ids"].shape == (1, length)
+        with torch.no_grad():
+            states = model(input_ids=read["input_ids"], attention_mask=read["attention_mask"]).last_hidden_state[0]
+        rows.append(sum(states[place] for place in range(length)) / length)
+    return torch.stack(rows).numpy()
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
+def test_the_mean_over_all_positions(tmp_path, family):
+    folder, vectors = tiny_models.build(tmp_path, family), {}
+    for length in (10, 16):
+        encoder = load_encoder(str(folder), pooler=f"mean_padded:{length}", batch_tokens=70)
+        assert (encoder.spec.pooler, encoder.spec.max_length) == (f"mean_padded:{length}", length)
+        encoded = encoder.run(TEXTS)
+        vectors[length] = encoded.vectors
+        assert np.abs(encoded.vectors - want(folder, length)).max() < 1e-5
+        assert encoded.truncated[-1] and not encoded.truncated[-2]
+        assert np.abs(encoder.encode(TEXTS[:1]) - encoded.vectors[:1]).max() < 1e-6  # whatever stands beside it
+    mean = load_encoder(str(folder), pooler="mean").encode(TEXTS)
+    gaps = [np.abs(a - b).max() for a, b in ((vectors[10], vectors[16]), (vectors[16], mean))]
+    assert min(gaps) > 1e-2
+
+
+def test_the_shorter_limit_cuts(tmp_path):
+    folder = tiny_models.build(tmp_path)
+    encoder = load_encoder(str(folder), pooler="mean_padded:16", max_length=10)
+    assert encoder.spec.max_length == 10
+    cut = np.abs(encoder.encode(TEXTS) - load_encoder(str(folder), pooler="mean_padded:16").encode(TEXTS)).max(axis=1)
+    assert cut[-1] > 1e-2 and cut[-2] < 1e-6
+
+
+@pytest.mark.parametrize(("options", "part"), [
+    ({"pooler": "mean_padded:65"}, "has 64 positions"),
+    ({"pooler": "mean_padded:16", "max_length": 17}, "--max-length 17 is more than the 16 positions of mean_padded:16"),
+    ({"pooler": "mean_padded"}, "did you mean mean_padded:N?"), ({"pooler": "mean_padded:0"}, "is unknown"),
+])  # fmt: skip
+def test_lengths_that_cannot_be(tmp_path, options, part):
+    folder = tiny_models.build(tmp_path)
+    with pytest.raises(EncoderError, match=re.escape(part)):
+        load_encoder(str(folder), **options).encode(["a"])
+
+
+def test_names():
+    assert [padded_length(name) for name in ("mean_padded:50", "mean_padded:050", "mean", None)] == [50, None, None, None]
+    assert check_pooler("mean_padded:7", "x") == BackboneSettings(model="x", pooler="mean_padded:7").pooler
+    with pytest.raises(ValueError, match="mean_padded:N"):
+        BackboneSettings(model="x", pooler="mean_padded")
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_exported_for_three_readers(tmp_path, family):
+    folder = tiny_models.build(tmp_path / "model", family)
+    made = Inference(AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder), "mean_padded:16")
+    export_model(made, tmp_path / "out", card=model_card(RECIPE, describe(made)))
+    vectors = want(folder, 16)
+    snippets = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), flags=re.DOTALL)
+    assert len(snippets) == 3
+    for code in snippets:
+        names = {"texts": TEXTS}
+        exec(code.replace("PATH", str(tmp_path / "out")), names)
+        assert np.abs(np.asarray(names["vectors"]) - vectors).max() < 1e-5
+    library = SentenceTransformer(str(tmp_path / "out"), device="cpu", trust_remote_code=True)
+    library.save_pretrained(str(tmp_path / "again"))
+    again = SentenceTransformer(str(tmp_path / "again"), device="cpu", trust_remote_code=True)
+    assert np.abs(again.encode(TEXTS) - vectors).max() < 1e-5 and again.get_embedding_dimension() == 32
+    library[0].processing_kwargs = {}
+    with pytest.raises(EncoderError, match="has to pad texts to 16 tokens"):
+        library.encode(["a cat"])  # in a batch whose longest text fills the positions nothing is amiss
+    with pytest.raises(StsbenchError, match="take mean_padded:10"):
+        export_model(made, tmp_path / "other", card="", max_length=10)
+    assert json.loads((tmp_path / "out" / "stsbench.json").read_text())["format"] == 1

@@ -1,0 +1,118 @@
+"""Mirror-BERT in whole runs: two processes, killed and resumed, exported with the length of the test."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from mirrorbert_oracle import TEXTS, batch_for, folders, mirrorbert, pairs, plain
+from sentence_transformers import SentenceTransformer
+from tiny_models import build
+from training_runs import log_of, make_text, one_thread, settings, train, weights_of
+from two_processes import both_find, same_gradients, second_pass, two_ranks_equal_one
+
+import stsbench
+from stsbench.encoders.load import load_encoder
+from stsbench.errors import StsbenchError
+from stsbench.training.api.batch import Shares
+from stsbench.training.engine.live import live_encoder
+from stsbench.training.runs.trained import load_trained
+
+__all__ = ["folders", "one_thread"]
+CHOSEN = [(plain, {}), (pairs, {"pooler": "cls", "drophead": 0.3})]
+SPLITS = [(3, 2), (4, 1)]
+
+
+def made(folder, number, shares):
+    rows, options = CHOSEN[number]
+    method = mirrorbert(folder, **options)
+    return method, batch_for(method, rows(folder), shares)[0]
+
+
+def find(rank, folder):
+    return {
+        (split, number): second_pass(*made(folder, number, Shares(split, rank)), processes=2)
+        for split in SPLITS for number in range(len(CHOSEN))
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def both(folders, tmp_path_factory):
+    """[rank] -> what it found."""
+    return both_find(tmp_path_factory.mktemp("shares"), find, folders["bert"])
+
+
+@pytest.mark.parametrize("number", range(len(CHOSEN)))
+def test_two_processes_have_the_gradient_of_one(folders, both, number):
+    means, gradients = second_pass(*made(folders["bert"], number, Shares((len(TEXTS),))))
+    for split in SPLITS:
+        for rank in range(2):
+            theirs, found = both[rank][split, number]
+            assert theirs == pytest.approx(means, rel=1e-9)
+            same_gradients(found, gradients)
+
+
+# Whole runs ------------------------------------------------------------------------------------------------------
+
+
+def small(place, **more):
+    """Eight steps with dropout and dropped heads."""
+    return settings(build(place / "model", pooler=False), make_text(place), **{
+        "data.sample": None, "data.sample_seed": None, "options.drophead": 0.2, "options.test_length": 20,
+        "backbone.pooler": "mean_padded:12", "backbone.max_length": 12, "selection.by": "none", "selection.every": 250,
+        "training.learning_rate": 1e-3, "training.epsilon": 1e-2, "training.max_steps": 8, **more,
+    })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """(a run nobody disturbed, the values it was trained with, the cache)."""
+    place = tmp_path_factory.mktemp("runs")
+    values = small(place)
+    assert train(place / "whole", values, method="mirror-bert", cache=place / "cache") == (0, None)
+    return place / "whole", values, place / "cache"
+
+
+def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
+    folder, values, cache = whole
+    assert train(tmp_path / "run", values, method="mirror-bert", kill=("step", 5), cache=cache) == (-9, None)
+    assert train(tmp_path / "run", values, method="mirror-bert", resume=True, cache=cache) == (0, None)
+    assert weights_of(tmp_path / "run") == weights_of(folder) and log_of(tmp_path / "run") == log_of(folder)
+
+
+def test_two_ranks_equal_one(tmp_path):
+    two_ranks_equal_one(tmp_path, small(tmp_path, **{"training.max_steps": 3}), "mirror-bert", tmp_path / "cache")
+
+
+def test_exported_with_the_length_of_the_test(whole):
+    folder = whole[0]
+    texts = ["cat", "the man runs .", "a [MASK] dog with a guitar", "blue " * 30]
+    method = load_trained(folder, device="cpu")
+    assert method.inference().pooler == "mean_padded:20"
+    vectors = live_encoder(method.inference(), "live").encode(texts)
+    encoder = load_encoder(str(folder))
+    assert (encoder.spec.pooler, encoder.spec.max_length) == ("mean_padded:20", 20)
+    library = SentenceTransformer(str(folder / "best"), device="cpu", trust_remote_code=True)
+    for found in (encoder.encode(texts), library.encode(texts)):
+        assert np.abs(found - vectors).max() < 1e-5
+    assert np.abs(load_encoder(str(folder), pooler="mean_padded:12").encode(texts) - vectors).max() > 1e-2
+    assert json.loads((folder / "best" / "stsbench.json").read_text("utf-8"))["pooler"] == "mean_padded:20"
+
+
+def test_a_run_on_the_training_sentences_of_sts_b_says_what_they_are_tested_as(tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    values = {"backbone.model": str(build(tmp_path / "model", pooler=False)), "training.max_steps": 1,
+              "precision": "float32", "training.batch_size": 8, "data.sample": 40}  # fmt: skip
+    summary = stsbench.train("mirror-bert", output=tmp_path / "run", settings=values, device="cpu", sample=True)
+    assert summary["data"]["main"]["texts_of"] == ["sts12", "sts13", "sts14", "sts15", "sts16"]
+    assert load_encoder(str(tmp_path / "run")).trained_on == ("sts12", "sts13", "sts14", "sts15", "sts16")
+
+
+def test_a_backbone_without_dropout_and_views_without_noise(tmp_path):
+    values = small(tmp_path, **{"options.drophead": 0, "options.span_chars": 0, "backbone.dropout": None})
+    config = tmp_path / "model" / "config.json"
+    still = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
+    config.write_text(json.dumps(json.loads(config.read_text("utf-8")) | still), "utf-8")
+    with pytest.raises(StsbenchError, match="has no dropout"):
+        stsbench.train("mirror-bert", output=tmp_path / "run", settings=values, device="cpu")
