@@ -6,8 +6,7 @@ import shlex
 from pathlib import Path
 
 from stsbench.data.sets.catalog import entries
-from stsbench.data.text.sts_texts import NAME as STS_TEXTS
-from stsbench.data.text.sts_texts import SETS
+from stsbench.data.text.sts_texts import NAMED
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.model import Heading, PublishedRow
 from stsbench.leaderboard.reproduce.ways import Way
@@ -69,7 +68,9 @@ def _recipe(row: PublishedRow, name: str) -> list[str]:
 
 def known_data(name: str) -> tuple[str, ...]:
     """The ids of the catalog's sets that a recipe's data.file stands for, where it names no file; () where it does."""
-    return SETS if name == STS_TEXTS else tuple(item.id for item in entries("senteval") if item.id == name)
+    if name in NAMED:
+        return NAMED[name].sets
+    return tuple(item.id for item in entries("senteval") if item.id == name)
 
 
 def _few(recipe: Recipe) -> bool:

@@ -1,4 +1,4 @@
-"""The sentences of the STS data as training text: ConSERT's, which hold those of the test sets."""
+"""The sentences of the STS data as training text: ConSERT's and SG-OPT's, which hold those of the test sets."""
 
 from __future__ import annotations
 
@@ -14,12 +14,24 @@ from stsbench.data.text.store import training_cache
 from stsbench.errors import DataError
 from stsbench.files import atomic_write
 
-NAME = "sts-texts"  # in the place of a file's name
-SETS = (
-    "sts12/test", "sts13/test", "sts14/test", "sts15/test", "sts16/test", "stsb/train", "stsb/dev", "stsb/test",
-    "sick-r/train", "sick-r/trial", "sick-r/test",
-)  # fmt: skip
-TEXTS_OF = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sick-r", "sick-e")  # what is tested on such sentences
+@dataclass(frozen=True)
+class Collection:
+    """A training text made of sets of the catalog. tested: the data whose test sentences are among its own."""
+
+    sets: tuple[str, ...]
+    tested: tuple[str, ...]
+
+
+_YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
+_STSB = ("stsb/train", "stsb/dev", "stsb/test")
+NAMED = {  # in the place of a file's name
+    "sts-texts": Collection(
+        (*(f"{year}/test" for year in _YEARS), *_STSB, "sick-r/train", "sick-r/trial", "sick-r/test"),
+        (*_YEARS, "stsb", "sick-r", "sick-e"),
+    ),
+    # STS-B's pairs are drawn from those of the years: 9 to 62 % of the distinct sentences of STS12 to STS16 are among them
+    "stsb-texts": Collection(_STSB, (*_YEARS, "stsb")),
+}
 
 
 @dataclass(frozen=True)
@@ -31,29 +43,32 @@ class STSTexts:
     warnings: tuple[str, ...] = ()
 
 
-def sts_texts(data_dir: Path | None = None, *, sample: bool = False, offline: bool = False) -> STSTexts:
-    """Both sentences of every pair of STS12 to STS16 (the unscored ones, too), of STS-B and SICK, all splits: 89,192.
+def sts_texts(
+    data_dir: Path | None = None, *, name: str = "sts-texts", sample: bool = False, offline: bool = False
+) -> STSTexts:
+    """Both sentences of every pair. sts-texts: STS12 to STS16 (the unscored ones, too), STS-B and SICK, all splits, 89,192;
+    stsb-texts: STS-B, all splits, 17,256.
 
     In the order of the files, repetitions kept, runs of white space as one space. Written into the cache of training data.
-    data_dir, sample, offline: where the data are, as in a test.
+    name: one of NAMED; data_dir, sample, offline: where the data are, as in a test.
     Raises DataError, one line, for data that are not here or cannot be read.
-    Source: Yan et al. (2021), ConSERT, section 4.1, and the counts of its Table 1.
+    Sources: Yan et al. (2021), ConSERT, section 4.1, and the counts of its Table 1; training.py of Kim et al. (2021).
     """
     texts: list[str] = []
     counts: dict[str, int] = {}
     warnings: list[str] = []
-    for set_id in SETS:
+    for set_id in NAMED[name].sets:
         item = entry(set_id)
         location = locate(item, data_dir=data_dir, sample=sample, offline=offline)
         warnings += [] if sample else check(item, location.root)
         before = len(texts)
         for pair in _pairs(item, [path_in(location.root, name) for name in item.files]):
             texts += pair
-        name = set_id.partition("/")[0]
-        counts[name] = counts.get(name, 0) + len(texts) - before
+        family = set_id.partition("/")[0]
+        counts[family] = counts.get(family, 0) + len(texts) - before
     content = "".join(f"{text}\n" for text in texts)
     folder = training_cache() / "sts-texts" / hashlib.sha256(content.encode()).hexdigest()[:16]
-    path = folder / f"{NAME}{'-sample' if sample else ''}.txt"
+    path = folder / f"{name}{'-sample' if sample else ''}.txt"
     if not path.is_file():
         with atomic_write(path) as stream:
             stream.write(content)

@@ -9,7 +9,7 @@ import pytest
 from realdata import real_data
 
 import stsbench.data
-from stsbench.data.text.sts_texts import TEXTS_OF, sts_texts
+from stsbench.data.text.sts_texts import NAMED, sts_texts
 from stsbench.errors import DataError
 
 COUNTS = {"sts12": 6216, "sts13": 3000, "sts14": 7500, "sts15": 17000, "sts16": 18366, "stsb": 17256, "sick-r": 19854}
@@ -29,6 +29,22 @@ def test_the_counts_are_those_of_the_paper():
     assert texts.path.name == "sts-texts.txt" and not texts.warnings
 
 
+def test_stsb_alone_in_the_order_of_its_splits_and_what_it_holds_of_other_tests():
+    texts = sts_texts(real_data(), name="stsb-texts")
+    every = sts_texts(real_data()).path.read_text("utf-8").split("\n")
+    assert texts.counts == {"stsb": 17_256} and texts.path.name == "stsb-texts.txt"
+    lines = texts.path.read_text("utf-8").split("\n")
+    before = sum(COUNTS[f"sts{year}"] for year in range(12, 17))
+    assert lines[:-1] == every[before : before + 17_256]
+    seen, start, shares = set(lines), 0, {}
+    for name, count in COUNTS.items():
+        part = set(every[start : start + count])
+        start, shares[name] = start + count, 100 * len(part & seen) / len(part)
+    rounded = {"sts12": 55, "sts13": 54, "sts14": 62, "sts15": 27, "sts16": 9, "stsb": 100, "sick-r": 0}
+    assert {name: round(share) for name, share in shares.items()} == rounded
+    assert set(NAMED["stsb-texts"].tested) == {name for name, share in shares.items() if share}
+
+
 def test_both_sentences_of_every_pair_scored_or_not(tmp_path):
     folder = tmp_path / "data"
     shutil.copytree(SAMPLE, folder)
@@ -40,7 +56,7 @@ def test_both_sentences_of_every_pair_scored_or_not(tmp_path):
     assert after.path == before.path and after.counts == before.counts
     first = (year / "STS.input.MSRpar.txt").read_text("utf-8").split("\n")[0].split("\t")
     assert before.path.read_text("utf-8").split("\n")[:2] == [" ".join(text.split()) for text in first]
-    assert set(before.counts) < set(TEXTS_OF)
+    assert set(before.counts) < set(NAMED["sts-texts"].tested)
 
 
 def test_changed_files_are_said_and_missing_ones_named(tmp_path):
