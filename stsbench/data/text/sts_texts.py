@@ -14,6 +14,7 @@ from stsbench.data.text.store import training_cache
 from stsbench.errors import DataError
 from stsbench.files import atomic_write
 
+
 @dataclass(frozen=True)
 class Collection:
     """A training text made of sets of the catalog. tested: the data whose test sentences are among its own."""
