@@ -21,12 +21,12 @@ def all_layers_term(vectors: Tensor, layers: Tensor, temperature: float, shares:
     temperature). Neither other sentences' c nor a sentence's own other layers are negatives.
     """
     with torch.autocast(vectors.device.type, enabled=False):
-        x, own = _unit(vectors), _unit(layers)
-        every = gather(own.flatten(1), shares, mode)
+        x, y = _unit(vectors), _unit(layers)
+        every = gather(y.flatten(1), shares, mode)
         if mode == "simcse":
             x = gather(x, shares, mode)
         logits = (x @ every.reshape(-1, x.shape[1]).T / temperature).view(len(x), len(every), -1)  # (n, N, K)
-        columns, itself = _own(x, every, shares, mode)
+        columns, itself = _columns(x, every, shares, mode)
         positives = logits[torch.arange(len(x), device=x.device), columns]  # (n, K)
         lowest = torch.finfo(logits.dtype).min  # no infinity, whose gradient would be NaN where nothing else is left
         negatives = logits.masked_fill(itself.unsqueeze(2), lowest).flatten(1).logsumexp(1, keepdim=True)
@@ -48,7 +48,7 @@ def one_layer_term(
         every, others = gather(torch.cat([y, x], 1), shares, mode).chunk(2, 1)
         if mode == "simcse":
             x = others
-        columns, itself = _own(x, every, shares, mode)
+        columns, itself = _columns(x, every, shares, mode)
         logits = x @ every.T
         if skip_negative:
             logits = logits.masked_fill(_first_other(itself), -torch.inf)
@@ -58,7 +58,7 @@ def one_layer_term(
     return Term(losses / max(len(x), 1), len(x))
 
 
-def _own(vectors: Tensor, every: Tensor, shares: Shares, mode: Gathering) -> tuple[Tensor, Tensor]:
+def _columns(vectors: Tensor, every: Tensor, shares: Shares, mode: Gathering) -> tuple[Tensor, Tensor]:
     """(n,) the places of this process's rows among all N, and (n, N) true there."""
     columns = torch.arange(len(vectors), device=vectors.device) + (shares.start if mode == "exact" else 0)
     return columns, columns.unsqueeze(1) == torch.arange(len(every), device=vectors.device)

@@ -41,7 +41,7 @@ class Reference(nn.Module):
     def distance(self, backbone: Backbone) -> Tensor:
         """The sum of (w - w0)^2 over all weights that are trained, w0 the copy's: their gradient pulls them back to it.
 
-        Source: Xuhong et al. (2018), L2-SP; Kim et al. (2021), SG-OPT, whose code has no square root either.
+        Sources: Li et al. (2018), L2-SP; Kim et al. (2021), SG-OPT.
         """
         pairs = zip(backbone.parameters(), self.backbone.parameters(), strict=True)
         return torch.stack([(weight - start).square().sum() for weight, start in pairs if weight.requires_grad]).sum()

@@ -18,23 +18,30 @@ from two_processes import both_find, same_gradients, second_pass, two_ranks_equa
 
 import stsbench
 from stsbench.encoders.load import load_encoder
-from stsbench.training.api.batch import Shares
+from stsbench.training.api.batch import Batch, Shares
 from stsbench.training.runs.trained import load_trained
 
 __all__ = ["one_thread"]
 CHOSEN = [{}, {"objective": "sg"}, {"objective": "opt1"}, {"objective": "opt2"},
           {"objective": "opt2", "skip_negative": True}]  # fmt: skip
 SPLITS = [(3, 2), (4, 1)]
+PLAIN = {"regulariser_weight": 0.0}
 
 
-def made(folder, options, shares):
+def made(folder, options, shares, gather="exact"):
     method = sgopt(folder, temperature=0.1, **options)
+    method.gather_mode = gather
     return method, batch_for(method, folder, shares)[0]
 
 
 def find(rank, folder):
-    return {(split, number): second_pass(*made(folder, options, Shares(split, rank)), processes=2)
-            for split in SPLITS for number, options in enumerate(CHOSEN)}  # fmt: skip
+    found = {(split, number): second_pass(*made(folder, options, Shares(split, rank)), processes=2)
+             for split in SPLITS for number, options in enumerate(CHOSEN)}  # fmt: skip
+    for mode in ("simcse", "local"):
+        for number, options in enumerate(CHOSEN):
+            there = made(folder, {**options, **PLAIN}, Shares(SPLITS[0], rank), mode)
+            found[mode, number] = second_pass(*there, processes=2)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +61,24 @@ def test_two_processes_have_the_gradient_of_one(both, number):
             theirs, found_gradients = found[rank][split, number]
             assert theirs == pytest.approx(means, rel=1e-9)
             same_gradients(found_gradients, gradients)
+
+
+@pytest.mark.parametrize("number", range(len(CHOSEN)))
+def test_the_other_ways_of_gathering(both, number):
+    """simcse: the loss of all rows, half of their gradient; local: the mean of the losses of two batches."""
+    folder, found = both
+    means, gradients = second_pass(*made(folder, {**CHOSEN[number], **PLAIN}, Shares((len(TEXTS),))))
+    theirs, half = found[0]["simcse", number]
+    assert theirs == pytest.approx(means, rel=1e-9)
+    same_gradients({name: None if each is None else 2 * each for name, each in half.items()}, gradients)
+    method, whole = made(folder, {**CHOSEN[number], **PLAIN}, Shares((len(TEXTS),)))
+    losses = []
+    for rows in (slice(0, 3), slice(3, 5)):
+        by_row = {name: values[rows] for name, values in whole.by_row.items()}
+        part = Batch(whole.ids[rows], whole.mask[rows], 1, Shares((rows.stop - rows.start,)), by_row=by_row)
+        losses.append(method(part)["contrastive"].value.item())
+    theirs, _ = found[0]["local", number]
+    assert theirs["contrastive"] == pytest.approx((3 * losses[0] + 2 * losses[1]) / 5, rel=1e-9)
 
 
 # --- whole runs ---
