@@ -14,9 +14,9 @@ Objective = Literal["sg-opt", "sg", "opt1", "opt2"]
 class SGOPTOptions(Options):
     """Defaults: SG-OPT of the paper. c is a sentence's vector, h_k the one of the frozen copy's layer k."""
 
-    # sg: NT-Xent of c and the h of one layer drawn for each sentence; opt1: c alone is an anchor; opt2: nor is it a
-    # negative; sg-opt: each c with the h of all layers
-    objective: Objective = "sg-opt"
+    # sg: NT-Xent of c and the h of one layer, drawn for each sentence; opt1: c alone is an anchor; opt2: nor is another
+    # sentence's c a negative; sg-opt: each c with the h of all layers
+    objective: Objective = "sg-opt"  # sg, opt1, opt2: the positive is of one layer, drawn for each sentence (card)
     temperature: float = Field(0.01, gt=0)
     first_layer: int = Field(0, ge=0)  # 0: the embedding output
     last_layer: int | None = Field(None, ge=0)  # this one included; null: the model's last
