@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from stsbench.data.sets.catalog import entries
-from stsbench.data.text.sts_texts import NAMES
+from stsbench.data.text.sts_texts import NAMED
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.model import Heading, PublishedRow
 from stsbench.leaderboard.reproduce.ways import Way
@@ -68,7 +68,9 @@ def _recipe(row: PublishedRow, name: str) -> list[str]:
 
 def known_data(name: str) -> tuple[str, ...]:
     """The ids of the catalog's sets that a recipe's data.file stands for, where it names no file; () where it does."""
-    return NAMES.get(name) or tuple(item.id for item in entries("senteval") if item.id == name)
+    if name in NAMED:
+        return NAMED[name].sets
+    return tuple(item.id for item in entries("senteval") if item.id == name)
 
 
 def _few(recipe: Recipe) -> bool:

@@ -1,4 +1,4 @@
-"""The sentences of the STS data as training text: ConSERT's, which hold those of the test sets, and Mirror-BERT's."""
+"""The sentences of the STS data as training text: ConSERT's, SG-OPT's and Mirror-BERT's, which hold those of test sets."""
 
 from __future__ import annotations
 
@@ -14,16 +14,26 @@ from stsbench.data.text.store import training_cache
 from stsbench.errors import DataError
 from stsbench.files import atomic_write
 
-_SETS = (
-    "sts12/test", "sts13/test", "sts14/test", "sts15/test", "sts16/test", "stsb/train", "stsb/dev", "stsb/test",
-    "sick-r/train", "sick-r/trial", "sick-r/test",
-)  # fmt: skip
+
+@dataclass(frozen=True)
+class Collection:
+    """A training text made of sets of the catalog. tested: the data whose test sentences are among its own."""
+
+    sets: tuple[str, ...]
+    tested: tuple[str, ...]
+
+
 _YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
-# name, in the place of a file's -> the sets whose sentences it stands for
-NAMES: dict[str, tuple[str, ...]] = {"sts-texts": _SETS, "stsb-train-texts": ("stsb/train",)}
-# name -> what is tested on such sentences. STS-B was put together from the years' test sets: its training split holds 35,
-# 40, 52, 15 and 3 % of the sentences of STS12 to STS16.
-TEXTS_OF = {"sts-texts": (*_YEARS, "stsb", "sick-r", "sick-e"), "stsb-train-texts": _YEARS}
+_STSB = ("stsb/train", "stsb/dev", "stsb/test")
+NAMED = {  # in the place of a file's name
+    "sts-texts": Collection(
+        (*(f"{year}/test" for year in _YEARS), *_STSB, "sick-r/train", "sick-r/trial", "sick-r/test"),
+        (*_YEARS, "stsb", "sick-r", "sick-e"),
+    ),
+    # STS-B's pairs are drawn from those of the years: 9 to 62 % of the distinct sentences of STS12 to STS16 are among them
+    "stsb-texts": Collection(_STSB, (*_YEARS, "stsb")),
+    "stsb-train-texts": Collection(_STSB[:1], _YEARS),  # 35, 40, 52, 15 and 3 % of the years' sentences are among them
+}
 
 
 @dataclass(frozen=True)
@@ -38,26 +48,26 @@ class STSTexts:
 def sts_texts(
     data_dir: Path | None = None, *, name: str = "sts-texts", sample: bool = False, offline: bool = False
 ) -> STSTexts:
-    """Both sentences of every pair of the sets that `name` stands for.
+    """Both sentences of every pair. sts-texts: STS12 to STS16 (the unscored ones, too), STS-B and SICK, all splits, 89,192;
+    stsb-texts: STS-B, all splits, 17,256; stsb-train-texts: its training split, 11,498.
 
-    sts-texts: of STS12 to STS16 (the unscored ones, too), of STS-B and SICK, all splits, 89,192 sentences;
-    stsb-train-texts: of STS-B's training split, 11,498. In the order of the files, repetitions kept, runs of white space as
-    one space. Written into the cache of training data. data_dir, sample, offline: where the data are, as in a test.
+    In the order of the files, repetitions kept, runs of white space as one space. Written into the cache of training data.
+    name: one of NAMED; data_dir, sample, offline: where the data are, as in a test.
     Raises DataError, one line, for data that are not here or cannot be read.
-    Source: Yan et al. (2021), ConSERT, section 4.1, and the counts of its Table 1.
+    Sources: Yan et al. (2021), ConSERT, section 4.1, and the counts of its Table 1; training.py of Kim et al. (2021).
     """
     texts: list[str] = []
     counts: dict[str, int] = {}
     warnings: list[str] = []
-    for set_id in NAMES[name]:
+    for set_id in NAMED[name].sets:
         item = entry(set_id)
         location = locate(item, data_dir=data_dir, sample=sample, offline=offline)
         warnings += [] if sample else check(item, location.root)
         before = len(texts)
         for pair in _pairs(item, [path_in(location.root, name) for name in item.files]):
             texts += pair
-        kind = set_id.partition("/")[0]
-        counts[kind] = counts.get(kind, 0) + len(texts) - before
+        family = set_id.partition("/")[0]
+        counts[family] = counts.get(family, 0) + len(texts) - before
     content = "".join(f"{text}\n" for text in texts)
     folder = training_cache() / "sts-texts" / hashlib.sha256(content.encode()).hexdigest()[:16]
     path = folder / f"{name}{'-sample' if sample else ''}.txt"

@@ -178,6 +178,14 @@ def pool_padded(name: str, states: list[Tensor], mask: Tensor) -> Tensor:
     return means[0] if len(means) == 1 else (means[0] + means[1]) / 2
 
 
+def pool_layers(pooling: Literal["mean", "max", "sum"], states: list[Tensor], mask: Tensor) -> Tensor:
+    """(n, k, d) a vector of each of k hidden states, each (n, L, d), over real tokens. mask: (n, L)."""
+    if pooling == "sum":
+        real = mask.unsqueeze(-1)
+        return torch.stack([(state * real).sum(1) for state in states], 1)
+    return torch.stack([pool_padded(pooling, [state], mask) for state in states], 1)
+
+
 def load_backbone(
     folder: Path, name: str, pooler: str = "cls", max_length: int = 32, dropout: float | None = None,
     text_cnn: dict[str, Any] | None = None,

@@ -1,9 +1,10 @@
-"""DiffCSE's projector: two linear layers with batch normalisation, in training only."""
+"""Projectors, in training only: two linear layers, with batch normalisation or GELU."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from stsbench.errors import StsbenchError
 
@@ -37,3 +38,22 @@ class BatchNormProjector(nn.Module):
             vectors = self.inner_norm(self.inner(vectors.to(self.inner.weight.dtype)))
             projected: Tensor = self.outer_norm(self.outer(vectors.relu()))
         return projected
+
+
+class GELUProjector(nn.Module):
+    """gelu(W2 gelu(W1 x + b1) + b2): width -> inner -> inner, any number of leading dimensions.
+
+    W1, W2 from N(0, std^2), by torch's global generator; b1, b2 = 0. GELU is by the error function.
+    Source: Kim et al. (2021), SG-OPT, and loss.py of its code.
+    """
+
+    def __init__(self, width: int, inner: int, std: float) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(width, inner), nn.Linear(inner, inner)
+        for linear in (self.inner, self.outer):
+            nn.init.normal_(linear.weight, std=std)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(..., width) -> (..., inner)."""
+        return functional.gelu(self.outer(functional.gelu(self.inner(vectors))))

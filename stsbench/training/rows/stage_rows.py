@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from stsbench.data.text.columns import LABEL, SCORE, VALUES
 from stsbench.data.text.examples import TextRows
 from stsbench.data.text.store import TextStore, open_store
-from stsbench.data.text.sts_texts import NAMES, TEXTS_OF, sts_texts
+from stsbench.data.text.sts_texts import NAMED, sts_texts
 from stsbench.data.text.tokens import TokenStore, tokenised
 from stsbench.encoders.forward.checkpoint import tokenizer_digest
 from stsbench.errors import DataError, StsbenchError
@@ -59,7 +59,8 @@ def open_rows(
     """The rows of those of `stages` that train on `data`, by stage, and under LABELLED the labelled ones if any uses them.
 
     What is trained on holds no text that is held out of either. place: where sets of the catalog are, which a recipe may
-    name as its file, and the STS data, whose sentences the names of sts_texts.NAMES stand for. Raises DataError, one line.
+    name as its file, and the STS data, whose sentences the names of sts_texts.NAMED stand for. Raises DataError, one
+    line.
     """
     uses = {stage: plan.labelled(stage) for stage in plan.stages}
     if recipe.labelled is not None and all(use == "none" for use in uses.values()):
@@ -90,8 +91,10 @@ def open_data(
     """Read and tokenise a stage's training text, or find it in the cache. section: of the recipe; place: as for `open_rows`.
     Raises DataError."""
     labelled = section == LABELLED
-    place, name = place or SetPlace(), None if labelled else _name_of_texts(settings.file)
-    path = _training_file(settings, section, place, log) if name is None else _sts_texts(name, place, log)
+    place = place or SetPlace()
+    name = settings.file or ""
+    known = None if labelled or Path(name).is_file() else NAMED.get(name)  # a file goes before a name of data
+    path = _sts_texts(name, place, log) if known else _training_file(settings, section, place, log)
     with _of_section(section):
         store = open_store(
             path, format=settings.format, columns=settings.columns, where=settings.where, drop_blank=settings.drop_blank,
@@ -113,12 +116,7 @@ def open_data(
     numbers = _sampled(settings, recipe.seed, store, usable, log, section)
     contrasts = plan.kind.needs_negatives and not labelled
     data = _held_out(settings, recipe.seed, contrasts, store, tokens, numbers, section)
-    return data if name is None else replace(data, texts_of=TEXTS_OF[name])
-
-
-def _name_of_texts(file: str | None) -> str | None:
-    """`file` where it names sentences of the STS data; a file of that name goes before them."""
-    return file if file is not None and file in NAMES and not Path(file).is_file() else None
+    return replace(data, texts_of=known.tested) if known else data
 
 
 def _sts_texts(name: str, place: SetPlace, log: Callable[[str], None]) -> Path:
@@ -126,7 +124,7 @@ def _sts_texts(name: str, place: SetPlace, log: Callable[[str], None]) -> Path:
     texts = sts_texts(place.data_dir, name=name, sample=place.sample, offline=place.offline)
     for line in texts.warnings:
         log(f"warning: {line}")
-    said = ", ".join(f"{kind} {count:,}" for kind, count in texts.counts.items())
+    said = ", ".join(f"{family} {count:,}" for family, count in texts.counts.items())
     log(f"{name}: {sum(texts.counts.values()):,} sentences ({said}), those of test sets among them: transductive")
     return texts.path
 

@@ -9,7 +9,7 @@ import pytest
 from realdata import real_data
 
 import stsbench.data
-from stsbench.data.text.sts_texts import TEXTS_OF, sts_texts
+from stsbench.data.text.sts_texts import NAMED, sts_texts
 from stsbench.errors import DataError
 
 COUNTS = {"sts12": 6216, "sts13": 3000, "sts14": 7500, "sts15": 17000, "sts16": 18366, "stsb": 17256, "sick-r": 19854}
@@ -30,7 +30,7 @@ def test_the_counts_are_those_of_the_paper():
 
 
 def test_the_sentences_of_the_training_split_and_how_many_are_tested_elsewhere():
-    """What `TEXTS_OF` flags, and the shares that it gives."""
+    """What is flagged, and the shares that it gives."""
     train = sts_texts(real_data(), name="stsb-train-texts")
     assert train.counts == {"stsb": 11_498} and train.path.name == "stsb-train-texts.txt"
     known = set(train.path.read_text("utf-8").splitlines())
@@ -40,7 +40,21 @@ def test_the_sentences_of_the_training_split_and_how_many_are_tested_elsewhere()
         tested = every[start : start + count]
         shares.append(round(100 * sum(text in known for text in tested) / count))
         start += count
-    assert shares == [35, 40, 52, 15, 3] and TEXTS_OF["stsb-train-texts"] == tuple(COUNTS)[:5]
+    assert shares == [35, 40, 52, 15, 3] and NAMED["stsb-train-texts"].tested == tuple(COUNTS)[:5]
+def test_stsb_alone_in_the_order_of_its_splits_and_what_it_holds_of_other_tests():
+    texts = sts_texts(real_data(), name="stsb-texts")
+    every = sts_texts(real_data()).path.read_text("utf-8").split("\n")
+    assert texts.counts == {"stsb": 17_256} and texts.path.name == "stsb-texts.txt"
+    lines = texts.path.read_text("utf-8").split("\n")
+    before = sum(COUNTS[f"sts{year}"] for year in range(12, 17))
+    assert lines[:-1] == every[before : before + 17_256]
+    seen, start, shares = set(lines), 0, {}
+    for name, count in COUNTS.items():
+        part = set(every[start : start + count])
+        start, shares[name] = start + count, 100 * len(part & seen) / len(part)
+    rounded = {"sts12": 55, "sts13": 54, "sts14": 62, "sts15": 27, "sts16": 9, "stsb": 100, "sick-r": 0}
+    assert {name: round(share) for name, share in shares.items()} == rounded
+    assert set(NAMED["stsb-texts"].tested) == {name for name, share in shares.items() if share}
 
 
 def test_both_sentences_of_every_pair_scored_or_not(tmp_path):
@@ -54,7 +68,7 @@ def test_both_sentences_of_every_pair_scored_or_not(tmp_path):
     assert after.path == before.path and after.counts == before.counts
     first = (year / "STS.input.MSRpar.txt").read_text("utf-8").split("\n")[0].split("\t")
     assert before.path.read_text("utf-8").split("\n")[:2] == [" ".join(text.split()) for text in first]
-    assert set(before.counts) < set(TEXTS_OF["sts-texts"])
+    assert set(before.counts) < set(NAMED["sts-texts"].tested)
 
 
 def test_changed_files_are_said_and_missing_ones_named(tmp_path):

@@ -1,0 +1,164 @@
+"""SG-OPT in whole runs: two processes, killed and resumed, exported, after labelled rows, on the sentences of STS-B."""
+
+from __future__ import annotations
+
+import json
+
+import nli_files
+import numpy as np
+import pytest
+import torch
+from method_oracle import tokens
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sgopt_oracle import TEXTS, batch_for, sgopt
+from tiny_models import build
+from training_runs import log_of, make_text, one_thread, settings, train, weights_of
+from two_processes import both_find, same_gradients, second_pass, two_ranks_equal_one
+
+import stsbench
+from stsbench.encoders.load import load_encoder
+from stsbench.training.api.batch import Batch, Shares
+from stsbench.training.runs.trained import load_trained
+
+__all__ = ["one_thread"]
+CHOSEN = [{}, {"objective": "sg"}, {"objective": "opt1"}, {"objective": "opt2"},
+          {"objective": "opt2", "skip_negative": True}]  # fmt: skip
+SPLITS = [(3, 2), (4, 1)]
+PLAIN = {"regulariser_weight": 0.0}
+
+
+def made(folder, options, shares, gather="exact"):
+    method = sgopt(folder, temperature=0.1, **options)
+    method.gather_mode = gather
+    return method, batch_for(method, folder, shares)[0]
+
+
+def find(rank, folder):
+    found = {(split, number): second_pass(*made(folder, options, Shares(split, rank)), processes=2)
+             for split in SPLITS for number, options in enumerate(CHOSEN)}  # fmt: skip
+    for mode in ("simcse", "local"):
+        for number, options in enumerate(CHOSEN):
+            there = made(folder, {**options, **PLAIN}, Shares(SPLITS[0], rank), mode)
+            found[mode, number] = second_pass(*there, processes=2)
+    return found
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """(the model's folder, [rank] -> what it found)."""
+    place = tmp_path_factory.mktemp("shares")
+    folder = build(place / "tiny", pooler=False)
+    return folder, both_find(place, find, folder)
+
+
+@pytest.mark.parametrize("number", range(len(CHOSEN)))
+def test_two_processes_have_the_gradient_of_one(both, number):
+    folder, found = both
+    means, gradients = second_pass(*made(folder, CHOSEN[number], Shares((len(TEXTS),))))
+    for split in SPLITS:
+        for rank in range(2):
+            theirs, found_gradients = found[rank][split, number]
+            assert theirs == pytest.approx(means, rel=1e-9)
+            same_gradients(found_gradients, gradients)
+
+
+@pytest.mark.parametrize("number", range(len(CHOSEN)))
+def test_the_other_ways_of_gathering(both, number):
+    """simcse: the loss of all rows, half of their gradient; local: the mean of the losses of two batches."""
+    folder, found = both
+    means, gradients = second_pass(*made(folder, {**CHOSEN[number], **PLAIN}, Shares((len(TEXTS),))))
+    theirs, half = found[0]["simcse", number]
+    assert theirs == pytest.approx(means, rel=1e-9)
+    same_gradients({name: None if each is None else 2 * each for name, each in half.items()}, gradients)
+    method, whole = made(folder, {**CHOSEN[number], **PLAIN}, Shares((len(TEXTS),)))
+    losses = []
+    for rows in (slice(0, 3), slice(3, 5)):
+        by_row = {name: values[rows] for name, values in whole.by_row.items()}
+        part = Batch(whole.ids[rows], whole.mask[rows], 1, Shares((rows.stop - rows.start,)), by_row=by_row)
+        losses.append(method(part)["contrastive"].value.item())
+    theirs, _ = found[0]["local", number]
+    assert theirs["contrastive"] == pytest.approx((3 * losses[0] + 2 * losses[1]) / 5, rel=1e-9)
+
+
+# --- whole runs ---
+
+
+def small(place, **more):
+    """Six steps, dropout in the trained model and in the copy."""
+    return settings(build(place / "model", pooler=False), make_text(place), **{
+        "options.projection_width": 16, "options.temperature": 0.1, "options.reference_dropout": True,
+        "training.max_steps": 6, "selection.every": 3, "backbone.max_length": 12, **more,
+    })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """(a run nobody disturbed, its values, the cache)."""
+    place = tmp_path_factory.mktemp("runs")
+    values = small(place)
+    assert train(place / "whole", values, method="sg-opt", cache=place / "cache") == (0, None)
+    return place / "whole", values, place / "cache"
+
+
+def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
+    folder, values, cache = whole
+    assert train(tmp_path / "run", values, method="sg-opt", kill=("step", 5), cache=cache) == (-9, None)
+    assert train(tmp_path / "run", values, method="sg-opt", resume=True, cache=cache) == (0, None)
+    assert weights_of(tmp_path / "run") == weights_of(folder) and log_of(tmp_path / "run") == log_of(folder)
+
+
+def test_the_copy_and_the_embeddings_stay_as_they_were(whole):
+    folder, values, _ = whole
+    newest = load_file(sorted((folder / "checkpoints").glob("[0-9]*"))[-1] / "model.safetensors")
+    start = {name.removeprefix("bert."): weight
+             for name, weight in load_file(f"{values['backbone.model']}/model.safetensors").items()}  # fmt: skip
+    for name, weight in start.items():
+        assert torch.equal(newest[f"reference.backbone.model.{name}"], weight)
+        assert torch.equal(newest[f"backbone.model.{name}"], weight) == ("embeddings" in name), name
+    lines = [line for line in log_of(folder) if line["kind"] == "train"]
+    assert all(set(line["terms"]) == {"contrastive", "regulariser"} for line in lines)
+    assert lines[-1]["terms"]["regulariser"] > 0
+
+
+def test_the_export_is_the_trained_encoder_alone(whole):
+    folder = whole[0]
+    method, best = load_trained(folder, "cpu"), str(folder / "best")
+    with torch.no_grad():
+        states = [method.backbone.model(torch.tensor([ids])).last_hidden_state[0, 0].numpy()
+                  for ids in tokens(folder / "best", TEXTS, 12)]  # fmt: skip
+    ours = stsbench.load_encoder(best).encode(TEXTS)
+    theirs = SentenceTransformer(best, device="cpu").encode(TEXTS)
+    assert np.abs(ours - states).max() < 1e-5 and np.abs(ours - theirs).max() < 1e-6
+    assert not any("reference" in name or "projector" in name for name in load_file(f"{best}/model.safetensors"))
+
+
+@pytest.mark.parametrize("objective", ["sg-opt", "opt1"])
+def test_two_ranks_equal_one(tmp_path, objective):
+    more = {"training.max_steps": 3, "training.epsilon": 1e-2, "options.objective": objective}
+    two_ranks_equal_one(tmp_path, small(tmp_path, **more), "sg-opt", tmp_path / "cache")
+
+
+def test_after_labelled_rows_the_copy_is_of_what_they_trained(whole, tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(whole[2]))
+    values = {**whole[1], "selection.by": "none", "training.max_steps": 2, "semi.procedure": "sup-unsup",
+              "labelled.file": str(nli_files.pairs(tmp_path)), "labelled.batch_size": 8}  # fmt: skip
+    summary = stsbench.train("sg-opt", output=tmp_path / "run", settings=values, device="cpu")
+    assert list(summary["stages"]) == ["sup", "main"]
+    ends = [load_file(sorted((tmp_path / "run" / "checkpoints").glob(f"{number}-*"))[-1] / "model.safetensors")
+            for number in (0, 1)]  # fmt: skip
+    name = "model.encoder.layer.2.output.dense.weight"
+    assert torch.equal(ends[0][f"backbone.{name}"], ends[1][f"reference.backbone.{name}"])
+    assert not torch.equal(ends[0][f"reference.backbone.{name}"], ends[1][f"reference.backbone.{name}"])
+
+
+def test_the_sentences_of_stsb_are_seen_ones(tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    values = {"backbone.model": str(build(tmp_path / "model", pooler=False)), "training.max_steps": 2,
+              "selection.by": "none", "backbone.max_length": 12, "options.projection_width": 16}  # fmt: skip
+    summary = stsbench.train("sg-opt", output=tmp_path / "run", settings=values, device="cpu", sample=True)
+    assert summary["data"]["main"]["file"] == "stsb-texts-sample.txt"
+    seen = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb"]
+    assert summary["data"]["main"]["texts_of"] == seen
+    assert json.loads((tmp_path / "run" / "best" / "stsbench.json").read_text("utf-8"))["trained_on"] == seen
+    assert list(load_encoder(str(tmp_path / "run")).trained_on) == seen
