@@ -103,7 +103,10 @@ class Backbone(nn.Module):
             raise EncoderError("the pooler mask needs a method with a template (promptbert, diffaug): choose another pooler")
         if self.pooler == "cls" and (packed := self._packed(ids, mask, soft)):
             return packed.at(mask.new_zeros(len(mask)))
-        states = self(ids, mask, STATES[self.pooler], soft)
+        return self.pool(self(ids, mask, STATES[self.pooler], soft), mask)
+
+    def pool(self, states: list[Tensor], mask: Tensor) -> Tensor:
+        """(n, vector_width) sentence vectors by the pooler, of its hidden states STATES[pooler], each (n, L, d)."""
         if self.head is None:
             return pool_padded(self.pooler, states, mask)
         vectors: Tensor = self.head(states[0], mask)
