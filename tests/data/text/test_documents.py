@@ -7,6 +7,8 @@ from itertools import pairwise
 
 import pytest
 from tiny_models import sentences, tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 from stsbench.data.text import tokens as token_files
 from stsbench.data.text.examples import TextRows
@@ -127,3 +129,15 @@ def test_what_was_read_before_the_setting_is_still_found(tmp_path):
     key = hashlib.sha256(json.dumps([1, file_digest(path, cache), before], sort_keys=True).encode()).hexdigest()
     assert (cache / "text" / key).is_dir()
     assert len({open_store(path, lines_per_row=count, cache=cache).digest for count in (1, 2, 3)}) == 3
+
+
+def test_a_documents_first_word_is_spelled_as_elsewhere(tmp_path):
+    """By a byte-level tokenizer, to which a word with a space in front is another one."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.train_from_iterator(["cat cat cat"] * 9, trainers.BpeTrainer(special_tokens=["<s>", "</s>"]))
+    reads = PreTrainedTokenizerFast(tokenizer_object=backend, cls_token="<s>", sep_token="</s>")
+    store = open_store(written(tmp_path / "a.txt", ["cat  cat\tcat"]), cache=tmp_path / "cache")
+    ids = tokenised(store, reads, "digest", None, ["sentence"], cache=tmp_path / "cache").ids("sentence", [0])[0]
+    assert len(ids) == 3 and len(set(ids.tolist())) == 1
+    assert len(set(reads("cat cat")["input_ids"])) == 2  # as it is without the space
