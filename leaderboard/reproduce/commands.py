@@ -40,6 +40,8 @@ def commands(row: PublishedRow, way: Way, data_dir: Path | None) -> list[str]:
     if way.eval is not None:
         model = ["--model", "RUN"] if way.recipe else []
         lines.append(["stsbench", "eval", *model, *shlex.split(way.eval), "--protocol", protocol or "all", *place])
+    if way.checkpoint is not None:
+        lines.append(["stsbench", "eval", *shlex.split(way.checkpoint), "--protocol", protocol or "all", *place])
     return [shlex.join(words) for words in lines]
 
 

@@ -71,8 +71,9 @@ def _runs_of(row: PublishedRow, way: Way, column: str, runs: Sequence[Run]) -> I
     if way.eval is None:
         recipe = way.recipe_of(column)
         yield from (run for run in runs if run.recipe == recipe is not None and not run.changed)
-    elif way.recipe is None:
-        yield from (run for run in runs if run.recipe is None and _options(run.command) == _options(shlex.split(way.eval)))
+    command = way.checkpoint if way.recipe is not None else way.eval
+    if command is not None:
+        yield from (run for run in runs if run.recipe is None and _options(run.command) == _options(shlex.split(command)))
 
 
 def _options(command: Sequence[str]) -> dict[str, str]:

@@ -33,7 +33,8 @@ class Surroundings:
                 lines += self._of_recipe(recipe_named(name))
             except StsbenchError as error:
                 lines.append(str(error))
-        lines += [] if way.eval is None else self._of_eval(way.eval)
+        for line in filter(None, (way.eval, way.checkpoint)):
+            lines += self._of_eval(line)
         lines += self._of_protocol(heading)
         return list(dict.fromkeys(lines))
 

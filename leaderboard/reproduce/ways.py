@@ -20,12 +20,14 @@ class Way(PublishedModel):
     """How a row is made.
 
     recipe: METHOD/NAME, or one for each column that has its own; eval: options of `stsbench eval`, where nothing is trained
-    or where what the recipe trained is tested with them; missing: why the row has neither; not_held: why the recipe does not
+    or where what the recipe trained is tested with them; checkpoint: those for the weights that the authors released, a
+    second way to the row beside its recipe; missing: why the row has neither; not_held: why the recipe does not
     hold the row's figures as its published ones, or that by column; note: what a reader must know of the command.
     """
 
     recipe: Text | dict[str, Text] | None = None
     eval: Text | None = None
+    checkpoint: Text | None = None
     missing: Text | None = None
     not_held: Text | dict[str, Text] | None = None
     note: Text | None = None
@@ -36,6 +38,8 @@ class Way(PublishedModel):
             raise ValueError("needs recipe, eval or both, or else missing")
         if self.eval is not None and ("--model" in shlex.split(self.eval)) == (self.recipe is not None):
             raise ValueError("eval names its --model, unless a recipe trains it")
+        if self.checkpoint is not None and (self.recipe is None or "--model" not in shlex.split(self.checkpoint)):
+            raise ValueError("checkpoint names a --model, beside a recipe; without a recipe it is eval")
         for name in self.recipes:
             if name.count("/") != 1:
                 raise ValueError(f"'{name}' is not METHOD/RECIPE")
@@ -50,8 +54,8 @@ class Way(PublishedModel):
 
     @property
     def model(self) -> str | None:
-        """The --model of `eval`."""
-        words = shlex.split(self.eval or "")
+        """The --model of `eval` or `checkpoint`."""
+        words = shlex.split(self.checkpoint or self.eval or "")
         return words[words.index("--model") + 1] if "--model" in words[:-1] else None
 
     def recipe_of(self, column: str) -> str | None:

@@ -28,6 +28,10 @@ class TextRows:
         """Token ids of a role's text, special tokens included, one read-only array per row."""
         return self.tokens.ids(role, self._numbers)
 
+    def lengths(self, role: str) -> NDArray[np.int64]:
+        """int64 (n,): how many token ids `ids` gives."""
+        return self.tokens.lengths(role)[self._numbers]
+
     def texts(self, role: str) -> list[str]:
         """The role's text, one per row."""
         return self.store.texts(role, self._numbers)

@@ -38,19 +38,24 @@ def file_format(path: Path, format: str = "auto") -> str:
 class RowReader:
     """Iterates once over (number of a row's first line, its texts in the order of `roles`).
 
-    An empty line of a table of several columns, or of a JSON-lines file, is not a row: it has no texts, (). left_out: rows
-    that `where` has excluded so far.
+    An empty line of a table of several columns, of a JSON-lines file, or between rows of several lines, is not a row: it has
+    no texts, (). left_out: rows that `where` has excluded so far.
     """
 
     def __init__(
-        self, path: Path, kind: str, columns: Mapping[str, str], where: Mapping[str, str], on_bytes: OnBytes | None
-    ) -> None:
+        self, path: Path, kind: str, columns: Mapping[str, str], where: Mapping[str, str], on_bytes: OnBytes | None,
+        lines_per_row: int = 1,
+    ) -> None:  # fmt: skip
         self.path, self.left_out = path, 0
         self._wanted = list(where.values())
         records = _READERS[kind](numbered_lines(path, on_bytes), path)
+        if lines_per_row > 1:
+            if kind != "text":
+                raise DataError(f"{path}: data.lines_per_row joins lines of plain text, and this is {kind}: leave it at 1")
+            records = _joined(records, lines_per_row)
         header = next(records, None) if kind in ("csv", "tsv") else None
         first = next(records, None)
-        while kind == "jsonl" and first is not None and first[1] is None:
+        while kind in ("jsonl", "text") and first is not None and first[1] is None:
             first = next(records, None)
         if first is None:
             raise DataError(f"{path} has a header but no rows" if header else f"{path} is empty")
@@ -105,19 +110,36 @@ class RowReader:
 
 def read_rows(
     path: Path, format: str = "auto", columns: Mapping[str, str] | None = None, where: Mapping[str, str] | None = None,
-    on_bytes: OnBytes | None = None,
+    on_bytes: OnBytes | None = None, lines_per_row: int = 1,
 ) -> RowReader:  # fmt: skip
     """The rows of `path`, whose header has been read.
 
     columns: role -> column, empty for a header that is known (see stsbench.data.text.columns); where: column -> the value of
-    the rows to keep. Plain text: a row per line; a TSV's quotes are text; a CSV's quotes may hold line ends. Every fault of
+    the rows to keep. Plain text: a row per line, or of `lines_per_row` lines joined by a space, fewer before a line of white
+    space and at the end; a TSV's quotes are text; a CSV's quotes may hold line ends. Every fault of
     the file, here and while iterating, is a DataError that names it and the line on which the bad row starts.
     """
-    return RowReader(path, file_format(path, format), columns or {}, where or {}, on_bytes)
+    return RowReader(path, file_format(path, format), columns or {}, where or {}, on_bytes, lines_per_row)
 
 
 def _plain(lines: Lines, path: Path) -> Iterator[tuple[int, str | None]]:
     return ((number, without_end(line)) for number, line in lines)
+
+
+def _joined(records: Iterator[tuple[int, str]], count: int) -> Iterator[tuple[int, str | None]]:
+    """`count` lines a record, at the number of the first; lines of white space end one and have none of their own."""
+    start, parts = 0, list[str]()
+    for number, text in records:
+        if text.strip():
+            start = start if parts else number
+            parts.append(text.strip())
+        if parts and (len(parts) == count or not text.strip()):
+            yield start, " ".join(parts)
+            parts = []
+        if not text.strip():
+            yield number, None
+    if parts:
+        yield start, " ".join(parts)
 
 
 def _tsv(lines: Lines, path: Path) -> Iterator[tuple[int, list[str] | None]]:

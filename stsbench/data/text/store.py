@@ -30,23 +30,28 @@ def training_cache() -> Path:
 
 def open_store(
     file: Path, *, format: str = "auto", columns: Mapping[str, str] | None = None, where: Mapping[str, str] | None = None,
-    drop_blank: bool = False, drop_duplicates: bool = False, contiguous: bool = False, cache: Path | None = None,
-    log: Callable[[str], None] | None = None,
+    drop_blank: bool = False, drop_duplicates: bool = False, contiguous: bool = False, lines_per_row: int = 1,
+    cache: Path | None = None, log: Callable[[str], None] | None = None,
 ) -> TextStore:  # fmt: skip
     """The rows of a text, CSV, TSV or JSON-lines file of any size (see stsbench.data.text.rows for what each may hold).
 
     The first time it is read through, in bounded memory; later only its sha256 counts, and that is remembered while the file
     is untouched. drop_blank, drop_duplicates: leave out rows with an empty text, rows equal to an earlier one; both are
     counted either way. contiguous: rows follow one another in their documents; an empty line (in plain text: one of white
-    space) ends a document and is not a row. log: called with one line when a file has to be read.
-    Raises DataError, one line.
+    space) ends a document and is not a row. lines_per_row: of plain text, so many lines that follow one another are a row,
+    joined by a space; a line of white space ends a row early and is not part of one. log: called with one line when
+    a file has to be read. Raises DataError, one line.
     """
     cache = cache or training_cache()
     settings = ReadSettings(
-        file_format(file, format), dict(columns or {}), dict(where or {}), drop_blank, drop_duplicates, contiguous
-    )
+        file_format(file, format), dict(columns or {}), dict(where or {}), drop_blank, drop_duplicates, contiguous,
+        lines_per_row,
+    )  # fmt: skip
     digest = file_digest(file, cache)
-    key = hashlib.sha256(json.dumps([_VERSION, digest, asdict(settings)], sort_keys=True).encode()).hexdigest()
+    read_by = asdict(settings)
+    if lines_per_row == 1:
+        del read_by["lines_per_row"]  # as the key was before there was the setting: folders that exist stay in use
+    key = hashlib.sha256(json.dumps([_VERSION, digest, read_by], sort_keys=True).encode()).hexdigest()
 
     def build(folder: Path) -> None:
         if log is not None:
@@ -107,6 +112,10 @@ class TextStore:
     def texts(self, role: str, rows: RowNumbers) -> list[str]:
         """The role's text, one per row."""
         return [self.text(role, int(row)) for row in rows]
+
+    def sizes(self, role: str) -> NDArray[np.int64]:
+        """int64 (n,): bytes of each row's text."""
+        return self._role(role).lengths()
 
     def labels(self, rows: RowNumbers) -> NDArray[np.int64]:
         """int64 (n,): class numbers of n rows. Raises DataError where the file has no labels."""

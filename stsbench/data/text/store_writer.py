@@ -36,6 +36,7 @@ class ReadSettings:
     drop_blank: bool
     drop_duplicates: bool
     contiguous: bool
+    lines_per_row: int = 1
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class StoreMeta:
 
 def write_store(path: Path, folder: Path, settings: ReadSettings, on_bytes: OnBytes) -> StoreMeta:
     """Read `path` once and fill `folder`. Raises DataError for any fault of the file, and where no row is left."""
-    reader = read_rows(path, settings.format, settings.columns, settings.where, on_bytes)
+    reader = read_rows(path, settings.format, settings.columns, settings.where, on_bytes, settings.lines_per_row)
     with ExitStack() as stack:
         writer = _Writer(path, folder, settings, reader.roles, stack)
         for line, texts in reader:

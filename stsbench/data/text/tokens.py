@@ -22,22 +22,23 @@ from stsbench.errors import DataError
 META = "meta.json"
 _VERSION = 1
 _CHUNK = 10_000  # texts handed to the tokenizer at a time
+_CHUNK_BYTES = 4 * 1024 * 1024  # of them, where they are not cut: documents of any length
 
 
 def tokenised(
-    store: TextStore, tokenizer: Any, tokenizer_digest: str, max_length: int, roles: Sequence[str], *,
+    store: TextStore, tokenizer: Any, tokenizer_digest: str, max_length: int | None, roles: Sequence[str], *,
     log: Callable[[str], None] | None = None, progress: Callable[[int], None] | None = None, cache: Path | None = None,
 ) -> TokenStore:  # fmt: skip
     """Token ids of every text of `roles` (but label and score), as the transformers `tokenizer` gives them with truncation.
 
     tokenizer_digest: of the tokenizer's files, part of the key under which the ids are kept; max_length: tokens, special
-    ones included; log: called with one line when there is something to tokenise; progress: called with the number of texts
-    just done.
+    ones included, or None for the word pieces of whole texts, however long, without special tokens (`whole`); log: called
+    with one line when there is something to tokenise; progress: called with the number of texts just done.
     The tokenizer's stored truncation and padding have no effect and are left as they were. Raises DataError, one line.
     """
     roles = [role for role in roles if role not in VALUES]
     around = int(tokenizer.num_special_tokens_to_add(pair=False))
-    if max_length <= around:
+    if max_length is not None and max_length <= around:
         raise DataError(f"backbone.max_length {max_length} leaves no room for the sentence: {around} tokens are special")
     # The class and its special tokens may come from the model's config.json, which is not a file of the tokenizer.
     kind = [type(tokenizer).__name__, tokenizer.all_special_ids, tokenizer.cls_token_id, tokenizer.truncation_side]
@@ -50,10 +51,11 @@ def tokenised(
             log(f"tokenising {len(roles) * len(store):,} texts of {store.path} once")
         sha = hashlib.sha256()
         truncated = {}
-        with cutting(tokenizer, max_length) as encode:
+        with whole(tokenizer) if max_length is None else cutting(tokenizer, max_length) as encode:
             for i, role in enumerate(roles):
                 sha.update(f"{role}\n".encode())
-                truncated[role] = _write(store, role, folder, f"ids{i}", encode, sha, progress)
+                chunks = _chunks(store, role, bounded=max_length is None)
+                truncated[role] = _write(store, role, folder, f"ids{i}", encode, sha, chunks, progress)
         meta = {"digest": sha.hexdigest(), "truncated": truncated}
         (folder / META).write_text(json.dumps(meta), encoding="utf-8")
 
@@ -66,7 +68,7 @@ class TokenStore:
     truncated: role -> how many texts were cut; digest: sha256 over the ids themselves.
     """
 
-    def __init__(self, folder: Path, roles: Sequence[str], max_length: int) -> None:
+    def __init__(self, folder: Path, roles: Sequence[str], max_length: int | None) -> None:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
         self.roles, self.max_length = tuple(roles), max_length
         self.digest: str = meta["digest"]
@@ -86,13 +88,26 @@ class TokenStore:
 Encode = Callable[[list[str]], tuple[list[list[int]], int]]  # texts -> their ids, and how many were cut
 
 
+def _chunks(store: TextStore, role: str, bounded: bool) -> Iterator[range]:
+    """The store's rows in order, so many at a time. bounded: their bytes are bounded, too, but for one text alone. Of texts
+    that are cut they are not: the digest, which holds the lengths chunk by chunk, would be another than it was."""
+    sizes = store.sizes(role) if bounded else np.zeros(len(store), np.int64)
+    start = size = 0
+    for row, bytes_ in enumerate(sizes.tolist()):
+        if row > start and (row - start == _CHUNK or size + bytes_ > _CHUNK_BYTES):
+            yield range(start, row)
+            start, size = row, 0
+        size += bytes_
+    yield range(start, len(sizes))
+
+
 def _write(
-    store: TextStore, role: str, folder: Path, name: str, encode: Encode, sha: Any, progress: Callable[[int], None] | None
-) -> int:
+    store: TextStore, role: str, folder: Path, name: str, encode: Encode, sha: Any, chunks: Iterator[range],
+    progress: Callable[[int], None] | None,
+) -> int:  # fmt: skip
     truncated = 0
     with RaggedWriter(folder, name, "<i4") as writer:
-        for start in range(0, len(store), _CHUNK):
-            rows = range(start, min(start + _CHUNK, len(store)))
+        for rows in chunks:
             ids, cut = encode(store.texts(role, rows))
             lengths = [len(row) for row in ids]
             flat = np.fromiter(chain.from_iterable(ids), np.dtype("<i4"), sum(lengths)).tobytes()
@@ -112,16 +127,44 @@ def cutting(tokenizer: Any, max_length: int) -> Iterator[Encode]:
         return
     backend = tokenizer.backend_tokenizer
     encode_batch = getattr(backend, "encode_batch_fast", backend.encode_batch)  # fast: without offsets
-    stored = backend.truncation, backend.padding
 
     def encode(texts: list[str]) -> tuple[list[list[int]], int]:
         encodings = encode_batch(texts)
         return [encoding.ids for encoding in encodings], sum(bool(encoding.overflowing) for encoding in encodings)
 
-    try:
-        backend.no_padding()
+    with _unpadded(backend):
         backend.enable_truncation(max_length, direction=tokenizer.truncation_side)
         yield encode
+
+
+@contextmanager
+def whole(tokenizer: Any) -> Iterator[Encode]:
+    """The tokenizer's word pieces of whole documents: neither cut nor padded, and without special tokens.
+
+    White space becomes single spaces, with one in front: the first word is then spelled as it is elsewhere, also by the
+    byte-level tokenizers of RoBERTa's kind.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        yield lambda texts: (tokenizer(_spaced(texts), add_special_tokens=False, verbose=False)["input_ids"], 0)
+        return
+    backend = tokenizer.backend_tokenizer
+    encode_batch = getattr(backend, "encode_batch_fast", backend.encode_batch)
+    with _unpadded(backend):
+        backend.no_truncation()
+        yield lambda texts: ([each.ids for each in encode_batch(_spaced(texts), add_special_tokens=False)], 0)
+
+
+def _spaced(texts: list[str]) -> list[str]:
+    return [" " + " ".join(text.split()) for text in texts]
+
+
+@contextmanager
+def _unpadded(backend: Any) -> Iterator[None]:
+    """A tokenizer's backend without padding; afterwards its padding and truncation are what they were."""
+    stored = backend.truncation, backend.padding
+    try:
+        backend.no_padding()
+        yield
     finally:  # the object is shared: what is tokenised elsewhere must not be cut in silence
         backend.no_truncation() if stored[0] is None else backend.enable_truncation(**stored[0])
         backend.no_padding() if stored[1] is None else backend.enable_padding(**stored[1])

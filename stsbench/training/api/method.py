@@ -169,9 +169,21 @@ class Method(nn.Module):
         return {}
 
     @classmethod
+    def whole_texts(cls, options: Any) -> bool:
+        """Whether the rows of the recipe's data are documents: `ids` then gives the word pieces of all of the text, however
+        long, without special tokens, and `views` takes parts that the model can read. By default texts are cut at
+        backbone.max_length, and labelled rows always are."""
+        return False
+
+    @classmethod
     def usable(cls, options: Any, rows: Any) -> NDArray[np.bool_] | None:
         """(n,) which of the data set's rows may be drawn (a next sentence needs one that follows); None: all of them."""
         return None
+
+    @classmethod
+    def unusable(cls, options: Any) -> str:
+        """Why `usable` leaves rows out, for the line that counts them."""
+        return "no sentence follows them, say"
 
     def prepare(self, rows: Any) -> None:
         """Learn what has to be known of the training text (token counts, say) before the first step of a new or resumed run.

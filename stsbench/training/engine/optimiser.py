@@ -12,6 +12,8 @@ from torch import nn
 
 from stsbench.training.recipes.recipe import TrainingSettings
 
+_RATIO = 32  # slanted: of the highest rate to the lowest
+
 
 def make_optimiser(
     module: nn.Module, settings: TrainingSettings, rates: Mapping[str, float] | None = None
@@ -70,8 +72,12 @@ def steps_taken(optimiser: torch.optim.Optimizer) -> int:
 def learning_rate(step: int, steps: int, settings: TrainingSettings) -> float:
     """The rate of step `step` (from 0) of `steps`: up from 0 over the warm-up, then down to 0, constant, or by milestones.
 
-    piecewise: rates[i] from step milestones[i] on, learning_rate before the first.
+    piecewise: rates[i] from step milestones[i] on, learning_rate before the first. slanted: the triangle of Howard and Ruder
+    (2018), ULMFiT, Eq. 3, with ratio 32: from 1/32 of the rate up to it at the cut, and down to 1/32 at the last step; steps
+    count from 1 and the cut, `warmup`, is rounded down, as in AllenNLP.
     """
+    if settings.schedule == "slanted":
+        return settings.learning_rate * (1 + _slanted(step + 1, steps, settings.warmup) * (_RATIO - 1)) / _RATIO
     warmup = settings.warmup if settings.warmup >= 1 or not settings.warmup else math.ceil(settings.warmup * steps)
     if step < warmup:
         return settings.learning_rate * step / warmup
@@ -80,3 +86,9 @@ def learning_rate(step: int, steps: int, settings: TrainingSettings) -> float:
     if settings.schedule == "piecewise":
         return (settings.learning_rate, *settings.rates)[bisect_right(settings.milestones, step)]
     return settings.learning_rate * (steps - step) / max(1, steps - warmup)
+
+
+def _slanted(step: int, steps: int, warmup: float) -> float:
+    """How far up the slanted triangle step `step` (from 1) is, from 0 to 1. warmup: steps; below 1 a share."""
+    cut = int(warmup if warmup >= 1 else warmup * steps)
+    return step / cut if step < cut else 1 - (step - cut) / max(1, steps - cut)

@@ -124,7 +124,10 @@ class Backbone(nn.Module):
             if self.engine == "packed":
                 raise EncoderError(f"no packed training pass has the states of padding that {self.pooler} reads: use padded")
             return self._padded(*padded_to(ids, mask, length, pad), (-1,), None, heads)[0].mean(1)
-        states = self(ids, mask, STATES[self.pooler], soft, heads)
+        return self.pool(self(ids, mask, STATES[self.pooler], soft, heads), mask)
+
+    def pool(self, states: list[Tensor], mask: Tensor) -> Tensor:
+        """(n, vector_width) sentence vectors by the pooler, of its hidden states STATES[pooler], each (n, L, d)."""
         if self.head is None:
             return pool_padded(self.pooler, states, mask)
         vectors: Tensor = self.head(states[0], mask)

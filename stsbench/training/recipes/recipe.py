@@ -88,6 +88,7 @@ class DataSettings(Section):
     share: float = Field(default=1.0, gt=0, le=1)  # each row is kept with this probability: few labels
     sample_seed: int | None = Field(default=None, ge=0)  # what sample and share draw by; null: the run's seed
     contiguous: bool = False  # lines follow one another in their documents, a blank line ends one
+    lines_per_row: int = Field(default=1, ge=1)  # plain text: so many lines, joined by a space; a blank line ends a row
 
 
 class LabelledSettings(DataSettings):
@@ -111,7 +112,8 @@ class TrainingSettings(Section):
     epochs: float = Field(default=1.0, gt=0)
     max_steps: int | None = Field(default=None, ge=1)  # shortens the run, and the schedule with it
     learning_rate: float = Field(default=3e-5, gt=0)
-    schedule: Literal["linear", "constant", "piecewise"] = "linear"  # linear: to 0 at the last step
+    # linear: to 0 at the last step; slanted: the triangle of ULMFiT, from 1/32 of the rate and back
+    schedule: Literal["linear", "constant", "piecewise", "slanted"] = "linear"
     milestones: tuple[int, ...] = ()  # piecewise: steps taken from which on `rates` apply, one each, whatever max_steps is
     rates: tuple[float, ...] = ()  # piecewise: learning rates after the milestones; before the first, learning_rate
     schedule_of: str | None = None  # the stage whose steps the schedule counts, whatever its own number; null: its own

@@ -33,7 +33,7 @@ LABELLED = "labelled"  # their key beside the stages' names
 LABELS = "labels"  # the key of their classes among what a run reads
 _OF_TRIPLETS = ("contradiction", "entailment")  # what classes 0 and 1 of triplets are
 _ONE_DOCUMENT = 1000  # lines without a blank one between them that make one wonder
-_OF_DATA = re.compile(r"(?<![\w/.])data\.(columns|where|format)\b")
+_OF_DATA = re.compile(r"(?<![\w/.])data\.(columns|where|format|lines_per_row)\b")
 _AT_ONCE = 10_000  # rows whose texts are compared at a time
 
 
@@ -98,7 +98,8 @@ def open_data(
     with _of_section(section):
         store = open_store(
             path, format=settings.format, columns=settings.columns, where=settings.where, drop_blank=settings.drop_blank,
-            drop_duplicates=settings.drop_duplicates, contiguous=settings.contiguous, log=log,
+            drop_duplicates=settings.drop_duplicates, contiguous=settings.contiguous,
+            lines_per_row=settings.lines_per_row, log=log,
         )  # fmt: skip
     roles = plan.labelled_roles(store.roles) if labelled else plan.roles(store.roles)
     log(f"{path.name}: {store.report()}, used as {', '.join(roles)}")
@@ -106,13 +107,17 @@ def open_data(
         _check_scores(store, plan, log, scale_of(settings.file))
     texts = tuple(role for role in roles if role not in VALUES)
     digest = tokenizer_digest(Path(backbone.folder))
-    tokens = tokenised(store, backbone.tokenizer, digest, backbone.max_length, texts, log=log)
+    whole = not labelled and calling(plan.kind, "whole_texts", lambda: plan.kind.whole_texts(plan.options))
+    tokens = tokenised(store, backbone.tokenizer, digest, None if whole else backbone.max_length, texts, log=log)
     if cut := sum(tokens.truncated.values()):
         log(f"{path.name}: {cut:,} of {len(texts) * len(store):,} texts are cut at {backbone.max_length} tokens")
     every = np.arange(len(store), dtype=np.int64)
     usable = None
     if not labelled:
         usable = calling(plan.kind, "usable", lambda: plan.kind.usable(plan.options, TextRows(store, tokens, every)))
+    if usable is not None:
+        why = calling(plan.kind, "unusable", lambda: plan.kind.unusable(plan.options))
+        log(f"{path.name}: {int((~usable).sum()):,} of {len(store):,} rows cannot be used by these options ({why})")
     numbers = _sampled(settings, recipe.seed, store, usable, log, section)
     contrasts = plan.kind.needs_negatives and not labelled
     data = _held_out(settings, recipe.seed, contrasts, store, tokens, numbers, section)
@@ -183,7 +188,6 @@ def _sampled(
         if not len(numbers):
             raise DataError(f"{path}: {section}.share {settings.share:g} leaves no row of {len(store)}: raise it")
     if usable is not None:
-        log(f"{path.name}: {int((~usable).sum())} rows cannot be used by these options (no sentence follows them, say)")
         if store.meta.documents == 1 and len(store) > _ONE_DOCUMENT:
             lines = f"{path.name}: {len(store):,} lines without a blank one between them"
             log(f"warning: {lines}: is it one text whose sentences follow one another?")

@@ -30,7 +30,7 @@ from stsbench.training.runs.run_folder import RunManifest
 
 _LATER: dict[str, Any] = {  # settings that were added after the first records -> what trained before
     "training.adam": "torch", "training.optimizer": "adamw", "training.rho": None, "training.milestones": [],
-    "training.rates": [], "training.weight_decay_on": "matrices",
+    "training.rates": [], "training.weight_decay_on": "matrices", "data.lines_per_row": 1, "labelled.lines_per_row": 1,
 }  # fmt: skip
 _ABSENT = object()
 

@@ -10,7 +10,9 @@ from stsbench.cli.eval import evaluate
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.reproduce.commands import commands, protocol_of
+from stsbench.leaderboard.reproduce.measured import columns_of, reproductions
 from stsbench.leaderboard.reproduce.resolve import resolve
+from stsbench.leaderboard.reproduce.runs import Run
 from stsbench.leaderboard.reproduce.table import Count, all_ways, count
 from stsbench.leaderboard.reproduce.ways import Way, load_ways
 
@@ -91,7 +93,8 @@ def test_a_way_for_a_row_that_is_not_there():
     ({"recipe": "simcse"}, "'simcse' is not METHOD/RECIPE"), ({}, "needs recipe, eval or both, or else missing"),
     ({"recipe": "a/b", "missing": "x"}, "or else missing"), ({"eval": "--pooler cls"}, "eval names its --model"),
     ({"recipe": "a/b", "eval": "--model c"}, "unless a recipe trains it"), ({"way": "x"}, "way: Extra inputs"),
-    ("simcse/x", "Input should be"),
+    ("simcse/x", "Input should be"), ({"recipe": "a/b", "checkpoint": "--pooler cls"}, "checkpoint names a --model"),
+    ({"eval": "--model a", "checkpoint": "--model a"}, "without a recipe it is eval"),
 ])  # fmt: skip
 def test_mistakes_are_named(tmp_path, raw, message):
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump({"1": {3: raw}}), "utf-8")
@@ -121,3 +124,16 @@ def test_commands_have_what_a_row_says(ways, rows, tmp_path):
     assert trained.endswith("--output RUN") and "--eval" not in trained
     assert tested == ("stsbench eval --model RUN --pooler first_last:layer1 --post whitening --fit-on target "
                       "--protocol sts:all")  # fmt: skip
+
+
+def test_a_released_checkpoint_is_a_second_way_to_a_row(ways, rows):
+    row, way = rows["simcse:5:10"], ways["simcse:5:10"]
+    trained, tested = commands(row, way, None)
+    assert trained.startswith("stsbench train declutr --recipe roberta-base-released --data openwebtext.txt")
+    assert tested == "stsbench eval --model johngiorgi/declutr-base --pooler mean --protocol sts:all"
+    scores = {("sts", "all", "spearman", task): 50.0 for task in columns_of(row)[:-1]}
+    command = tuple(shlex.split(f"{tested} --data-dir x"))
+    runs = [Run("trained", "declutr/roberta-base-released", scores=scores), Run("tested", command=command, scores=scores),
+            Run("changed", "declutr/roberta-base-released", ("seed",), scores=scores),
+            Run("other", command=(*command, "--post", "whitening"), scores=scores)]  # fmt: skip
+    assert [each.name for each in reproductions(row, way, runs)] == ["trained", "tested"]

@@ -1,0 +1,1 @@
+"""DeCLUTR (Giorgi et al. 2021)."""

@@ -1,0 +1,159 @@
+"""DeCLUTR (Giorgi et al. 2021): spans of a document that lie close to each other agree, beside masked language modelling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from stsbench.encoders.forward.pooling import STATES
+from stsbench.methods.declutr.checks import check_backbone, check_options, long_enough
+from stsbench.methods.declutr.options import DeCLUTROptions
+from stsbench.methods.declutr.spans import RandomDraws, Span, least, sample_spans
+from stsbench.training.api.batch import IGNORED, Batch, Examples, Shares, Term, Views
+from stsbench.training.api.contrasting import contrast_views
+from stsbench.training.api.method import Method
+from stsbench.training.losses.masked_lm import masked_lm
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.lm_head import LMHead, made_up
+from stsbench.training.modules.masking import mask_tokens
+
+_LABELS = "mlm_labels"  # of the anchors' views, the first in a batch
+
+
+class DeCLUTR(Method):
+    """A anchors a document, read with some of their tokens masked, and P positives an anchor, read as they are.
+
+    The masked-LM head is trained with the encoder and not part of what is tested.
+    """
+
+    name = "declutr"
+    default_recipe = "roberta-base"
+    Options = DeCLUTROptions
+    options: DeCLUTROptions
+
+    def __init__(self, backbone: Backbone, options: DeCLUTROptions) -> None:
+        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for options that do not go together or not
+        with the backbone."""
+        super().__init__(backbone, options)
+        check_options(options)
+        check_backbone(options, backbone)
+        self.lm_head = None
+        if options.mlm_weight:
+            self.lm_head = LMHead.load(backbone.folder, backbone.model, backbone.name, tied=True)
+        self._first, self._last = _ends(backbone.tokenizer)
+
+    @classmethod
+    def roles(cls, options: DeCLUTROptions, available: tuple[str, ...]) -> tuple[str, ...]:
+        """("sentence",): the document."""
+        check_options(options)
+        return super().roles(options, available)
+
+    @classmethod
+    def whole_texts(cls, options: DeCLUTROptions) -> bool:
+        """A row is a document, of which spans are read."""
+        return True
+
+    @classmethod
+    def usable(cls, options: DeCLUTROptions, rows: Any) -> NDArray[np.bool_]:
+        """(n,) the documents that are long enough."""
+        return long_enough(options, rows)
+
+    @classmethod
+    def unusable(cls, options: DeCLUTROptions) -> str:
+        """What short documents lack."""
+        return f"documents of fewer than {least(options):,} word pieces, 2 x anchors x l_max"
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """A views of anchors, masked, the tokens to guess in extra "mlm_labels"; then P views of the positives of the first
+        anchor, of the second, and so on; none where options.contrastive_weight is 0."""
+        options, documents = self.options, rows.ids("sentence")
+        draws = RandomDraws(rng)
+        drawn = [sample_spans(len(document), options, draws) for document in documents]
+        anchors = [self._read(documents, [pairs[a][0] for pairs in drawn]) for a in range(options.anchors)]
+        positives = [
+            self._read(documents, [pairs[a][1][p] for pairs in drawn])
+            for a in range(options.anchors) for p in range(options.positives) if options.contrastive_weight
+        ]  # fmt: skip
+        if self.lm_head is None:
+            return Views([*anchors, *positives])
+        kind = self.backbone.tokenizer
+        masked = [
+            mask_tokens(view, kind.all_special_ids, kind.mask_token_id, len(kind), rng, options.mlm_probability)
+            for view in anchors
+        ]
+        return Views([*(ids for ids, _ in masked), *positives], {_LABELS: [labels for _, labels in masked]})
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """contrastive: NT-Xent of all anchors and the means of their positives; mlm: the cross-entropy of masked tokens."""
+        options, terms = self.options, {}
+        vectors, last = self._anchors(batch)
+        if options.contrastive_weight:
+            pairs = Shares(tuple(options.anchors * size for size in batch.shares.sizes), batch.shares.rank)
+            term = contrast_views(
+                vectors, self._positives(batch), pairs, self.gather_mode, temperature=options.temperature
+            )
+            terms["contrastive"] = Term(term.value, term.count, options.contrastive_weight)
+        if self.lm_head is not None:
+            labels = batch.extra[_LABELS][:, : last.shape[1]]
+            chosen = labels != IGNORED
+            value = masked_lm(self.lm_head(last[chosen]), labels[chosen])
+            terms["mlm"] = Term(value, int(chosen.sum()), options.mlm_weight)
+        return terms
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """mlm: the masked tokens."""
+        return {} if self.lm_head is None else {"mlm": int((batch.extra[_LABELS] != IGNORED).sum())}
+
+    def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
+        """The anchors and the means of their positives."""
+        return (self._anchors(batch)[0], self._positives(batch)) if self.options.contrastive_weight else None
+
+    def notes(self) -> list[str]:
+        """A head that the checkpoint does not have."""
+        return [] if self.lm_head is None or self.lm_head.stored else [made_up(self.backbone.name)]
+
+    def _anchors(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(A n, d) vectors of the anchors, document by document, and (A n, L', d) their last states, anchor by anchor."""
+        rows = slice(self.options.anchors * len(batch))
+        ids, mask = _shortened(batch.ids[rows], batch.mask[rows])
+        wanted = STATES[self.backbone.pooler]
+        states = self.backbone(ids, mask, wanted)
+        vectors = self.backbone.pool(states, mask)
+        return _by_document(vectors.unflatten(0, (self.options.anchors, -1))), states[wanted.index(-1)]
+
+    def _positives(self, batch: Batch) -> Tensor:
+        """(A n, d) the mean over each anchor's positives, in the anchors' order."""
+        rows = slice(self.options.anchors * len(batch), None)
+        vectors = self.vectors(*_shortened(batch.ids[rows], batch.mask[rows]))
+        return _by_document(vectors.unflatten(0, (self.options.anchors, self.options.positives, -1)).mean(1))
+
+    def _read(self, documents: list[NDArray[np.int32]], spans: list[Span]) -> list[Any]:
+        """The ids by which the model reads one span a document: special tokens included, cut at max_length."""
+        pieces = [document[span.start : span.end] for document, span in zip(documents, spans, strict=True)]
+        if self.options.spans == "retokenised":
+            tokenizer = self.backbone.tokenizer
+            return self.backbone.tokenise([tokenizer.decode(ids, clean_up_tokenization_spaces=True) for ids in pieces])
+        room = self.backbone.max_length - len(self._first) - len(self._last)
+        return [np.concatenate([self._first, ids[:room], self._last]) for ids in pieces]
+
+
+def _by_document(vectors: Tensor) -> Tensor:
+    """(A, n, d), anchor by anchor -> (n A, d), document by document, as processes share documents."""
+    return vectors.transpose(0, 1).flatten(0, 1)
+
+
+def _shortened(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Without the padding that all rows have: positives are shorter than the anchors that they were padded with."""
+    longest = int(mask.sum(1).max())
+    return ids[:, :longest], mask[:, :longest]
+
+
+def _ends(tokenizer: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The special tokens that the tokenizer puts before a text and behind it."""
+    special, ids = set(tokenizer.all_special_ids), tokenizer("a", padding=False, truncation=False)["input_ids"]
+    first = next(place for place, token in enumerate(ids) if token not in special)
+    behind = len(ids) - next(place for place, token in enumerate(reversed(ids)) if token not in special)
+    return np.array(ids[:first], np.int32), np.array(ids[behind:], np.int32)
