@@ -114,6 +114,9 @@ def test_commands_have_what_a_row_says(ways, rows, tmp_path):
     assert "--eval sts:wmean" in said("simcse:B.3:6")[0] and "--eval transfer" in said("diffcse:3/transfer:2")[0]
     assert "--seeds 10" in said("promptbert-readme:README:1")[0] and "--seeds 3" in said("diffaug:1:11")[0]
     assert said("diffaug:7:3")[1].endswith(f"--labelled nli_for_simcse.csv --subsets 5 --seeds 3 --eval sts:all {data}")
+    none, *few, every = said("diffaug:2:2")
+    assert "--seeds" not in none and all("--subsets 5 --seeds 3" in line for line in few)
+    assert "unsup-promptbert-base-joint " in every and "--seeds 3" in every and "--subsets" not in every
     assert len(said("simcse:2:1")) == 2  # one encoder, two encoders
     assert "'This sentence : \"{}\" means [MASK].'" in said("promptbert-readme:run.sh:1")[0]
     both = Way(recipe="simcse/sup-bert-base", eval="--pooler first_last:layer1 --post whitening --fit-on target")
