@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from stsbench.wording import counted
+
 BOARD = click.option("--board", type=click.Path(path_type=Path), help="The board's folder (default: ./leaderboard).")
 
 
@@ -70,7 +72,7 @@ def add(records: tuple[Path, ...], board: Path | None, slug: str, **stated: obje
     for path in added.written:
         click.echo(str(path))
     if added.present:
-        click.echo(f"already there: {len(added.present)} records", err=True)
+        click.echo(f"already there: {counted(len(added.present), 'record')}", err=True)
     for line in added.warnings:
         click.echo(f"note: {line}", err=True)
     click.echo("now run `stsbench leaderboard build`", err=True)
