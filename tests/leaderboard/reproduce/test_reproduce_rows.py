@@ -75,6 +75,13 @@ def test_a_row_is_found_by_the_recipe_that_holds_its_figures(rows):
     assert "simcse:5:5" not in found
 
 
+def test_what_is_tested_by_a_code_that_cuts_texts_says_so(ways):
+    """BERT-flow's and BERT-whitening's cut at 64 tokens, and SimCSE fitted its flows by the former."""
+    for id, way in ways.items():
+        if id.startswith(("bert-flow:", "bert-whitening:")) or "--post flow" in (way.eval or ""):
+            assert "--max-length 64" in (way.eval or ""), id
+
+
 def test_a_recipe_that_is_not_there_makes_no_row(rows):
     chosen = [rows["bert-flow:3:1"], rows["simcse:5:7"], rows["simcse:5:2"], rows["simcse:5:5"]]
     stated = {"bert-flow:3:1": Way(recipe="unheard/of"), "simcse:5:7": Way(recipe="simcse/unsup-bert-base"),
