@@ -87,7 +87,7 @@ def board_runs(folder: Path, ways: Collection[Way], protocols: Collection[str], 
     first = {run: stored for run in sorted(folder.glob("*/*")) if (stored := _first(run)) is not None}
     wanted = {run for run, stored in first.items()
               if _base(stored) in recipes or models.intersection(_about(stored).get("command") or ())}  # fmt: skip
-    known = {_weights(first[run]) for run in wanted}
+    known: set[tuple[str, str] | None] = {_weights(first[run]) for run in wanted}
     known |= {run.weights for run in local if run.recipe in tested or models.intersection(run.command)}
     runs = []
     for run, stored in first.items():
@@ -118,8 +118,8 @@ def _base(stored: Mapping[str, Any]) -> str | None:
 
 
 def _weights(stored: Mapping[str, Any]) -> tuple[str, str]:
-    spec = stored["encoder"]["spec"]
-    return str(spec["weights"]), str(spec.get("tokenizer") or "")
+    spec = stored.get("encoder", {}).get("spec", {})
+    return str(spec.get("weights")), str(spec.get("tokenizer") or "")
 
 
 def _tested(records: list[Record]) -> tuple[str, str] | None:

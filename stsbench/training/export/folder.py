@@ -29,13 +29,13 @@ def new_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
     if not replace and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise StsbenchError(f"{folder} is already there: choose another folder")
     building: Path | None = None
-    held: int | None = None
+    lock: int | None = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _sweep(folder, replace)
         building = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=f".{machine()}.part"))
         building.chmod(0o755)  # mkdtemp's 0700 would hide the model from colleagues
-        held = _lock(building)
+        lock = _lock(building)
         yield building
         for path in building.rglob("*"):
             if path.is_file():
@@ -49,19 +49,19 @@ def new_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
     finally:
         if building is not None:
             shutil.rmtree(building, ignore_errors=True)
-        if held is not None:
-            os.close(held)
+        if lock is not None:
+            os.close(lock)
 
 
 def _sweep(folder: Path, every: bool) -> None:
     """Delete what was being built for `folder`: by processes of this machine that are dead, or all of it."""
     whose = "*" if every else f"*.{machine()}"
     for left in folder.parent.glob(f".{glob.escape(folder.name)}.{whose}.part"):
-        held = None if every else _lock(left)
-        if every or held is not None:
+        lock = None if every else _lock(left)
+        if every or lock is not None:
             shutil.rmtree(left)
-        if held is not None:
-            os.close(held)
+        if lock is not None:
+            os.close(lock)
 
 
 def _lock(folder: Path) -> int | None:
