@@ -20,16 +20,6 @@ SITE = "site/index.html"
 BEGIN, END = "<!-- leaderboard: made by `stsbench leaderboard build` -->", "<!-- end of leaderboard -->"
 
 
-def find_board(named: Path | None) -> Path:
-    """The board's folder: `named`, else ./leaderboard. Raises StsbenchError where it holds no board."""
-    folder = named or Path("leaderboard")
-    if not (folder / "measured").is_dir() and not (folder / "published").is_dir():
-        raise StsbenchError(
-            f"{folder} is not a board: it has neither measured/ nor published/; run this in a checkout, or name it: --board"
-        )
-    return folder
-
-
 def outputs(root: Path, output: Path | None = None) -> dict[Path, str]:
     """Path -> content of everything a board is shown as.
 

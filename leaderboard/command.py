@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from stsbench.wording import counted
+
 BOARD = click.option("--board", type=click.Path(path_type=Path), help="The board's folder (default: ./leaderboard).")
 
 
@@ -25,8 +27,9 @@ def build(board: Path | None, only_check: bool, output: Path | None) -> None:
     file as it was or as it should be.
     """
     from stsbench.leaderboard import build as building
+    from stsbench.leaderboard.records.paths import find_board
 
-    root = building.find_board(board)
+    root = find_board(board)
     if only_check:
         building.check(root, output)
         click.echo("up to date")
@@ -69,7 +72,7 @@ def add(records: tuple[Path, ...], board: Path | None, slug: str, **stated: obje
     for path in added.written:
         click.echo(str(path))
     if added.present:
-        click.echo(f"already there: {len(added.present)} records", err=True)
+        click.echo(f"already there: {counted(len(added.present), 'record')}", err=True)
     for line in added.warnings:
         click.echo(f"note: {line}", err=True)
     click.echo("now run `stsbench leaderboard build`", err=True)
@@ -99,7 +102,7 @@ def plot(board: Path | None, backbone: str, tab: str, column: str, output: Path)
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one.")
 def serve(board: Path | None, port: int) -> None:
     """Show the built page at http://127.0.0.1:PORT/, to this machine only."""
-    from stsbench.leaderboard.build import find_board
+    from stsbench.leaderboard.records.paths import find_board
     from stsbench.leaderboard.serve import serve as serving
 
     serving(find_board(board) / "site", port, lambda line: click.echo(line, err=True))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,3 +79,9 @@ def cache_root() -> Path:
         return Path(configured)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "stsbench"
+
+
+def machine() -> str:
+    """This machine's name in the characters of file names, for what it alone may delete: on some network drives locks hold
+    on one machine only."""
+    return re.sub(r"[^A-Za-z0-9-]", "-", platform.node())

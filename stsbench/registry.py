@@ -12,10 +12,12 @@ from stsbench.errors import StsbenchError
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """'; did you mean ...?' with the closest known names, else '; known: ...'."""
+    """'; did you mean ...?' with the closest known names, else those that begin with `name`, else '; known: ...'."""
     names = list(known)
     lower = {candidate.lower(): candidate for candidate in names}
     close = [lower[match] for match in difflib.get_close_matches(name.lower(), lower, n=2, cutoff=0.6)]
+    if not close and len(name) > 1:
+        close = [lower[candidate] for candidate in lower if candidate.startswith(name.lower())][:2]
     return f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(names)}"
 
 

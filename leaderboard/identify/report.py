@@ -7,6 +7,7 @@ from typing import Any
 
 from stsbench.leaderboard.identify.observed import Observed
 from stsbench.leaderboard.identify.search import Match, Merged, SearchResult
+from stsbench.wording import counted
 
 ABOUT = ("encoder", "text version")  # slots that a row needs only where there are several
 OPENING, FOLLOWING = ("protocol",), ("aggregation", "metric")  # slots whose choice says itself what it is
@@ -48,11 +49,11 @@ def sentence(result: SearchResult, about: bool) -> str:
     if not result.matches:
         return NOTHING
     first, rivals, count = result.matches[0], result.rivals, len(result.numbers.items)
-    tasks = f"{count} task{'' if count == 1 else 's'}"
+    tasks = counted(count, "task")
     agree = f"{first.exact} of {tasks} to the last digit"
     chance = ""
     if count <= FEW:
-        settings = f"{len(result.matches)} distinct setting{'' if len(result.matches) == 1 else 's'}"
+        settings = counted(len(result.matches), "distinct setting")
         chance = f" With {tasks} and {settings} compared, a match may be chance."
     if first.reproduced:
         figures = f"(mean absolute difference {first.mean:.2f}, {agree})"

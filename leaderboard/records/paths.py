@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from stsbench.errors import StsbenchError
+
 _HERE = Path(__file__).resolve().parents[1]
 PUBLISHED = _HERE / "published"
 REPRODUCTIONS = _HERE / "reproductions"
 TEMPLATES = _HERE / "templates"
 EXPECTED = _HERE / "expected.yaml"
+
+
+def find_board(named: Path | None) -> Path:
+    """The board's folder: `named`, else ./leaderboard. Raises StsbenchError where it holds no board."""
+    folder = named or Path("leaderboard")
+    if not (folder / "measured").is_dir() and not (folder / "published").is_dir():
+        raise StsbenchError(
+            f"{folder} is not a board: it has neither measured/ nor published/; run this in a checkout, or name it: --board"
+        )
+    return folder

@@ -14,21 +14,21 @@ from stsbench.files import atomic_write
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from stsbench.leaderboard.publications.model import Heading
     from stsbench.leaderboard.reproduce.table import Line
 
 
 @click.command("reproduce")
 @click.argument("table", required=False, metavar="[PAPER[:TABLE[:ROW]]]")
-@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
-              help="Where runs of `stsbench train` and `stsbench eval` are looked for, in all folders below.")  # fmt: skip
+@click.option("--runs", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Where runs of `stsbench train` "
+              "and `stsbench eval` are looked for, in all folders below (default: ./runs, where there is one).")  # fmt: skip
 @click.option("--board", type=click.Path(path_type=Path), help="The board whose measured entries count (default: "
               "./leaderboard, where there is one).")  # fmt: skip
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Data in SentEval's layout; the commands name it, too.")
-@click.option("--format", "form", type=click.Choice(["table", "markdown"]), default="table", show_default=True)
+@click.option("--format", "form", type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
+              show_default=True, help="latex, markdown: tables to paste; csv: a line each figure.")  # fmt: skip
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
 def reproduce(
-    table: str | None, runs: Path, board: Path | None, data_dir: Path | None, form: str, json_target: str | None
+    table: str | None, runs: Path | None, board: Path | None, data_dir: Path | None, form: str, json_target: str | None
 ) -> None:
     """What a paper's table prints, what was measured of it here, and how each row is run.
 
@@ -45,11 +45,9 @@ def reproduce(
         return
     publications = load_publications()
     rows = rows_of.find_rows(table, publications)
-    place = board or Path("leaderboard")
-    measured = place if board is not None or (place / "measured").is_dir() else None
-    lines = rows_of.lines_of(publications, rows, runs=runs, board=measured, data_dir=data_dir)
+    lines = rows_of.lines_of(publications, rows, runs=runs or Path("runs"), board=_board(board), data_dir=data_dir)
     if json_target != "-":
-        _print(lines, form)
+        print_lines(lines, form)
     if json_target:
         text = json.dumps([line.as_json() for line in lines], indent=1) + "\n"
         if json_target == "-":
@@ -59,12 +57,20 @@ def reproduce(
             stream.write(text)
 
 
+def _board(named: Path | None) -> Path | None:
+    """The board's folder, None where none is named and none is here. StsbenchError: what is named is none."""
+    from stsbench.leaderboard.records.paths import find_board
+
+    return find_board(named) if named is not None or Path("leaderboard", "measured").is_dir() else None
+
+
 def _list(paper: str | None) -> None:
     """The tables of a paper, or all papers, with the numbers of rows that a recipe or a command makes."""
     from rich.table import Table
     from rich.text import Text
 
     from stsbench.leaderboard.reproduce import table as rows_of
+    from stsbench.leaderboard.reproduce.forms import about
 
     publications, ways = rows_of.all_ways()
     grid = Table("paper" if paper is None else "table", "what")
@@ -74,7 +80,7 @@ def _list(paper: str | None) -> None:
         groups = [(each.paper.id, each.paper.title, list(each.rows)) for each in publications]
     else:
         chosen = rows_of.find_paper(paper, publications)
-        groups = [(f"{paper}:{heading.name}", _about(heading), rows) for heading, rows in rows_of.headings(chosen.rows)]
+        groups = [(f"{paper}:{heading.name}", about(heading), rows) for heading, rows in rows_of.headings(chosen.rows)]
     for name, what, rows in groups:
         number = rows_of.count(rows, ways)
         numbers = (number.rows, number.recipe, number.eval, number.without)
@@ -85,28 +91,26 @@ def _list(paper: str | None) -> None:
     _console().print(grid)
 
 
-def _print(lines: list[Line], form: str) -> None:
+def print_lines(lines: list[Line], form: str) -> None:
+    """Write rows to stdout as a table for people, or in a form to paste."""
+    from stsbench.leaderboard.reproduce import forms
     from stsbench.leaderboard.reproduce.cells import FOOT, grid
-    from stsbench.leaderboard.reproduce.table import headings
+    from stsbench.leaderboard.reproduce.table import by_heading
 
-    console, by_id = _console(), {line.row.id: line for line in lines}
-    for heading, rows in headings(line.row for line in lines):
-        mine = [by_id[row.id] for row in rows]
-        header, cells = grid(mine)
-        name = f"{heading.paper.id}:{heading.name}"
-        if form == "markdown":
-            _markdown(f"**{name}**: {_about(heading)}", header, cells, mine)
-            continue
-        console.print(f"{name}: {_about(heading)}", soft_wrap=True)
+    if form != "table":
+        click.echo({"latex": forms.latex, "markdown": forms.markdown, "csv": forms.as_csv}[form](lines), nl=False)
+        return
+    console = _console()
+    for heading, mine in by_heading(lines):
+        console.print(forms.title(heading), soft_wrap=True)
         if heading.note:
             console.print(heading.note, soft_wrap=True)
-        _table(console, header, cells)
+        _table(console, *grid(mine))
         for line in mine:
             _how(console, line)
-        for said in _missing(mine):
+        for said in forms.missing(mine):
             console.print(said, soft_wrap=True)
-    if form == "table":
-        console.print(FOOT, soft_wrap=True)
+    console.print(FOOT, soft_wrap=True)
 
 
 def _table(console: Console, header: list[str], cells: list[list[str]]) -> None:
@@ -122,45 +126,14 @@ def _table(console: Console, header: list[str], cells: list[list[str]]) -> None:
 
 
 def _how(console: Console, line: Line) -> None:
+    from stsbench.leaderboard.reproduce import forms
+
     row = line.row
     console.print(f"{row.row} {row.method}" + (f", {row.backbone}" if row.backbone else ""), soft_wrap=True)
     for command in line.commands:
         console.print(f"    {command}", soft_wrap=True)
-    for said in _said(line):
+    for said in forms.remarks(line):
         console.print(f"    {said}", soft_wrap=True)
-
-
-def _said(line: Line) -> list[str]:
-    said = [f"note: {line.way.note}"] if line.way and line.way.note else []
-    return said + [f"no reproduction: {each}" for each in line.changed]
-
-
-def _missing(lines: list[Line]) -> list[str]:
-    """"missing for 7, 11: training text ..." of rows that share a heading."""
-    from stsbench.leaderboard.reproduce.table import missing_of
-
-    return [f"missing for {', '.join(str(row.row) for row in rows)}: {what}" for what, rows in missing_of(lines).items()]
-
-
-def _markdown(title: str, header: list[str], cells: list[list[str]], lines: list[Line]) -> None:
-    rules = ["---" if at < 3 else "---:" for at in range(len(header))]
-    click.echo(f"{title}\n")
-    for row in (header, rules, *cells):
-        click.echo("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
-    click.echo()
-    for line in lines:
-        said = [*(f"`{each}`" for each in line.commands), *_said(line)]
-        click.echo(f"- {line.row.row} {line.row.method}" + (f": {'; '.join(said)}" if said else ""))
-    click.echo()
-    for each in _missing(lines):
-        click.echo(f"- {each}")
-    click.echo()
-
-
-def _about(heading: Heading) -> str:
-    """"sts, spearman, all, test"."""
-    words = (heading.protocol, heading.task, heading.metric, heading.aggregation, heading.split, heading.unit)
-    return ", ".join(word for word in words if word)
 
 
 def _console() -> Console:

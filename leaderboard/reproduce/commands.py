@@ -13,7 +13,8 @@ from stsbench.leaderboard.reproduce.ways import Way
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import find_recipe
 
-SUBSETS, SEEDS = 5, 3  # of few labels: DiffAug's Table 2
+SUBSETS, SEEDS = 5, 3  # of few labels: DiffAug's Table 2; of all labels: SEEDS runs
+NO_LABELS = "0 %"  # the column of the unsupervised method: one run
 
 
 def protocol_of(heading: Heading) -> str | None:
@@ -31,7 +32,7 @@ def commands(row: PublishedRow, way: Way, data_dir: Path | None) -> list[str]:
     place = [] if data_dir is None else ["--data-dir", str(data_dir)]
     lines = []
     for name in way.recipes:
-        words = ["stsbench", "train", *_recipe(row, name)]
+        words = ["stsbench", "train", *_recipe(row, way, name)]
         if way.eval is None and protocol:
             words += ["--eval", protocol]
         if way.eval is not None:
@@ -51,7 +52,7 @@ def recipe_named(name: str) -> Recipe:
     return find_recipe(method, recipe)[0]
 
 
-def _recipe(row: PublishedRow, name: str) -> list[str]:
+def _recipe(row: PublishedRow, way: Way, name: str) -> list[str]:
     """METHOD --recipe NAME, its training text, and as many runs as the row is a mean of."""
     method, _, short = name.partition("/")
     words = [method, "--recipe", short]
@@ -63,8 +64,10 @@ def _recipe(row: PublishedRow, name: str) -> list[str]:
         words += ["--data", Path(recipe.data.file).name]
     if recipe.labelled and recipe.labelled.file and not known_data(recipe.labelled.file):
         words += ["--labelled", Path(recipe.labelled.file).name]
-    if row.heading.protocol == "few-labels" and _few(recipe):
-        return [*words, "--subsets", str(SUBSETS), "--seeds", str(SEEDS)]
+    if row.heading.protocol == "few-labels":
+        if _few(recipe):
+            return [*words, "--subsets", str(SUBSETS), "--seeds", str(SEEDS)]
+        return words if way.recipe_of(NO_LABELS) == name else [*words, "--seeds", str(SEEDS)]
     return [*words, "--seeds", str(row.runs)] if row.runs and row.runs > 1 else words
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -40,21 +40,29 @@ class Reproduction:
 
 
 def reproductions(row: PublishedRow, way: Way, runs: Sequence[Run]) -> list[Reproduction]:
-    """Those of `runs` that are by the row's very recipe or command, and under its table's protocol and metric."""
-    by_group: dict[str, dict[str, list[float]]] = {}
+    """Those of `runs` that are by the row's very recipe or command, and under its table's protocol and metric.
+
+    Each model counts once, however often it was tested.
+    """
+    by_group: dict[str, dict[str, dict[object, float]]] = {}
     for column in columns_of(row):
-        for run in _runs_of(row, way, column, runs):
+        for run in _runs_of(way, column, runs):
             if (score := _score(row, column, run)) is not None:
-                by_group.setdefault(run.group, {}).setdefault(column, []).append(score)
-    return [Reproduction(name, {column: _mean(scores) for column, scores in figures.items()})
+                model = run.weights if way.recipe is not None and way.eval is not None else id(run)
+                by_group.setdefault(run.group, {}).setdefault(column, {}).setdefault(model, score)
+    return [Reproduction(name, {column: _mean(list(scores.values())) for column, scores in figures.items()})
             for name, figures in by_group.items()]  # fmt: skip
 
 
 def changed(way: Way, runs: Sequence[Run]) -> list[str]:
     """"runs/x: simcse/unsup-bert-base with other training.batch_size": runs that are no reproductions, and why."""
-    return list(dict.fromkeys(
-        f"{run.group}: {run.recipe}, {', '.join(run.changed)}" for run in runs if run.recipe in way.recipes and run.changed
-    ))  # fmt: skip
+    mine = [run for run in runs if run.recipe is not None and run.recipe in way.recipes]
+    lines = [f"{run.group}: {run.recipe}, {', '.join(run.changed)}" for run in mine if run.changed]
+    if way.eval is not None:
+        done = {run.weights for run in _tests_of(way.eval, runs)}
+        lines += [f"{run.group}: {run.recipe}, not tested with {way.eval}" for run in mine
+                  if not run.changed and run.weights not in done]  # fmt: skip
+    return list(dict.fromkeys(lines))
 
 
 def columns_of(row: PublishedRow) -> tuple[str, ...]:
@@ -67,19 +75,41 @@ def printed(row: PublishedRow, column: str) -> float | None:
     return row.average if column not in row.heading.columns else row.scores[row.heading.columns.index(column)]
 
 
-def _runs_of(row: PublishedRow, way: Way, column: str, runs: Sequence[Run]) -> Iterator[Run]:
+def _runs_of(way: Way, column: str, runs: Sequence[Run]) -> Iterator[Run]:
+    recipe = way.recipe_of(column)
+    trained = [run for run in runs if run.recipe == recipe is not None and not run.changed]
     if way.eval is None:
-        recipe = way.recipe_of(column)
-        yield from (run for run in runs if run.recipe == recipe is not None and not run.changed)
-    command = way.checkpoint if way.recipe is not None else way.eval
-    if command is not None:
-        yield from (run for run in runs if run.recipe is None and _options(run.command) == _options(shlex.split(command)))
+        yield from trained
+    elif recipe is None:
+        yield from _tests_of(way.eval, runs)
+    else:
+        groups = {run.weights: run.group for run in trained if run.weights is not None}
+        yield from (replace(run, group=groups[run.weights]) for run in _tests_of(way.eval, runs) if run.weights in groups)
+    if way.checkpoint is not None:
+        yield from _tests_of(way.checkpoint, runs)
+
+
+def _tests_of(command: str, runs: Sequence[Run]) -> list[Run]:
+    """Runs of `stsbench eval` by the options of `command`: of the model that it names, whatever the command calls it, and of any
+    model where a recipe trains it."""
+    wanted = _options(shlex.split(command))
+    named = wanted.pop("--model", None)
+    tests = []
+    for run in runs:
+        options = _options(run.command)
+        model = options.pop("--model", None)
+        if run.recipe is None and options == wanted:
+            tests.append((model, run))
+    if named is None:
+        return [run for _, run in tests]
+    known = {run.weights for run in runs if _options(run.command).get("--model") == named} - {None}
+    return [run for model, run in tests if model == named or run.weights in known]
 
 
 def _options(command: Sequence[str]) -> dict[str, str]:
     """The options of a command that name its encoder. A file counts by its name, wherever it lies."""
     options = {word: "" for word in command if word in _SWITCHES}
-    for word, value in zip(command, [*command[1:], ""], strict=True):
+    for word, value in zip(command, [*command, ""][1:], strict=True):
         name, equals, inner = word.partition("=")
         if name in _ENCODER:
             setting = inner if equals else value

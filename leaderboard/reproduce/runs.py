@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from stsbench.config import flatten, read_yaml
 from stsbench.data.sets.catalog import entry
+from stsbench.encoders.forward.identity import folder_digest
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.protocol import Protocol
@@ -17,6 +19,7 @@ from stsbench.evaluation.records import Record, load_records
 from stsbench.evaluation.rescore import rescored, several_encoders
 from stsbench.leaderboard.records.admission import proven
 from stsbench.leaderboard.reproduce.commands import known_data, recipe_named
+from stsbench.leaderboard.reproduce.ways import Way
 from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import changes, load_recipe
@@ -32,7 +35,8 @@ class Run:
 
     group: what seeds of one training share, the name that is shown; recipe: METHOD/NAME it was trained by, None for none;
     changed: what differs from that recipe, () for nothing; command: by which it was measured; scores: at a protocol's
-    defaults on the catalog's data, recomputed from the observations.
+    defaults on the catalog's data, recomputed from the observations; tested: the digests of model and tokenizer in its
+    records, None without records; exported: the model of a training that was not tested.
     """
 
     group: str
@@ -41,6 +45,15 @@ class Run:
     seed: int | None = None
     command: tuple[str, ...] = ()
     scores: Mapping[Key, float] = field(default_factory=dict)
+    tested: tuple[str, str] | None = None
+    exported: Path | None = None
+
+    @cached_property
+    def weights(self) -> tuple[str, str] | None:
+        """The digests of model and tokenizer, by which a model is known whatever it is called; None for no model."""
+        if self.tested is None and self.exported is not None and self.exported.is_dir():
+            return folder_digest(self.exported), ""
+        return self.tested
 
 
 def local_runs(folder: Path, protocols: Collection[str]) -> list[Run]:
@@ -56,34 +69,62 @@ def local_runs(folder: Path, protocols: Collection[str]) -> list[Run]:
     trained = [path.parent for path in sorted(folder.rglob("train.json")) if (path.parent / "recipe.yaml").is_file()]
     for run in trained:
         runs += _trained(folder, run, protocols)
+    tests = {run / "eval" for run in trained}
     for observed in sorted(folder.rglob("observations")):
         run = observed.parent
-        if observed.is_dir() and any(run.glob("*.json")) and not any(run.is_relative_to(each) for each in trained):
+        if observed.is_dir() and any(run.glob("*.json")) and run not in tests:
             records, scores = _scored(run, protocols)
-            runs.append(Run(str(run), command=_command(records), scores=scores))
+            runs.append(Run(str(run), command=_command(records), scores=scores, tested=_tested(records)))
     return runs
 
 
-def board_runs(folder: Path, recipes: Iterable[str], models: Iterable[str], protocols: Collection[str]) -> list[Run]:
-    """The runs of a board's entries (`folder`: its measured/) that were trained by one of the recipes, or one changed from
-    it, or measured by a command with one of the models. Errors as of `local_runs`."""
+def board_runs(folder: Path, ways: Collection[Way], protocols: Collection[str], local: Collection[Run] = ()) -> list[Run]:
+    """The runs of a board's entries (`folder`: its measured/) that were trained by a recipe of `ways`, or one changed from
+    it, or that measured a model of theirs: of the name in the command, or with the weights of such a run here, in `local` or
+    of such a training. Errors as of `local_runs`."""
+    recipes, models = {name for way in ways for name in way.recipes}, {way.model for way in ways if way.model}
+    tested = {name for way in ways if way.eval is not None for name in way.recipes}
+    first = {run: stored for run in sorted(folder.glob("*/*")) if (stored := _first(run)) is not None}
+    wanted = {run for run, stored in first.items()
+              if _base(stored) in recipes or models.intersection(_about(stored).get("command") or ())}  # fmt: skip
+    known: set[tuple[str, str] | None] = {_weights(first[run]) for run in wanted}
+    known |= {run.weights for run in local if run.recipe in tested or models.intersection(run.command)}
     runs = []
-    wanted, named = set(recipes), set(models)
-    for run in sorted(path for path in folder.glob("*/*") if path.is_dir()):
-        first = next(iter(sorted(run.glob("*.json"))), None)
-        if first is None:
-            continue
-        stored = json.loads(first.read_text("utf-8"))
-        about = stored.get("provenance", {})
-        recipe = about.get("recipe")
-        base = recipe.removesuffix("-changed") if isinstance(recipe, str) else None
-        if base not in wanted and not named.intersection(about.get("command") or ()):
+    for run, stored in first.items():
+        if run not in wanted and _weights(stored) not in known:
             continue
         records, scores = _scored(run, protocols)
-        group = f"{run.parent.name} on the board"
+        base, about = _base(stored), _about(stored)
         changed = _changed_on_board(base, about) if base else ()
-        runs.append(Run(group, base, changed, about.get("seed"), _command(records), scores))
+        group = f"{run.parent.name} on the board"
+        runs.append(Run(group, base, changed, about.get("seed"), _command(records), scores, _tested(records)))
     return runs
+
+
+def _first(run: Path) -> dict[str, Any] | None:
+    """The first record of an entry's run, as it is stored."""
+    path = next(iter(sorted(run.glob("*.json"))), None) if run.is_dir() else None
+    return None if path is None else dict(json.loads(path.read_text("utf-8")))
+
+
+def _about(stored: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(stored.get("provenance", {}))
+
+
+def _base(stored: Mapping[str, Any]) -> str | None:
+    """The recipe that a record's model was trained by, or changed from."""
+    recipe = _about(stored).get("recipe")
+    return recipe.removesuffix("-changed") if isinstance(recipe, str) else None
+
+
+def _weights(stored: Mapping[str, Any]) -> tuple[str, str]:
+    spec = stored.get("encoder", {}).get("spec", {})
+    return str(spec.get("weights")), str(spec.get("tokenizer") or "")
+
+
+def _tested(records: list[Record]) -> tuple[str, str] | None:
+    """The digests of the model and the tokenizer that records are of."""
+    return _weights({"encoder": {"spec": records[0].encoder.spec}}) if records else None
 
 
 def _trained(root: Path, run: Path, protocols: Collection[str]) -> Iterator[Run]:
@@ -106,7 +147,7 @@ def _trained(root: Path, run: Path, protocols: Collection[str]) -> Iterator[Run]
     group = run
     while group.parent != root and (group.name.startswith(("seed-", "subset-"))):
         group = group.parent
-    yield Run(str(group), name, tuple(keys), recipe.seed, _command(records), scores)
+    yield Run(str(group), name, tuple(keys), recipe.seed, _command(records), scores, _tested(records), run / "best")
 
 
 def _differing(recipe: Recipe, shipped: Recipe) -> list[str]:

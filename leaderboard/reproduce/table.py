@@ -62,8 +62,7 @@ def lines_of(
     protocols = {(protocol_of(row.heading) or "").partition(":")[0] for row in rows}
     measured = local_runs(runs, protocols)
     if board is not None:
-        recipes = {name for way in mine for name in way.recipes}
-        measured += board_runs(board / "measured", recipes, {model for way in mine if (model := way.model)}, protocols)
+        measured += board_runs(board / "measured", mine, protocols, measured)
     here = Surroundings(data_dir)
     return [_line(row, ways.get(row.id), measured, here) for row in rows]
 
@@ -115,6 +114,12 @@ def headings(rows: Iterable[PublishedRow]) -> list[tuple[Heading, list[Published
             groups.append((row.heading, []))
         groups[-1][1].append(row)
     return groups
+
+
+def by_heading(lines: Sequence[Line]) -> list[tuple[Heading, list[Line]]]:
+    """The lines of rows that share a heading."""
+    by_id = {line.row.id: line for line in lines}
+    return [(heading, [by_id[row.id] for row in rows]) for heading, rows in headings(line.row for line in lines)]
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ class ContrastiveTension(Method):
             # of two dimensions, so that weight decay acts on it as it does in the library
             self.log_scale = nn.Parameter(torch.full((1, 1), math.log(options.scale)))
         # a buffer: the choice by development data is stored with the weights that it was made of
-        self.register_buffer("kept", torch.tensor(1 if options.keep == "model1" else 2))
+        self.register_buffer("kept", torch.tensor(2))
+        self.in_tension = False  # before, model1 is not trained: model2 stands for both
 
     @classmethod
     def roles(cls, options: CTOptions, available: tuple[str, ...]) -> tuple[str, ...]:
@@ -54,8 +55,11 @@ class ContrastiveTension(Method):
         return group_size(options)
 
     def start_stage(self, stage: str) -> None:
-        """Both encoders start alike, also where a stage of labelled rows (recipe.semi) trained one of them before."""
+        """Both encoders start alike, also where a stage of labelled rows (recipe.semi) trained model2 before."""
         self.first.load_state_dict(self.backbone.state_dict())
+        self.in_tension = True
+        if self.options.keep == "model1":
+            self.choose("model1")
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """pairs: what model1 reads and what model2 reads, a text each pair, and 1 for the positive pairs; in-batch: one
@@ -92,7 +96,9 @@ class ContrastiveTension(Method):
 
     def candidates(self) -> dict[str, Inference]:
         """Both encoders, where the better one is kept."""
-        return {name: self._encoder(name) for name in MODELS} if self.options.keep == "best" else {}
+        if self.options.keep != "best":
+            return {}
+        return {name: self._encoder(name if self.in_tension else "model2") for name in MODELS}
 
     def choose(self, name: str) -> None:
         """Keep model1 or model2."""

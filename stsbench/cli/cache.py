@@ -10,6 +10,7 @@ import click
 from stsbench.encoders.cache.cache import CachedEncoder, EmbeddingCache
 from stsbench.encoders.cache.key import changed
 from stsbench.files import cache_root
+from stsbench.wording import counted
 
 
 def default_folder() -> Path:
@@ -33,10 +34,10 @@ def info(folder: Path | None) -> None:
     """List what is stored for each encoder."""
     store = EmbeddingCache(folder or default_folder())
     encoders = store.encoders()
-    click.echo(f"{store.folder}: {_readable(store.size())}, {_count(len(encoders), 'encoder')}")
+    click.echo(f"{store.folder}: {_readable(store.size())}, {counted(len(encoders), 'encoder')}")
     for entry in encoders:
         used = datetime.fromtimestamp(entry.used).strftime("%Y-%m-%d %H:%M")
-        texts = _count(entry.texts, "text")
+        texts = counted(entry.texts, "text")
         click.echo(f"{entry.key[:12]}  {texts}, {_readable(entry.bytes)}, used {used}  {entry.name or '?'}{_stale(entry)}")
 
 
@@ -54,11 +55,6 @@ def _stale(entry: CachedEncoder) -> str:
         return ", stale: made before the versions of libraries were kept"
     now = changed(entry.libraries)
     return f", stale: {', '.join(now)}" if now else ""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
 
 def _readable(size: float) -> str:
     for unit in ("bytes", "KiB", "MiB", "GiB"):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stsbench.errors import DataError
+from stsbench.wording import counted
 
 if TYPE_CHECKING:
     from stsbench.data.fetch.download import Progress
@@ -102,7 +103,7 @@ def bundle(target: Path, data_dir: Path | None) -> None:
     from stsbench.data.fetch.bundle import write_bundle
 
     names = write_bundle(_root(data_dir), target)
-    click.echo(f"{target}: {len(names)} files, {target.stat().st_size / 1e6:.1f} MB")
+    click.echo(f"{target}: {counted(len(names), 'file')}, {target.stat().st_size / 1e6:.1f} MB")
     click.echo("Mind the licences: several sets are for research only and must not be redistributed.")
 
 
@@ -158,7 +159,8 @@ def _percent(part: int, whole: int) -> str:
 
 
 def _tell(report: FetchReport) -> None:
-    done = f"{len(report.installed)} files installed" if report.installed else "nothing to do: all files are present"
+    number = counted(len(report.installed), "file")
+    done = f"{number} installed" if report.installed else "nothing to do: all files are present"
     click.echo(f"{report.root}: {done}")
     for name in report.changed:
         click.echo(f"warning: {name} differs from the known file: results on it are marked as such", err=True)

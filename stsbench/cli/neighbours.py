@@ -12,6 +12,7 @@ import click
 
 from stsbench.cli.options import encoder_options
 from stsbench.errors import DataError
+from stsbench.wording import counted
 
 
 @click.command("neighbours")
@@ -128,7 +129,7 @@ def read_lines(path: Path, column: int | None) -> dict[str, list[int]]:
         if column is None and len(cells) > 1:
             raise DataError(f"{path}:{number} contains a tab: choose the column of the text, e.g. --column {len(cells)}")
         if column is not None and len(cells) < column:
-            columns = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
+            columns = counted(len(cells), "column")
             raise DataError(f"{path}:{number} has {columns}: there is no --column {column}")
         if text := " ".join(cells[(column or 1) - 1].split()):
             places.setdefault(text, []).append(number)

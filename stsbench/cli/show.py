@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
+from stsbench.wording import counted
+
 if TYPE_CHECKING:
     from stsbench.training.recipes.recipe import Recipe
 
@@ -62,7 +64,7 @@ def _list_methods() -> None:
     from stsbench.training.recipes.methods import GROUP
     from stsbench.training.recipes.recipes import recipe_names
 
-    _columns([(name, f"{len(recipe_names(name))} recipes", title(name)) for name in names(GROUP)])
+    _columns([(name, counted(len(recipe_names(name)), "recipe"), title(name)) for name in names(GROUP)])
 
 
 def _list_recipes(method: str | None, json_target: str | None) -> None:

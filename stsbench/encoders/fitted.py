@@ -13,6 +13,12 @@ def fitted_sets(fitted_on: object) -> tuple[str, ...]:
     return tuple(str(fitted_on).partition("@")[0].split("+")) if fitted_on else ()
 
 
+def shortened(fitted_on: str) -> str:
+    """ID@DIGEST with 12 digits of the digest, as messages print it."""
+    ids, at, digest = fitted_on.partition("@")
+    return ids + at + digest[:12]
+
+
 def is_transductive(fitted_on: object, set_id: str) -> bool:
     """Whether the very texts of a set were fitted on, alone or with the other splits of its data."""
     return set_id in fitted_sets(fitted_on)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stsbench.encoders.base import Encoder
+from stsbench.encoders.fitted import shortened
 from stsbench.encoders.prompt.prompt import described
 
 
@@ -30,6 +31,5 @@ def described_encoder(encoder: Encoder) -> str:
         not_so = "not normalised" if spec.pooler is not None else "not normalised at the end"
         parts += [f"normalised{before}" if spec.normalize else not_so, f"run by {encoder.engine}"]
     if spec.post is not None:
-        source, _, digest = (spec.fitted_on or "").partition("@")
-        parts.append(f"then {spec.post}" + (f" fitted on {source}@{digest[:12]}" if source else ""))
+        parts.append(f"then {spec.post}" + (f" fitted on {shortened(spec.fitted_on)}" if spec.fitted_on else ""))
     return ", ".join([*parts, spec.dtype, f"fingerprint {spec.fingerprint()[:12]}"])

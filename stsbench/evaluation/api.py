@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from stsbench.evaluation.measure import Result, measure
 from stsbench.evaluation.plan import Planned, plan
 from stsbench.evaluation.provenance import git_revision, why_not_repeatable
 from stsbench.files import cache_root
+from stsbench.wording import counted
 
 # Settings that an option or a protocol's name stands for: changed alone, rows would carry the name of another measurement.
 _ELSEWHERE = {
@@ -84,6 +86,28 @@ def run(options: EvalOptions, log: Callable[[str], None] = print, progress: Star
     check_fitting(options.post, options.fit_on)
     if reason := why_not_repeatable(git_revision()):
         log(f"warning: these records cannot enter a leaderboard: measured by {reason}; commit them first")
+    result, chosen = _chosen(options, log)
+    encoder, cache = _encoder(options), _cache(options)
+    if options.post is not None and options.fit_on is not None:
+        encoder = post_processed(encoder, options.post, options.fit_on, cache, log, progress)
+    set_by_set = isinstance(encoder, PostProcessed) and encoder.fitted_per_set
+    targets = Targets(lambda id: _load(id, options)) if set_by_set else None
+    everything = [data for _, mine in chosen for data in mine.values()]
+    _announce(encoder, options, everything, log)
+    embed = _encoded(encoder, cache, everything, targets, options, log, progress)
+    with _kept(result, log):
+        for each, mine in chosen:
+            _measure(each, mine, embed, result, options, log, len(chosen) > 1, targets)
+    log(f"done in {time.monotonic() - began:.1f} s{_peak_memory()}")
+    return result
+
+
+Chosen = list[tuple[Planned, dict[str, DataSet]]]
+
+
+def _chosen(options: EvalOptions, log: Callable[[str], None]) -> tuple[Result, Chosen]:
+    """What is measured: each protocol with its sets by task. What cannot be stands in the result, which is empty otherwise.
+    """
     planned, left_out = plan(options.protocols, options.tasks, _settings(options))
     if not options.sample:
         planned = [_with_text_version(each, options.text_version, left_out) for each in planned]
@@ -99,36 +123,41 @@ def run(options: EvalOptions, log: Callable[[str], None] = print, progress: Star
     for line in dict.fromkeys(line for data in sets.values() for line in _warnings(data)):
         log(f"warning: {line}")
     chosen = [(each, {task: sets[id] for task, id in each.tasks.items() if id in sets}) for each in planned]
-    if options.without_overlap:
-        chosen = _without_overlap(chosen, options, log)
-    encoder, cache = _encoder(options), _cache(options)
-    if options.post is not None and options.fit_on is not None:
-        encoder = post_processed(encoder, options.post, options.fit_on, cache, log, progress)
-    set_by_set = isinstance(encoder, PostProcessed) and encoder.fitted_per_set
-    targets = Targets(lambda id: _load(id, options)) if set_by_set else None
-    said = len(encoder.notes)
-    _announce(encoder, options, [data for _, mine in chosen for data in mine.values()], log)
-    everything = [data for _, mine in chosen for data in mine.values()]
-    texts = targets.all(everything) if targets else list(dict.fromkeys(text for data in everything for text in data.texts))
+    return result, _without_overlap(chosen, options, log) if options.without_overlap else chosen
+
+
+def _encoded(
+    encoder: Encoder, cache: EmbeddingCache | None, sets: list[DataSet], targets: Targets | None, options: EvalOptions,
+    log: Callable[[str], None], progress: StartProgress | None,
+) -> Embed:  # fmt: skip
+    """Every distinct text encoded, unless the encoder has to be fitted on each set first."""
+    began, said = time.monotonic(), len(encoder.notes)
+    texts = targets.all(sets) if targets else list(dict.fromkeys(text for data in sets for text in data.texts))
     step = progress(len(texts)) if progress else None
     embed = Embed(encoder, cache, None if targets else step)
-    if not encoder.fitted_per_set or encoder.spec.fitted_on is not None or targets:  # else fitted set by set
-        try:
-            if isinstance(encoder, PostProcessed) and targets:
-                encoder.hold(texts, step)
-            else:
-                embed.add(texts)
-        except KeyboardInterrupt:
-            if not options.no_cache and getattr(encoder, "base", encoder).cacheable:
-                log("vectors are cached every 1,024 texts: the same command goes on there")
-            raise
-        log(f"{len(texts)} distinct texts encoded or read from the cache in {time.monotonic() - began:.1f} s")
-        for line in encoder.notes[said:]:
-            log(line)
+    if encoder.fitted_per_set and encoder.spec.fitted_on is None and not targets:
+        return embed
     try:
-        for each, mine in chosen:
-            _measure(each, mine, embed, result, options, log, len(chosen) > 1, targets)
-    except BaseException:  # Ctrl-C, no memory, a mistake in here: what was measured is kept
+        if isinstance(encoder, PostProcessed) and targets:
+            encoder.hold(texts, step)
+        else:
+            embed.add(texts)
+    except KeyboardInterrupt:
+        if not options.no_cache and getattr(encoder, "base", encoder).cacheable:
+            log("vectors are cached every 1,024 texts: the same command goes on there")
+        raise
+    log(f"{counted(len(texts), 'distinct text')} encoded or read from the cache in {time.monotonic() - began:.1f} s")
+    for line in encoder.notes[said:]:
+        log(line)
+    return embed
+
+
+@contextmanager
+def _kept(result: Result, log: Callable[[str], None]) -> Iterator[None]:
+    """Save what was measured, also where the block ends by Ctrl-C, for lack of memory or by a mistake in here."""
+    try:
+        yield
+    except BaseException:
         result.save()
         if result.records:
             count = len(result.records)
@@ -136,8 +165,6 @@ def run(options: EvalOptions, log: Callable[[str], None] = print, progress: Star
             log(f"{kept}: stsbench score {result.folder}; --protocol and --tasks measure the others")
         raise
     result.save()
-    log(f"done in {time.monotonic() - began:.1f} s{_peak_memory()}")
-    return result
 
 
 def _warnings(data: DataSet) -> list[str]:
@@ -249,9 +276,6 @@ def _load(id: str, options: EvalOptions) -> DataSet:
         id, data_dir=options.data_dir, text_version=options.text_version, sample=options.sample, offline=options.offline,
         strict=options.strict_data,
     )  # fmt: skip
-
-
-Chosen = list[tuple[Planned, dict[str, DataSet]]]
 
 
 def _without_overlap(chosen: Chosen, options: EvalOptions, log: Callable[[str], None]) -> Chosen:

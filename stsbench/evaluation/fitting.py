@@ -16,6 +16,7 @@ from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.post.texts import ListedTexts, read_texts
 from stsbench.errors import StsbenchError
+from stsbench.wording import counted
 
 TARGET = "target"
 _CHOICES = (
@@ -55,7 +56,7 @@ def post_processed(
         return wrapped
     texts = read_texts(Path(fit_on), log)
     count = texts.items * texts.sides
-    log(f"fitting {post} on {texts.name.partition('@')[0]}: {count:,} texts")
+    log(f"fitting {post} on {texts.name.partition('@')[0]}: {counted(count, 'text')}")
     return wrapped.fit_on(texts, progress(count) if progress else None)
 
 

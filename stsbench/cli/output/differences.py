@@ -16,6 +16,7 @@ from stsbench.evaluation.compare import Compared, Comparison, ComparisonTable
 from stsbench.evaluation.forms import changed_settings
 from stsbench.evaluation.records import PLAIN, Record
 from stsbench.metrics.paired import LEVEL
+from stsbench.wording import counted
 
 LIMITS = (
     "Intervals and tests are about other items of the same kind. They do not cover another training seed, or that a "
@@ -38,7 +39,7 @@ def print_table(table: ComparisonTable, stream: TextIO) -> None:
     """Its title, its rows and its sentence."""
     console = _console(stream)
     grid = Grid("task")
-    corrected = f"p, corrected\nfor {_count(len(table.rows), _noun(table))}"
+    corrected = f"p, corrected\nfor {counted(len(table.rows), _noun(table))}"
     for name in ("n", "A", "B", "A - B", "95 % interval\nof A - B", "p", corrected):
         grid.add_column(name, justify="right")
     for row in table.rows:
@@ -110,7 +111,7 @@ def _each(table: ComparisonTable, rows: Sequence[Compared]) -> str:
     significant = [row for row in tested if row.corrected is not None and row.corrected < 1 - LEVEL]
     together = [row for row in tested if row not in significant]
     untested = [row for row in rows if row.corrected is None]
-    after = f"after correcting for {_count(len(tested), 'comparison')}"
+    after = f"after correcting for {counted(len(tested), 'comparison')}"
     won = {side: [row for row in significant if _order(row, metric)[0] == side] for side in "AB"}
     words = []
     if significant:
@@ -194,11 +195,6 @@ def _name(row: Compared) -> str:
 def _listed(rows: Sequence[Compared]) -> str:
     names = [_name(row) for row in rows]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
 
 def _encoder(record: Record) -> str:
     spec = record.encoder.spec

@@ -5,14 +5,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import platform
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from stsbench.errors import DataError
+from stsbench.files import machine
 
 _SEAL = "complete.json"  # name -> bytes of every other file; written last
 
@@ -70,8 +69,8 @@ def _seal(folder: Path) -> None:
 
 
 def _unfinished() -> str:
-    """The end of an unfinished folder's name; by machine, since on some network drives locks hold on one machine only."""
-    return f".{re.sub(r'[^A-Za-z0-9-]', '-', platform.node())}.unfinished"
+    """The end of an unfinished folder's name."""
+    return f".{machine()}.unfinished"
 
 
 def _sweep(root: Path) -> None:

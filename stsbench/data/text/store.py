@@ -19,6 +19,7 @@ from stsbench.data.text.rows import file_format
 from stsbench.data.text.store_writer import META, ReadSettings, StoreMeta, write_store
 from stsbench.errors import DataError
 from stsbench.files import cache_root
+from stsbench.wording import counted
 
 _VERSION = 1  # of the folder's layout and of what is counted: a change makes older folders unused
 
@@ -143,10 +144,10 @@ class TextStore:
         """One line: rows read, blank and duplicate rows and whether they were dropped, and rows kept."""
         meta, settings = self.meta, self.settings
         left = f", {meta.left_out:,} left out by data.where" if settings.where else ""
-        documents = "" if meta.documents is None else f" in {meta.documents:,} document{'s'[: meta.documents != 1]}"
+        documents = "" if meta.documents is None else f" in {counted(meta.documents, 'document')}"
         blank = f"{meta.blank:,} blank ({_fate(settings.drop_blank)})"
         duplicates = f"{meta.duplicates:,} duplicate ({_fate(settings.drop_duplicates)})"
-        return f"{meta.rows:,} rows read{left}, {blank}, {duplicates}: {meta.kept:,} rows{documents}"
+        return f"{counted(meta.rows, 'row')} read{left}, {blank}, {duplicates}: {counted(meta.kept, 'row')}{documents}"
 
     def _numbers(self, rows: RowNumbers) -> NDArray[np.int64]:
         return checked(rows, len(self))

@@ -18,6 +18,7 @@ from stsbench.data.text.columns import VALUES
 from stsbench.data.text.ragged import Ragged, RaggedWriter, RowNumbers
 from stsbench.data.text.store import TextStore, training_cache
 from stsbench.errors import DataError
+from stsbench.wording import counted
 
 META = "meta.json"
 _VERSION = 1
@@ -48,7 +49,7 @@ def tokenised(
 
     def build(folder: Path) -> None:
         if log is not None:
-            log(f"tokenising {len(roles) * len(store):,} texts of {store.path} once")
+            log(f"tokenising {counted(len(roles) * len(store), 'text')} of {store.path} once")
         sha = hashlib.sha256()
         truncated = {}
         with whole(tokenizer) if max_length is None else cutting(tokenizer, max_length) as encode:

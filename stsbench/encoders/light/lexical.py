@@ -18,7 +18,9 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
+from stsbench.encoders.fitted import shortened
 from stsbench.errors import EncoderError
+from stsbench.wording import counted
 
 
 def _spec(name: str, revision: int, options: dict[str, Any]) -> EncoderSpec:
@@ -102,7 +104,8 @@ class TfIdf(Lexical):
         try:
             vectorizer = TfidfVectorizer(dtype=np.float32).fit(texts)
         except ValueError as error:
-            raise EncoderError(f"lexical:tfidf cannot be fitted on {source} ({len(texts)} texts): {error}") from error
+            on = f"{shortened(source)} ({counted(len(texts), 'text')})"
+            raise EncoderError(f"lexical:tfidf cannot be fitted on {on}: {error}") from error
         return TfIdf(vectorizer, fitted_on=source)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:

@@ -16,6 +16,7 @@ from stsbench.training.export.card_prompt import prompt_loading, prompt_rows, pr
 from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import changes
+from stsbench.wording import counted
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _MEANS = {"mean": (-1,), "first_last:embeddings": (0, -1), "first_last:layer1": (1, -1), "last2": (-2, -1)}
@@ -179,7 +180,7 @@ def _stage_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _data(item: dict[str, Any]) -> str:
     tested = "; sentences of the STS data, test sets included: scores there are transductive" if item.get("texts_of") else ""
-    return f"{_last(str(item['name']))}, {item['rows']:,} rows, sha256 {item['digest']}{tested}"
+    return f"{_last(str(item['name']))}, {counted(item['rows'], 'row')}, sha256 {item['digest']}{tested}"
 
 
 def _kept(summary: dict[str, Any]) -> str:

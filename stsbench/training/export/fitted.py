@@ -8,6 +8,7 @@ from typing import Any
 
 from stsbench.encoders.base import Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
+from stsbench.encoders.fitted import shortened
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
@@ -19,6 +20,7 @@ from stsbench.publish.model_card import plain
 from stsbench.training.api.method import Inference
 from stsbench.training.export.export import export_model
 from stsbench.training.export.folder import new_folder
+from stsbench.wording import counted
 
 
 def fit_model(
@@ -34,11 +36,11 @@ def fit_model(
     with new_folder(output) as building:  # before hours of encoding: what cannot be written is said at once
         encoder = load_encoder(model, options)
         base = _native(encoder, options)
+        wrapped = PostProcessed(base, chain)  # refuses a width that does not suit, before the texts are read
+        wrapped.use_cache(cache)
         texts = read_texts(data, log)
         count = texts.items * texts.sides
-        log(f"fitting {chain.spelled()} on {texts.name.partition('@')[0]}: {count:,} texts")
-        wrapped = PostProcessed(base, chain)
-        wrapped.use_cache(cache)
+        log(f"fitting {chain.spelled()} on {texts.name.partition('@')[0]}: {counted(count, 'text')}")
         fitted = wrapped.fit_on(texts, progress(count) if progress else None)
         export_model(
             _inference(base), building, card=_card(base, fitted.chain, texts), max_length=base.spec.max_length,
@@ -46,7 +48,7 @@ def fit_model(
         )  # fmt: skip
     for line in fitted.notes:
         log(line)
-    log(f"{output}: {base.spec.name}, then {chain.spelled()}, fitted on {texts.name}")
+    log(f"{output}: {base.spec.name}, then {chain.spelled()}, fitted on {shortened(texts.name)}")
 
 
 def _native(encoder: Encoder, options: EncoderOptions) -> LazyEncoder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import tempfile
@@ -13,26 +14,28 @@ from safetensors import SafetensorError
 
 from stsbench.encoders.transformer.find import trained_model
 from stsbench.errors import StsbenchError
+from stsbench.files import machine
 
 
 @contextmanager
 def new_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
     """A hidden folder beside `folder`, to be filled; it takes that name when the block ends well, else it is deleted.
 
-    replace: an existing folder gives way, and what a killed process left of earlier ones is deleted; only one process may
-    do so at a time. A kill between the two renames leaves the old folder under a hidden name. Raises StsbenchError when
-    the folder exists and is not empty (without `replace`), and when it cannot be written.
+    What killed processes left of earlier ones is deleted. replace: an existing folder gives way; only one process may do so
+    at a time, and whatever else is being built for that name is deleted. A kill between the two renames leaves the old
+    folder under a hidden name. Raises StsbenchError when the folder exists and is not empty (without `replace`), and when it
+    cannot be written.
     """
     if not replace and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise StsbenchError(f"{folder} is already there: choose another folder")
     building: Path | None = None
+    lock: int | None = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        if replace:
-            for left in folder.parent.glob(f".{folder.name}.*.part"):
-                shutil.rmtree(left)
-        building = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"))
+        _sweep(folder, replace)
+        building = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=f".{machine()}.part"))
         building.chmod(0o755)  # mkdtemp's 0700 would hide the model from colleagues
+        lock = _lock(building)
         yield building
         for path in building.rglob("*"):
             if path.is_file():
@@ -46,6 +49,36 @@ def new_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
     finally:
         if building is not None:
             shutil.rmtree(building, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _sweep(folder: Path, every: bool) -> None:
+    """Delete what was being built for `folder`: by processes of this machine that are dead, or all of it."""
+    whose = "*" if every else f"*.{machine()}"
+    for left in folder.parent.glob(f".{glob.escape(folder.name)}.{whose}.part"):
+        lock = None if every else _lock(left)
+        if every or lock is not None:
+            shutil.rmtree(left)
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """Hold a lock on a folder, which the system releases when the process dies. None: another process holds it, the folder
+    has just gone, or there are no locks here."""
+    try:
+        import fcntl
+
+        handle = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
 
 
 def _to_disk(path: Path) -> None:

@@ -12,6 +12,7 @@ from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Batch, Ragged, Shares, Views
 from stsbench.training.recipes.recipe import TrainingSettings
 from stsbench.training.rows.streams import Use, stream
+from stsbench.wording import counted
 
 RowNumbers = NDArray[np.int64]
 _NEIGHBOURHOOD = 50  # batches sorted by length at a time: long enough to save padding, short enough to stay random
@@ -40,7 +41,7 @@ class Batches:
         self.batches = count + (0 if self.whole else 1)  # an epoch
         if not self.batches:
             raise StsbenchError(
-                f"the data do not fill one batch: {len(rows)} rows for {name} {self.size}"
+                f"the data do not fill one batch: {counted(len(rows), 'row')} for {name} {self.size}"
                 + (", and smaller ones are dropped (training.drop_last)" if settings.drop_last else "")
             )
         self.steps_an_epoch = math.ceil(self.batches / self.accumulate)

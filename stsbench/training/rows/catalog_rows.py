@@ -36,9 +36,8 @@ def catalog_file(name: str, place: SetPlace, log: Callable[[str], None], section
     known = [item for item in entries("senteval") if item.id == name]
     if not known:
         return None
-    usable = [item.id for item in entries("senteval") if _trainable(item)]
     if not _trainable(known[0]):
-        raise DataError(f"{section}.file {name}: of the catalog's sets {' and '.join(usable)} can be trained on")
+        raise DataError(f"{section}.file {name}: of the catalog's sets {' and '.join(trainable_sets())} can be trained on")
     try:
         data = sources.load(name, data_dir=place.data_dir, sample=place.sample, offline=place.offline)
     except DataError as error:
@@ -50,6 +49,11 @@ def catalog_file(name: str, place: SetPlace, log: Callable[[str], None], section
     key = hashlib.sha256(f"{name} {data.digest}".encode()).hexdigest()
     file = f"{name.replace('/', '-')}.jsonl"
     return built_folder(training_cache() / "sets", key, lambda folder: _write(data, folder / file)) / file
+
+
+def trainable_sets() -> list[str]:
+    """The names of the sets that `catalog_file` takes."""
+    return [item.id for item in entries("senteval") if _trainable(item)]
 
 
 def scale_of(name: str | None) -> tuple[float, float] | None:

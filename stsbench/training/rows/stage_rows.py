@@ -22,12 +22,14 @@ from stsbench.data.text.tokens import TokenStore, tokenised
 from stsbench.encoders.forward.checkpoint import tokenizer_digest
 from stsbench.errors import DataError, StsbenchError
 from stsbench.plugins import calling
+from stsbench.registry import did_you_mean
 from stsbench.training.api.labelled import TRIPLET
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import DataSettings, Recipe
-from stsbench.training.rows.catalog_rows import SetPlace, catalog_file, scale_of
+from stsbench.training.rows.catalog_rows import SetPlace, catalog_file, scale_of, trainable_sets
 from stsbench.training.rows.streams import stream
+from stsbench.wording import counted
 
 LABELLED = "labelled"  # their key beside the stages' names
 LABELS = "labels"  # the key of their classes among what a run reads
@@ -170,8 +172,15 @@ def _training_file(settings: DataSettings, section: str, place: SetPlace, log: C
     if not path.is_file() and (of_catalog := catalog_file(settings.file, place, log, section)) is not None:
         return of_catalog
     if not path.is_file():
-        raise DataError(f"the {name} {path} are not here: give your copy by --{section} FILE")
+        hint = _nearest(settings.file, section)
+        raise DataError(f"the {name} {path} are not here: give your copy by --{section} FILE{hint}")
     return path
+
+
+def _nearest(file: str, section: str) -> str:
+    """"; did you mean stsb/train?" where a file that is not there is nearly a name of data."""
+    hint = did_you_mean(file, trainable_sets() if section == LABELLED else [*trainable_sets(), NAME])
+    return hint if "did you mean" in hint else ""
 
 
 def _sampled(
@@ -249,7 +258,7 @@ def drop_overlap(data: StageData, other: StageData, log: Callable[[str], None]) 
     shared = _shares_text(data, _held_out_texts(other))
     if shared.any():
         path, held_out = data.store.path, other.store.path
-        log(f"{path.name}: {int(shared.sum()):,} rows left out, with a text that is held out of {held_out.name}")
+        log(f"{path.name}: {counted(int(shared.sum()), 'row')} left out, with a text that is held out of {held_out.name}")
         data.trained = data.trained[~shared]
         if not len(data.trained):
             raise DataError(f"{path}: every row has a text that is held out of {held_out}: other data, or less held out")

@@ -94,11 +94,11 @@ def prepare_run(
     dev = _dev_data(options, manifest, accelerator, log)
     torch.manual_seed(recipe.seed)
     backbone = _backbone(options, plan, warm_start)
+    method = calling(plan.kind, "__init__", lambda: plan.kind(backbone, plan.options))
+    check_instance(method, backbone)  # what options and backbone exclude is said before the text is read
     with accelerator.main_process_first():  # who comes later finds it in the cache
         place = SetPlace(options.data_dir, options.sample, options.offline)
         data = open_rows(recipe, plan, backbone, opened, log, place)
-    method = calling(plan.kind, "__init__", lambda: plan.kind(backbone, plan.options))
-    check_instance(method, backbone)
     objective = make_objective(plan, method)
     with accelerator.main_process_first():
         prepare(method, objective, plan, data, names)

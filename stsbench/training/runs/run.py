@@ -29,6 +29,7 @@ from stsbench.training.runs.run_folder import check_folder, claim, open_manifest
 from stsbench.training.runs.setup import dropped, make_accelerator, prepare_method
 from stsbench.training.runs.stages import stage_name
 from stsbench.training.runs.warm_start import WarmStart, check_start
+from stsbench.wording import counted
 
 
 def train(options: TrainOptions, log: Log = print, callback: TrainingCallback | None = None) -> dict[str, Any]:
@@ -131,8 +132,8 @@ def _announce(run: PreparedRun, stage: Stage) -> None:
     for line in dropped(stage):
         run.log(line)
     where = f"{run.accelerator.device} x {run.accelerator.num_processes}"
-    size = f"{settings.batch_size} of {len(batches.rows)} rows"
-    run.log(f"stage {stage.name}: {batches.steps} steps of {size} on {where}")
+    size = f"{settings.batch_size} of {counted(len(batches.rows), 'row')}"
+    run.log(f"stage {stage.name}: {counted(batches.steps, 'step')} of {size} on {where}")
 
 
 def _start_of(run: PreparedRun, stage: Stage) -> Position:

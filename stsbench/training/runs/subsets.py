@@ -12,6 +12,7 @@ from stsbench.errors import StsbenchError
 from stsbench.training.recipes.recipe import DataSettings, LabelledSettings, Recipe
 from stsbench.training.runs.report import spread
 from stsbench.training.runs.seeds import over_runs, shown_scores, shown_sd, summarise_seeds
+from stsbench.wording import counted
 
 
 def samples(settings: DataSettings | None) -> bool:
@@ -115,6 +116,6 @@ def subset_table(summary: dict[str, Any]) -> list[tuple[str, str, str, str, str]
 def subset_rows(summary: dict[str, Any]) -> list[str]:
     """A line on the rows of each subset."""
     return [
-        f"subset {subset}: {', '.join(f'{name} {count:,} rows' for name, count in rows.items())}"
+        f"subset {subset}: " + ", ".join(f"{name} {counted(count, 'row')}" for name, count in rows.items())
         for subset, rows in summary["rows"].items()
     ]

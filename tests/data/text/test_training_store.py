@@ -144,7 +144,7 @@ def test_the_report_says_what_became_of_the_rows(tmp_path):
         "5 rows read, 3 blank (kept), 2 duplicate (kept): 5 rows"
     )
     store = open_store(tmp_path / "a.txt", drop_blank=True, drop_duplicates=True, cache=tmp_path / "cache", log=said.append)
-    assert store.report() == "5 rows read, 3 blank (dropped), 2 duplicate (dropped): 1 rows"
+    assert store.report() == "5 rows read, 3 blank (dropped), 2 duplicate (dropped): 1 row"
     open_store(tmp_path / "a.txt", cache=tmp_path / "cache", log=said.append)
     assert len(said) == 2  # read once for each choice of settings
 

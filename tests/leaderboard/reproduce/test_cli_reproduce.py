@@ -1,5 +1,6 @@
 """`stsbench reproduce` on the command line: every table prints, and only a row's very recipe or command counts as it."""
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -8,53 +9,20 @@ from statistics import fmean, stdev
 import pytest
 from board_runs import read_once  # noqa: F401  fixture
 from clirun import cli, fails, place  # noqa: F401 - fixtures
+from reproduced import ENTRIES, PUBLICATIONS, asked, copied, trained
 from shipped_recipes import recipe
 
-from stsbench.data.sets.catalog import entry
-from stsbench.leaderboard.publications.load import load_publications
-from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.leaderboard.reproduce import command
-from stsbench.leaderboard.reproduce.table import find_rows, lines_of
+from stsbench.leaderboard.reproduce.table import lines_of
 from stsbench.training.recipes.recipes import load_recipe, resolved_yaml
 
-ENTRIES = PUBLISHED.parent / "measured"
-PUBLICATIONS = load_publications()
 PAPERS = {each.paper.id: each for each in PUBLICATIONS}
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 UNTRAINED = ("--model", "google-bert/bert-base-uncased", "--pooler", "first_last:embeddings")
 
 
-def copied(name, target, number=0, **provenance):
-    """The records of a committed entry's run, whose observations give its scores, as if of another training or command."""
-    source = sorted(path for path in (ENTRIES / name).iterdir() if path.is_dir())[number]
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("transfer*", "regression*", "retrieval*", "sick-r-mteb*"))
-    for path in target.glob("*.json"):
-        stored = json.loads(path.read_text("utf-8"))
-        stored["provenance"] |= provenance
-        path.write_text(json.dumps(stored), "utf-8")
-    return target
-
-
-def trained(folder, made, number=0, dev=82.0, **summary):
-    """A run folder of `stsbench train`, with the test of a committed one, and a dev score on the catalog's data."""
-    folder.mkdir(parents=True)
-    (folder / "recipe.yaml").write_text(resolved_yaml(made), "utf-8")
-    (folder / "train.json").write_text(json.dumps({
-        "stage": None, "selected_by": "sts-b dev", "best": {"score": dev}, "after": 80.0,
-        "dev_data": {"stsb/dev": entry("stsb/dev").digest}, **summary,
-    }), "utf-8")  # fmt: skip
-    copied("minilm-mlm-simcse", folder / "eval", number, recipe=f"{made.method}/{made.name}")
-
-
 def seeded(seed):
     return load_recipe("simcse", "unsup-bert-base", [f"seed={seed}", "data.file=elsewhere/wiki1m_for_simcse.txt"])
-
-
-def asked(*names, board=None):
-    """Row -> what --json says of it, of the tables or rows `names`."""
-    rows = [row for name in names for row in find_rows(name, PUBLICATIONS)]
-    lines = lines_of(PUBLICATIONS, rows, runs=Path("runs"), board=board, data_dir=None)
-    return {line.row.id: json.loads(json.dumps(line.as_json())) for line in lines}
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -62,7 +30,7 @@ def test_every_table_of_every_paper_prints(capsys, place, paper):
     rows = PAPERS[paper].rows
     lines = lines_of(PUBLICATIONS, rows, runs=Path("runs"), board=None, data_dir=None)
     for form in ("table", "markdown"):
-        command._print(lines, form)
+        command.print_lines(lines, form)
         out = capsys.readouterr().out
         for row in rows:
             assert f"{paper}:{row.heading.name}" in out and f"{row.row} {row.method}" in out
@@ -92,6 +60,14 @@ def test_options_that_go_with_a_table(cli):
     for words in (("--json", "-"), ("--format", "markdown")):
         code, _, err = cli("reproduce", "simcse", *words)
         assert code == 2 and "go with a table" in err
+
+
+def test_folders_that_are_not_there(cli, place):
+    """They are named: no figure would look as if nothing had been measured. Without the options there may be none."""
+    code, out, err = cli("reproduce", "simcse:5:7", "--runs", "nowhere")
+    assert (code, out) == (2, "") and "'nowhere' does not exist" in err
+    fails(cli("reproduce", "simcse:5:7", "--board", "nowhere"), "nowhere is not a board")
+    assert cli("reproduce", "simcse:5:7")[0] == 0
 
 
 def test_a_training_by_the_very_recipe_is_a_reproduction(cli, place):
@@ -223,3 +199,14 @@ def test_markdown_and_a_file_of_json(cli, place):
     assert code == 0 and "| 2 | PromptBERT joint, BERT-base | published | 78.54 | 79.26 ± 0.3 |" in out
     assert "- 1 SimCSE joint: `stsbench train simcse --recipe unsup-bert-base " in out
     assert len(json.loads((place / "rows.json").read_text())) == 6
+
+
+def test_latex_and_csv(cli, place):
+    trained(place / "runs" / "mine", recipe("unsup-bert-base"))
+    out = cli("reproduce", "simcse:5:7", "--format", "latex")[1]
+    assert out.count(" \\\\\n") == 4 and "SimCSE, BERT-base & published & 68.40" in out
+    assert "% 7 SimCSE: stsbench train simcse --recipe unsup-bert-base" in out and "\\label{tab:simcse:5}" in out
+    rows = list(csv.DictReader(cli("reproduce", "simcse:5:7", "--format", "csv")[1].splitlines()))
+    assert len(rows) == 16 and not any(row["published"] and row["measured"] for row in rows)
+    assert next(row for row in rows if row["column"] == "STS-B")["published"] == "76.85"
+    assert {row["n"] for row in rows if row["name"]} == {"1"}

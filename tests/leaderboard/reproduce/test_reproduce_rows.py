@@ -77,6 +77,13 @@ def test_a_row_is_found_by_the_recipe_that_holds_its_figures(rows):
     assert "simcse:5:5" not in found
 
 
+def test_what_is_tested_by_a_code_that_cuts_texts_says_so(ways):
+    """BERT-flow's and BERT-whitening's cut at 64 tokens, and SimCSE fitted its flows by the former."""
+    for id, way in ways.items():
+        if id.startswith(("bert-flow:", "bert-whitening:")) or "--post flow" in (way.eval or ""):
+            assert "--max-length 64" in (way.eval or ""), id
+
+
 def test_a_recipe_that_is_not_there_makes_no_row(rows):
     chosen = [rows["bert-flow:3:1"], rows["simcse:5:7"], rows["simcse:5:2"], rows["simcse:5:5"]]
     stated = {"bert-flow:3:1": Way(recipe="unheard/of"), "simcse:5:7": Way(recipe="simcse/unsup-bert-base"),
@@ -117,6 +124,9 @@ def test_commands_have_what_a_row_says(ways, rows, tmp_path):
     assert "--eval sts:wmean" in said("simcse:B.3:6")[0] and "--eval transfer" in said("diffcse:3/transfer:2")[0]
     assert "--seeds 10" in said("promptbert-readme:README:1")[0] and "--seeds 3" in said("diffaug:1:11")[0]
     assert said("diffaug:7:3")[1].endswith(f"--labelled nli_for_simcse.csv --subsets 5 --seeds 3 --eval sts:all {data}")
+    none, *few, every = said("diffaug:2:2")
+    assert "--seeds" not in none and all("--subsets 5 --seeds 3" in line for line in few)
+    assert "unsup-promptbert-base-joint " in every and "--seeds 3" in every and "--subsets" not in every
     assert len(said("simcse:2:1")) == 2  # one encoder, two encoders
     assert "'This sentence : \"{}\" means [MASK].'" in said("promptbert-readme:run.sh:1")[0]
     both = Way(recipe="simcse/sup-bert-base", eval="--pooler first_last:layer1 --post whitening --fit-on target")

@@ -157,3 +157,7 @@ def test_the_sentences_of_sts_are_no_labelled_rows(tmp_path):
               "backbone.max_length": 12}  # fmt: skip
     with pytest.raises(StsbenchError, match="sts-texts are not here"):
         stsbench.train("consert", output=tmp_path / "run", settings=values, device="cpu", sample=True)
+    views = {"options.setting": "joint", "options.joint_views": ["dropout", "adversarial"],
+             "options.joint_rates": [0.2, None]}  # fmt: skip
+    with pytest.raises(StsbenchError, match="adversarial is the second view"):  # before the rows are looked for
+        stsbench.train("consert", output=tmp_path / "run", settings=values | views, device="cpu", sample=True)

@@ -228,9 +228,23 @@ def test_a_stage_begins_with_two_alike(folder):
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[1])
 
 
+@pytest.mark.parametrize("keep", ["best", "model1"])
+def test_model1_is_never_kept_before_it_is_trained(folder, keep):
+    """A stage of labelled rows (recipe.semi) trains model2 alone; selection.over all may keep its weights."""
+    method = ct(folder, keep=keep)
+    assert all(each.model is method.backbone.model for each in (method.inference(), *method.candidates().values()))
+    labelled = {name: tensor.clone() for name, tensor in method.state_dict().items()}
+    method.start_stage("main")
+    later = [each.model for each in (method.inference(), *method.candidates().values())]
+    assert any(model is method.first.model for model in later)
+    method.load_state_dict(labelled)
+    assert method.inference().model is method.backbone.model
+
+
 def test_the_kept_encoder(folder):
     for keep, expected in (("best", "backbone"), ("model2", "backbone"), ("model1", "first")):
         method = ct(folder, keep=keep)
+        method.start_stage("main")
         assert method.inference().model is getattr(method, expected).model and method.inference().pooler == "mean"
         assert list(method.candidates()) == (["model2", "model1"] if keep == "best" else [])
     method = ct(folder)

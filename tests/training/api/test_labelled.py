@@ -291,7 +291,7 @@ def test_a_process_has_a_labelled_row_at_least(place):
     path = nli_files.triplets(place, count=10)
     _, _, made, _ = opened(place, values_of(place, path), processes=3)  # 8 and 2: the rest are too few for three
     assert made["main"].labelled.batches.dropped == 2
-    with pytest.raises(StsbenchError, match=r"one batch: 1 rows for labelled.batch_size 8"):
+    with pytest.raises(StsbenchError, match=r"one batch: 1 row for labelled.batch_size 8"):
         opened(place, values_of(place, nli_files.triplets(place, count=1)), processes=2)
 
 

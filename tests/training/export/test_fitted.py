@@ -1,6 +1,7 @@
 """`stsbench fit`: a folder that stsbench reads to the last bit and sentence-transformers to float32; whole or absent."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -175,6 +176,8 @@ def test_what_no_folder_can_hold_is_refused_by_name(tmp_path, data):
             fit(tmp_path, data, "standardise", pooler="mean", **options)
     with pytest.raises(StsbenchError, match="run by lexical"):
         fit_model("lexical:token-set", EncoderOptions(), "standardise", data, tmp_path / "out", log=print)
+    with pytest.raises(StsbenchError, match="vectors whose width is a multiple of 4096"):  # before the texts are looked for
+        fit(tmp_path, tmp_path / "nowhere.txt", "flow:levels=12", pooler="mean")
     add_modules(tmp_path / "model", {"pooling_mode": "mean"}, extra=("LayerNorm",))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("kept")
@@ -188,6 +191,7 @@ def test_through_the_command_line(tmp_path, data, cli):
     given = ("--model", tmp_path / "model", "--pooler", "mean", "--data", data)
     code, out, err = cli("fit", "whitening", "--set", "dimensions=7", *given, "--output", tmp_path / "out")
     assert (code, out) == (0, "") and "fitting whitening:dimensions=7,divisor=n-1 on texts.txt: 120 texts" in err
+    assert re.search(r"fitted on texts\.txt@[0-9a-f]{12}\n", err)
     assert json.loads((tmp_path / "out" / "post.json").read_text())["fitted_on"].startswith("texts.txt@")
     assert "# whitening of model" in (tmp_path / "out" / "README.md").read_text()
     fails(cli("fit", "whitening", *given, "--output", tmp_path / "out"), "is already there")

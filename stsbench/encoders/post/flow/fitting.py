@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from stsbench.encoders.fitted import shortened
 from stsbench.encoders.post.base import VectorSource
 from stsbench.encoders.post.flow.glow import Glow
 from stsbench.errors import StsbenchError
@@ -83,10 +84,10 @@ def batches_of(
             if len(vectors) < batch_size and done > before:
                 break
             if len(vectors) < 2:
-                raise StsbenchError(f"{source.name}: a flow needs two texts at least")
+                raise StsbenchError(f"{shortened(source.name)}: a flow needs two texts at least")
             yield vectors
             done += 1
             if done == steps:
                 return
         if done == before:
-            raise StsbenchError(f"{source.name}: a flow needs two texts at least")
+            raise StsbenchError(f"{shortened(source.name)}: a flow needs two texts at least")

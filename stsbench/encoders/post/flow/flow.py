@@ -9,11 +9,13 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from stsbench.encoders.fitted import shortened
 from stsbench.encoders.post.base import Post, PostOptions, State, Vectors, VectorSource
 from stsbench.encoders.post.flow.fitting import batches_of, fit_glow, steps_of
 from stsbench.encoders.post.flow.glow import Glow
 from stsbench.errors import StsbenchError
 from stsbench.settings import setting
+from stsbench.wording import counted
 
 _CHUNK = 8192  # vectors mapped at a time
 Positive = Annotated[int, Field(ge=1)]
@@ -56,8 +58,9 @@ class Flow(Post):
         batches = batches_of(read, chosen.batch_size, steps, np.random.default_rng(chosen.seed))
         first = next(batches)
         glow = self._new(first.shape[2])
-        bits = fit_glow(glow, chain([first], batches), rate=chosen.learning_rate, name=source.name)
-        self.notes = (f"flow: {steps} updates on {source.name}, {bits:.3f} bits per dimension in the last batch",)
+        bits = fit_glow(glow, chain([first], batches), rate=chosen.learning_rate, name=shortened(source.name))
+        done = f"{counted(steps, 'update')} on {shortened(source.name)}"
+        self.notes = (f"flow: {done}, {bits:.3f} bits per dimension in the last batch",)
         self._glow = glow.eval().requires_grad_(False)
         return self
 

@@ -1,0 +1,97 @@
+"""Reproduced tables in forms to paste: LaTeX and Markdown as people read them, CSV rows for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from stsbench.leaderboard.publications.model import Heading
+from stsbench.leaderboard.reproduce.cells import FOOT, grid
+from stsbench.leaderboard.reproduce.measured import columns_of, printed
+from stsbench.leaderboard.reproduce.table import Line, by_heading, missing_of
+from stsbench.publish.latex import escaped
+
+COLUMNS = ("row", "method", "backbone", "protocol", "aggregation", "metric", "split", "column", "published", "name",
+           "measured", "sd", "n")  # fmt: skip
+
+
+def as_csv(lines: Sequence[Line]) -> str:
+    """A line each column of a row, and one each measurement of it: published and measured stand in columns of their own."""
+    stream = io.StringIO()
+    table = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+    table.writeheader()
+    table.writerows(row for line in lines for row in _rows(line))
+    return stream.getvalue()
+
+
+def _rows(line: Line) -> Iterator[dict[str, Any]]:
+    row, heading = line.row, line.row.heading
+    about = {"row": row.id, "method": row.method, "backbone": row.backbone, "protocol": heading.protocol,
+             "aggregation": heading.aggregation, "metric": heading.metric, "split": heading.split}  # fmt: skip
+    for column in columns_of(row):
+        yield {**about, "column": column, "published": printed(row, column)}
+        for each in line.measured:
+            if mean := each.figures.get(column):
+                yield {**about, "column": column, "name": each.name, "measured": mean.mean, "sd": mean.sd, "n": mean.n}
+
+
+def markdown(lines: Sequence[Line]) -> str:
+    """A table each heading, then its rows' commands."""
+    parts = []
+    for heading, mine in by_heading(lines):
+        header, cells = grid(mine)
+        rules = ["---" if at < 3 else "---:" for at in range(len(header))]
+        parts += [f"**{heading.paper.id}:{heading.name}**: {about(heading)}\n"]
+        parts += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (header, rules, *cells)]
+        parts.append("")
+        for line in mine:
+            said = [*(f"`{each}`" for each in line.commands), *remarks(line)]
+            parts.append(f"- {line.row.row} {line.row.method}" + (f": {'; '.join(said)}" if said else ""))
+        parts += ["", *(f"- {each}" for each in missing(mine)), ""]
+    return "\n".join(parts) + "\n"
+
+
+def latex(lines: Sequence[Line]) -> str:
+    """A booktabs table each heading, as wide as both columns of a page, with its rows' commands as comments."""
+    parts = ["% \\usepackage{booktabs}"]
+    for heading, mine in by_heading(lines):
+        header, cells = grid(mine)
+        body = [f"    {' & '.join(map(_latex, line))} \\\\" for line in (header, *cells)]
+        parts += [
+            "", "\\begin{table*}", "  \\centering", "  \\small", f"  \\begin{{tabular}}{{lll{'r' * (len(header) - 3)}}}",
+            "    \\toprule", body[0], "    \\midrule", *body[1:], "    \\bottomrule", "  \\end{tabular}",
+            f"  \\caption{{{_latex(title(heading))}. {_latex(FOOT)}}}",
+            f"  \\label{{tab:{re.sub('[^A-Za-z0-9.:]+', '-', f'{heading.paper.id}:{heading.name}')}}}", "\\end{table*}",
+            *(f"% {line.row.row} {line.row.method}: {each}" for line in mine for each in (*line.commands, *remarks(line))),
+            *(f"% {each}" for each in missing(mine)),
+        ]  # fmt: skip
+    return "\n".join(parts) + "\n"
+
+
+def _latex(text: str) -> str:
+    return escaped(text).replace("±", r"$\pm$")
+
+
+def title(heading: Heading) -> str:
+    """"simcse:5: sts, spearman, all, test"."""
+    return f"{heading.paper.id}:{heading.name}: {about(heading)}"
+
+
+def about(heading: Heading) -> str:
+    """"sts, spearman, all, test"."""
+    words = (heading.protocol, heading.task, heading.metric, heading.aggregation, heading.split, heading.unit)
+    return ", ".join(word for word in words if word)
+
+
+def remarks(line: Line) -> list[str]:
+    """What a reader must know of a row: its note, and what was measured and does not count."""
+    said = [f"note: {line.way.note}"] if line.way and line.way.note else []
+    return said + [f"no reproduction: {each}" for each in line.changed]
+
+
+def missing(lines: Sequence[Line]) -> list[str]:
+    """"missing for 7, 11: training text ..." of rows that share a heading."""
+    return [f"missing for {', '.join(str(row.row) for row in rows)}: {what}" for what, rows in missing_of(lines).items()]

@@ -1,0 +1,43 @@
+"""Runs for `stsbench reproduce`: records of the committed board, as if of another training or command."""
+
+import json
+import shutil
+from pathlib import Path
+
+from stsbench.data.sets.catalog import entry
+from stsbench.leaderboard.publications.load import load_publications
+from stsbench.leaderboard.records.paths import PUBLISHED
+from stsbench.leaderboard.reproduce.table import find_rows, lines_of
+from stsbench.training.recipes.recipes import resolved_yaml
+
+ENTRIES = PUBLISHED.parent / "measured"
+PUBLICATIONS = load_publications()
+
+
+def copied(name, target, number=0, **provenance):
+    """The records of a committed entry's run, whose observations give its scores, as if of another training or command."""
+    source = sorted(path for path in (ENTRIES / name).iterdir() if path.is_dir())[number]
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("transfer*", "regression*", "retrieval*", "sick-r-mteb*"))
+    for path in target.glob("*.json"):
+        stored = json.loads(path.read_text("utf-8"))
+        stored["provenance"] |= provenance
+        path.write_text(json.dumps(stored), "utf-8")
+    return target
+
+
+def trained(folder, made, number=0, dev=82.0, **summary):
+    """A run folder of `stsbench train`, with the test of a committed one, and a dev score on the catalog's data."""
+    folder.mkdir(parents=True)
+    (folder / "recipe.yaml").write_text(resolved_yaml(made), "utf-8")
+    (folder / "train.json").write_text(json.dumps({
+        "stage": None, "selected_by": "sts-b dev", "best": {"score": dev}, "after": 80.0,
+        "dev_data": {"stsb/dev": entry("stsb/dev").digest}, **summary,
+    }), "utf-8")  # fmt: skip
+    copied("minilm-mlm-simcse", folder / "eval", number, recipe=f"{made.method}/{made.name}")
+
+
+def asked(*names, board=None):
+    """Row -> what --json says of it, of the tables or rows `names`."""
+    rows = [row for name in names for row in find_rows(name, PUBLICATIONS)]
+    lines = lines_of(PUBLICATIONS, rows, runs=Path("runs"), board=board, data_dir=None)
+    return {line.row.id: json.loads(json.dumps(line.as_json())) for line in lines}
