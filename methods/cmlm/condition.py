@@ -36,8 +36,8 @@ def states_behind(backbone: Backbone, vectors: Tensor, ids: Tensor, mask: Tensor
     """(n, L, d) last hidden states of the texts ids, mask (n, L), each read behind its `vectors` (n, N, d).
 
     The vectors enter behind the embeddings' LayerNorm and dropout and have neither position nor type; the text has the
-    positions that it has alone; everything attends to everything. Rows begin with a real token. EncoderError for a model that
-    is neither BERT nor RoBERTa.
+    positions that it has alone; everything attends to everything. Rows begin with a real token. EncoderError for a model
+    that is neither BERT nor RoBERTa.
     """
     check_family(backbone.model)
     count = vectors.shape[1]

@@ -55,6 +55,11 @@ class ConditionalMaskedLM(Method):
         check_options(options)
         return None if options.sentence == "same" else followed(rows, "options.sentence next")
 
+    @classmethod
+    def reach(cls, options: CMLMOptions) -> int:
+        """The next sentence."""
+        return int(options.sentence == "next")
+
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The sentences that give vectors, then as many masked ones, in extra "mlm_labels" the tokens to guess in these.
 
