@@ -117,13 +117,15 @@ class ConditionalMaskedLM(Method):
         """(m, L, d) last states of the masked sentences."""
         ids, mask = batch.ids[masked], batch.mask[masked]
         if self.projections is None:
-            return self.backbone(ids, mask)[0]
+            states: Tensor = self.backbone(ids, mask)[0]
+            return states
         vectors = self.backbone.pooled(batch.ids[: len(ids)], batch.mask[: len(ids)])
         return states_behind(self.backbone, self.projections(vectors), ids, mask)
 
     def _labels(self, batch: Batch) -> tuple[Tensor, ...]:
         """(n, L) of each term."""
-        return batch.extra["mlm_labels"].split(len(batch))
+        labels: tuple[Tensor, ...] = batch.extra["mlm_labels"].split(len(batch))
+        return labels
 
     def _note(self, logits: Tensor, labels: Tensor) -> None:
         correct, count = masked_accuracy(logits.detach(), labels)
