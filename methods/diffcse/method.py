@@ -59,6 +59,11 @@ class DiffCSE(Method):
             return None
         return followed(rows, f"options.sentence {options.sentence}")
 
+    @classmethod
+    def reach(cls, options: DiffCSEOptions) -> int:
+        """The next sentence, where that is changed."""
+        return int(options.sentence != "same")
+
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """The sentences, then changed copies of them, block by block (views.py)."""
         return self.make_views(rows, rng)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from stsbench.data.text.following import followed
 from stsbench.encoders.prompt.mlp_head import MLPHead
-from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
 from stsbench.methods.simcse.checks import NEXT, check_alpha, check_head, check_options
 from stsbench.methods.simcse.options import SimCSEOptions
@@ -69,15 +69,12 @@ class SimCSE(Method):
 
         Raises StsbenchError where no row has: the file's lines are not said to follow one another.
         """
-        if options.view not in NEXT:
-            return None
-        followed = np.asarray(rows.following(1)) >= 0
-        if not followed.any():
-            raise StsbenchError(
-                f"options.view {options.view}: no row has a next sentence; set data.contiguous for a text file whose lines "
-                "follow one another, a blank line between documents"
-            )
-        return followed
+        return followed(rows, f"options.view {options.view}") if options.view in NEXT else None
+
+    @classmethod
+    def reach(cls, options: SimCSEOptions) -> int:
+        """As far as the positive may stand."""
+        return NEXT.get(options.view, 0)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """One view (one dropout mask for both), two, or as many as the data have roles, in their order."""

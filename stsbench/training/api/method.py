@@ -185,6 +185,12 @@ class Method(nn.Module):
         """Why `usable` leaves rows out, for the line that counts them."""
         return "no sentence follows them, say"
 
+    @classmethod
+    def reach(cls, options: Any) -> int:
+        """How many rows further on in its document the views of a row may read (`rows.following`). A row is not trained on
+        where one of their texts is held out."""
+        return 0
+
     def prepare(self, rows: Any) -> None:
         """Learn what has to be known of the training text (token counts, say) before the first step of a new or resumed run.
 

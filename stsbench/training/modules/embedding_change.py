@@ -16,15 +16,18 @@ from stsbench.errors import EncoderError
 @dataclass(frozen=True)
 class EmbeddingChange:
     """For one padded batch of n rows of L tokens: its embedding output E (word, position and type embeddings, LayerNorm,
-    dropout) becomes (`replacement` or E) + `added`, and 0 where any of `cut` is true. Attention and pooling masks stay.
+    dropout) becomes (`replacement` or E) + `added`, and 0 where any of `cut` is true. Before that, its first P places become
+    `leading`: vectors that the layers read before the text, without position or type. Attention and pooling masks stay.
 
     cut: masks (n, L or 1, d or 1), true where a number is set to 0: whole tokens, whole features, single elements; added,
-    replacement: (n, L, d). Padding may be changed, too: nothing reads it. Gradients reach `added` and `replacement`.
+    replacement: (n, L, d); leading: (n, P, d), not together with `replacement`; every row's first P places are real. Padding
+    may be changed, too: nothing reads it. Gradients reach all vectors.
     """
 
     cut: tuple[Tensor, ...] = ()
     added: Tensor | None = None
     replacement: Tensor | None = None
+    leading: Tensor | None = None
 
     def check(self, ids: Tensor) -> None:
         """ValueError unless all parts go with this batch (n, L)."""
@@ -36,9 +39,17 @@ class EmbeddingChange:
         for part in (self.added, self.replacement):
             if part is not None and part.shape[:2] != ids.shape:
                 raise ValueError(f"vectors {tuple(part.shape)} do not go with the embeddings of a batch {(rows, length)}")
+        if self.leading is not None:
+            if self.replacement is not None:
+                raise ValueError("leading vectors would be overwritten by the replacement of a batch")
+            if self.leading.ndim != 3 or len(self.leading) != rows or self.leading.shape[1] > length:
+                said = f"leading vectors {tuple(self.leading.shape)}"
+                raise ValueError(f"{said} do not go with the embeddings of a batch {(rows, length)}")
 
     def padded(self, embedded: Tensor) -> Tensor:
         """What the first layer reads, (n, L, d), for the embedding output (n, L, d)."""
+        if self.leading is not None:
+            embedded = torch.cat([self.leading.to(embedded.dtype), embedded[:, self.leading.shape[1] :]], 1)
         return self._applied(embedded, self.replacement, self.added, self.cut)
 
     def packed(self, embedded: Tensor, places: Tensor, length: int) -> Tensor:
@@ -47,6 +58,11 @@ class EmbeddingChange:
         length: L.
         """
         rows, columns = places // length, places % length
+        if self.leading is not None:
+            count = self.leading.shape[1]
+            first = (columns < count).nonzero().squeeze(1)
+            vectors = self.leading.flatten(0, 1)[rows[first] * count + columns[first]]
+            embedded = embedded.index_copy(0, first, vectors.to(embedded.dtype))
         parts = (self.replacement, self.added)
         replacement, added = (None if part is None else part.flatten(0, 1)[places] for part in parts)
         cut = tuple(mask[rows, columns if mask.shape[1] > 1 else torch.zeros_like(columns)] for mask in self.cut)

@@ -41,13 +41,19 @@ _AT_ONCE = 10_000  # rows whose texts are compared at a time
 
 @dataclass
 class StageData:
-    """The rows of one stage. trained, held_out: row numbers; texts_of: the test data whose sentences they are, if any."""
+    """The rows of one stage. trained, held_out: row numbers; texts_of: the test data whose sentences they are, if any;
+    reach: how many rows further on in its document a row's views may read."""
 
     store: TextStore
     tokens: TokenStore
     trained: NDArray[np.int64]
     held_out: NDArray[np.int64]
     texts_of: tuple[str, ...] = ()
+    reach: int = 0
+
+    def read_with(self, numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """The rows that a batch of `numbers` (n,) may read: these, then k rows further on, each (n,), -1 where none is."""
+        return [numbers, *(self.store.following(numbers, k) for k in range(1, self.reach + 1))]
 
     def rows(self, numbers: Any) -> TextRows:
         """The texts and tokens of these rows."""
@@ -122,7 +128,8 @@ def open_data(
         log(f"{path.name}: {int((~usable).sum()):,} of {len(store):,} rows cannot be used by these options ({why})")
     numbers = _sampled(settings, recipe.seed, store, usable, log, section)
     contrasts = plan.kind.needs_negatives and not labelled
-    data = _held_out(settings, recipe.seed, contrasts, store, tokens, numbers, section)
+    reach = 0 if labelled else _reach(settings, plan, section)
+    data = _held_out(settings, recipe.seed, contrasts, StageData(store, tokens, numbers, numbers[:0], reach=reach), section)
     return replace(data, texts_of=known.tested) if known else data
 
 
@@ -228,27 +235,33 @@ def _draws(store: TextStore, seed: int) -> NDArray[np.float64]:
     return draws
 
 
-def _held_out(settings: DataSettings, seed: int, contrasts: bool, store: TextStore, tokens: TokenStore,
-              numbers: NDArray[np.int64], section: str) -> StageData:  # fmt: skip
-    """Rows to train on and rows held out. What is trained on holds no text of a held-out row."""
-    path = store.path
+def _reach(settings: DataSettings, plan: MethodPlan, section: str) -> int:
+    """How far the method reads on in a document. Raises DataError where rows are held out of one and it does not say."""
+    reach: int = calling(plan.kind, "reach", lambda: plan.kind.reach(plan.options))
+    if settings.held_out and settings.contiguous and not reach:
+        raise DataError(
+            f"{section}.held_out with {section}.contiguous: {plan.name} is not known to read further sentences by these "
+            f"options (Method.reach): set {section}.contiguous=false"
+        )
+    return reach
+
+
+def _held_out(settings: DataSettings, seed: int, contrasts: bool, data: StageData, section: str) -> StageData:
+    """Rows to train on and rows held out, of data.trained. What is trained on holds and reads no text of the others."""
+    path, numbers = data.store.path, data.trained
     if not settings.held_out:
-        return StageData(store, tokens, np.sort(numbers), numbers[:0])
+        return replace(data, trained=np.sort(numbers))
     if settings.held_out >= len(numbers):
         raise DataError(
             f"{path}: {section}.held_out {settings.held_out} leaves no row of {len(numbers)} to train on: "
             f"--set {section}.held_out={max(1, len(numbers) // 10)}"
         )
-    if settings.contiguous:
-        both = f"{section}.held_out and {section}.contiguous"
-        raise DataError(f"{both} exclude each other: a row's next sentence may be held out")
     if contrasts and settings.held_out < 2:
         raise DataError(f"{section}.held_out 1: the other rows of a batch are the negatives, so 2 at least")
     order = stream(seed, "held-out rows").permutation(numbers)
     cut = len(numbers) - settings.held_out
-    data = StageData(store, tokens, np.sort(order[:cut]), np.sort(order[cut:]))
-    data.trained = data.trained[~_shares_text(data, _held_out_texts(data))]
-    return data
+    data = replace(data, trained=np.sort(order[:cut]), held_out=np.sort(order[cut:]))
+    return replace(data, trained=data.trained[~_shares_text(data, _held_out_texts(data))])
 
 
 def drop_overlap(data: StageData, other: StageData, log: Callable[[str], None]) -> None:
@@ -265,16 +278,19 @@ def drop_overlap(data: StageData, other: StageData, log: Callable[[str], None]) 
 
 
 def _held_out_texts(data: StageData) -> set[str]:
-    return {text for role in data.tokens.roles for text in data.store.texts(role, data.held_out)}
+    rows = [numbers[numbers >= 0] for numbers in data.read_with(data.held_out)]
+    return {text for role in data.tokens.roles for numbers in rows for text in data.store.texts(role, numbers)}
 
 
 def _shares_text(data: StageData, texts: set[str]) -> NDArray[np.bool_]:
-    """(rows trained on,) whether one of their texts is among `texts`."""
+    """(rows trained on,) whether one of the texts that are read with it is among `texts`."""
     known = np.zeros(len(data.trained), dtype=np.bool_)
     for start in range(0, len(known), _AT_ONCE):
         part = data.trained[start : start + _AT_ONCE]
         for role in data.tokens.roles:
-            known[start : start + len(part)] |= [text in texts for text in data.store.texts(role, part)]
+            for numbers in data.read_with(part):
+                there = np.flatnonzero(numbers >= 0)
+                known[start + there] |= [text in texts for text in data.store.texts(role, numbers[there])]
     return known
 
 

@@ -38,6 +38,8 @@ CHANGES = {
     "features": lambda cut, added, replacement: EmbeddingChange(cut[1:2]),
     "elements": lambda cut, added, replacement: EmbeddingChange(cut[2:]),
     "added": lambda cut, added, replacement: EmbeddingChange(added=added),
+    "leading": lambda cut, added, replacement: EmbeddingChange(leading=replacement[:, :1]),
+    "leading and all": lambda cut, added, replacement: EmbeddingChange(cut, added, leading=replacement[:, :1]),
     "all": lambda cut, added, replacement: EmbeddingChange(cut, added, replacement),
 }
 
@@ -52,6 +54,8 @@ def _naive(weights, family, tokens, change, row, positions=None):
             value = plain[place][feature]
             if change.replacement is not None:
                 value = float(change.replacement.detach()[row, place, feature])
+            if change.leading is not None and place < change.leading.shape[1]:
+                value = float(change.leading.detach()[row, place, feature])
             value += 0 if change.added is None else float(change.added.detach()[row, place, feature])
             for mask in change.cut:
                 if mask[row, place if mask.shape[1] > 1 else 0, feature if mask.shape[2] > 1 else 0]:
@@ -105,6 +109,30 @@ def test_pooled_reads_the_change_and_gradients_reach_what_is_put_in(family, engi
         assert (gradient != 0).eq(kept).all()
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_vectors_before_a_text(family, engine):
+    """Several of them, of rows of uneven lengths: the text has its own positions, gradients reach the vectors alone."""
+    backbone, count = small_backbone(family, engine), 3
+    ids, mask = batch(family)
+    places = torch.stack([torch.tensor(own_positions(family, row.tolist())) for row in ids])
+    generator = torch.Generator().manual_seed(1)
+    vectors = torch.randn(ROWS, count, WIDTH, generator=generator, dtype=torch.float64).requires_grad_()
+    ids, mask, places = (torch.cat([part[:, :1].expand(-1, count), part], 1) for part in (ids, mask, places))
+    found = backbone(ids, mask, soft=SoftPrompt(places, change=EmbeddingChange(leading=vectors)))[0]
+    weights = weights_of(backbone.model)
+    for row, length in enumerate(LENGTHS):
+        tokens = ids[row, count : count + length].tolist()
+        text = naive_states(weights, tokens, own_positions(family, tokens))[0]
+        want = naive_states(weights, None, None, embedded=[*vectors[row].detach().numpy(), *text])[LAYERS]
+        assert np.abs(found[row, : count + length].detach().numpy() - want).max() < 1e-9
+    row = int(np.argmax(LENGTHS))
+    gradient, *table = torch.autograd.grad(
+        found[row, count].sum(), [vectors, backbone.model.embeddings.word_embeddings.weight]
+    )
+    assert gradient.any(2).tolist() == [[other == row] * count for other in range(ROWS)]
+    assert not table[0][[token for token in range(len(table[0])) if token not in ids[row]]].any()
+
+
 def test_both_engines_have_one_result_and_the_hook_is_gone(family):
     ids, mask = batch(family)
     soft = SoftPrompt(change=CHANGES["all"](*_random()))
@@ -133,6 +161,9 @@ def test_padding_may_hold_anything(family):
     EmbeddingChange((torch.zeros(ROWS, LONGEST + 1, 1, dtype=torch.bool),)),
     EmbeddingChange(added=torch.zeros(ROWS + 1, LONGEST, WIDTH)),
     EmbeddingChange(replacement=torch.zeros(ROWS, LONGEST - 1, WIDTH)),
+    EmbeddingChange(leading=torch.zeros(ROWS - 1, 1, WIDTH)),
+    EmbeddingChange(leading=torch.zeros(ROWS, LONGEST + 1, WIDTH)),
+    EmbeddingChange(replacement=torch.zeros(ROWS, LONGEST, WIDTH), leading=torch.zeros(ROWS, 1, WIDTH)),
 ])  # fmt: skip
 def test_parts_of_another_batch_are_refused(change):
     ids, mask = batch("bert")

@@ -1,0 +1,1 @@
+"""Conditional masked language modelling (Yang et al. 2020)."""

@@ -1,0 +1,132 @@
+"""CMLM (Yang et al. 2020): the masked words of a sentence guessed with the vector of the sentence before it.
+
+No training code was released: this is a reading of the paper, and card.md says what is inferred.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from stsbench.data.text.following import followed, following
+from stsbench.methods.cmlm.checks import check_backbone, check_options
+from stsbench.methods.cmlm.condition import Projections, states_behind
+from stsbench.methods.cmlm.options import CMLMOptions
+from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Term, Views
+from stsbench.training.api.method import Method
+from stsbench.training.losses.masked_lm import masked_accuracy, masked_lm
+from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.lm_head import LMHead, made_up
+from stsbench.training.modules.masking import mask_tokens
+
+_TERMS = ("mlm", "mlm_back")  # of the sentence guessed, and of the one before it where both directions are
+
+
+class ConditionalMaskedLM(Method):
+    """L = mean over the masked tokens of s2 of -log p(token | masked s2, P(v(s1))). One encoder reads both sentences."""
+
+    name = "cmlm"
+    default_recipe = "bert-base"
+    Options = CMLMOptions
+    held_out_metric = "masked_accuracy"
+    needs_negatives = False
+    options: CMLMOptions
+    guesses: Tensor  # (2,) correct guesses and guesses since the last `metrics`
+
+    def __init__(self, backbone: Backbone, options: CMLMOptions) -> None:
+        """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for what cannot be meant."""
+        super().__init__(backbone, options)
+        check_options(options)
+        check_backbone(backbone)
+        config = backbone.model.config
+        std, epsilon = getattr(config, "initializer_range", 0.02), getattr(config, "layer_norm_eps", 1e-12)
+        self.projections = Projections(backbone.width, options.vectors, std, epsilon) if options.vectors else None
+        self.head = LMHead.load(backbone.folder, backbone.model, backbone.name, tied=True)
+        # a buffer, so that a resumed run logs the same numbers
+        self.register_buffer("guesses", torch.zeros(2, dtype=torch.long))
+
+    @classmethod
+    def usable(cls, options: CMLMOptions, rows: Any) -> NDArray[np.bool_] | None:
+        """Which of all rows can be trained on, (n,); None: all. StsbenchError where a next sentence is wanted in vain."""
+        check_options(options)
+        return None if options.sentence == "same" else followed(rows, "options.sentence next")
+
+    @classmethod
+    def reach(cls, options: CMLMOptions) -> int:
+        """The next sentence."""
+        return int(options.sentence == "next")
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The sentences that give vectors, then as many masked ones, in extra "mlm_labels" the tokens to guess in these.
+
+        In the order of the terms: s1, masked s2; in both directions s1, s2, masked s2, masked s1. Without vectors the masked
+        ones alone.
+        """
+        options = self.options
+        plain: Ragged = rows.ids("sentence")
+        guessed = plain if options.sentence == "same" else following(rows, 1, rng).ids("sentence")
+        targets = [guessed, plain] if options.both_directions else [guessed]
+        pairs = [self._masked(ids, rng) for ids in targets]
+        read = [plain, guessed][: len(targets)] if options.vectors else []
+        return Views([*read, *(ids for ids, _ in pairs)], {"mlm_labels": [labels for _, labels in pairs]})
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """mlm: mean cross-entropy over the masked tokens of s2; mlm_back: of s1, with the vector of s2."""
+        masked = slice(len(batch.ids) - len(batch.extra["mlm_labels"]), None)
+        hidden = self._states(batch, masked)
+        terms = {}
+        for name, states, labels in zip(_TERMS, hidden.split(len(batch)), self._labels(batch), strict=False):
+            chosen = labels != IGNORED
+            logits = self.head(states[chosen])
+            self._note(logits, labels[chosen])
+            terms[name] = Term(masked_lm(logits, labels[chosen]), len(logits))
+        return terms
+
+    def view_vectors(self, batch: Batch) -> None:
+        """No two vectors are compared."""
+        return None
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Of each term the masked tokens."""
+        labels = self._labels(batch)
+        return {name: int((each != IGNORED).sum()) for name, each in zip(_TERMS, labels, strict=False)}
+
+    def metrics(self) -> dict[str, float]:
+        """masked_accuracy: the share of this process's masked tokens that were guessed right."""
+        correct, count = self.guesses.tolist()
+        self.guesses.zero_()
+        return {"masked_accuracy": correct / count} if count else {}
+
+    def notes(self) -> list[str]:
+        """A masked-LM head that the checkpoint does not have."""
+        return [] if self.head.stored else [made_up(self.backbone.name)]
+
+    def _masked(self, ids: Ragged, rng: np.random.Generator) -> tuple[Ragged, Ragged]:
+        """A masked copy of each sentence, and its labels."""
+        options, tokenizer = self.options, self.backbone.tokenizer
+        return mask_tokens(
+            ids, tokenizer.all_special_ids, tokenizer.mask_token_id, len(tokenizer), rng,
+            options.probability, options.masked, options.random,
+        )  # fmt: skip
+
+    def _states(self, batch: Batch, masked: slice) -> Tensor:
+        """(m, L, d) last states of the masked sentences."""
+        ids, mask = batch.ids[masked], batch.mask[masked]
+        if self.projections is None:
+            states: Tensor = self.backbone(ids, mask)[0]
+            return states
+        vectors = self.backbone.pooled(batch.ids[: len(ids)], batch.mask[: len(ids)])
+        return states_behind(self.backbone, self.projections(vectors), ids, mask)
+
+    def _labels(self, batch: Batch) -> tuple[Tensor, ...]:
+        """(n, L) of each term."""
+        labels: tuple[Tensor, ...] = batch.extra["mlm_labels"].split(len(batch))
+        return labels
+
+    def _note(self, logits: Tensor, labels: Tensor) -> None:
+        correct, count = masked_accuracy(logits.detach(), labels)
+        self.guesses += torch.stack([torch.as_tensor(correct), torch.as_tensor(count)]).to(self.guesses)

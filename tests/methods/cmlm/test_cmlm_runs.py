@@ -1,0 +1,114 @@
+"""CMLM in whole runs on ordered text: two processes, killed and resumed, held-out rows, exported."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from cmlm_oracle import PAIRED, cmlm, documents, folders
+from diffcse_oracle import masked_lm
+from sentence_transformers import SentenceTransformer
+from tiny_models import sentences
+from training_runs import log_of, one_thread, settings, train, weights_of
+from two_processes import both_find, same_gradients, second_pass, two_ranks_equal_one
+
+import stsbench
+from stsbench.encoders.load import load_encoder
+from stsbench.training.api.batch import Shares
+from stsbench.training.rows.batches import to_batch
+from stsbench.training.runs.trained import load_trained
+
+__all__ = ["folders", "one_thread"]
+CHOSEN = [{"vectors": 3}, {"vectors": 2, "both_directions": True, "probability": 0.4}]
+SPLITS = [(4, 3), (6, 1)]
+
+
+def batch_for(method, folder, shares):
+    views = method.views(documents(folder), np.random.default_rng(1))
+    return to_batch(views, shares, method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
+
+
+def find(rank, folder):
+    found = {}
+    for split in SPLITS:
+        for number, options in enumerate(CHOSEN):
+            method = cmlm(folder, **options)
+            found[split, number] = second_pass(method, batch_for(method, folder, Shares(split, rank)), processes=2)
+    return found
+
+
+def test_two_processes_have_the_gradient_of_one(folders, tmp_path):
+    """The mean is over the masked tokens of both, of which they have unequally many."""
+    both = both_find(tmp_path, find, folders["bert"])
+    for number, options in enumerate(CHOSEN):
+        method = cmlm(folders["bert"], **options)
+        means, gradients = second_pass(method, batch_for(method, folders["bert"], Shares((len(PAIRED),))))
+        for split in SPLITS:
+            for rank in range(2):
+                theirs, found = both[rank][split, number]
+                assert theirs == pytest.approx(means, rel=1e-10)
+                same_gradients(found, gradients)
+
+
+# --- whole runs ---
+
+
+def small(place, **more):
+    """12 steps on 20 documents of four sentences."""
+    lines = sentences(80, longest=9)
+    path = place / "documents.txt"
+    path.write_text("\n\n".join("\n".join(lines[at : at + 4]) for at in range(0, 80, 4)) + "\n", "utf-8")
+    return settings(masked_lm(place / "model", num_hidden_layers=1), path, **{
+        "options.vectors": 3, "backbone.max_length": 12, "training.max_steps": 12, "training.epochs": 3,
+        "options.both_directions": True, **more,
+    })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """(a run nobody disturbed, its values, the cache)."""
+    place = tmp_path_factory.mktemp("runs")
+    values = small(place)
+    assert train(place / "whole", values, method="cmlm") == (0, None)
+    return place / "whole", values, place / "cache"
+
+
+def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
+    folder, values, cache = whole
+    assert train(tmp_path / "run", values, method="cmlm", kill=("step", 8), cache=cache) == (-9, None)
+    assert train(tmp_path / "run", values, method="cmlm", resume=True, cache=cache) == (0, None)
+    assert weights_of(tmp_path / "run") == weights_of(folder) and log_of(tmp_path / "run") == log_of(folder)
+
+
+def test_what_the_run_says(whole):
+    lines = [line for line in log_of(whole[0]) if line["kind"] == "train"]
+    assert all(set(line["terms"]) == {"mlm", "mlm_back"} and line["gradient_norm"] > 0 for line in lines)
+    assert all(0 <= line["masked_accuracy"] <= 1 for line in lines)
+    summary = json.loads((whole[0] / "train.json").read_text("utf-8"))
+    assert summary["data"]["main"]["rows"] == 60  # the last sentence of each document has no next one
+
+
+def test_two_ranks_equal_one(whole, tmp_path):
+    values = {**whole[1], "training.max_steps": 4, "training.epsilon": 1e-3}
+    two_ranks_equal_one(tmp_path, values, "cmlm", whole[2])
+
+
+def test_exported_without_projections_and_head(whole):
+    texts = ["cat", "the man runs .", "a [MASK] dog with a guitar"]
+    method = load_trained(whole[0], device="cpu").eval()
+    ids = method.backbone.tokenise(texts)
+    with torch.no_grad():
+        expected = [method.backbone.model(torch.tensor([row])).last_hidden_state[0].mean(0).numpy() for row in ids]
+    library = SentenceTransformer(str(whole[0] / "best"), device="cpu")
+    for found in (load_encoder(str(whole[0])).encode(texts), library.encode(texts)):
+        assert np.abs(found - expected).max() < 1e-5
+
+
+def test_held_out_rows_of_ordered_text_choose_the_weights(whole, tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(whole[2]))
+    values = {**whole[1], "selection.by": "held-out", "data.held_out": 12, "selection.every": 2, "training.max_steps": 4}
+    summary = stsbench.train("cmlm", output=tmp_path / "run", settings=values, device="cpu")
+    assert summary["data"]["main"]["held_out"] == 12 and summary["data"]["main"]["rows"] < 48
+    assert 0 <= summary["best"]["score"] <= 100  # masked accuracy
