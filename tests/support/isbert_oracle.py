@@ -31,8 +31,8 @@ def isbert(folder, *, dropout=0.0, sizes=None, **options):
 
 
 def local_vectors(head, states, count):
-    """[token] -> its vector, the kernels side by side. states: (places, d), of which the first `count` are tokens; beyond the
-    places the convolutions read zeros."""
+    """[token] -> its vector, the kernels side by side. states: (places, d), of which the first `count` are tokens; beyond
+    all places the convolutions read zeros."""
     rows = []
     for t in range(count):
         row = []
