@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn import functional
 
 from stsbench.encoders.forward.mean_cnn import MeanCNN
 from stsbench.errors import StsbenchError
@@ -42,8 +44,9 @@ class ISBERT(Method):
         assert isinstance(self.backbone.head, MeanCNN)
         if self.gather_mode == "simcse":
             raise StsbenchError("training.gather simcse has no meaning for is-bert, which counts tokens: set exact or local")
-        states = self.backbone(batch.ids, batch.mask)[0]
-        features = self.backbone.head.features(states, batch.mask, zero_padding=self.options.padding == "zeros")
+        ids, mask = self._padded(batch)
+        states = self.backbone(ids, mask)[0]
+        features = self.backbone.head.features(states, mask, zero_padding=self.options.padding == "zeros")
         sentences = gather(features.vectors, batch.shares, self.gather_mode)
         if len(sentences) < 2:
             raise StsbenchError("is-bert needs two sentences in a batch at least: one has no other to be unlike")
@@ -52,6 +55,13 @@ class ISBERT(Method):
         negative, positive = jensen_shannon(features.tokens[features.real], owners + first, sentences)
         tokens = len(owners)
         return {"negative": Term(negative, tokens * (len(sentences) - 1)), "positive": Term(positive, tokens)}
+
+    def _padded(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Its ids and mask; as the authors' code pads them, where the states at padding are read."""
+        if self.options.padding == "zeros" or batch.ids.shape[1] >= self.backbone.max_length:
+            return batch.ids, batch.mask
+        token = self.backbone.tokenizer.pad_token_id
+        return functional.pad(batch.ids, (0, 1), value=token), functional.pad(batch.mask, (0, 1))
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Tokens, and their scores with other sentences."""

@@ -7,7 +7,7 @@ import pytest
 import tiny_models
 import torch
 from isbert_oracle import SMALL, TEXTS, isbert, local_vectors, terms
-from method_oracle import MemoryRows, batch_of, make, states, tokens, total
+from method_oracle import LIMIT, MemoryRows, batch_of, make, states, tokens, total
 
 from stsbench.errors import StsbenchError
 from stsbench.methods.isbert.method import ISBERT
@@ -49,24 +49,30 @@ def test_the_loss_is_the_double_loop(folder, activation, more_padding):
 
 @pytest.mark.parametrize("activation", ["relu", "none"])
 def test_the_released_codes_padding(folder, activation):
-    """The convolutions read the encoder's states behind a text's end, as far as the batch is padded; the mean does not."""
+    """The convolutions read the encoder's states behind a text's end, as far as the batch is padded: to one token more than
+    the longest text, unless that is as long as may be. The mean leaves them out."""
     method = isbert(folder, sizes={"activation": activation}, padding="states")
     views = method.views(rows(folder), np.random.default_rng(0))
     assert views.one_length and method.backbone.engine == "padded"
-    batch = batch_of(method, rows(folder))
-    with torch.no_grad():
-        padded = method.backbone.model(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state.tolist()
-    counts = batch.mask.sum(1).tolist()
-    texts = [local_vectors(method.backbone.head, state, count) for state, count in zip(padded, counts, strict=True)]
-    expected = terms(texts)
-    found = method(batch)
-    for name, value in zip(("negative", "positive"), expected, strict=True):
-        assert abs(found[name].value.item() - value) < 1e-8
+    short = [text for text, row in zip(TEXTS, tokens(folder, TEXTS), strict=True) if len(row) < LIMIT - 1]
+    for texts, more in ((TEXTS, 0), (short, 1)):
+        batch = batch_of(method, rows(folder, texts))
+        ids = torch.nn.functional.pad(batch.ids, (0, more), value=0)
+        with torch.no_grad():
+            mask = torch.nn.functional.pad(batch.mask, (0, more))
+            padded = method.backbone.model(input_ids=ids, attention_mask=mask).last_hidden_state.tolist()
+        counts = batch.mask.sum(1).tolist()
+        assert ids.shape[1] == (max(counts) + 1 if more else LIMIT)
+        own = [local_vectors(method.backbone.head, state, count) for state, count in zip(padded, counts, strict=True)]
+        found = method(batch)
+        for name, value in zip(("negative", "positive"), terms(own), strict=True):
+            assert abs(found[name].value.item() - value) < 1e-8
 
 
 def test_zeros_make_the_loss_independent_of_padding_and_states_do_not(folder):
     for padding, same in (("zeros", True), ("states", False)):
         method = isbert(folder, padding=padding)
+        method.backbone.max_length = 64
         one, more = (total(method(batch_of(method, rows(folder), more_padding=wider))).item() for wider in (0, 4))
         assert (abs(one - more) < 1e-12) is same
 

@@ -33,5 +33,6 @@ def test_the_settings_of_the_paper_and_the_code():
 
 def test_what_the_released_code_has_otherwise():
     assert changed(PAPER, RELEASED, METHOD) == {
+        "backbone.max_length": 131,
         "backbone.mean_cnn": {**MeanCNNSettings().model_dump(), "activation": "none"}, "options.padding": "states",
     }  # fmt: skip
