@@ -106,4 +106,4 @@ class ContrastiveTension(Method):
 
     def _encoder(self, name: str) -> Inference:
         encoder: Any = self.first if name == "model1" else self.backbone
-        return Inference(encoder.model, encoder.tokenizer, encoder.pooler, text_cnn=encoder.head)
+        return Inference(encoder.model, encoder.tokenizer, encoder.pooler, token_pooler=encoder.head)

@@ -119,7 +119,7 @@ class DiffCSE(Method):
     def inference(self) -> Inference:
         """The encoder by the backbone's pooler ([CLS] in the paper), without the projector."""
         backbone = self.backbone
-        return Inference(backbone.model, backbone.tokenizer, backbone.pooler, text_cnn=backbone.head)
+        return Inference(backbone.model, backbone.tokenizer, backbone.pooler, token_pooler=backbone.head)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Of the auxiliary terms the tokens that they are the mean over."""

@@ -77,7 +77,7 @@ class MirrorBERT(Method):
         """The backbone with its pooler; of mean_padded with options.test_length, where that is set."""
         length = self.options.test_length
         pooler = self.backbone.pooler if length is None else f"mean_padded:{length}"
-        return Inference(self.backbone.model, self.backbone.tokenizer, pooler, text_cnn=self.backbone.head)
+        return Inference(self.backbone.model, self.backbone.tokenizer, pooler, token_pooler=self.backbone.head)
 
     def _encoded(self, batch: Batch, rows: slice) -> Tensor:
         kept = batch.by_row.get(_KEPT)

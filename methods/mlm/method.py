@@ -38,7 +38,7 @@ class MaskedLM(Method):
                 "their sum may not exceed 1"
             )
         if backbone.head is not None:
-            raise StsbenchError("mlm trains no TextCNN: set backbone.pooler to cls or mean")
+            raise StsbenchError(f"mlm trains no {backbone.head.kind.title}: set backbone.pooler to cls or mean")
         if backbone.tokenizer.mask_token_id is None:
             raise StsbenchError(f"mlm needs a mask token, and the tokenizer of {backbone.name} has none")
         self.head = LMHead.load(backbone.folder, backbone.model, backbone.name, tied=options.tied)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from stsbench.data.text.frequency import token_counts
 from stsbench.encoders.forward.borrowed import borrowed
-from stsbench.encoders.forward.text_cnn import Features
+from stsbench.encoders.forward.text_cnn import Features, TextCNN
 from stsbench.errors import StsbenchError
 from stsbench.methods.sarcse.checks import check_options, check_pooler, rebuilds
 from stsbench.methods.sarcse.decoder import Decoder
@@ -46,7 +46,7 @@ class SARCSE(Method):
         check_pooler(backbone.pooler)
         self.decoder: Decoder | None = None
         if rebuilds(options):
-            assert backbone.head is not None
+            assert isinstance(backbone.head, TextCNN)
             std = getattr(backbone.model.config, "initializer_range", 0.02)
             self.decoder = Decoder(backbone.head, options, backbone.max_length - 2, std)
             size = backbone.model.get_input_embeddings().num_embeddings
@@ -124,7 +124,7 @@ class SARCSE(Method):
 
     def inference(self) -> Inference:
         """Transformer and TextCNN; the decoder is left behind."""
-        return Inference(self.backbone.model, self.backbone.tokenizer, "text_cnn", text_cnn=self.backbone.head)
+        return Inference(self.backbone.model, self.backbone.tokenizer, "text_cnn", token_pooler=self.backbone.head)
 
     def token_losses(self, texts: list[str]) -> list[list[tuple[str, float, float]]]:
         """For each text, cut as in training: a token as the vocabulary spells it, its squared error (the mean or the sum
@@ -151,7 +151,7 @@ class SARCSE(Method):
         return losses
 
     def _features(self, batch: Batch) -> Features:
-        assert self.backbone.head is not None
+        assert isinstance(self.backbone.head, TextCNN)
         return self.backbone.head.features(self.backbone(batch.ids, batch.mask)[0], batch.mask)
 
     def _errors(self, features: Features, ids: Tensor) -> tuple[Tensor, Tensor]:

@@ -100,7 +100,7 @@ class SBERT(Method):
         """The encoder alone, with the pooler of the test."""
         pooler = self.options.test_pooler or self.backbone.pooler
         head = self.backbone.head if self.options.test_pooler is None else None
-        return Inference(self.backbone.model, self.backbone.tokenizer, pooler, text_cnn=head)
+        return Inference(self.backbone.model, self.backbone.tokenizer, pooler, token_pooler=head)
 
     def dev_inference(self) -> Inference:
         """Development scores are those of the vectors that are trained."""

@@ -129,7 +129,7 @@ class SimCSE(Method):
         if self.options.head == "mlp":
             assert self.head is not None
             return Inference(model, tokenizer, "cls+dense", dense=self.head.dense)
-        return Inference(model, tokenizer, self.backbone.pooler, text_cnn=self.backbone.head)
+        return Inference(model, tokenizer, self.backbone.pooler, token_pooler=self.backbone.head)
 
     def _contrasted(self, batch: Batch) -> Tensor:
         """The token ids that the contrastive pass reads."""

@@ -13,7 +13,7 @@ _ENCODER = (
                  "vectors:FILE.npz, words:GLOVE.txt, python:module:callable, a run of `stsbench train`, or "
                  "KIND:ARGUMENT of a plug-in."),
     click.option("--pooler", help="cls, cls+dense, mean, first_last:embeddings, first_last:layer1, last2, max, mask, "
-                 "text_cnn, last, weighted_mean. Default: what the model folder stores."),
+                 "text_cnn, mean_cnn, last, weighted_mean. Default: what the model folder stores."),
     click.option("--template", help="Text around each sentence, {} where it goes; [MASK] for the mask pooler."),
     click.option("--full-stop/--no-full-stop", default=None, help="Put a full stop behind a text that ends in none of "
                  ". ? \" ' (PromptBERT's evaluation). Default: what the model folder stores, else not."),

@@ -38,7 +38,8 @@ def bert(tmp_path_factory):
 def text_cnn_backbone(folder, sizes=SIZES, *, dropout=0.0, seed=1):
     """A backbone with the pooler text_cnn, as a run loads it."""
     torch.manual_seed(seed)
-    backbone = load_backbone(folder, folder.name, "text_cnn", LIMIT, dropout, text_cnn=TextCNNSettings(**sizes).model_dump())
+    settings = {"text_cnn": TextCNNSettings(**sizes).model_dump()}
+    backbone = load_backbone(folder, folder.name, "text_cnn", LIMIT, dropout, settings)
     backbone.folder, backbone.name = folder, folder.name
     return backbone
 

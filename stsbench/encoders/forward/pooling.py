@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from stsbench.encoders.forward.batching import Groups
+from stsbench.encoders.forward.token_pooler_files import KINDS
 from stsbench.errors import EncoderError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ STATES: dict[str, tuple[int, ...]] = {
     "weighted_mean": (-1,),  # token i of n counts i times (Muennighoff 2022, SGPT, section 4.1)
     "mask": (-1,),  # the vector at the template's [MASK]
     "text_cnn": (-1,),  # convolutions learned with the model (encoders/forward/text_cnn.py), as SARCSE has them
+    "mean_cnn": (-1,),  # others, whose mean over the tokens is taken (encoders/forward/mean_cnn.py): IS-BERT's
 }
 POOLERS: tuple[str, ...] = tuple(STATES)
 MEAN_PADDED = "mean_padded:N"  # as lists of poolers have it; N is a number of positions (encoders/forward/mean_padded.py)
@@ -64,13 +66,13 @@ def pool(
     groups: Groups,
     marks: Tensor | None = None,
     dense: Callable[[Tensor], Tensor] | None = None,
-    text_cnn: Callable[[Tensor, Tensor], Tensor] | None = None,
+    token_pooler: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Tensor:
     """float32 (n, d) vectors of one batch.
 
     states: the (tokens, d) hidden states named by STATES[name], in that order; groups: runs of equal length;
-    marks: (n,) rows of the mask tokens, for `mask`; dense: (n, d) -> (n, d), for `cls+dense`; text_cnn: a TextCNN, (n, L, d)
-    and a mask (n, L) -> (n, its own width), for `text_cnn`.
+    marks: (n,) rows of the mask tokens, for `mask`; dense: (n, d) -> (n, d), for `cls+dense`; token_pooler: a learned one,
+    (n, L, d) and a mask (n, L) -> (n, its own width), for the poolers of that kind.
     """
     if name == "mask":
         if marks is None:
@@ -82,12 +84,12 @@ def pool(
         if dense is None:
             raise ValueError("the cls+dense pooler needs dense")
         return dense(_each(states[0], groups, lambda group: group[:, 0])).float()
-    if name == "text_cnn":
-        if text_cnn is None:
-            raise ValueError("the text_cnn pooler needs text_cnn")
+    if name in KINDS:
+        if token_pooler is None:
+            raise ValueError(f"the {name} pooler needs token_pooler")
         import torch
 
-        head = text_cnn  # whole texts of one length: nothing is padded
+        head = token_pooler  # whole texts of one length: nothing is padded
         return _each(states[0], groups, lambda group: head(group, group.new_ones(group.shape[:2], dtype=torch.long))).float()
     if name == "last":
         return _each(states[0], groups, lambda group: group[:, -1]).float()

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from stsbench.encoders.forward.checkpoint import first_line
-from stsbench.encoders.forward.text_cnn_files import FILES
+from stsbench.encoders.forward.token_pooler import TokenPooler, convolve
+from stsbench.encoders.forward.token_pooler_files import KINDS
 from stsbench.errors import EncoderError
-from stsbench.files import atomic_write
 
 # Each is monotone, so that it may follow the maximum it is published before: the same numbers from a fraction of the work.
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "tanh": torch.tanh, "none": lambda values: values}
@@ -31,13 +28,15 @@ class Features:
     vectors: Tensor  # (n, vector_width)
 
 
-class TextCNN(nn.Module):
+class TextCNN(TokenPooler):
     """Liu et al. (2024), SARCSE, Eq. 1 to 4: a convolution over windows of k tokens for each kernel k, the maximum over
     windows, and a convolution over the maxima of all kernels, flattened. torch's default initialisation.
 
     A text is its tokens without the first and the last, N of them. Window t is computed for t + k <= N; of a text with
     N < k there is one, over zeros where its tokens end. No vector depends on padding or on other texts.
     """
+
+    kind = KINDS["text_cnn"]
 
     def __init__(
         self,
@@ -55,12 +54,8 @@ class TextCNN(nn.Module):
         self.width, self.kernels, self.channels = width, tuple(kernels), channels
         self.fusion_channels, self.fusion_width, self.activation = fusion_channels, fusion_width, activation
         self.convs = nn.ModuleList(nn.Conv1d(width, channels, kernel) for kernel in self.kernels)
+        self.vector_width = fusion_channels * (channels - fusion_width + 1)  # 1,497 by default, whatever d is
         self.fusion = nn.Conv2d(1, fusion_channels, (len(self.kernels), fusion_width))
-
-    @property
-    def vector_width(self) -> int:
-        """The width of a sentence vector, 1,497 by default whatever d is."""
-        return self.fusion_channels * (self.channels - self.fusion_width + 1)
 
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments, as JSON has them."""
@@ -94,38 +89,3 @@ class TextCNN(nn.Module):
         beyond = torch.arange(windows.shape[2], device=windows.device) > last.unsqueeze(1)
         values, places = windows.masked_fill(beyond.unsqueeze(1), -torch.inf).max(2)
         return _ACTIVATIONS[self.activation](values), places
-
-    def save(self, folder: Path) -> None:
-        """Write config.json and model.safetensors (float32) into `folder`. StsbenchError where it cannot be written."""
-        from safetensors.torch import save
-
-        weights = {name: value.detach().float().contiguous() for name, value in self.state_dict().items()}
-        with atomic_write(folder / FILES[0]) as stream:
-            stream.write(json.dumps(self.settings(), indent=2) + "\n")
-        with atomic_write(folder / FILES[1], "wb") as stream:
-            stream.write(save(weights, {"format": "pt"}))
-
-    @classmethod
-    def load(cls, folder: Path) -> TextCNN:
-        """What `save` wrote, float32 on the CPU, in train mode. EncoderError for missing, broken or other files."""
-        from safetensors.torch import load_file
-
-        try:
-            with torch.device("meta"):
-                head = cls(**json.loads((folder / FILES[0]).read_text("utf-8")))
-            head.load_state_dict(load_file(folder / FILES[1]), assign=True)
-        except Exception as error:  # json, safetensors and torch each have their own kinds
-            raise EncoderError(f"cannot read the TextCNN in {folder}: {first_line(error)}") from error
-        return head
-
-
-def convolve(values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """conv1d: values (n, i, T), weight (o, i, k), bias (o,) -> (n, o, T - k + 1); on a GPU without TF32."""
-    # by default torch lets cuDNN round what float32 convolutions multiply to 10 bits (TF32), but not matrix products
-    return by_products(values, weight, bias) if values.is_cuda else nn.functional.conv1d(values, weight, bias)
-
-
-def by_products(values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """As `convolve`, by one matrix product over the windows; on a CPU twice as slow as conv1d."""
-    windows = values.unfold(2, weight.shape[2], 1).permute(0, 2, 1, 3).flatten(2)  # (n, T - k + 1, i * k)
-    return nn.functional.linear(windows, weight.flatten(1), bias).transpose(1, 2)

@@ -10,7 +10,7 @@ from stsbench.encoders.base import EncoderOptions, EncoderSpec
 from stsbench.encoders.forward.checkpoint import check_code, read_settings
 from stsbench.encoders.forward.identity import folder_digest, walk
 from stsbench.encoders.forward.pooling import check_pooler, padded_length
-from stsbench.encoders.forward.text_cnn_files import stored_text_cnn
+from stsbench.encoders.forward.token_pooler_files import KINDS, stored_token_pooler
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
 from stsbench.encoders.transformer.declared import Declared, read_declared
@@ -235,14 +235,14 @@ def _native(config: EncoderConfig) -> EncoderConfig:
     pooler = check_pooler(config.pooler, name)
     if pooler == "mask" and prompt.template is None:
         raise EncoderError("--pooler mask needs a --template that holds [MASK]")
-    if pooler == "text_cnn":
-        stored_text_cnn(folder, name)
+    if pooler in KINDS:
+        stored_token_pooler(folder, pooler, name)
     if prompt.trained and promised_tensors(prompt.stored()):
         prompt_file(folder)
     if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
         raise EncoderError(f"{name} is not a model folder: it holds no config.json")
     check_code(folder, name, config.trust_remote_code)
-    width = read_settings(folder / "config.json").get("hidden_size") if pooler != "text_cnn" else None
+    width = read_settings(folder / "config.json").get("hidden_size") if pooler not in KINDS else None
     return replace(config, positions=stated_positions(folder), width=width if isinstance(width, int) else None)
 
 

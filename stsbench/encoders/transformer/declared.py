@@ -1,7 +1,7 @@
 """What a model folder declares of its own encoder, read as sentence-transformers reads it; other kinds of model are refused.
 
-[Transformer, Pooling or TextCNNPooling] with or without Normalize runs through our own forward pass, if the transformer
-is of a family whose vectors are known to be equal; sentence-transformers runs all else.
+[Transformer, Pooling or a learned pooler of ours] with or without Normalize runs through our own forward pass, if the
+transformer is of a family whose vectors are known to be equal; sentence-transformers runs all else.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from stsbench.encoders.forward.checkpoint import read_settings
-from stsbench.encoders.forward.text_cnn_files import TYPE as TEXT_CNN
-from stsbench.encoders.forward.text_cnn_files import is_own
+from stsbench.encoders.forward.token_pooler_files import is_own, kind_of_module
 from stsbench.encoders.transformer.exported import PROMPT
 from stsbench.errors import EncoderError
 from stsbench.parsing import read_json
@@ -158,13 +157,13 @@ def _native(folder: Path, modules: list[tuple[str, Path]], declared: Declared) -
     if transformer is None:
         return declared
     declared = replace(declared, max_length=_length(transformer))
-    text_cnn = len(modules) > 1 and is_own(modules[1][0], TEXT_CNN) and transformer == folder
-    ours = (text_cnn or kinds[1:2] == ("Pooling",)) and kinds[2:] in ((), ("Normalize",)) and not declared.foreign
+    learned = kind_of_module(modules[1][0]) if len(modules) > 1 and transformer == folder else None
+    ours = (learned or kinds[1:2] == ("Pooling",)) and kinds[2:] in ((), ("Normalize",)) and not declared.foreign
     family = read_settings(transformer / "config.json").get("model_type") in _FAMILIES
     declared = replace(declared, unusual=tuple(_unusual(transformer)))
-    if not ours or declared.unusual or not (family or text_cnn) or (transformer / "adapter_config.json").is_file():
+    if not ours or declared.unusual or not (family or learned) or (transformer / "adapter_config.json").is_file():
         return declared
-    return replace(declared, pooler="text_cnn" if text_cnn else _pooler(modules[1][1]))
+    return replace(declared, pooler=learned.pooler if learned else _pooler(modules[1][1]))
 
 
 def _unusual(transformer: Path) -> Iterator[str]:

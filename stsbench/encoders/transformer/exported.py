@@ -10,7 +10,7 @@ from typing import Any
 
 from stsbench.encoders.forward.checkpoint import files_digest, weight_files
 from stsbench.encoders.forward.pooling import check_pooler
-from stsbench.encoders.forward.text_cnn_files import is_own
+from stsbench.encoders.forward.token_pooler_files import is_own
 from stsbench.encoders.post.store import SETTINGS as POST_SETTINGS
 from stsbench.encoders.post.store import TENSORS as POST_TENSORS
 from stsbench.encoders.prompt.prompt_file import PROMPT_FILE, checked_settings

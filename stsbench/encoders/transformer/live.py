@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from stsbench.encoders.forward.borrowed import borrowed
+from stsbench.encoders.forward.token_pooler_files import KINDS
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.encoders.transformer.parts import Parts, check_ends
@@ -25,15 +26,17 @@ class LiveEncoder(TransformerEncoder):
 
     def __init__(self, parts: Parts, *, pooler: str, name: str, max_length: int | None = None) -> None:
         """parts.dense is a Linear(d, d) here, tanh follows it. EncoderError: the parts and the pooler do not go together."""
+        learned = None if parts.token_pooler is None else parts.token_pooler.kind
         for kind, part, called in (
-            ("cls+dense", parts.dense, "dense layer"), ("text_cnn", parts.text_cnn, "TextCNN")
+            ("cls+dense", parts.dense, "dense layer"),
+            *((each.pooler, each if learned == each else None, each.title) for each in KINDS.values()),
         ):  # fmt: skip
             if (part is None) == (pooler == kind):
                 raise EncoderError(f"{name}: pooler {kind} and a {called} go together")
         # A copy: a call with truncation=True leaves it switched on in the tokenizer, which would cut texts here, unseen.
         tokenizer = copy.deepcopy(parts.tokenizer) if getattr(parts.tokenizer, "is_fast", False) else parts.tokenizer
-        if pooler == "text_cnn":
-            check_ends(tokenizer, name)
+        if pooler in KINDS:
+            check_ends(tokenizer, pooler, name)
         linear: Any = parts.dense
         config = EncoderConfig(
             name, None, pooler, max_length=max_length, dtype=str(parts.model.dtype).removeprefix("torch."),
@@ -41,5 +44,5 @@ class LiveEncoder(TransformerEncoder):
         )  # fmt: skip
         tanh = None if linear is None else lambda first: linear(first).tanh()
         super().__init__(config, replace(parts, tokenizer=tokenizer, dense=tanh))
-        learned = [part for part in (linear, parts.text_cnn) if part is not None]
-        self._guard = partial(borrowed, parts.model, *learned, *(parts.prompt.modules() if parts.prompt else ()))
+        heads = [part for part in (linear, parts.token_pooler) if part is not None]
+        self._guard = partial(borrowed, parts.model, *heads, *(parts.prompt.modules() if parts.prompt else ()))

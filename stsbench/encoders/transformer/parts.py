@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.encoders.forward.checkpoint import check_weights, load_model, load_tokenizer
+from stsbench.encoders.forward.token_pooler_files import KINDS
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.prompt_file import read_prompt
 from stsbench.encoders.transformer.config import EncoderConfig
@@ -24,7 +25,7 @@ class Parts:
     model: Any  # a transformers encoder, on the device where all is computed
     tokenizer: Any
     dense: Callable[[Tensor], Tensor] | None = None  # (n, d) -> (n, d), tanh included: of the pooler cls+dense
-    text_cnn: Any = None  # the TextCNN of the pooler text_cnn
+    token_pooler: Any = None  # a TokenPooler, of the learned poolers over tokens
     prompt: Prompt | None = None  # a trained one with its tensors: of the pooler mask
 
 
@@ -39,7 +40,7 @@ def load_parts(config: EncoderConfig, device: str | None = None) -> Parts:
     return Parts(
         model, tokenizer,
         dense=choose_dense(model, missing, config.folder, config.name) if config.pooler == "cls+dense" else None,
-        text_cnn=choose_text_cnn(model, tokenizer, config.folder, config.name) if config.pooler == "text_cnn" else None,
+        token_pooler=choose_token_pooler(model, tokenizer, config) if config.pooler in KINDS else None,
         prompt=read_prompt(config.folder, config.prompt.stored()) if config.prompt.trained else None,
     )  # fmt: skip
 
@@ -94,17 +95,17 @@ def choose_dense(model: Any, missing: set[str], folder: Path, name: str) -> Call
     return lambda first: head(first).tanh()
 
 
-def choose_text_cnn(model: Any, tokenizer: Any, folder: Path, name: str) -> Any:
-    """The folder's own TextCNN in the model's dtype and on its device; never a random one."""
-    from stsbench.encoders.forward.text_cnn import TextCNN
-    from stsbench.encoders.forward.text_cnn_files import stored_text_cnn
+def choose_token_pooler(model: Any, tokenizer: Any, config: EncoderConfig) -> Any:
+    """The folder's own learned pooler in the model's dtype and on its device; never a random one."""
+    from stsbench.encoders.forward.token_poolers import load_token_pooler
 
-    check_ends(tokenizer, name)
-    head = TextCNN.load(stored_text_cnn(folder, name))
+    assert config.folder is not None and config.pooler is not None
+    check_ends(tokenizer, config.pooler, config.name)
+    head = load_token_pooler(config.folder, config.pooler, config.name)
     if head.width != model.config.hidden_size:
         raise EncoderError(
-            f"--pooler text_cnn: the TextCNN of {name} reads states of width {head.width}, and its model gives "
-            f"{model.config.hidden_size}"
+            f"--pooler {config.pooler}: the {head.kind.title} of {config.name} reads states of width {head.width}, and its "
+            f"model gives {model.config.hidden_size}"
         )
     return head.to(model.device, model.dtype).eval().requires_grad_(False)
 
@@ -118,12 +119,14 @@ def check_token_types(tokenizer: Any, name: str) -> None:
         )
 
 
-def check_ends(tokenizer: Any, name: str) -> None:
-    """EncoderError unless the tokenizer puts one special token before a text and one behind it: text_cnn drops both."""
+def check_ends(tokenizer: Any, pooler: str, name: str) -> None:
+    """EncoderError, where `pooler` drops the first and last token, unless the tokenizer puts a special one at either end."""
+    if not KINDS[pooler].drops_ends:
+        return
     ids = tokenizer("a", padding=False, truncation=False)["input_ids"]
     special = set(tokenizer.all_special_ids)
     if tokenizer.num_special_tokens_to_add() != 2 or len(ids) < 2 or not {ids[0], ids[-1]} <= special:
         raise EncoderError(
-            f"the pooler text_cnn leaves out the first and the last token, and the tokenizer of {name} does not put one "
+            f"the pooler {pooler} leaves out the first and the last token, and the tokenizer of {name} does not put one "
             "special token at either end: choose another pooler"
         )

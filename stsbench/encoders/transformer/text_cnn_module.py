@@ -1,51 +1,12 @@
-"""The TextCNN as a module of sentence-transformers, which its readers name as the pooling of a trained model."""
+"""The TextCNN as a module of sentence-transformers. Exported folders name it by this module."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-import torch
-from sentence_transformers.base.modules import Module
-from torch import Tensor
-
 from stsbench.encoders.forward.text_cnn import TextCNN
+from stsbench.encoders.transformer.token_pooling_module import TokenPooling
 
 
-class TextCNNPooling(Module):
-    """token_embeddings (n, L, d) -> sentence_embedding (n, vector_width).
+class TextCNNPooling(TokenPooling):
+    """The pooler text_cnn."""
 
-    SentenceTransformer(FOLDER, trust_remote_code=True) finds it where stsbench is installed.
-    """
-
-    def __init__(self, head: TextCNN) -> None:
-        super().__init__()
-        self.head = head
-
-    def forward(self, features: dict[str, Tensor | Any], **kwargs: Any) -> dict[str, Tensor | Any]:
-        """`features` with "sentence_embedding", from "token_embeddings" and "attention_mask"; padding at either side."""
-        states, mask = features["token_embeddings"], features["attention_mask"]
-        places = mask.argmax(1, keepdim=True) + torch.arange(mask.shape[1], device=mask.device)
-        places = places.clamp(max=mask.shape[1] - 1)  # a tokenizer that pads left: each text moved to the front
-        real = torch.arange(mask.shape[1], device=mask.device) < mask.sum(1, keepdim=True)
-        moved = states.gather(1, places.unsqueeze(-1).expand_as(states)).to(self.head.fusion.weight.dtype)
-        features["sentence_embedding"] = self.head(moved, real.long())
-        return features
-
-    def get_embedding_dimension(self) -> int:
-        """The width of a sentence vector."""
-        return self.head.vector_width
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """The TextCNN's settings."""
-        return self.head.settings()
-
-    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
-        """Write config.json and model.safetensors into the folder, in safetensors whatever is asked for."""
-        self.head.save(Path(output_path))
-
-    @classmethod
-    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> TextCNNPooling:
-        """From a folder or a Hub id. kwargs: where to look for it; the rest is for other modules."""
-        hub = {key: kwargs[key] for key in ("token", "cache_folder", "revision", "local_files_only") if key in kwargs}
-        return cls(TextCNN.load(Path(cls.load_dir_path(model_name_or_path, subfolder, **hub))))
+    pooler_class = TextCNN

@@ -52,8 +52,8 @@ class TransformerEncoder(Encoder):
         self.libraries, self.similarity, self.prompts = config.libraries, config.similarity, config.prompts
         self.trained_on = config.trained_on
         self.spec = config.spec(position_limit(model, tokenizer))
-        self.model, self.dense, self.text_cnn = model, parts.dense, parts.text_cnn
-        self.width = int(model.config.hidden_size if parts.text_cnn is None else parts.text_cnn.vector_width)
+        self.model, self.dense, self.token_pooler = model, parts.dense, parts.token_pooler
+        self.width = int(model.config.hidden_size if parts.token_pooler is None else parts.token_pooler.vector_width)
         self.device = next(model.parameters()).device
         self.padded_length = padded_length(self.pooler)
         self.packed = choose_packed(engine, model, self.name) and self.padded_length is None
@@ -196,7 +196,7 @@ class TransformerEncoder(Encoder):
                 vectors = forward(ids, groups)
             else:
                 states = forward(ids, groups, STATES[self.pooler])
-                vectors = pool(self.pooler, states, groups, marks, self.dense, self.text_cnn)
+                vectors = pool(self.pooler, states, groups, marks, self.dense, self.token_pooler)
             return self._finished(vectors)
         except torch.OutOfMemoryError as error:
             if sum(texts for texts, _ in groups) == 1:

@@ -25,9 +25,9 @@ class Inference:
     """The encoder that a method tests: a transformers model, its pooler, and the head if one is kept.
 
     model: without any head; dense: Linear(d, d), then tanh, after the cls vector (pooler "cls+dense"), or None;
-    masked_lm: the same model inside its masked-LM architecture, where the head is worth exporting too. text_cnn: the TextCNN
-    of the pooler "text_cnn" (encoders/forward/text_cnn.py), else None. prompt: what the pooler "mask" needs
-    (encoders/prompt/prompt.py).
+    masked_lm: the same model inside its masked-LM architecture, where the head is worth exporting too. token_pooler:
+    the learned pooler over tokens (encoders/forward/token_pooler.py) that `pooler` names, else None. prompt: what the pooler
+    "mask" needs (encoders/prompt/prompt.py).
     """
 
     model: Any
@@ -35,7 +35,7 @@ class Inference:
     pooler: str
     dense: nn.Linear | None = None
     masked_lm: Any = None
-    text_cnn: Any = None
+    token_pooler: Any = None
     prompt: Prompt | None = None
 
 
@@ -100,7 +100,7 @@ class Method(nn.Module):
 
     def inference(self) -> Inference:
         """The encoder to select, test and export, by default the backbone. It shares the weights being trained."""
-        return Inference(self.backbone.model, self.backbone.tokenizer, self.backbone.pooler, text_cnn=self.backbone.head)
+        return Inference(self.backbone.model, self.backbone.tokenizer, self.backbone.pooler, token_pooler=self.backbone.head)
 
     def dev_inference(self) -> Inference:
         """The encoder that development scores are of, where a paper's is another than the one tested."""

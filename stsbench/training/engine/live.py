@@ -13,5 +13,5 @@ def live_encoder(inference: Inference, name: str) -> LiveEncoder:
     Make it after the model is on its device. It reads the weights at every use and leaves modes, gradients, random states
     and tokenizer alone; nothing is cached.
     """
-    parts = Parts(inference.model, inference.tokenizer, inference.dense, inference.text_cnn, inference.prompt)
+    parts = Parts(inference.model, inference.tokenizer, inference.dense, inference.token_pooler, inference.prompt)
     return LiveEncoder(parts, pooler=inference.pooler, name=name)

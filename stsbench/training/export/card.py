@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from stsbench.encoders.forward.pooling import padded_length
+from stsbench.encoders.forward.token_pooler_files import KINDS
 from stsbench.publish.model_card import plain
 from stsbench.training.api.method import Inference
 from stsbench.training.export.card_prompt import prompt_loading, prompt_rows, prompt_summary
@@ -114,15 +115,17 @@ def _loading(summary: dict[str, Any]) -> list[str]:
             "trust_remote_code=True to import a module that is not its own; the folder holds no code.\n",
             f"```python\n{library}```\n", f"```python\n{transformers_snippet(summary)}```\n",
         ]  # fmt: skip
-    if summary["pooler"] != "text_cnn":
+    learned = KINDS.get(summary["pooler"])
+    if learned is None:
         snippets = [_OURS, _LIBRARY, transformers_snippet(summary)]
         return ["PATH is this folder. All three give the same vectors.\n", *(f"```python\n{text}```\n" for text in snippets)]
     return [
         "PATH is this folder. Both give the same vectors.\n", f"```python\n{_OURS}```\n",
-        "sentence-transformers needs stsbench installed for the TextCNN, and trust_remote_code=True to import a module that "
-        "is not its own; the folder holds no code.\n",
+        f"sentence-transformers needs stsbench installed for the {learned.title}, and trust_remote_code=True to import a "
+        "module that is not its own; the folder holds no code.\n",
         f"```python\n{library}```\n",
-        "With transformers alone there are no sentence vectors: none of its models has the TextCNN that makes them.\n",
+        f"With transformers alone there are no sentence vectors: none of its models has the {learned.title} that makes "
+        "them.\n",
     ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from stsbench.encoders.forward.checkpoint import position_limit, quiet
 from stsbench.encoders.forward.pooling import STATES, check_pooler, padded_length
+from stsbench.encoders.forward.token_pooler_files import KINDS
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.store import write_post
 from stsbench.encoders.prompt.prompt_file import write_prompt
@@ -40,9 +41,9 @@ def export_model(
     """Write the encoder to `folder`, which appears whole or not at all; the model and its tokenizer stay as they are.
 
     config.json and model.safetensors (float32; the masked-LM's where `inference` has one), the tokenizer, README.md (the
-    card), sentence-transformers' files and stsbench.json. A kept head is stored as pooler.dense too, a TextCNN in
-    1_TextCNN, what a prompt learned in prompt.safetensors. max_length: tokens, special ones included, that all readers cut
-    at; by default the model's position limit (less those that a prompt shifts it by), not the length trained with.
+    card), sentence-transformers' files and stsbench.json. A kept head is stored as pooler.dense too, a learned pooler in
+    1_TextCNN or 1_MeanCNN, what a prompt learned in prompt.safetensors. max_length: tokens, special ones included, that all
+    readers cut at; by default the model's position limit (less those that a prompt shifts it by), not the training's.
     trained_on: the test data whose sentences it was trained on.
     replace: take the place of an earlier export. normalize: scale the vectors to length 1; post: a fitted chain that they go
     through after that, and what it was fitted on. Raises StsbenchError when the folder is there or cannot be written.
@@ -50,8 +51,8 @@ def export_model(
     model, pooler = inference.model, check_pooler(inference.pooler, "the method")
     if (pooler == "cls+dense") != (inference.dense is not None):
         raise ValueError(f"pooler {pooler} cannot be exported with dense={inference.dense}")
-    if (pooler == "text_cnn") != (inference.text_cnn is not None):
-        raise ValueError(f"pooler {pooler} cannot be exported with text_cnn={inference.text_cnn}")
+    if KINDS.get(pooler) != (None if inference.token_pooler is None else inference.token_pooler.kind):
+        raise ValueError(f"pooler {pooler} cannot be exported with token_pooler={inference.token_pooler}")
     if (pooler == "mask") != (inference.prompt is not None):
         raise ValueError(f"pooler {pooler} cannot be exported with prompt={inference.prompt}")
     prompt = inference.prompt
@@ -70,7 +71,7 @@ def export_model(
         _write_tokenizer(inference.tokenizer, building, limit)
         layers = model.config.num_hidden_layers
         width = model.config.hidden_size
-        write_layout(building, pooler, width, limit, inference.dense, layers, inference.text_cnn, normalize, post)
+        write_layout(building, pooler, width, limit, inference.dense, layers, inference.token_pooler, normalize, post)
         if post is not None:
             write_post(building, *post)
         if prompt is not None:

@@ -84,7 +84,7 @@ def _inference(encoder: LazyEncoder) -> Inference:
         dense = getattr(getattr(built.model, "pooler", None), "dense", None)
         if dense is None and encoder.config.folder is not None:
             dense = stored_head(encoder.config.folder)
-    return Inference(built.model, parts.tokenizer, built.pooler, dense, text_cnn=parts.text_cnn, prompt=built.prompt)
+    return Inference(built.model, parts.tokenizer, built.pooler, dense, token_pooler=parts.token_pooler, prompt=built.prompt)
 
 
 def _card(encoder: LazyEncoder, chain: Chain, texts: FitTexts) -> str:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, from_numpy, nn, zeros
 
 from stsbench.encoders.forward.pooling import padded_length
-from stsbench.encoders.forward.text_cnn import TextCNN
-from stsbench.encoders.forward.text_cnn_files import TYPE as TEXT_CNN
+from stsbench.encoders.forward.token_pooler import TokenPooler
+from stsbench.encoders.forward.token_pooler_files import KINDS
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.store import TYPE as POST
 from stsbench.encoders.post.store import write_post
@@ -44,7 +44,7 @@ def layers_of(pooler: str, layers: int) -> Tensor | None:
 
 def write_layout(
     folder: Path, pooler: str, width: int, limit: int | None, dense: nn.Linear | None, layers: int,
-    text_cnn: TextCNN | None = None, normalize: bool = False, post: tuple[Chain, str] | None = None,
+    token_pooler: TokenPooler | None = None, normalize: bool = False, post: tuple[Chain, str] | None = None,
 ) -> None:  # fmt: skip
     """Write modules.json and what it names into `folder`, beside the model of that width and number of layers.
 
@@ -54,7 +54,8 @@ def write_layout(
     where all its steps are affine (computed in float32), else one of ours.
     """
     padded = padded_length(pooler)
-    pooling = "MeanPadded" if padded is not None else "Pooling" if text_cnn is None else "TextCNN"
+    learned = "Pooling" if token_pooler is None else token_pooler.kind.title
+    pooling = "MeanPadded" if padded is not None else learned
     kinds = ["Prompt"] if pooler == "mask" else ["Transformer", pooling]
     weights = layers_of(pooler, layers)
     if weights is not None:
@@ -67,8 +68,10 @@ def write_layout(
     if post is not None:
         kinds.append("Post" if affine is None else "Affine")
     paths = ["", *(f"{place}_{kind}" for place, kind in enumerate(kinds[1:], start=1))]
-    named = {"TextCNN": TEXT_CNN, "MeanPadded": _MEAN_PADDED, "Prompt": PROMPT, "Post": POST,
-             "Affine": "sentence_transformers.models.Dense"}  # fmt: skip
+    named = {
+        "MeanPadded": _MEAN_PADDED, "Prompt": PROMPT, "Post": POST, "Affine": "sentence_transformers.models.Dense",
+    }  # fmt: skip
+    named |= {learned.title: learned.module for learned in KINDS.values()}
     types = [named.get(kind, f"sentence_transformers.models.{kind}") for kind in kinds]
     _write(folder / "modules.json", [
         {"idx": place, "name": str(place), "path": path, "type": kind}
@@ -89,8 +92,8 @@ def write_layout(
             _module(folder / path, {"word_embedding_dimension": width, **modes})
         elif kind == "MeanPadded":
             _module(folder / path, {"length": padded, "width": width})
-        elif kind == "TextCNN" and text_cnn is not None:
-            text_cnn.save(folder / path)
+        elif token_pooler is not None and kind == token_pooler.kind.title:
+            token_pooler.save(folder / path)
         elif kind == "WeightedLayerPooling":
             settings: dict[str, Any] = {"word_embedding_dimension": width, "layer_start": 0, "num_hidden_layers": layers}
             _module(folder / path, settings, {"layer_weights": weights})
@@ -101,7 +104,7 @@ def write_layout(
         elif kind == "Affine" and affine is not None:
             _affine(folder / path, *affine)
         elif kind == "Post" and post is not None:
-            _module(folder / path, {"width": width if text_cnn is None else text_cnn.vector_width})
+            _module(folder / path, {"width": width if token_pooler is None else token_pooler.vector_width})
             write_post(folder / path, *post)
 
 

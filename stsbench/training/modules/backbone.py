@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -12,8 +13,9 @@ from stsbench.data.text.tokens import cutting
 from stsbench.encoders.forward.checkpoint import load_model, load_tokenizer, position_limit
 from stsbench.encoders.forward.mean_padded import padded_to
 from stsbench.encoders.forward.pooling import STATES, padded_length
-from stsbench.encoders.forward.text_cnn import TextCNN
-from stsbench.encoders.forward.text_cnn_files import text_cnn_folder
+from stsbench.encoders.forward.token_pooler import TokenPooler
+from stsbench.encoders.forward.token_pooler_files import KINDS, token_pooler_folder
+from stsbench.encoders.forward.token_poolers import CLASSES
 from stsbench.encoders.transformer.parts import check_ends
 from stsbench.errors import EncoderError
 from stsbench.training.modules.drophead import check_factors, scaled_heads
@@ -27,7 +29,7 @@ Engine = Literal["auto", "packed", "padded"]
 class Backbone(nn.Module):
     """A transformers encoder without a pooling layer, its tokenizer and its pooler.
 
-    head: the TextCNN of the pooler text_cnn, trained with the encoder; None for every other pooler.
+    head: the learned pooler over tokens that `pooler` names, trained with the encoder; None for every other pooler.
     engine: "packed" computes real tokens only (packed_training.py; BERT and RoBERTa on a CPU), "padded" is the
     transformers module's own pass, "auto" the first where it is possible. Their results are the same up to rounding, their
     dropout masks are other draws from the same distribution. Padding holds no state worth reading in either.
@@ -41,11 +43,11 @@ class Backbone(nn.Module):
 
     def __init__(
         self, model: Any, tokenizer: Any, pooler: str = "cls", max_length: int = 32, engine: Engine = "auto",
-        head: TextCNN | None = None,
+        head: TokenPooler | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        if (head is not None) != (pooler == "text_cnn"):
-            raise ValueError("the pooler text_cnn and a head go together")
+        if (None if head is None else head.kind) != KINDS.get(pooler):
+            raise ValueError(f"the pooler {pooler} and the head {head} do not go together")
         self.model = model
         self.tokenizer = tokenizer
         self.pooler = pooler
@@ -60,7 +62,7 @@ class Backbone(nn.Module):
 
     @property
     def vector_width(self) -> int:
-        """The width of the vectors of `pooled`: d, but for the pooler text_cnn."""
+        """The width of the vectors of `pooled`: d, but for the learned poolers over tokens."""
         return self.width if self.head is None else self.head.vector_width
 
     def tokenise(self, texts: list[str]) -> list[list[int]]:
@@ -191,16 +193,18 @@ def pool_layers(pooling: Literal["mean", "max", "sum"], states: list[Tensor], ma
 
 def load_backbone(
     folder: Path, name: str, pooler: str = "cls", max_length: int = 32, dropout: float | None = None,
-    text_cnn: dict[str, Any] | None = None,
+    token_poolers: Mapping[str, dict[str, Any]] | None = None,
 ) -> Backbone:  # fmt: skip
     """The folder's encoder in float32, every weight trainable, in train mode. dropout: on hidden states and attention.
 
-    text_cnn: TextCNN's arguments but the width, for that pooler only; None: the folder's own TextCNN, else a new one of
-    SARCSE's sizes. A folder's own is always kept. Raises EncoderError for what cannot be loaded, for a max_length beyond the
-    model's positions, and for a text_cnn that is not the folder's or not the pooler's.
+    token_poolers: the name of a learned pooler -> its class's arguments but the width, for the pooler chosen only; without
+    them the folder's own, else a new one of the default sizes. A folder's own is always kept. Raises EncoderError for what
+    cannot be loaded, for a max_length beyond the model's positions, and for settings that are not those of the folder's own
+    or of another pooler.
     """
-    if text_cnn is not None and pooler != "text_cnn":
-        raise EncoderError(f"backbone.text_cnn has no effect with backbone.pooler {pooler}: set it to null")
+    asked = token_poolers or {}
+    if idle := next((other for other in asked if other != pooler), None):
+        raise EncoderError(f"backbone.{idle} has no effect with backbone.pooler {pooler}: set it to null")
     model, _ = load_model(folder, name, "float32", dropout=dropout)
     tokenizer = load_tokenizer(folder, name)
     limit = position_limit(model, tokenizer)
@@ -217,23 +221,23 @@ def load_backbone(
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # neither trained nor tested: the methods that need a dense layer bring their own
     head = None
-    if pooler == "text_cnn":
-        check_ends(tokenizer, name)
-        head = _text_cnn(folder, name, int(model.config.hidden_size), text_cnn)
+    if pooler in KINDS:
+        check_ends(tokenizer, pooler, name)
+        head = _token_pooler(folder, name, pooler, int(model.config.hidden_size), asked.get(pooler, {}))
     return Backbone(model.requires_grad_(True).train(), tokenizer, pooler, max_length, head=head)
 
 
-def _text_cnn(folder: Path, name: str, width: int, settings: dict[str, Any] | None) -> TextCNN:
-    """The folder's own TextCNN, else a new one, whose weights come from torch's global generator."""
-    stored = text_cnn_folder(folder)
-    if stored is None:
-        return TextCNN(width, **(settings or {}))
-    head = TextCNN.load(stored)
+def _token_pooler(folder: Path, name: str, pooler: str, width: int, settings: dict[str, Any]) -> TokenPooler:
+    """The folder's own learned pooler, else a new one, whose weights come from torch's global generator."""
+    kind, stored = KINDS[pooler], token_pooler_folder(folder)
+    if stored is None or stored[0] != kind:
+        return CLASSES[pooler](width=width, **settings)
+    head = CLASSES[pooler].load(stored[1])
     kept = {**head.settings(), "kernels": tuple(head.kernels)}
-    asked = {**kept, **(settings or {}), "width": width}
+    asked = {**kept, **settings, "width": width}
     if differs := [f"{key} {asked[key]} instead of {value}" for key, value in kept.items() if asked[key] != value]:
         raise EncoderError(
-            f"backbone.text_cnn: {name} stores a different TextCNN ({', '.join(differs)}): set "
-            "backbone.text_cnn to null"
+            f"backbone.{pooler}: {name} stores a different {kind.title} ({', '.join(differs)}): set "
+            f"backbone.{pooler} to null"
         )
     return head

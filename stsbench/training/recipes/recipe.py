@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from stsbench.encoders.forward.pooling import MEAN_PADDED, padded_length
 
-_TRAINED = ("cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max", "text_cnn", "mask")
+_TRAINED = ("cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max", "text_cnn", "mean_cnn", "mask")
 
 
 class Section(BaseModel):
@@ -64,12 +64,28 @@ def _trained_pooler(name: str) -> str:
 Pooler = Annotated[str, AfterValidator(_trained_pooler)]
 
 
+class MeanCNNSettings(Section):
+    """The learned pooler mean_cnn (encoders/forward/mean_cnn.py): windows of one width a kernel around each token, side by
+    side, and their mean over the tokens."""
+
+    kernels: tuple[int, ...] = Field(default=(1, 3, 5), min_length=1)  # tokens a window
+    channels: int = Field(default=256, ge=1)  # of each kernel
+    activation: Literal["relu", "none"] = "relu"  # before the mean
+
+    @model_validator(mode="after")
+    def _windows_have_a_middle(self) -> MeanCNNSettings:
+        if min(self.kernels) < 1 or len(set(self.kernels)) < len(self.kernels) or any(k % 2 == 0 for k in self.kernels):
+            raise ValueError("kernels are different odd numbers of tokens")
+        return self
+
+
 class BackboneSettings(Section):
     """The model that training starts from."""
 
     model: str  # Hub id or folder
     pooler: Pooler = "cls"  # mean_padded:N: the mean over N positions, those of the padding counted
     text_cnn: TextCNNSettings | None = None  # of the pooler text_cnn; null: a model's own, or SARCSE's sizes
+    mean_cnn: MeanCNNSettings | None = None  # of the pooler mean_cnn; null: a model's own, or IS-BERT's sizes
     dropout: float | None = Field(default=None, ge=0, lt=1)  # on hidden states and attention; null: the model's own
     max_length: int = Field(default=32, ge=3)  # tokens, special ones included
 

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 
 from stsbench.encoders.forward.checkpoint import model_digest, tokenizer_digest
 from stsbench.encoders.forward.dropout import NoDropoutError, dropout_rates
-from stsbench.encoders.forward.text_cnn_files import text_cnn_folder
+from stsbench.encoders.forward.token_pooler_files import KINDS, token_pooler_folder
 from stsbench.encoders.transformer.exported import read_exported
 from stsbench.errors import StsbenchError
 from stsbench.plugins import calling
@@ -128,8 +128,8 @@ def make_backbone(recipe: Recipe, offline: bool = False) -> Backbone:
     """What the recipe's training starts from; `folder` and `name` say where it was read."""
     start = recipe.backbone
     source = backbone_folder(start.model, offline)
-    head = None if start.text_cnn is None else start.text_cnn.model_dump()
-    backbone = load_backbone(source, start.model, start.pooler, start.max_length, start.dropout, head)
+    asked = {name: settings.model_dump() for name in KINDS if (settings := getattr(start, name)) is not None}
+    backbone = load_backbone(source, start.model, start.pooler, start.max_length, start.dropout, asked)
     backbone.folder, backbone.name, backbone.offline = source, start.model, offline
     return backbone
 
@@ -210,10 +210,12 @@ def _stages(
 
 
 def _left_behind(recipe: Recipe, folder: Path) -> list[str]:
-    """A dense layer, TextCNN or prompt that the backbone is tested with as an encoder; training starts without."""
+    """A dense layer, learned pooler or prompt that the backbone is tested with as an encoder; training starts without."""
     start = recipe.backbone
-    if start.pooler != "text_cnn" and text_cnn_folder(folder) is not None:
-        return [f"{start.model} is tested with a TextCNN; as a backbone of pooler {start.pooler} it is used without"]
+    stored = token_pooler_folder(folder)
+    if stored is not None and stored[0].pooler != start.pooler:
+        title = stored[0].title
+        return [f"{start.model} is tested with a {title}; as a backbone of pooler {start.pooler} it is used without"]
     exported = read_exported(folder)
     part = {"cls+dense": "dense layer", "mask": "prompt"}.get(exported.pooler) if exported is not None else None
     if exported is not None and exported.post:

@@ -17,7 +17,8 @@ from text_cnn_oracle import SMALL, by_loops
 from tokenizers import processors
 
 from stsbench.encoders.forward.pooling import pool
-from stsbench.encoders.forward.text_cnn import TextCNN, by_products
+from stsbench.encoders.forward.text_cnn import TextCNN
+from stsbench.encoders.forward.token_pooler import by_products
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.parts import check_ends
 from stsbench.errors import EncoderError
@@ -78,7 +79,7 @@ def test_no_vector_depends_on_padding_or_company(counts, padding, seed):
     for i, count in enumerate(counts):
         alone = head(states[i : i + 1, : count + 2], mask[i : i + 1, : count + 2])[0]
         assert (alone - whole[i]).abs().max() < 1e-6
-        grouped = pool("text_cnn", [states[i, : count + 2]], [(1, count + 2)], text_cnn=head)[0]
+        grouped = pool("text_cnn", [states[i, : count + 2]], [(1, count + 2)], token_pooler=head)[0]
         assert (grouped - whole[i]).abs().max() < 1e-5  # float32
 
 
@@ -179,16 +180,16 @@ def test_the_activation_is_one_of_three():
 @pytest.mark.parametrize("template", ["$A [SEP]", "[CLS] [SEP] $A", "[CLS] [CLS] $A [SEP]", "$A"])
 def test_a_tokenizer_without_one_special_token_at_either_end(tmp_path, template):
     tokenizer = tiny_models.tokenizer("bert")
-    check_ends(tokenizer, "fine")
-    check_ends(tiny_models.tokenizer("roberta"), "fine")
+    check_ends(tokenizer, "text_cnn", "fine")
+    check_ends(tiny_models.tokenizer("roberta"), "text_cnn", "fine")
     special = [(name, tokenizer.convert_tokens_to_ids(name)) for name in ("[CLS]", "[SEP]") if name in template]
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single=template, special_tokens=special)
     message = "the tokenizer of .* does not put one special token at either end"
     with pytest.raises(EncoderError, match=message):
-        check_ends(tokenizer, "odd")
+        check_ends(tokenizer, "text_cnn", "odd")
     tokenizer.save_pretrained(tiny_models.build(tmp_path))
     with pytest.raises(EncoderError, match=message):
-        load_backbone(tmp_path, "odd", "text_cnn", text_cnn=SMALL)
+        load_backbone(tmp_path, "odd", "text_cnn", token_poolers={"text_cnn": SMALL})
 
 
 # --- in the backbone ---
@@ -208,7 +209,7 @@ def tokens(backbone, texts):
 
 def test_the_backbone_pools_through_its_head(folder):
     torch.manual_seed(3)
-    backbone = load_backbone(folder, "tiny", "text_cnn", dropout=0.0, text_cnn=SMALL).double()
+    backbone = load_backbone(folder, "tiny", "text_cnn", dropout=0.0, token_poolers={"text_cnn": SMALL}).double()
     assert (backbone.width, backbone.vector_width) == (32, 16)
     assert {name.split(".")[0] for name, _ in backbone.named_parameters()} == {"model", "head"}
     texts = [*tiny_models.sentences(12, longest=9), "a", "", "a cat"]
@@ -237,10 +238,10 @@ def test_a_copy_shares_nothing(folder):
 
 def test_what_does_not_go_together(folder):
     with pytest.raises(EncoderError, match=r"backbone\.text_cnn has no effect with backbone\.pooler mean: set it to null"):
-        load_backbone(folder, "tiny", "mean", text_cnn=SMALL)
+        load_backbone(folder, "tiny", "mean", token_poolers={"text_cnn": SMALL})
     plain = load_backbone(folder, "tiny", "mean")
     assert plain.head is None and plain.vector_width == plain.width == 32
-    with pytest.raises(ValueError, match="go together"):
+    with pytest.raises(ValueError, match="do not go together"):
         Backbone(plain.model, plain.tokenizer, "text_cnn")
     with pytest.raises(EncoderError, match=r"--pooler text_cnn: .* stores no TextCNN, and it is learned") as error:
         load_encoder(str(folder), pooler="text_cnn")

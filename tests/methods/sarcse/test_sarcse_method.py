@@ -140,7 +140,7 @@ def test_token_losses(folder, reduction, monkeypatch):
 def test_the_tested_encoder(folder):
     method = sarcse(folder)
     found = method.inference()
-    assert found.model is method.backbone.model and found.pooler == "text_cnn" and found.text_cnn is method.backbone.head
+    assert found.model is method.backbone.model and found.pooler == "text_cnn" and found.token_pooler is method.backbone.head
     assert found.dense is None and found.masked_lm is None
 
 

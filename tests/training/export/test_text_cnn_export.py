@@ -19,7 +19,7 @@ from training_runs import make_text, one_thread
 
 import stsbench
 from stsbench.encoders.forward.text_cnn import TextCNN
-from stsbench.encoders.forward.text_cnn_files import text_cnn_folder
+from stsbench.encoders.forward.token_pooler_files import token_pooler_folder
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.live import LiveEncoder
 from stsbench.encoders.transformer.parts import Parts
@@ -40,8 +40,9 @@ CNN = {**SMALL, "activation": "relu"}
 def inference(folder, family="bert", **cnn):
     """As a method gives it: every weight trainable, train mode."""
     torch.manual_seed(3)
-    backbone = load_backbone(tiny_models.build(folder, family), "tiny", "text_cnn", text_cnn={**CNN, **cnn})
-    return Inference(backbone.model, backbone.tokenizer, "text_cnn", text_cnn=backbone.head)
+    settings = {"text_cnn": {**CNN, **cnn}}
+    backbone = load_backbone(tiny_models.build(folder, family), "tiny", "text_cnn", token_poolers=settings)
+    return Inference(backbone.model, backbone.tokenizer, "text_cnn", token_pooler=backbone.head)
 
 
 def want(made, texts=TEXTS, limit=64):
@@ -50,7 +51,7 @@ def want(made, texts=TEXTS, limit=64):
     for text in texts:
         ids = made.tokenizer(text, truncation=True, max_length=limit, return_tensors="pt")["input_ids"]
         with torch.no_grad():
-            rows.append(by_loops(made.text_cnn, model(input_ids=ids).last_hidden_state[0].double().numpy())[0])
+            rows.append(by_loops(made.token_pooler, model(input_ids=ids).last_hidden_state[0].double().numpy())[0])
     model.train()
     return np.stack(rows)
 
@@ -58,6 +59,10 @@ def want(made, texts=TEXTS, limit=64):
 def close(vectors, other):
     """To 1e-6 of a vector's length."""
     assert (np.linalg.norm(np.asarray(vectors) - other, axis=1) / np.linalg.norm(other, axis=1)).max() < 1e-6
+
+
+def same_weights(one, other):
+    return all(torch.equal(one.state_dict()[name], value) for name, value in other.state_dict().items())
 
 
 def library(folder, **options):
@@ -80,9 +85,9 @@ def test_three_readers_give_the_same_vectors(tmp_path, family):
     export_model(made, tmp_path / "out", card="")
     live, vectors = live_encoder(made, "live"), want(made)
     assert live.packed is (family != "distilbert") and vectors.shape == (len(TEXTS), 16)
-    modes = [part.training for part in (*made.model.modules(), *made.text_cnn.modules())]
+    modes = [part.training for part in (*made.model.modules(), *made.token_pooler.modules())]
     close(live.encode(TEXTS), vectors)
-    assert all(modes) and modes == [part.training for part in (*made.model.modules(), *made.text_cnn.modules())]
+    assert all(modes) and modes == [part.training for part in (*made.model.modules(), *made.token_pooler.modules())]
     ours = load_encoder(str(tmp_path / "out"))
     assert (ours.spec.kind, ours.spec.pooler, ours.spec.max_length) == ("transformers", "text_cnn", 64)
     close(ours.encode(TEXTS), vectors)
@@ -168,7 +173,7 @@ def test_a_head_that_is_gone_or_another_models_is_not_replaced(exported, tmp_pat
         load_backbone(tmp_path / "wide", "wide", "text_cnn")
     (tmp_path / "wide" / "modules.json").write_text("[1]")
     with pytest.raises(EncoderError, match=r"cannot read .*modules\.json") as error:
-        text_cnn_folder(tmp_path / "wide")
+        token_pooler_folder(tmp_path / "wide")
     assert "\n" not in str(error.value)
 
 
@@ -177,10 +182,10 @@ def test_a_pooler_and_its_head_go_together(tmp_path):
     with pytest.raises(EncoderError, match="pooler text_cnn and a TextCNN go together"):
         LiveEncoder(Parts(made.model, made.tokenizer), pooler="text_cnn", name="dev")
     with pytest.raises(EncoderError, match="pooler text_cnn and a TextCNN go together"):
-        LiveEncoder(Parts(made.model, made.tokenizer, text_cnn=made.text_cnn), pooler="cls", name="dev")
+        LiveEncoder(Parts(made.model, made.tokenizer, token_pooler=made.token_pooler), pooler="cls", name="dev")
     for wrong in (Inference(made.model, made.tokenizer, "text_cnn"),
-                  Inference(made.model, made.tokenizer, "mean", text_cnn=made.text_cnn)):  # fmt: skip
-        with pytest.raises(ValueError, match="cannot be exported with text_cnn="):
+                  Inference(made.model, made.tokenizer, "mean", token_pooler=made.token_pooler)):  # fmt: skip
+        with pytest.raises(ValueError, match="cannot be exported with token_pooler="):
             export_model(wrong, tmp_path / "out", card="")
     assert not (tmp_path / "out").exists()
 
@@ -188,11 +193,11 @@ def test_a_pooler_and_its_head_go_together(tmp_path):
 def test_as_a_backbone_it_keeps_its_head(exported):
     made, folder = exported
     for settings in (None, CNN):
-        kept = load_backbone(folder, "first", "text_cnn", text_cnn=settings)
-        assert all(torch.equal(kept.head.state_dict()[name], value) for name, value in made.text_cnn.state_dict().items())
+        kept = load_backbone(folder, "first", "text_cnn", token_poolers={"text_cnn": settings} if settings else None)
+        assert same_weights(kept.head, made.token_pooler)
         assert all(weight.requires_grad for weight in kept.parameters())
     with pytest.raises(EncoderError, match=r"TextCNN \(channels 4 instead of 9, activation tanh instead of relu\): set"):
-        load_backbone(folder, "first", "text_cnn", text_cnn={**CNN, "channels": 4, "activation": "tanh"})
+        load_backbone(folder, "first", "text_cnn", token_poolers={"text_cnn": {**CNN, "channels": 4, "activation": "tanh"}})
     assert load_backbone(folder, "first", "cls").head is None
 
 
@@ -224,7 +229,7 @@ def test_simcse_trains_it_and_everything_reads_it(trained, cli):
     best = load_file("first/checkpoints/0-main-00000002/model.safetensors")
     assert all(torch.equal(best[f"backbone.head.{name}"], value) for name, value in head.items())
     torch.manual_seed(42)
-    new = load_backbone(Path("tiny"), "tiny", "text_cnn", text_cnn=CNN).head.state_dict()
+    new = load_backbone(Path("tiny"), "tiny", "text_cnn", token_poolers={"text_cnn": CNN}).head.state_dict()
     assert all(0 < (new[name] - head[name]).abs().max() < 0.01 for name in head)  # two steps of 0.001 from where it began
     log = [json.loads(line) for line in Path("first/log.jsonl").read_text().splitlines()]
     dev = [line for line in log if line["kind"] == "dev"]

@@ -1,0 +1,73 @@
+"""IS-BERT (Zhang et al. 2020): a CNN over the tokens, and the mutual information of its local vectors and their mean."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from stsbench.encoders.forward.mean_cnn import MeanCNN
+from stsbench.errors import StsbenchError
+from stsbench.methods.isbert.options import ISBERTOptions
+from stsbench.training.api.batch import Batch, Examples, Term, Views
+from stsbench.training.api.gathering import gather
+from stsbench.training.api.method import Method
+from stsbench.training.losses.mutual_information import jensen_shannon
+from stsbench.training.modules.backbone import Backbone
+
+
+class ISBERT(Method):
+    """E_negative - E_positive: each token's vector scores high with its own sentence's, low with those of the batch's other
+    sentences. Encoder and CNN are trained, and both are tested; nothing else has weights."""
+
+    name = "is-bert"
+    default_recipe = "bert-base-nli"
+    Options = ISBERTOptions
+    options: ISBERTOptions
+
+    def __init__(self, backbone: Backbone, options: ISBERTOptions) -> None:
+        """backbone: with the pooler mean_cnn. Raises StsbenchError, one line, for another."""
+        super().__init__(backbone, options)
+        if backbone.pooler != "mean_cnn":
+            raise StsbenchError(f"is-bert trains the pooler mean_cnn, not {backbone.pooler}: set backbone.pooler mean_cnn")
+        if options.padding == "states":
+            backbone.engine = "padded"  # the packed pass computes no states at padding
+
+    def views(self, rows: Examples, rng: np.random.Generator) -> Views:
+        """The sentence, once."""
+        return Views([rows.ids("sentence")], one_length=self.options.padding == "states")
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """negative: E_negative, over the scores of this process's tokens with all other sentences of the batch; positive:
+        -E_positive, over their scores with their own."""
+        assert isinstance(self.backbone.head, MeanCNN)
+        if self.gather_mode == "simcse":
+            raise StsbenchError("training.gather simcse has no meaning for is-bert, which counts tokens: set exact or local")
+        ids, mask = self._padded(batch)
+        states = self.backbone(ids, mask)[0]
+        features = self.backbone.head.features(states, mask, zero_padding=self.options.padding == "zeros")
+        sentences = gather(features.vectors, batch.shares, self.gather_mode)
+        if len(sentences) < 2:
+            raise StsbenchError("is-bert needs two sentences in a batch at least: one has no other to be unlike")
+        first = batch.shares.start if self.gather_mode == "exact" else 0
+        owners = torch.arange(len(batch), device=batch.ids.device).unsqueeze(1).expand_as(features.real)[features.real]
+        negative, positive = jensen_shannon(features.tokens[features.real], owners + first, sentences)
+        tokens = len(owners)
+        return {"negative": Term(negative, tokens * (len(sentences) - 1)), "positive": Term(positive, tokens)}
+
+    def _padded(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Its ids and mask; as the authors' code pads them, where the states at padding are read."""
+        if self.options.padding == "zeros" or batch.ids.shape[1] >= self.backbone.max_length:
+            return batch.ids, batch.mask
+        token = self.backbone.tokenizer.pad_token_id
+        return functional.pad(batch.ids, (0, 1), value=token), functional.pad(batch.mask, (0, 1))
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Tokens, and their scores with other sentences."""
+        tokens = int(batch.mask.sum())
+        others = (batch.shares.total if self.gather_mode == "exact" else len(batch)) - 1
+        return {"negative": tokens * others, "positive": tokens}
+
+    def view_vectors(self, batch: Batch) -> None:
+        """There is one view."""

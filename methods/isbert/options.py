@@ -1,0 +1,15 @@
+"""IS-BERT's choices (Zhang et al. 2020). The CNN's own stand in the recipe's backbone.mean_cnn. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from stsbench.training.api.options import Options
+
+
+class ISBERTOptions(Options):
+    """Default: vectors that do not depend on the batch."""
+
+    # what the convolutions read behind a text's end in training: zeros, or the encoder's states there, as the authors' code,
+    # which pads a batch to one token more than its longest text
+    padding: Literal["zeros", "states"] = "zeros"
