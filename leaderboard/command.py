@@ -87,8 +87,8 @@ def add(records: tuple[Path, ...], board: Path | None, slug: str, **stated: obje
               help="Where to write; without a suffix, both .png and .svg. Default: entries.")  # fmt: skip
 def plot(board: Path | None, backbone: str, tab: str, column: str, output: Path) -> None:
     """Draw the measured entries on one backbone: a point for each seed, a bar at their mean."""
-    from stsbench.leaderboard.build import find_board
     from stsbench.leaderboard.page.entries_picture import figure
+    from stsbench.leaderboard.records.paths import find_board
     from stsbench.plots.style import save, style, targets
 
     targets(output)  # a wrong suffix is an error before anything is read

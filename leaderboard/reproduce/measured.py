@@ -90,8 +90,8 @@ def _runs_of(way: Way, column: str, runs: Sequence[Run]) -> Iterator[Run]:
 
 
 def _tests_of(command: str, runs: Sequence[Run]) -> list[Run]:
-    """Runs of `stsbench eval` by the options of `command`: of the model that it names, whatever the command calls it, and of any
-    model where a recipe trains it."""
+    """Runs of `stsbench eval` by the options of `command`: of the model that it names, whatever the command calls it, and of
+    any model where a recipe trains it."""
     wanted = _options(shlex.split(command))
     named = wanted.pop("--model", None)
     tests = []

@@ -186,7 +186,7 @@ def _training_file(settings: DataSettings, section: str, place: SetPlace, log: C
 
 def _nearest(file: str, section: str) -> str:
     """"; did you mean stsb/train?" where a file that is not there is nearly a name of data."""
-    hint = did_you_mean(file, trainable_sets() if section == LABELLED else [*trainable_sets(), NAME])
+    hint = did_you_mean(file, trainable_sets() if section == LABELLED else [*trainable_sets(), *NAMED])
     return hint if "did you mean" in hint else ""
 
 

@@ -36,9 +36,9 @@ def test_points_bars_and_order_are_the_boards(root):
 
 
 def test_what_is_not_there_is_said(root):
-    with pytest.raises(StsbenchError, match="no entry of .* has the backbone 'nine'; did you mean none"):
+    with pytest.raises(StsbenchError, match=r"no entry of .* has the backbone 'nine'; did you mean none"):
         figure(root, "nine", TAB)
-    with pytest.raises(StsbenchError, match="has the column 'Avg' of the tab 'sts-spearman-most'"):
+    with pytest.raises(StsbenchError, match=r"has the column 'Avg' of the tab 'sts-spearman-most'"):
         figure(root, "none", "sts-spearman-most")
 
 
