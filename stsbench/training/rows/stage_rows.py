@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from stsbench.data.text.columns import LABEL, SCORE, VALUES
 from stsbench.data.text.examples import TextRows
 from stsbench.data.text.store import TextStore, open_store
-from stsbench.data.text.sts_texts import NAMED, sts_texts
+from stsbench.data.text.sts_texts import NAMED, TESTED_BY_SPLIT, sts_texts
 from stsbench.data.text.tokens import TokenStore, tokenised
 from stsbench.encoders.forward.checkpoint import tokenizer_digest
 from stsbench.errors import DataError, StsbenchError
@@ -130,7 +130,10 @@ def open_data(
     contrasts = plan.kind.needs_negatives and not labelled
     reach = 0 if labelled else _reach(settings, plan, section)
     data = _held_out(settings, recipe.seed, contrasts, StageData(store, tokens, numbers, numbers[:0], reach=reach), section)
-    return replace(data, texts_of=known.tested) if known else data
+    tested = known.tested if known else () if Path(name).is_file() else TESTED_BY_SPLIT.get(name, ())
+    if tested and not known:
+        log(f"{name}: its sentences are in the test sets of {', '.join(tested)}, too: scores there are transductive")
+    return replace(data, texts_of=tested) if tested else data
 
 
 def _sts_texts(name: str, place: SetPlace, log: Callable[[str], None]) -> Path:

@@ -17,6 +17,7 @@ from training_runs import log_of, one_thread, train, weights_of
 from two_processes import both_find, same_gradients, second_pass, two_ranks_equal_one
 
 import stsbench
+from stsbench.encoders.transformer.exported import trained_on_of
 from stsbench.errors import DataError, StsbenchError
 from stsbench.training.api.batch import Shares
 from stsbench.training.export.export import export_model
@@ -92,6 +93,14 @@ def test_the_log(whole):
     assert method.classifier.linear.weight.shape == (3, 3 * method.backbone.width)
     files = {item["file"] for item in read_manifest(whole[0]).data.values()}
     assert files == {"pairs-30.tsv", "stsb-train.jsonl"}
+
+
+def test_pairs_of_stsb_are_said_to_be_in_the_tests_of_the_years(whole):
+    """STS-B was drawn from STS12 to STS16: scores there are transductive, those of NLI's stage alone would not be."""
+    years = ["sts12", "sts13", "sts14", "sts15", "sts16"]
+    data = {item["file"]: item.get("texts_of", []) for item in read_manifest(whole[0]).data.values()}
+    assert data == {"pairs-30.tsv": [], "stsb-train.jsonl": years}
+    assert list(trained_on_of(whole[0] / "best")) == years
 
 
 def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
