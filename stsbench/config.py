@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from stsbench.errors import StsbenchError
-from stsbench.parsing import MOST_YAML, TooLargeError, load_yaml, read_text
+from stsbench.parsing import MOST_YAML, SafeLoader, TooLargeError, load_yaml, read_text
 from stsbench.registry import did_you_mean
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -25,7 +25,7 @@ _FLOAT = re.compile(r"^[-+]?(?:\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
 _NUMBER_STARTS = list("-+.0123456789")
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class _Loader(SafeLoader):  # type: ignore[misc]
     """YAML that reads 1e-5 as a number and refuses a key given twice, where the plain loader keeps the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
