@@ -93,7 +93,7 @@ def _where_held(draw):
 
 @pytest.fixture(scope="session", autouse=True)
 def no_stack_for_seeds():
-    """torch.manual_seed keeps, for each kind of device that is not in use, the text of the stack: most of its millisecond."""
+    """torch.manual_seed keeps the text of the stack for each kind of device not in use: nearly all of its millisecond."""
     torch = sys.modules.get("torch")
     with pytest.MonkeyPatch.context() as patch:
         for kind in (torch.cuda, torch.xpu, torch.mtia) if torch else ():
