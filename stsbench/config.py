@@ -26,7 +26,7 @@ _FLOAT = re.compile(r"^[-+]?(?:\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
 _NUMBER_STARTS = list("-+.0123456789")
 
 
-class _Loader(SafeLoader):  # type: ignore[misc]
+class _Loader(SafeLoader):
     """YAML that reads 1e-5 as a number and refuses a key given twice, where the plain loader keeps the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

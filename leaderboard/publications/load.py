@@ -46,7 +46,7 @@ def find_row(text: str, folder: Path | None = None) -> PublishedRow:
     return rows[number]
 
 
-class _Loader(SafeLoader):  # type: ignore[misc]
+class _Loader(SafeLoader):
     """YAML that refuses a key given twice, where the plain loader would keep the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
