@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -16,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from stsbench.errors import StsbenchError
-from stsbench.parsing import MOST_YAML, TooLargeError, load_yaml, read_text
+from stsbench.parsing import MOST_YAML, SafeLoader, TooLargeError, load_yaml, read_text
 from stsbench.registry import did_you_mean
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -25,7 +26,7 @@ _FLOAT = re.compile(r"^[-+]?(?:\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
 _NUMBER_STARTS = list("-+.0123456789")
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class _Loader(SafeLoader):
     """YAML that reads 1e-5 as a number and refuses a key given twice, where the plain loader keeps the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -81,7 +82,13 @@ def parse_yaml(text: str, where: str) -> Any:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in one YAML file, `extends` left as it is. Raises StsbenchError naming the file and the line."""
-    data = parse_yaml(read_text(path, MOST_YAML), str(path))
+    return copy.deepcopy(_mapping(read_text(path, MOST_YAML), path))
+
+
+@lru_cache(maxsize=512)
+def _mapping(text: str, path: Path) -> dict[str, Any]:
+    """What `read_yaml` copies: a hundred recipes extend the same few files, and each is asked for by many rows."""
+    data = parse_yaml(text, str(path))
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
         raise StsbenchError(f"{path}: needs a mapping, a line 'key: value' for each setting")
     return data

@@ -1,6 +1,6 @@
 """What makes the suite quick and repeatable: no search for garbage among all that is imported, no wait for the disk, no
-numbers drawn for weights that are read from a file, nothing compiled twice, the files of trainings and browsers first, and
-hypothesis' examples the same every time."""
+numbers drawn for weights that are read from a file, no stack kept for a seed, nothing compiled twice, the files of trainings
+and browsers first, and hypothesis' examples the same every time."""
 
 from __future__ import annotations
 
@@ -89,6 +89,16 @@ def _where_held(draw):
         return tensor if tensor.is_meta else draw(tensor, *given, **named)
 
     return drawn
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_stack_for_seeds():
+    """torch.manual_seed keeps the text of the stack for each kind of device not in use: nearly all of its millisecond."""
+    torch = sys.modules.get("torch")
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in (torch.cuda, torch.xpu, torch.mtia) if torch else ():
+            patch.setattr(kind, "traceback", SimpleNamespace(format_stack=list))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.model import Heading, Paper, Publication, PublishedModel, PublishedRow, PublishedTable
 from stsbench.leaderboard.records.paths import PUBLISHED
-from stsbench.parsing import MOST_YAML, load_yaml, read_text
+from stsbench.parsing import MOST_YAML, SafeLoader, load_yaml, read_text
 from stsbench.registry import did_you_mean
 
 _Model = TypeVar("_Model", bound=PublishedModel)
@@ -46,7 +46,7 @@ def find_row(text: str, folder: Path | None = None) -> PublishedRow:
     return rows[number]
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class _Loader(SafeLoader):
     """YAML that refuses a key given twice, where the plain loader would keep the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

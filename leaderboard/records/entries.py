@@ -74,7 +74,7 @@ def runs_of(folder: Path) -> dict[str, Record]:
 def read_entry(path: Path) -> Entry:
     """Read and validate an entry.yaml. Raises StsbenchError naming the file and the first field at fault."""
     try:
-        return Entry.model_validate(load_yaml(read_text(path, MOST_YAML), yaml.SafeLoader) or {})
+        return Entry.model_validate(load_yaml(read_text(path, MOST_YAML)) or {})
     except ValidationError as error:
         first = error.errors()[0]
         raise StsbenchError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from error

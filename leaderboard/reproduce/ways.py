@@ -75,7 +75,7 @@ def load_ways(folder: Path | None = None) -> dict[str, Way]:
     ways: dict[str, Way] = {}
     for path in sorted((folder or REPRODUCTIONS).glob("*.yaml")):
         try:
-            tables = load_yaml(read_text(path, MOST_YAML), yaml.SafeLoader)
+            tables = load_yaml(read_text(path, MOST_YAML))
         except (yaml.YAMLError, ValueError) as error:
             raise StsbenchError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
         for table, rows in _mapping(tables, str(path)).items():

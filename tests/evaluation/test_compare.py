@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
+import light_process
 import numpy as np
 import pytest
 from clirun import cli, place  # noqa: F401
@@ -346,7 +345,8 @@ def test_nothing_heavy_is_imported(tmp_path):
         f"cli.main(['compare', {str(a)!r}, {str(a)!r}, '--resamples', '100'], standalone_mode=False)\n"
         "print([name for name in ('torch', 'transformers', 'mteb', 'sklearn', 'matplotlib') if name in sys.modules])"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ran = light_process.run(code)
+    assert ran.returncode == 0, ran.stderr
     assert ran.stdout.endswith("[]\n")
 
 

@@ -1,9 +1,8 @@
 """The public nouns of the rooms: each name that a package lists is there, and what is heavy loads on first use."""
 
 import importlib
-import subprocess
-import sys
 
+import light_process
 import pytest
 
 ROOMS = ("stsbench.evaluation", "stsbench.publish", "stsbench.protocols")
@@ -22,5 +21,5 @@ def test_every_listed_name_is_there(room):
 def test_the_rooms_load_no_torch():
     heavy = {"torch", "sklearn", "huggingface_hub", "mteb"}
     code = f"import sys, {', '.join(ROOMS)}; print(sorted({heavy!r} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = light_process.run(code)
     assert done.stdout == "[]\n", done.stdout + done.stderr

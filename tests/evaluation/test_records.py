@@ -3,11 +3,10 @@
 import hashlib
 import io
 import json
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import light_process
 import numpy as np
 import pytest
 from hypothesis import given
@@ -365,7 +364,8 @@ def test_options_that_would_be_ignored_are_refused(tmp_path):
         evaluate(encoder, output=tmp_path / "run", sample=True, without_overlap=["stsb/test"])
 
 
-def test_score_imports_no_torch_and_needs_no_data(run, tmp_path):
+def test_score_imports_no_torch_and_needs_no_data(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     code = (
         f"import sys; sys.argv = ['stsbench', 'score', {str(run.folder)!r}, '--json', '-']\n"
         "from stsbench.cli.main import main\n"
@@ -373,6 +373,6 @@ def test_score_imports_no_torch_and_needs_no_data(run, tmp_path):
         "except SystemExit as stop: assert not stop.code\n"
         "assert not {'torch', 'transformers', 'sklearn', 'tokenizers'} & set(sys.modules), sorted(sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    done = light_process.run(code)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [row.model_dump() for row in run.rows]

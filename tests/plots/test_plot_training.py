@@ -1,9 +1,8 @@
 """The picture of a training: its lines are the log's values, stages follow one another, no text covers another."""
 
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 
+import light_process
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -235,6 +234,6 @@ def test_drawing_imports_no_torch(tmp_path):
         f"plot(['training', {str(tmp_path / 'run')!r}, '--output', {str(tmp_path / 'a.png')!r}], standalone_mode=False)\n"
         "assert not {'torch', 'sklearn', 'transformers', 'matplotlib.pyplot'} & set(sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = light_process.run(code)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "a.png").is_file()

@@ -9,6 +9,7 @@ import sys
 import zlib
 from pathlib import Path
 
+import light_process
 import numpy as np
 import pytest
 from realdata import real_data
@@ -105,7 +106,7 @@ assert protocol.tasks() == {{"STS-B": "stsb/test"}} and protocol.load("stsb/test
 print(json.dumps([row.model_dump() for row in protocol.score(seen, "stsb/test", "STS-B")]))
 assert not {{"torch", "mteb", "datasets", "sklearn"}} & set(sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = light_process.run(code)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [row.model_dump() for row in protocol.score(seen, data.id, "STS-B")]
 

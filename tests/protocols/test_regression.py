@@ -1,11 +1,9 @@
 """The regression protocol on invented pairs."""
 
 import io
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
+import light_process
 import numpy as np
 import pytest
 from regression_oracle import naive_regression
@@ -250,5 +248,5 @@ def test_scoring_needs_no_torch():
         "assert len(RegressionProtocol({}).score(Observations(seen), 'stsb/splits', 'STS-B')) == 4\n"
         "assert not {'torch', 'sklearn'} & set(sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=os.environ)
+    done = light_process.run(code)
     assert done.returncode == 0, done.stderr

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 import warnings
 from typing import Any
 
+import light_process
 import numpy as np
 import pytest
 from hypothesis import given
@@ -281,7 +280,7 @@ def test_scoring_imports_no_torch_and_no_scikit_learn() -> None:
         "assert len(TransferProtocol({}).score(Observations(arrays, names), 'mrpc', 'MRPC')) == 3\n"
         "assert not {'torch', 'sklearn', 'transformers'} & set(sys.modules), sys.modules.keys()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = light_process.run(code)
     assert done.returncode == 0, done.stderr
 
 

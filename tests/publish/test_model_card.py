@@ -6,11 +6,10 @@ import html.parser
 import json
 import re
 import shutil
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 
+import light_process
 import numpy as np
 import pytest
 import yaml
@@ -362,5 +361,5 @@ def test_neither_torch_nor_mteb_is_loaded(run, tmp_path):
         f"export_card(Path({str(run)!r}), Path({str(tmp_path / 'out')!r}), 'model-card')\n"
         "assert not {'torch', 'mteb', 'sklearn', 'matplotlib', 'transformers'} & set(sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = light_process.run(code)
     assert done.returncode == 0, done.stderr

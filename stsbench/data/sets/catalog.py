@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from stsbench.errors import DataError
+from stsbench.parsing import SafeLoader
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def catalog() -> Catalog:
     """The catalog shipped with the package, read once."""
     raw: dict[str, Any] = yaml.load(
         (Path(__file__).resolve().parents[1] / "catalog.yaml").read_text(encoding="utf-8"),
-        Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),
+        Loader=SafeLoader,
     )
     sets = [_entry(item, raw["licences"], raw["citations"]) for item in raw["sets"]]
     return Catalog(HubFile(**raw["archive"]), {(item.id, item.text_version): item for item in sets}, raw["documents"])

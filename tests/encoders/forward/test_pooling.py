@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
+import light_process
 import numpy as np
 import pytest
 import torch
@@ -77,4 +75,5 @@ def test_listing_poolers_imports_no_torch():
         "import sys, stsbench.encoders.transformer.lazy, stsbench.encoders.transformer.minilm\n"
         "sys.exit('torch' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = light_process.run(code)
+    assert done.returncode == 0, done.stderr

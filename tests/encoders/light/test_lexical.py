@@ -2,11 +2,10 @@
 
 import math
 import re
-import subprocess
-import sys
 import unicodedata
 from pathlib import Path
 
+import light_process
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
@@ -162,4 +161,5 @@ def test_no_light_encoder_imports_torch():
         "heavy = {'torch', 'transformers'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = light_process.run(code)
+    assert done.returncode == 0, done.stderr

@@ -1,10 +1,10 @@
 """The lazy transformer: what is in the cache needs no torch, and a spec that does not hold is refused."""
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 
+import light_process
 import pytest
 from tiny_models import build
 
@@ -55,6 +55,7 @@ def test_a_cached_run_imports_no_torch(tmp_path, monkeypatch, capsys):
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
         "print('torch' in sys.modules, file=sys.stderr)"
     )
-    again = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=True)
+    again = light_process.run(code, *command)
+    assert again.returncode == 0, again.stderr
     assert not end.value.code and again.stderr.splitlines()[-1] == "False"
     assert again.stdout == first

@@ -2,12 +2,11 @@
 
 import json
 import socket
-import subprocess
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import light_process
 import numpy as np
 import pytest
 from board_runs import read_once  # noqa: F401  fixture
@@ -311,5 +310,5 @@ def test_torch_is_not_loaded_for_a_run(runs):
         "    else: raise AssertionError('no exit')\n"
         "assert not {'torch', 'transformers', 'sklearn', 'mteb', 'matplotlib'} & set(sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = light_process.run(code)
     assert done.returncode == 0, done.stderr

@@ -1,11 +1,10 @@
 """Published rows: the shipped files hold together, averages are recomputed, and every mistake in a file is named."""
 
 import re
-import subprocess
-import sys
 from decimal import Decimal
 from fractions import Fraction
 
+import light_process
 import pytest
 import yaml
 from hypothesis import given
@@ -242,5 +241,5 @@ def test_loading_needs_nothing_heavy():
         "import sys; from stsbench.leaderboard.publications.load import load_publications; load_publications(); "
         "print(sorted({'torch', 'mteb', 'sklearn', 'matplotlib', 'transformers'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    done = light_process.run(code)
+    assert done.stdout.strip() == "[]", done.stderr

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
+import light_process
 import pytest
 
 import stsbench.training
@@ -22,4 +20,5 @@ def test_every_public_name_loads_and_no_other(room):
 
 def test_options_come_without_torch():
     code = "import sys; from stsbench.training.api import Options; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    done = light_process.run(code)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,61 @@
+"""Code in a process that has loaded nothing but the light libraries: what it loads beyond them can be looked up there.
+
+Each is a fork of one process that has imported those libraries once, most of a second a time, and nothing of stsbench.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+LIGHT = ("numpy", "scipy.stats", "pydantic", "yaml", "click", "json")
+HEAVY = (
+    "torch", "transformers", "tokenizers", "sentence_transformers", "sklearn", "mteb", "datasets", "matplotlib",
+    "huggingface_hub", "stsbench",
+)  # fmt: skip
+
+_SERVER = f"""
+import os, sys, {", ".join(LIGHT)}
+assert not {set(HEAVY)!r} & set(sys.modules)
+for line in sys.stdin:
+    asked = json.loads(line)
+    if process := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+        continue
+    for number, path in ((0, os.devnull), (1, asked["out"]), (2, asked["err"])):
+        os.dup2(os.open(path, os.O_RDWR), number)
+    sys.argv[1:] = asked["arguments"]
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    os.chdir(asked["folder"])
+    exec(asked["code"], {{"__name__": "__main__"}})
+    break  # this fork ends as a script does: by its end, SystemExit or an error
+"""
+
+
+def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """As subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)."""
+    server = _server()
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {name: Path(folder, name) for name in ("out", "err")}
+        for path in paths.values():
+            path.touch()
+        asked = {
+            "code": code, "arguments": arguments, "environment": dict(os.environ), "folder": str(Path.cwd()),
+            **{name: str(path) for name, path in paths.items()},
+        }  # fmt: skip
+        print(json.dumps(asked), file=server.stdin, flush=True)
+        status = int(server.stdout.readline())
+        return subprocess.CompletedProcess([], status, *(path.read_text("utf-8") for path in paths.values()))
+
+
+@functools.cache
+def _server() -> subprocess.Popen[str]:
+    """It ends when this process, which holds the other end of its pipe, does."""
+    command = [sys.executable, "-c", _SERVER]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
