@@ -21,7 +21,7 @@ from stsbench.encoders.post.store import TYPE as POST
 from stsbench.encoders.post.store import write_post
 from stsbench.encoders.transformer.exported import PROMPT
 
-_MEAN_PADDED = "stsbench.encoders.transformer.mean_padded_module.MeanPaddedPooling"
+_MEAN_PADDED = "stsbench.encoders.transformer.token_pooling_module.MeanPaddedPooling"
 _MODES = {
     "cls": "cls_token", "cls+dense": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "last": "lasttoken",
     "weighted_mean": "weightedmean_tokens",

@@ -81,7 +81,7 @@ def test_commands(server: Server, sample_catalog: Catalog, tmp_path: Path) -> No
     run("bundle", str(tmp_path / "b.tar.gz"))
     assert "files installed" in run("fetch", "--from", str(tmp_path / "b.tar.gz"))
     server.body = raw(3.0)
-    assert "1 files installed" in run("fetch", "--raw", "stsb/test")
+    assert "1 file installed" in run("fetch", "--raw", "stsb/test")
     with pytest.raises(DataError, match=r"22 of 29 sets differ"):  # the sample's digests are not the catalog's
         run("verify")
     with pytest.raises(DataError, match="did you mean"):

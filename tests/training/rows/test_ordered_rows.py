@@ -60,7 +60,7 @@ def test_no_text_of_the_held_out_rows_is_read_in_training(place, method, options
     assert len(data.held_out) == 4 and set(data.held_out) <= set(usable)
     expected = [row for row in usable if row not in set(data.held_out) and not kept_back & {*read[row]}]
     assert data.trained.tolist() == expected and 0 < len(expected) < len(usable) - 4
-    assert f"{len(read) - len(usable)} rows cannot be used by these options" in " ".join(said)
+    assert f"{len(read) - len(usable)} of {len(read)} rows cannot be used by these options" in " ".join(said)
     again, _ = opened(place, method, **{"data.held_out": 4, **options})
     assert np.array_equal(again.held_out, data.held_out)
 
