@@ -125,7 +125,8 @@ def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
     for key in ("recipe", "settings", "stage"):
         if len(values := {json.dumps(each.get(key)) for each in provenances.values()}) > 1:
             listed = ", ".join(sorted(values))
-            raise StsbenchError(f"{folder}: its encoders were trained with different {key} ({listed}): use separate entries")
+            kind = key.removesuffix("s") + "s"
+            raise StsbenchError(f"{folder}: its encoders have different {kind} of training ({listed}): use separate entries")
     seen: dict[tuple[Any, Any], str] = {}
     starts: dict[str, str] = {}
     for name, provenance in provenances.items():

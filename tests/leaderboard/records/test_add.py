@@ -72,7 +72,7 @@ def _trained(folder, target, **origin):
 def test_runs_trained_in_different_ways_are_no_seeds_of_one_entry(runs, tmp_path, key):
     first = _trained(runs["noisy"], tmp_path / "one", seed=1, **{key: "a"})
     other = _trained(runs["noisy-2"], tmp_path / "two", seed=2, **{key: "b"})
-    with pytest.raises(StsbenchError, match=f'different {key}s of training .*"a", "b"'):
+    with pytest.raises(StsbenchError, match=f'different {key.removesuffix("s")}s of training .*"a", "b"'):
         add(tmp_path / "board", [first, other], "noisy", LETTERS)
 
 
