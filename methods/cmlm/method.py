@@ -18,7 +18,7 @@ from stsbench.methods.cmlm.condition import Projections, states_behind
 from stsbench.methods.cmlm.options import CMLMOptions
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.method import Method
-from stsbench.training.losses.masked_lm import masked_accuracy, masked_lm
+from stsbench.training.losses.masked_lm import count_guesses, guess_metrics, masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import LMHead, made_up
 from stsbench.training.modules.masking import mask_tokens
@@ -46,7 +46,6 @@ class ConditionalMaskedLM(Method):
         std, epsilon = getattr(config, "initializer_range", 0.02), getattr(config, "layer_norm_eps", 1e-12)
         self.projections = Projections(backbone.width, options.vectors, std, epsilon) if options.vectors else None
         self.head = LMHead.load(backbone.folder, backbone.model, backbone.name, tied=True)
-        # a buffer, so that a resumed run logs the same numbers
         self.register_buffer("guesses", torch.zeros(2, dtype=torch.long))
 
     @classmethod
@@ -82,7 +81,7 @@ class ConditionalMaskedLM(Method):
         for name, states, labels in zip(_TERMS, hidden.split(len(batch)), self._labels(batch), strict=False):
             chosen = labels != IGNORED
             logits = self.head(states[chosen])
-            self._note(logits, labels[chosen])
+            count_guesses(self.guesses, logits, labels[chosen])
             terms[name] = Term(masked_lm(logits, labels[chosen]), len(logits))
         return terms
 
@@ -97,9 +96,7 @@ class ConditionalMaskedLM(Method):
 
     def metrics(self) -> dict[str, float]:
         """masked_accuracy: the share of this process's masked tokens that were guessed right."""
-        correct, count = self.guesses.tolist()
-        self.guesses.zero_()
-        return {"masked_accuracy": correct / count} if count else {}
+        return guess_metrics(self.guesses)
 
     def notes(self) -> list[str]:
         """A masked-LM head that the checkpoint does not have."""
@@ -126,7 +123,3 @@ class ConditionalMaskedLM(Method):
         """(n, L) of each term."""
         labels: tuple[Tensor, ...] = batch.extra["mlm_labels"].split(len(batch))
         return labels
-
-    def _note(self, logits: Tensor, labels: Tensor) -> None:
-        correct, count = masked_accuracy(logits.detach(), labels)
-        self.guesses += torch.stack([torch.as_tensor(correct), torch.as_tensor(count)]).to(self.guesses)

@@ -10,7 +10,7 @@ from stsbench.errors import StsbenchError
 from stsbench.methods.mlm.options import MaskedLMOptions
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Term, Views
 from stsbench.training.api.method import Inference, Method
-from stsbench.training.losses.masked_lm import masked_accuracy, masked_lm
+from stsbench.training.losses.masked_lm import count_guesses, guess_metrics, masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import LMHead, as_masked_lm, made_up
 from stsbench.training.modules.masking import mask_tokens
@@ -42,7 +42,6 @@ class MaskedLM(Method):
         if backbone.tokenizer.mask_token_id is None:
             raise StsbenchError(f"mlm needs a mask token, and the tokenizer of {backbone.name} has none")
         self.head = LMHead.load(backbone.folder, backbone.model, backbone.name, tied=options.tied)
-        # a buffer, so that a resumed run logs the same numbers
         self.register_buffer("guesses", torch.zeros(2, dtype=torch.long))
 
     @classmethod
@@ -70,8 +69,7 @@ class MaskedLM(Method):
         chosen = batch.extra["mlm_labels"] != IGNORED
         labels = batch.extra["mlm_labels"][chosen]
         logits = self.head(self.backbone(batch.ids, batch.mask)[0][chosen])
-        correct, count = masked_accuracy(logits.detach(), labels)
-        self.guesses += torch.stack([torch.as_tensor(correct), torch.as_tensor(count)]).to(self.guesses)
+        count_guesses(self.guesses, logits, labels)
         return {"mlm": Term(masked_lm(logits, labels), len(labels))}
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -80,9 +78,7 @@ class MaskedLM(Method):
 
     def metrics(self) -> dict[str, float]:
         """masked_accuracy: the share of this process's masked tokens that were guessed right."""
-        correct, count = self.guesses.tolist()
-        self.guesses.zero_()
-        return {"masked_accuracy": correct / count} if count else {}
+        return guess_metrics(self.guesses)
 
     def notes(self) -> list[str]:
         """A head that the checkpoint does not have."""

@@ -25,6 +25,9 @@ def is_transductive(fitted_on: object, set_id: str) -> bool:
 
 
 def was_trained_on(trained_on: Collection[str], set_id: str) -> bool:
-    """Whether the sentences of a set were among the training text: of sts12/test, or of mteb:STS12, which mteb loads."""
-    family = set_id.removeprefix("mteb:").partition("/")[0].lower()
-    return {"stsbenchmark": "stsb"}.get(family, family) in trained_on
+    """Whether the sentences of a set were among the training text: of sts12/test, or of mteb:STS12, which mteb loads.
+
+    trained_on: data (sts12), which stand for all of their sets, or one set (sick-r/mteb).
+    """
+    name = {"mteb:STSBenchmark": "stsb/test", "mteb:SICK-R": "sick-r/mteb"}.get(set_id, set_id)
+    return name in trained_on or name.removeprefix("mteb:").partition("/")[0].lower() in trained_on

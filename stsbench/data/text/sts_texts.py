@@ -34,8 +34,8 @@ NAMED = {  # in the place of a file's name
     "stsb-texts": Collection(_STSB, (*_YEARS, "stsb")),
     "stsb-train-texts": Collection(_STSB[:1], _YEARS),  # 35, 40, 52, 15 and 3 % of the years' sentences are among them
 }
-# A training split of the catalog -> the other data whose test sentences it holds. SICK's are in SICK alone.
-TESTED_BY_SPLIT = {"stsb/train": NAMED["stsb-train-texts"].tested}
+# A training split of the catalog -> what else is tested on its sentences. MTEB's SICK-R has the pairs of all splits.
+TESTED_BY_SPLIT = {"stsb/train": NAMED["stsb-train-texts"].tested, "sick-r/train": ("sick-r/mteb",)}
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from stsbench.training.api.options import Options
 
 # called before there is an instance
 _OF_THE_CLASS = (
-    "stages_for", "roles", "labelled", "labelled_roles", "score_range", "usable", "reach", "needs_dropout",
-    "group_size",
+    "stages_for", "roles", "labelled", "labelled_roles", "score_range", "whole_texts", "usable", "unusable", "reach",
+    "needs_dropout", "group_size",
 )  # fmt: skip
 
 

@@ -24,3 +24,16 @@ def masked_accuracy(logits: Tensor, labels: Tensor) -> tuple[Tensor, int]:
     """
     with torch.no_grad():
         return (logits.argmax(1) == labels).sum(), len(labels)
+
+
+def count_guesses(guesses: Tensor, logits: Tensor, labels: Tensor) -> None:
+    """Add right guesses, and guesses, to the int64 (2,) `guesses`: a buffer, so that a resumed run logs the same numbers."""
+    correct, count = masked_accuracy(logits.detach(), labels)
+    guesses += torch.stack([torch.as_tensor(correct), torch.as_tensor(count)]).to(guesses)
+
+
+def guess_metrics(guesses: Tensor) -> dict[str, float]:
+    """masked_accuracy: the share of this process's guesses that were right, {} for none. Sets the counts to 0."""
+    correct, count = guesses.tolist()
+    guesses.zero_()
+    return {"masked_accuracy": correct / count} if count else {}

@@ -38,6 +38,9 @@ def test_a_set_is_known_by_its_data_whoever_loads_it():
     for id in ("sts12/test", "stsb/dev", "mteb:STS12", "mteb:STSBenchmark", "mteb:SICK-R"):
         assert was_trained_on(seen, id)
     assert not any(was_trained_on(seen, id) for id in ("sts13/test", "mteb:STS13", "mteb:BIOSSES"))
+    # one set of a family: MTEB's SICK-R has the training pairs among its own, the test split has not
+    assert all(was_trained_on(("sick-r/mteb",), id) for id in ("sick-r/mteb", "mteb:SICK-R"))
+    assert not any(was_trained_on(("sick-r/mteb",), id) for id in ("sick-r/test", "sick-e/test", "stsb/test"))
 
 
 def test_seeds_are_one_entry_and_another_setting_is_not(tmp_path, monkeypatch):
