@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from stsbench.errors import StsbenchError
+from stsbench.leaderboard.ranks.board import FLAGS
+from stsbench.leaderboard.ranks.gather import flags_of
 from stsbench.leaderboard.ranks.lines import AVERAGE, lines_of
 from stsbench.leaderboard.ranks.wording import slug
 from stsbench.leaderboard.records.entries import LoadedEntry, load_entries
@@ -17,6 +19,7 @@ from stsbench.registry import did_you_mean
 
 TAB = "sts-spearman-all"
 ROW = 0.22  # inches that an entry takes
+_SAID = ("sts", "transductive", "best-of-n")  # flags that make a score another thing than its neighbours'
 
 
 def figure(root: Path, backbone: str, tab: str = TAB, column: str = AVERAGE) -> Any:
@@ -29,13 +32,19 @@ def figure(root: Path, backbone: str, tab: str = TAB, column: str = AVERAGE) -> 
     if not chosen:
         known = sorted({entry.entry.backbone for entry in entries})
         raise StsbenchError(f"no entry of {root} has the backbone '{backbone}'{did_you_mean(backbone, known)}")
-    rows = [(entry.entry.method, scores) for entry in chosen if (scores := seed_scores(entry, tab, column))]
+    rows = [(_label(entry), scores) for entry in chosen if (scores := seed_scores(entry, tab, column))]
     if not rows:
         raise StsbenchError(f"no entry of {root} on {backbone} has the column '{column}' of the tab '{tab}'")
     return _drawn(sorted(rows, key=lambda row: float(np.mean(row[1]))), f"{column} on {backbone} ({tab})")
 
 
-def seed_scores(entry: LoadedEntry, tab: str = TAB, column: str = AVERAGE) -> list[float]:
+def _label(entry: LoadedEntry) -> str:
+    """The method, and what a reader must know before comparing: the labels of STS, test texts seen, the best of many."""
+    said = [FLAGS[flag][0] for flag in flags_of(entry) if flag in _SAID]
+    return entry.entry.method + (f" ({', '.join(said)})" if said else "")
+
+
+def seed_scores(entry: LoadedEntry, tab: str, column: str) -> list[float]:
     """An entry's scores in a column of a tab, one a run, in the tab's unit; [] where it was not measured so."""
     lines = [line for run in entry.runs for line in lines_of(run) if slug(line) == tab]
     return [line.cells[column].value for line in lines if column in line.cells]

@@ -11,7 +11,7 @@ import numpy as np
 from stsbench.encoders.fitted import fitted_sets, was_trained_on
 from stsbench.evaluation.records import Record
 from stsbench.leaderboard.publications.load import load_publications
-from stsbench.leaderboard.ranks.board import Board, Provenance, Rank, Row, Tab
+from stsbench.leaderboard.ranks.board import FLAGS, Board, Provenance, Rank, Row, Tab
 from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine, check_pairing, lines_of, merged
 from stsbench.leaderboard.ranks.published_tabs import published_rows, published_tabs
 from stsbench.leaderboard.ranks.sensitivity import sensitivity
@@ -135,16 +135,13 @@ def _row(
     loaded: LoadedEntry, line: ScoreLine, marks: tuple[str, ...], columns: Sequence[str], rank: Rank | None, unranked: str
 ) -> Row:
     entry = loaded.entry
-    transductive = any(_transductive(each.record, each.set_id) for run in loaded.runs for each in run.records)
-    flags = [flag for flag in ("nli", "sts", "transductive", "dev-selected")
-             if flag in entry.flags or (flag == "transductive" and transductive)]  # fmt: skip
     notes = [f"{count} texts of {column} were cut at the encoder's limit" for column, count in line.cut.items() if count]
     if line.protocol.metrics_across:
         notes = [f"{count} texts were cut at the encoder's limit" for count in {max(line.cut.values(), default=0)} if count]
     return Row(
         id=loaded.id, kind="measured", method=entry.method, backbone=entry.backbone, setting=entry.setting,
         cells={column: line.cells[column] for column in columns if column in line.cells},
-        flags=(*flags, *(["best-of-n"] if entry.best_of else [])), seeds=len(loaded.runs), best_of=entry.best_of, rank=rank,
+        flags=flags_of(loaded), seeds=len(loaded.runs), best_of=entry.best_of, rank=rank,
         unranked=unranked, marks=(*marks, *notes), source=loaded.id, link=str(entry.paper or ""), card=entry.card,
         entry=loaded.id, subsets=dict(line.subsets),
     )  # fmt: skip
@@ -168,6 +165,16 @@ def _provenance(loaded: LoadedEntry) -> Provenance:
         })  # fmt: skip
     entry = loaded.entry
     return Provenance(loaded.id, entry.method, entry.note, entry.recipe, tuple(runs))
+
+
+def flags_of(loaded: LoadedEntry) -> tuple[str, ...]:
+    """Keys of FLAGS: what an entry states, and what its records show."""
+    flags: set[str] = {*loaded.entry.flags}
+    if any(_transductive(each.record, each.set_id) for run in loaded.runs for each in run.records):
+        flags.add("transductive")
+    if loaded.entry.best_of:
+        flags.add("best-of-n")
+    return tuple(flag for flag in FLAGS if flag in flags)
 
 
 def _transductive(record: Record, set_id: str) -> bool:

@@ -17,20 +17,26 @@ TAB = "sts-spearman-all-sample"
 
 @pytest.fixture
 def root(runs, tmp_path):
-    for name in ("letters", "words"):
-        add(tmp_path / "board", [runs[name]], name, Entry(method=name, backbone="none", setting="unsup"))
+    for name, several in (("letters", ["letters"]), ("words", ["words"]), ("noisy", ["noisy", "noisy-2"])):
+        flags = ("transductive",) if name == "words" else ("nli",)
+        entry = Entry(method=name, backbone="none", setting="unsup", flags=flags)
+        add(tmp_path / "board", [runs[each] for each in several], name, entry)
     return tmp_path / "board"
 
 
 def test_points_bars_and_order_are_the_boards(root):
     axes = figure(root, "none", TAB).axes[0]
-    names = [label.get_text() for label in axes.get_yticklabels()]
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    names = [label.partition(" ")[0] for label in labels]
     points = [line for line in axes.lines if line.get_marker() == "o"]
     bars = [line for line in axes.lines if line.get_marker() != "o"]
     board = {row.method: row.cells["Avg"].value for tab in gather(root).tabs if tab.id == TAB for row in tab.measured}
-    assert names == sorted(board, key=board.__getitem__) and len(names) == 2
+    assert names == sorted(board, key=board.__getitem__) and len(names) == 3
+    assert [label for label in labels if " " in label] == ["words (transductive)"]
     for name, point, bar in zip(names, points, bars, strict=True):
-        np.testing.assert_allclose(point.get_xdata(), [board[name]])
+        seeds = point.get_xdata()
+        assert len(set(seeds)) == (2 if name == "noisy" else 1)
+        np.testing.assert_allclose(np.mean(seeds), board[name])
         np.testing.assert_allclose(bar.get_xdata(), board[name])
     assert [note.get_text() for note in axes.texts] == [f"{board[name]:.2f}" for name in names]
 
