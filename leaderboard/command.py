@@ -18,27 +18,33 @@ def leaderboard() -> None:
 
 @leaderboard.command()
 @BOARD
-@click.option("--check", "only_check", is_flag=True, help="Write nothing; fail where a file is out of date or edited.")
-@click.option("--output", type=click.Path(path_type=Path), help="Write everything there instead of into the board.")
+@click.option("--check", "only_check", is_flag=True,
+              help="Write nothing; fail where the board is not valid, or the README's table is out of date.")  # fmt: skip
+@click.option("--output", type=click.Path(path_type=Path), help="Write the page and the tables there; touch nothing else.")
 def build(board: Path | None, only_check: bool, output: Path | None) -> None:
-    """Check every record against its observations, then write the page, the tables and the README's table.
+    """Check every record against its observations, then write the page and the tables into the board's site/.
 
-    Needs no torch, no data and no network. The same records give the same bytes. A build that is interrupted leaves every
-    file as it was or as it should be.
+    The README's table and docs/findings/protocol-sensitivity are written as well: they alone are kept in git. Needs no
+    torch, no data and no network. The same records give the same bytes. A build that is interrupted leaves every file as it
+    was or as it should be.
     """
     from stsbench.leaderboard import build as building
     from stsbench.leaderboard.records.paths import find_board
 
+    if only_check and output:
+        raise click.UsageError("--check writes nothing: leave out --output")
     root = find_board(board)
     if only_check:
-        building.check(root, output)
+        building.check(root)
         click.echo("up to date")
         return
-    changed = building.build(root, output)
-    for path in changed:
+    built = building.build(root, output)
+    for path in built.written:
         click.echo(str(path))
-    if not changed:
+    if not built.written:
         click.echo("up to date")
+    for path in built.stale:
+        click.echo(f"note: {path} is out of date; `stsbench leaderboard build` without --output writes it", err=True)
 
 
 @leaderboard.command()
@@ -75,7 +81,7 @@ def add(records: tuple[Path, ...], board: Path | None, slug: str, **stated: obje
         click.echo(f"already there: {counted(len(added.present), 'record')}", err=True)
     for line in added.warnings:
         click.echo(f"note: {line}", err=True)
-    click.echo("now run `stsbench leaderboard build`", err=True)
+    click.echo("commit them; `stsbench leaderboard build` makes the page with them", err=True)
 
 
 @leaderboard.command()
@@ -102,7 +108,8 @@ def plot(board: Path | None, backbone: str, tab: str, column: str, output: Path)
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one.")
 def serve(board: Path | None, port: int) -> None:
     """Show the built page at http://127.0.0.1:PORT/, to this machine only."""
+    from stsbench.leaderboard.build import SITE
     from stsbench.leaderboard.records.paths import find_board
     from stsbench.leaderboard.serve import serve as serving
 
-    serving(find_board(board) / "site", port, lambda line: click.echo(line, err=True))
+    serving(find_board(board) / SITE, port, lambda line: click.echo(line, err=True))
