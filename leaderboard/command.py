@@ -6,14 +6,17 @@ from pathlib import Path
 
 import click
 
-from stsbench.wording import counted
-
-BOARD = click.option("--board", type=click.Path(path_type=Path), help="The board's folder (default: ./leaderboard).")
+from stsbench.leaderboard.entry_commands import add, import_, placement, submit
+from stsbench.leaderboard.options import BOARD
 
 
 @click.group()
 def leaderboard() -> None:
     """Build the leaderboard from records and published rows, add records to it, look at it."""
+
+
+for command in (add, submit, placement, import_):
+    leaderboard.add_command(command)
 
 
 @leaderboard.command()
@@ -45,43 +48,6 @@ def build(board: Path | None, only_check: bool, output: Path | None) -> None:
         click.echo("up to date")
     for path in built.stale:
         click.echo(f"note: {path} is out of date; `stsbench leaderboard build` without --output writes it", err=True)
-
-
-@leaderboard.command()
-@click.argument("records", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True), metavar="RUN|RECORD...")
-@BOARD
-@click.option("--entry", "slug", required=True, metavar="NAME", help="Which entry they belong to: small letters and dashes.")
-@click.option("--method", help="What the row is called.")
-@click.option("--backbone", help="The network underneath, such as BERT-base.")
-@click.option("--setting", type=click.Choice(["unsup", "semi", "sup"]), help="Which labels it was trained with.")
-@click.option("--flag", "flags", multiple=True, type=click.Choice(["nli", "sts", "transductive", "dev-selected"]),
-              help="nli, sts: trained on such labels; transductive: on test texts; dev-selected: on STS-B dev.")  # fmt: skip
-@click.option("--best-of", type=click.IntRange(2), help="It is the best of so many seeds: shown as such, never ranked.")
-@click.option("--recipe", default="", help="The recipe it was trained by.")
-@click.option("--paper", help="The paper's address.")
-@click.option("--card", default="", help="The address of the method's card.")
-@click.option("--note", default="", help="What else a reader should know.")
-def add(records: tuple[Path, ...], board: Path | None, slug: str, **stated: object) -> None:
-    """Add RUN folders or single RECORDs to an entry, once their scores, data and provenance have been checked.
-
-    A new entry needs --method, --backbone and --setting. Runs of several seeds of one method go into one entry. A record
-    that was edited, or measured by code with uncommitted changes, is refused. Nothing is ever overwritten.
-    """
-    from stsbench.leaderboard.records.add import add as adding
-    from stsbench.leaderboard.records.add import described
-
-    entry = described(stated)
-    root = board or Path("leaderboard")
-    if board is None and not root.is_dir():
-        raise click.UsageError(f"there is no folder {root}: run this in a checkout, or name a board with --board")
-    added = adding(root, records, slug, entry)
-    for path in added.written:
-        click.echo(str(path))
-    if added.present:
-        click.echo(f"already there: {counted(len(added.present), 'record')}", err=True)
-    for line in added.warnings:
-        click.echo(f"note: {line}", err=True)
-    click.echo("commit them; `stsbench leaderboard build` makes the page with them", err=True)
 
 
 @leaderboard.command()
