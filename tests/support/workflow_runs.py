@@ -36,7 +36,8 @@ class Job:
 
 
 def run_workflow(
-    workflow: Path, repository: Path, out: Path, event: str = "push", base: str = "main", head: str = "", python: bool = True
+    workflow: Path, repository: Path, out: Path, event: str = "push", base: str = "main", head: str = "",
+    python: bool = True,
 ) -> dict[str, Job]:
     """Job -> what it came to. python: make a virtual environment for setup-python; else the caller's is used."""
     jobs: dict[str, Job] = {}
@@ -57,7 +58,7 @@ def _run_job(
     work.mkdir(parents=True)
     summary.touch()
     pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}  # where packages come from
-    environment = {**pip, "PATH": os.environ["PATH"], "HOME": str(out), "CI": "true", "GITHUB_ACTIONS": "true", "LANG": "C.UTF-8",
+    environment = {**pip, "PATH": os.environ["PATH"], "HOME": str(out), "CI": "true", "LANG": "C.UTF-8",
                    "GITHUB_STEP_SUMMARY": str(summary), "GITHUB_EVENT_NAME": context["github.event_name"]}  # fmt: skip
     for step in job["steps"]:
         if not holds(step.get("if", ""), context):
