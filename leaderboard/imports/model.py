@@ -58,7 +58,8 @@ class Imported(ImportModel):
 def load_imported(folder: Path) -> list[Imported]:
     """Every file of `folder` (a board's imported/), by name; [] without one. Raises StsbenchError naming the first that is
     not what an import writes."""
-    return [_read(path) for path in sorted(folder.iterdir())] if folder.is_dir() else []
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [_read(path) for path in paths if not path.name.startswith(".")]
 
 
 def as_yaml(imported: Imported) -> str:

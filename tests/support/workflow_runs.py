@@ -41,13 +41,14 @@ def run_workflow(
 ) -> dict[str, Job]:
     """Job -> what it came to. python: make a virtual environment for setup-python; else the caller's is used."""
     jobs: dict[str, Job] = {}
-    environment = {"github.event_name": event, "github.ref": f"refs/heads/{base}"}
+    ref = "refs/pull/1/merge" if event == "pull_request" else f"refs/heads/{base}"
+    context = {"github.event_name": event, "github.ref": ref}
     for name, job in yaml.safe_load(workflow.read_text())["jobs"].items():
         needs = [job["needs"]] if isinstance(job.get("needs"), str) else job.get("needs", [])
-        wanted = all(jobs[each].status == "success" for each in needs) and holds(job.get("if", ""), environment)
+        wanted = all(jobs[each].status == "success" for each in needs) and holds(job.get("if", ""), context)
         jobs[name] = done = Job("success" if wanted else "skipped")
         if wanted:
-            _run_job(job, done, repository, out / name, environment, base, head, python)
+            _run_job(job, done, repository, out / name, context, base, head, python)
     return jobs
 
 
