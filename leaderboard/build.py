@@ -32,10 +32,10 @@ class Built:
 
 
 def outputs(board: Board) -> dict[str, Content]:
-    """Path below the site's folder -> content, of everything that is published."""
+    """Path below the site's folder -> content, of everything that is published. The page shows protocol sensitivity itself."""
     return {
         "index.html": page(board), "leaderboard.md": markdown_tables(board), "leaderboard.csv": csv_table(board),
-        "leaderboard.tex": latex_tables(board), **sensitivity_files(board),
+        "leaderboard.tex": latex_tables(board),
     }  # fmt: skip
 
 

@@ -50,12 +50,12 @@ def submit(records: tuple[Path, ...], board: Path | None, slug: str, commit: boo
 
     root = writable_board(board)
     made = submitting(root, records, slug, described(stated), commit)
+    for place in made.standings:
+        click.echo(f"would {headline(place)}")
     click.echo(f"{'on the branch ' + made.branch if commit else 'to be committed'}: {counted(len(made.files), 'file')}, "
                f"{max(1, round(made.size / 1000)):,} kB")  # fmt: skip
     for path in made.files:
         click.echo(f"  {path}")
-    for place in made.standings:
-        click.echo(f"would {headline(place)}")
     for line in made.warnings:
         click.echo(f"note: {line}", err=True)
     click.echo("next:")

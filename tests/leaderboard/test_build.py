@@ -79,7 +79,7 @@ def files(folder):
 
 def test_everything_is_there(made):
     found = files(made)
-    names = ("leaderboard.md", "leaderboard.csv", "leaderboard.tex", "protocol-sensitivity.md", "protocol-sensitivity.svg")
+    names = ("leaderboard.md", "leaderboard.csv", "leaderboard.tex")
     assert {SITE, *(f"leaderboard/site/{name}" for name in names), *KEPT} <= found.keys()
     assert len(found[SITE]) < 1_000_000
     readme = found["README.md"].decode()
@@ -171,7 +171,7 @@ def test_a_second_board_leaves_the_readme_to_the_first(checkout, cli):
     assert cli("leaderboard", "build", "--board", "mine")[0] == 0
     after = files(checkout)
     assert all(name.startswith("mine/") for name in after if before.get(name) != after[name])
-    assert "mine/site/protocol-sensitivity.md" in after
+    assert "mine/site/index.html" in after
 
 
 def test_a_build_that_is_killed_leaves_every_file_old_or_new(checkout, monkeypatch, tmp_path):
