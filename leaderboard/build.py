@@ -32,7 +32,7 @@ class Built:
 
 
 def outputs(board: Board) -> dict[str, Content]:
-    """Path below the site's folder -> content, of everything that is published. The page shows protocol sensitivity itself."""
+    """Path below the site's folder -> content, of all that is published. The page shows protocol sensitivity itself."""
     return {
         "index.html": page(board), "leaderboard.md": markdown_tables(board), "leaderboard.csv": csv_table(board),
         "leaderboard.tex": latex_tables(board),
