@@ -86,3 +86,24 @@ def test_what_add_refuses_is_refused_in_the_board_s_own_paths(own_runs, checkout
         code, out, err = cli("leaderboard", "submit", *arguments, "--open")
         assert (code, out, err.count("\n")) == (1, "", 1) and says in err and "/tmp" not in err.split("holds")[0]
     assert git("branch", "--format=%(refname:short)") == "main" and git("status", "--porcelain") == ""
+
+
+def test_what_add_writes_beside_the_entries_is_listed_and_committed_but_not_written(own_runs, checkout, cli, monkeypatch):
+    shared = checkout / "leaderboard/shared"
+    shared.mkdir()
+    (shared / "old").write_text("old")
+    git("add", "-A")
+    git("commit", "-qm", "something that several entries share")
+
+    def add_and_share(board, *arguments):
+        (board / "shared/new").write_text((board / "shared/old").read_text() + ", new")
+        return add(board, *arguments)
+
+    monkeypatch.setattr("stsbench.leaderboard.submit.add", add_and_share)
+    code, out, err = cli("leaderboard", "submit", own_runs["letters"], *NEW)
+    assert code == 0, err
+    assert "  leaderboard/shared/new\n" in out and "  git add leaderboard/measured/mine leaderboard/shared\n" in out
+    assert [path.name for path in shared.iterdir()] == ["old"]
+    assert cli("leaderboard", "submit", own_runs["letters"], *NEW, "--open")[0] == 0
+    assert git("show", "entry-mine:leaderboard/shared/new") == "old, new"
+    assert [path.name for path in shared.iterdir()] == ["old"] and git("status", "--porcelain") == ""

@@ -3,8 +3,9 @@
     python tests/support/workflow_runs.py WORKFLOW REPOSITORY OUT --event pull_request --head BRANCH
 
 `run` steps run in bash as the runner starts it. Of actions, those that a board's workflow uses are imitated: checkout (of a
-pull request: the merge with its base, as deep as `fetch-depth` says), setup-python (a virtual environment), the uploads and
-deploy-pages (folders below OUT). There are no tokens: a step that needs one fails, and none of these steps does.
+pull request: the merge with its base, as deep as `fetch-depth` says), setup-python (a virtual environment), cache (always
+empty), the uploads and deploy-pages (folders below OUT). There are no tokens: a step that needs one fails, and none of these
+steps does.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ def _run_job(
         elif action in ("actions/upload-artifact", "actions/upload-pages-artifact"):
             name = given.get("name", "github-pages")
             done.artifacts[name] = Path(shutil.copytree(work / given["path"], out / "artifacts" / name))
+        elif action == "actions/cache":
+            continue  # HOME is new, and so the cache is empty
         elif action == "actions/deploy-pages":
             done.log += "deployed\n"
         elif action:

@@ -18,8 +18,7 @@ from stsbench.errors import StsbenchError
 from stsbench.leaderboard.imports import remote
 from stsbench.leaderboard.imports.model import load_imported
 from stsbench.leaderboard.imports.mteb import import_results
-from stsbench.leaderboard.page.page import render
-from stsbench.leaderboard.page.tables import csv_table
+from stsbench.leaderboard.page.tables import csv_table, markdown_tables
 from stsbench.leaderboard.ranks.board import FLAGS
 from stsbench.leaderboard.ranks.imported_rows import with_imported
 
@@ -186,7 +185,7 @@ def test_rows_stand_beside_the_published_ones_and_have_no_rank(cache, tmp_path):
         assert "not checked" in row.marks[0] and "raw text" in row.marks[1]
         assert "SICK-R-MTEB" in next(tab for tab in made.tabs if tab.id == name).columns
     assert FLAGS["imported"][0] == "imported, not checked"
-    assert f"mteb:{MODEL}" in csv_table(made) and MODEL in render(made)
+    assert f"mteb:{MODEL}" in csv_table(made) and MODEL in markdown_tables(made)
 
 
 def test_rows_prefer_the_tab_that_was_measured_on_mtebs_text(cache, tmp_path):
