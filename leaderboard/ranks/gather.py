@@ -10,8 +10,10 @@ import numpy as np
 
 from stsbench.encoders.fitted import fitted_sets, was_trained_on
 from stsbench.evaluation.records import Record
+from stsbench.leaderboard.imports.model import FOLDER, load_imported
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.ranks.board import FLAGS, Board, Provenance, Rank, Row, Tab
+from stsbench.leaderboard.ranks.imported_rows import with_imported
 from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine, check_pairing, lines_of, merged
 from stsbench.leaderboard.ranks.published_tabs import published_rows, published_tabs
 from stsbench.leaderboard.ranks.sensitivity import sensitivity
@@ -28,7 +30,7 @@ UNRANKED = {
 
 
 def gather(root: Path) -> Board:
-    """The board of the folder `root` (measured/, published/). Raises StsbenchError naming the file that is at fault."""
+    """The board of the folder `root`: measured/, published/, imported/. Raises StsbenchError naming the file at fault."""
     entries = load_entries(root / "measured")
     check_pairing([each for entry in entries for run in entry.runs for each in run.records])
     placed = [(entry, line, marks) for entry in entries
@@ -37,6 +39,7 @@ def gather(root: Path) -> Board:
     publications = load_publications(shipped if shipped.is_dir() else None)
     tabs = _tabs(_alike(placed))
     tabs = published_tabs(published_rows(tabs, publications), publications)
+    tabs = with_imported(tabs, load_imported(root / FOLDER))
     return Board(tuple(tabs), {entry.id: _provenance(entry) for entry in entries}, sensitivity(tabs))
 
 
