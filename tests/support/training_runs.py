@@ -52,8 +52,11 @@ def _fork(path, arguments, kept):
         bounds = [2, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
         for low, high in itertools.pairwise(bounds):
             os.closerange(low + 1, high)
+        if "forkserver" in arguments[-1]:  # and not the process that looks after what they share
+            preloaded.patch()
+            preloaded.rehearse()
+            gc.collect()
         gc.freeze()
-        preloaded.patch()
         exec(arguments[-1])  # ends by SystemExit
     except Exception:
         traceback.print_exc()
