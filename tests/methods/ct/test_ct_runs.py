@@ -139,13 +139,14 @@ def test_batches_are_whole_groups(whole, tmp_path, monkeypatch):
 @pytest.mark.parametrize("more", [{}, {"options.objective": "in-batch", "options.k": 7, "training.batch_size": 7}])
 def test_two_ranks_equal_one(tmp_path, more):
     """Of 6 pairs the ranks have 3 each, of 7 sentences 4 and 3."""
-    values = {**small(tmp_path, **{"options.keep": "model2", "training.epsilon": 1e-3}), **more}
+    values = {**small(tmp_path, **{"options.keep": "model2", "training.epsilon": 1e-3, "training.max_steps": 6}), **more}
     two_ranks_equal_one(tmp_path, values, "ct", tmp_path / "cache", but=("log_scale",))
 
 
 def test_two_ranks_keep_the_same_encoder(whole, tmp_path):
     """Only the first of them scores; the choice is part of what it writes."""
     _, values, cache = whole
+    values = {**values, "training.max_steps": 6}
     assert training_runs.train_ranks(tmp_path / "run", values, method="ct", cache=cache) == [(0, None)] * 2
     summary = json.loads((tmp_path / "run" / "train.json").read_text("utf-8"))
     assert int(load_trained(tmp_path / "run", "cpu").kept) == int(summary["encoder"][-1])

@@ -96,7 +96,7 @@ def test_the_export_holds_the_cnn_in_two_libraries(whole):
 
 def test_two_ranks_equal_one(tmp_path):
     """Of 7 sentences the ranks have 4 and 3."""
-    values = {**small(tmp_path, **{"training.batch_size": 7}), "training.max_steps": 8}
+    values = {**small(tmp_path, **{"training.batch_size": 7}), "training.max_steps": 4}
     two_ranks_equal_one(tmp_path, values, "is-bert", tmp_path / "cache")
 
 
