@@ -60,19 +60,19 @@ class _Spearman:
         # Resamples side by side: a pair's counts are neighbours in memory, and moved and added together.
         kind = np.int16 if 2 * total.max(initial=0) < np.iinfo(np.int16).max else np.int32
         times: Counts = counts.T.astype(kind, order="C")
-        ranks, drawn = self._gold(times)
-        square_gold, untied = _squares(drawn, total), _squares(times, total)
+        cubes = _cubes(times)
+        ranks, excess = self._gold(times)
+        square_gold = _squares(cubes + excess, total)
         weights = np.empty(ranks.shape)
         weights[self._gold.order] = ranks
         weights -= total  # the mean of the ranks: the weights sum to 0
         weights *= times
         out = np.empty((len(self._predicted), len(total)))
         for i, ranker in enumerate(self._predicted):
-            ranks, drawn = ranker(times)
-            square = _squares(drawn, total) if ranker.tied else untied
+            ranks, excess = ranker(times)
             # Twice the ranks in both factors.
             covariance = np.einsum("nb,nb->b", np.take(weights, ranker.order, axis=0, mode="clip"), ranks) / 4
-            out[i] = _correlation(covariance, square, square_gold, total)
+            out[i] = _correlation(covariance, _squares(cubes + excess, total), square_gold, total)
         return out
 
 
@@ -81,33 +81,37 @@ class _Ranker:
 
     def __init__(self, x: Floats) -> None:
         self.order = np.argsort(x, kind="stable")
-        last = np.r_[x[self.order][1:] != x[self.order][:-1], True]  # of the items of one value
-        self._last = None if last.all() else np.flatnonzero(last)
-        self._value = np.cumsum(last) - last  # of each item in order, which of the distinct values it has
+        differs = x[self.order][1:] != x[self.order][:-1]
+        first, last = np.flatnonzero(np.r_[True, differs]), np.flatnonzero(np.r_[differs, True])  # of each distinct value
+        several = last > first
+        self._first, self._last = first[several], last[several]  # of values that several items have: most have one
+        sizes = self._last - self._first + 1
+        self._value = np.repeat(np.arange(len(sizes)), sizes)  # of each of these items
+        self._items = np.arange(len(self._value)) + np.repeat(self._first - np.cumsum(sizes) + sizes, sizes)
 
-    @property
-    def tied(self) -> bool:
-        """Whether two items have one value."""
-        return self._last is not None
-
-    def __call__(self, times: Counts) -> tuple[Counts, Counts]:
-        """(n, b) twice the mid-ranks, less 1, in the variable's order, under (n, b) counts; (k, b) times that each of the k
-        distinct values was drawn, from the lowest to the highest."""
+    def __call__(self, times: Counts) -> tuple[Counts, Floats]:
+        """(n, b) twice the mid-ranks, less 1, in the variable's order, under (n, b) counts; (b,) by how much the cubes of
+        the counts of distinct values exceed those of the items."""
         drawn = np.take(times, self.order, axis=0, mode="clip")
         ranks = drawn.copy()
         _running_sum(ranks)
-        if self._last is not None:
-            ranks = np.take(ranks, self._last, axis=0)
-            drawn = np.diff(ranks, axis=0, prepend=ranks.dtype.type(0))
+        up_to = np.take(ranks, self._last, axis=0)
+        before = np.take(ranks, self._first, axis=0) - np.take(drawn, self._first, axis=0)
         ranks += ranks
         ranks -= drawn
-        return np.take(ranks, self._value, axis=0, mode="clip") if self.tied else ranks, drawn
+        ranks[self._items] = np.take(up_to + before, self._value, axis=0)
+        return ranks, _cubes(up_to - before) - _cubes(np.take(drawn, self._items, axis=0))
 
 
-def _squares(drawn: Counts, total: Floats) -> Floats:
-    """(b,) the squares of the ranks about their mean, summed over `total` draws of values, each drawn (k, b) times."""
-    times = drawn.astype(np.float64)
-    return np.asarray((total**3 - np.einsum("kb,kb->b", times * times, times)) / 12)
+def _cubes(counts: Counts) -> Floats:
+    """(b,) sums of the cubes of (k, b) counts."""
+    times = counts.astype(np.float64)
+    return np.asarray(np.einsum("kb,kb->b", times * times, times))
+
+
+def _squares(cubes: Floats, total: Floats) -> Floats:
+    """(b,) the squares of the ranks about their mean, summed over `total` draws."""
+    return np.asarray((total**3 - cubes) / 12)
 
 
 def _running_sum(rows: Counts) -> None:
