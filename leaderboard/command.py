@@ -8,6 +8,7 @@ import click
 
 from stsbench.leaderboard.entry_commands import add, import_, placement, submit
 from stsbench.leaderboard.options import BOARD
+from stsbench.wording import counted
 
 
 @click.group()
@@ -23,8 +24,9 @@ for command in (add, submit, placement, import_):
 @BOARD
 @click.option("--check", "only_check", is_flag=True,
               help="Write nothing; fail where the board is not valid, or the README's table is out of date.")  # fmt: skip
+@click.option("--all", "every", is_flag=True, help="Score every run again, not only those that changed since a build.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write the page and the tables there; touch nothing else.")
-def build(board: Path | None, only_check: bool, output: Path | None) -> None:
+def build(board: Path | None, only_check: bool, every: bool, output: Path | None) -> None:
     """Check every record against its observations, then write the page and the tables into the board's site/.
 
     The README's table and docs/findings/protocol-sensitivity are written as well: they alone are kept in git. Needs no
@@ -32,11 +34,14 @@ def build(board: Path | None, only_check: bool, output: Path | None) -> None:
     was or as it should be.
     """
     from stsbench.leaderboard import build as building
+    from stsbench.leaderboard.ranks import results
     from stsbench.leaderboard.records.paths import find_board
 
     if only_check and output:
         raise click.UsageError("--check writes nothing: leave out --output")
     root = find_board(board)
+    if every:
+        results.clear()
     if only_check:
         building.check(root)
         click.echo("up to date")
@@ -48,6 +53,22 @@ def build(board: Path | None, only_check: bool, output: Path | None) -> None:
         click.echo("up to date")
     for path in built.stale:
         click.echo(f"note: {path} is out of date; `stsbench leaderboard build` without --output writes it", err=True)
+
+
+@leaderboard.command()
+@BOARD
+def convert(board: Path | None) -> None:
+    """Bring the records of a board into the form it keeps today: Parquet files, shared where the data decide.
+
+    In place; `leaderboard add` writes this form. No score moves by more than 5e-7. A second call goes on where the first was
+    interrupted.
+    """
+    from stsbench.leaderboard.records.convert import convert as converting
+    from stsbench.leaderboard.records.paths import find_board
+
+    done = converting(find_board(board))
+    click.echo(f"{counted(done.records, 'record')} converted: observations {done.before / 1e6:.1f} MB -> "
+               f"{done.after / 1e6:.1f} MB, largest change of a score {done.moved:.1g}")  # fmt: skip
 
 
 @leaderboard.command()

@@ -14,11 +14,12 @@ from stsbench.leaderboard.imports.model import FOLDER, load_imported
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.ranks.board import FLAGS, Board, Provenance, Rank, Row, Tab
 from stsbench.leaderboard.ranks.imported_rows import with_imported
-from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine, check_pairing, lines_of, merged
+from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine, merged
 from stsbench.leaderboard.ranks.published_tabs import published_rows, published_tabs
+from stsbench.leaderboard.ranks.scored import scored_entries
 from stsbench.leaderboard.ranks.sensitivity import sensitivity
 from stsbench.leaderboard.ranks.wording import about, digits_of, form, lower_is_better, slug, title
-from stsbench.leaderboard.records.entries import LoadedEntry, load_entries
+from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.metrics.ranks import letters, rank_intervals, significantly_different
 
 Placed = tuple[LoadedEntry, ScoreLine, tuple[str, ...]]  # a line, whose it is, and what is odd about it
@@ -31,10 +32,9 @@ UNRANKED = {
 
 def gather(root: Path) -> Board:
     """The board of the folder `root`: measured/, published/, imported/. Raises StsbenchError naming the file at fault."""
-    entries = load_entries(root / "measured")
-    check_pairing([each for entry in entries for run in entry.runs for each in run.records])
+    entries, lines = scored_entries(root / "measured")
     placed = [(entry, line, marks) for entry in entries
-              for line, marks in merged(entry, [lines_of(run) for run in entry.runs])]  # fmt: skip
+              for line, marks in merged(entry, [lines[run.folder] for run in entry.runs])]  # fmt: skip
     shipped = root / "published"
     publications = load_publications(shipped if shipped.is_dir() else None)
     tabs = _tabs(_alike(placed))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.rescore import protocol_of_record, read_observations, task_of
+from stsbench.evaluation.rescore import observations_of, protocol_of_record, task_of
 
 
 @dataclass(frozen=True, order=True)
@@ -48,9 +48,13 @@ class Measured:
     def observed(self) -> Observations:
         """The observations beside the record, read once."""
         if not self._read:
-            stored = self.record.observations
-            self._read.append(read_observations(self.path.parent / stored.file, stored.sha256))
+            self._read.append(observations_of(self.path.parent, self.record))
         return self._read[0]
+
+    @property
+    def read(self) -> Observations | None:
+        """The observations, if they were read."""
+        return self._read[0] if self._read else None
 
     def setting(self, row: ScoreRow) -> Setting:
         """The setting of one of the record's rows."""
