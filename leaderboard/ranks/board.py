@@ -22,13 +22,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Rank:
-    """place: 1 + rows with a higher score; first, last: 95 % interval of the rank; ties: letters, rows that share one
-    do not differ significantly."""
+    """place: 1 + rows with a higher score; first, last: 95 % interval of the rank, jointly with those of all other rows;
+    ties: letters, rows that share one do not differ significantly, "" on a tab of more than 20 ranked rows; alone: the
+    narrower interval that covers this row's rank in 95 %, by itself."""
 
     place: int
     first: int
     last: int
     ties: str
+    alone: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
