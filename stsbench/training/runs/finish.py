@@ -74,6 +74,7 @@ def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
         "selected_by": name,
         "before": before, "best": best, "after": after,
         "exported": where, **({"encoder": devs[-1]["encoder"]} if devs and "encoder" in devs[-1] else {}),
+        "backbone": position.inputs.get("backbone"),
         "processes": run.processes,
         "engine": run.engine,
         "sample": run.sample,
@@ -178,7 +179,8 @@ def tested(
                 extra_provenance={
                     "seed": options.recipe.seed, "recipe": f"{short_name(options.recipe.method)}/{options.recipe.name}",
                     **trained_as(options.recipe),
-                    **{key: summary[key] for key in ("stage", "from") if summary.get(key)},
+                    **{key: summary[key] for key in ("stage", "from", "backbone") if summary.get(key)},
+                    "data": {name: each["digest"] for name, each in summary["data"].items()},
                 },
             ),
             log=log,

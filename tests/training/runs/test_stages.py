@@ -77,6 +77,10 @@ def test_each_run_can_be_used(place, one, two):
     records = [json.loads(path.read_text()) for path in (place / "tested" / "eval").glob("*.json")]
     assert records and all(record["provenance"]["from"] == result["from"] for record in records)
     assert all(record["provenance"]["stage"] == "second" for record in records)
+    # What seeds are paired by: the backbone and the training text, whatever their files are called.
+    data = {name: each["digest"] for name, each in result["data"].items()}
+    assert data and all(record["provenance"]["data"] == data for record in records)
+    assert all(len(record["provenance"]["backbone"]) == 64 for record in records)
 
 
 @pytest.mark.parametrize("steps", [0, 2, 4])
