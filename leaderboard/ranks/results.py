@@ -152,7 +152,8 @@ def _lines(kept: list[dict[str, Any]], matrix: np.ndarray[Any, Any], run: EntryR
             Setting(**each["setting"]), run.records[each["protocol"]].protocol,
             {column: Cell(*values) for column, values in each["cells"].items()},
             {column: matrix[row] for column, row in each["draws"].items()}, each["digests"], each["cut"], each["marks"],
-            {(task, subset): Cell(*values) for task, subset, values in each["subsets"]}, each["sample"], each["known"],
+            {(task, subset): Cell(*values) for task, subset, values in each["subsets"]},
+            sample=each["sample"], known=each["known"],
         )  # fmt: skip
 
 
