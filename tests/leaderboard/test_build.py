@@ -133,7 +133,7 @@ def test_a_build_writes_what_is_out_of_date(checkout, cli):
         (lambda board: (board / "measured/letters/entry.yaml").unlink(), "entry.yaml"),
         (lambda board: (board / "measured/stray.txt").write_text("x"), "stray.txt is not an entry"),
         (lambda board: (board / "measured/empty").mkdir(), "entry.yaml"),
-        (lambda board: min((board / "measured/letters").rglob("*.npz")).unlink(), "is missing"),
+        (lambda board: min((board / "measured/letters").rglob("*.parquet")).unlink(), "is missing"),
         (lambda board: min((board / "measured/letters").rglob("*.json")).write_text("{"), "is not a valid record"),
         (lambda board: shutil.rmtree(board / "measured"), "is not a board"),
     ],
