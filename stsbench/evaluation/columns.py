@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from stsbench.evaluation.protocol import Observations
 
 NAMES = "names."  # begins a column of names
+STEP = 2.0**-26  # what observations are rounded to; float32 has steps of 2^-24 between cosines above a half
 LAYOUT = "layout"  # the column of a JSON text: array -> [numpy's type, shape]
 
 
@@ -34,22 +35,19 @@ def digest_of(observations: Observations) -> str:
     return digest.hexdigest()
 
 
-def packed(observations: Observations, single: Collection[str] = ()) -> bytes:
-    """A Parquet file of these; `single`: the float64 arrays that are float32 already but for their type."""
+def packed(observations: Observations) -> bytes:
+    """A Parquet file of these."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     layout = {key: [array.dtype.newbyteorder("<").str, array.shape] for key, array in observations.arrays.items()}
-    values: dict[str, Any] = {}
-    for key, array in observations.arrays.items():
-        flat = np.ascontiguousarray(array).reshape(-1)
-        values[key] = flat.astype(np.float32) if key in single else flat
-    columns = {key: pa.array([flat]) for key, flat in values.items()}
+    columns = {key: pa.array([np.ascontiguousarray(array).reshape(-1)]) for key, array in observations.arrays.items()}
     columns |= {NAMES + key: pa.array([listed], pa.list_(pa.string())) for key, listed in observations.names.items()}
     columns[LAYOUT] = pa.array([json.dumps(layout, sort_keys=True)])
-    floats = [_leaf(key) for key, flat in values.items() if flat.dtype.kind == "f"]
+    floats = [_leaf(key) for key, array in observations.arrays.items() if array.dtype.kind == "f"]
     stream = io.BytesIO()
-    # The bytes of floats apart: signs and exponents repeat, and what repeats packs.
+    # All first bytes of a list's floats, then all second ones: signs and exponents repeat, rounded digits are 0, and what
+    # repeats packs.
     pq.write_table(
         pa.table(columns), stream, compression="zstd", compression_level=19, write_statistics=False, store_schema=False,
         use_byte_stream_split=floats or False, use_dictionary=[_leaf(key) for key in columns if _leaf(key) not in floats],
@@ -87,18 +85,19 @@ def unpacked(path: Path, most: int) -> Observations:
     return Observations(arrays, names)
 
 
-def as_single(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """float64 values that float32 holds, in the same order and with the same ties.
+def in_steps(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values as multiples of STEP, in the same order and with the same ties.
 
-    Two values that would become one are set one step apart: ranks, and all that is computed from them, stay as they are.
+    Two values that would become one are set a step from each other: ranks, and all that is computed from them, stay as they
+    are.
     """
     distinct, place = np.unique(values, return_inverse=True)
-    single = distinct.astype(np.float32)
-    for at in np.flatnonzero(single[1:] <= single[:-1]) + 1:
-        while at < len(single) and single[at] <= single[at - 1]:
-            single[at] = np.nextafter(single[at - 1], np.float32(np.inf))
+    steps = np.rint(distinct / STEP)
+    for at in np.flatnonzero(steps[1:] <= steps[:-1]) + 1:
+        while at < len(steps) and steps[at] <= steps[at - 1]:
+            steps[at] = steps[at - 1] + 1
             at += 1
-    return np.asarray(single[place].reshape(values.shape), dtype=np.float64)
+    return np.asarray((steps * STEP)[place].reshape(values.shape))
 
 
 def split(observations: Observations, shared: Iterable[str]) -> tuple[Observations, Observations]:

@@ -12,7 +12,7 @@ from stsbench.evaluation.records import load_records
 from stsbench.evaluation.rescore import observations_of, score_again
 from stsbench.leaderboard.records import convert as converting
 from stsbench.leaderboard.records.add import add
-from stsbench.leaderboard.records.board_form import SHARED, SINGLE
+from stsbench.leaderboard.records.board_form import ROUNDED, SHARED
 from stsbench.leaderboard.records.convert import convert
 from stsbench.leaderboard.records.entries import Entry, load_entries, run_name
 
@@ -47,7 +47,7 @@ def test_records_are_the_same_but_for_their_observations(runs, tmp_path):
     load_entries(board / "measured")
 
 
-def test_arrays_are_the_same_but_for_single_precision(runs, tmp_path):
+def test_arrays_are_the_same_but_for_rounding(runs, tmp_path):
     board = old_board(tmp_path, letters=runs["letters"])
     convert(board)
     [folder] = (board / "measured" / "letters").glob("*/")
@@ -56,7 +56,7 @@ def test_arrays_are_the_same_but_for_single_precision(runs, tmp_path):
         assert now.names == was.names and now.arrays.keys() == was.arrays.keys()
         for key, array in was.arrays.items():
             assert now.arrays[key].dtype == array.dtype
-            tolerance = 1e-6 if key in SINGLE.get(record.protocol.name, ()) else 0
+            tolerance = 1e-6 if key in ROUNDED.get(record.protocol.name, ()) else 0
             np.testing.assert_allclose(now.arrays[key], array, rtol=tolerance, atol=0)
     assert [row.value for row in score_again(folder).rows] == pytest.approx(
         [row.value for row in score_again(runs["letters"]).rows], abs=1e-6)  # fmt: skip
@@ -101,7 +101,7 @@ def test_a_second_call_goes_on_where_the_first_was_interrupted(runs, tmp_path, m
     assert convert(board).records == 0
 
 
-def test_scores_that_single_precision_would_move_keep_their_arrays(runs, tmp_path, monkeypatch):
+def test_scores_that_rounding_would_move_keep_their_arrays(runs, tmp_path, monkeypatch):
     board = old_board(tmp_path, letters=runs["letters"])
     monkeypatch.setattr("stsbench.leaderboard.records.board_form.MOVED", -1.0)
     assert convert(board).moved == 0
