@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
-
-from markupsafe import Markup
 
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
-from stsbench.leaderboard.page.compact import compact
-from stsbench.leaderboard.page.page import render
 from stsbench.leaderboard.page.picture import picture
 from stsbench.leaderboard.page.sensitivity_page import sensitivity_page
+from stsbench.leaderboard.page.site import site
 from stsbench.leaderboard.page.tables import csv_table, latex_tables, markdown_tables, short_table
 from stsbench.leaderboard.ranks.board import Board
 from stsbench.leaderboard.ranks.gather import gather
 
-SITE = "site/index.html"
+SITE = "site"
+SHARDS = ("tabs", "entries")  # the site's folders that hold a file for each tab and entry
 BEGIN, END = "<!-- leaderboard: made by `stsbench leaderboard build` -->", "<!-- end of leaderboard -->"
 
 
@@ -31,8 +30,9 @@ def outputs(root: Path, output: Path | None = None) -> dict[Path, str]:
               "leaderboard.tex": latex_tables(board)}  # fmt: skip
     about = sensitivity_files(board)
     if output is not None:
-        return {output / name: text for name, text in {"index.html": page(board), **tables, **about}.items()}
-    made = {root / SITE: page(board)} | {root / "tables" / name: text for name, text in tables.items()}
+        return {output / name: text for name, text in {**site(board), **tables, **about}.items()}
+    made = {root / SITE / name: text for name, text in site(board).items()}
+    made |= {root / "tables" / name: text for name, text in tables.items()}
     checkout = root.resolve().parent
     home = checkout.relative_to(Path.cwd()) if checkout.is_relative_to(Path.cwd()) else checkout
     readme = home / "README.md"
@@ -42,12 +42,6 @@ def outputs(root: Path, output: Path | None = None) -> dict[Path, str]:
     if inside:
         made[readme] = with_table(readme, short_table(board))
     return made
-
-
-def page(board: Board) -> str:
-    """The site: one HTML file."""
-    drawn = Markup(picture(board.sensitivity)) if board.sensitivity else None
-    return str(compact(render(board, drawn)))
 
 
 def sensitivity_files(board: Board) -> dict[str, str]:
@@ -75,20 +69,31 @@ def _text(path: Path) -> str:
 
 
 def build(root: Path, output: Path | None = None) -> list[Path]:
-    """Write all outputs, each whole or not at all; returns those that changed."""
+    """Write all outputs, each whole or not at all; delete shards of tabs and entries that are gone. Returns what changed."""
     made = outputs(root, output)
     changed = [path for path, text in made.items() if not _same(path, text)]
     for path in changed:
         with atomic_write(path) as stream:
             stream.write(made[path])
-    return changed
+    left = _left_over(made, root) if output is None else []
+    for path in left:
+        path.unlink()
+    return [*changed, *left]
 
 
 def check(root: Path, output: Path | None = None) -> None:
     """Raises StsbenchError naming the files that are not what the records and published rows give."""
-    stale = [str(path) for path, text in outputs(root, output).items() if not _same(path, text)]
+    made = outputs(root, output)
+    stale = [str(path) for path, text in made.items() if not _same(path, text)]
+    stale += map(str, _left_over(made, root) if output is None else [])
     if stale:
         raise StsbenchError(f"out of date: {', '.join(stale)}; run `stsbench leaderboard build` and commit what it wrote")
+
+
+def _left_over(made: Collection[Path], root: Path) -> list[Path]:
+    """Shards in the board's own site/ that it no longer has."""
+    shards = [path for name in SHARDS for path in sorted((root / SITE / name).glob("*.js*"))]
+    return [path for path in shards if path not in made and path.suffix in (".js", ".json")]
 
 
 def _same(path: Path, text: str) -> bool:

@@ -22,13 +22,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Rank:
-    """place: 1 + rows with a higher score; first, last: 95 % interval of the rank; ties: letters, rows that share one
-    do not differ significantly."""
+    """place: 1 + rows with a higher score; first, last: 95 % interval of the rank, for all rows at once; ties: letters, rows
+    that share one do not differ significantly, "" above 20 rows; alone: 95 % interval of this rank by itself."""
 
     place: int
     first: int
     last: int
     ties: str
+    alone: tuple[int, int] = (0, 0)  # (0, 0): not computed
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Row:
     card: str = ""
     entry: str = ""  # key into Board.entries; "" for a published row
     subsets: Mapping[tuple[str, str], Cell] = field(default_factory=dict)
+    year: int | None = None  # of the paper, where the source states it
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry
 
 SITE = "leaderboard/site/index.html"
+ROWS = "leaderboard/site/tabs/sts-spearman-all-data-not-the-catalog-s.json"
 HOSTILE = "<script>alert(1)</script>"
 # What a machine that only checks a board need not have; an import of any of them fails.
 HEAVY = ("torch", "transformers", "mteb", "sklearn", "matplotlib", "sentence_transformers", "datasets", "huggingface_hub")
@@ -81,10 +82,10 @@ def test_everything_is_there(made):
     assert {SITE, "leaderboard/tables/leaderboard.md", "leaderboard/tables/leaderboard.csv",
             "leaderboard/tables/leaderboard.tex", "docs/findings/protocol-sensitivity.md",
             "docs/findings/protocol-sensitivity.svg"} <= found.keys()  # fmt: skip
-    assert len(found[SITE]) < 1_000_000
+    assert {SITE.replace("index.html", name) for name in ("board.js", "board.css", "index.json", "index.js")} <= found.keys()
     readme = found["README.md"].decode()
     assert readme.startswith("# Title") and readme.endswith("End.\n") and "old" not in readme and "letters" in readme
-    for name in (SITE, "docs/findings/protocol-sensitivity.svg", "README.md", "leaderboard/tables/leaderboard.md"):
+    for name in (SITE, ROWS.replace(".json", ".js"), "docs/findings/protocol-sensitivity.svg", "README.md"):
         assert HOSTILE not in found[name].decode()
 
 
@@ -109,7 +110,7 @@ def test_an_edited_score_fails_the_check_and_names_the_record(checkout, cli, fie
 
 
 @pytest.mark.parametrize(
-    "name", [SITE, "leaderboard/tables/leaderboard.csv", "docs/findings/protocol-sensitivity.md", "README.md"]
+    "name", [ROWS, "leaderboard/tables/leaderboard.csv", "docs/findings/protocol-sensitivity.md", "README.md"]
 )
 def test_an_output_that_is_out_of_date_is_named(checkout, cli, name):
     path = checkout / name
@@ -120,7 +121,7 @@ def test_an_output_that_is_out_of_date_is_named(checkout, cli, name):
 
 
 def test_a_build_writes_what_is_out_of_date(checkout, cli):
-    names = [SITE, "leaderboard/tables/leaderboard.csv", "README.md"]
+    names = [ROWS, "leaderboard/tables/leaderboard.csv", "README.md"]
     for name in names:
         (checkout / name).write_text((checkout / name).read_text().replace("letters", "lettres"))
     assert cli("leaderboard", "build")[:2] == (0, "".join(f"{name}\n" for name in names))
@@ -239,7 +240,14 @@ def test_adding_from_the_command_line(runs, checkout, cli, monkeypatch, tmp_path
     assert code == 0 and out.count(".json\n") == 2 and "sample data" in err
     assert cli("leaderboard", "build", "--check")[0] == 1
     assert cli("leaderboard", "build")[0] == 0
-    assert "best of 3" in (checkout / "leaderboard/site/index.html").read_text()
+    shards = (checkout / "leaderboard/site/tabs").glob("sts-spearman-all-*.json")
+    rows = [row for path in shards for row in json.loads(path.read_text())["measured"]]
+    assert [row["best_of"] for row in rows if row["id"] == "third"] == [3]
+    shutil.rmtree(checkout / "leaderboard/measured/third")
+    left = [f"leaderboard/site/entries/third.{kind}" for kind in ("js", "json")]
+    assert left[0] in cli("leaderboard", "build", "--check")[2]
+    assert cli("leaderboard", "build")[1].endswith("".join(f"{name}\n" for name in left))
+    assert not any((checkout / name).exists() for name in left)
     code, _, err = cli("leaderboard", "add", runs["noisy"], "--entry", "twin", "--method", "twin", "--backbone", "none",
                        "--setting", "unsup")  # fmt: skip
     assert code == 1 and "holds this encoder already: add the records to the entry noisy" in err
