@@ -34,10 +34,16 @@ export class Scores {
       for (const kind of ["measured", "published"]) if (tab[kind]) this.add(tab, rows, kind, flags);
       return;
     }
-    for (const { table, kind, count, box } of this.tables) {
+    for (const each of this.tables) {
+      const { table, kind, count } = each;
       const kept = rows.filter((row) => row.kind === kind);
+      if (kept.length === each.kept.length && kept.every((row, i) => row === each.kept[i])) {
+        this.sort(table); // the same rows: at most their order has changed
+        continue;
+      }
+      each.kept = kept;
       count.textContent = counted(kind, kept.length, tab[kind]);
-      box.style.height = `${height(kept.length)}px`;
+      table.setHeight(height(kept.length));
       table.replaceData(kept).then(() => this.sort(table));
     }
   }
@@ -52,7 +58,6 @@ export class Scores {
     const kept = rows.filter((row) => row.kind === kind);
     const box = h("div", { class: `grid-box ${kind}`, "aria-label": `${kind} rows of ${tab.title}` });
     const count = h("h3", {}, counted(kind, kept.length, tab[kind]));
-    box.style.height = `${height(kept.length)}px`;
     this.element.append(
       count,
       ...(kind === "published" && tab.group !== "cost"
@@ -63,15 +68,16 @@ export class Scores {
     const table = new Tabulator(box, {
       data: kept,
       index: "id",
-      layout: "fitDataFill",
-      height: "100%",
+      layout: "fitDataStretch",
+      nestedFieldSeparator: false,
+      height: height(kept.length), // in pixels: else every row is drawn
       rowHeight: ROW,
       headerSortElement: "",
       placeholder: empty(),
       columns: columns(tab, kind, this.state, flags, this.open, rows),
       columnDefaults: { headerSortTristate: true, vertAlign: "middle" },
     });
-    this.tables.push({ table, kind, count, box });
+    this.tables.push({ table, kind, count, kept });
     table.on("tableBuilt", () => {
       // To a screen reader: one grid of rows, of which the part that scrolls is a group.
       const holder = box.querySelector(".tabulator-tableholder");
@@ -130,15 +136,19 @@ function columns(tab, kind, state, flags, open, rows) {
       make(name, name, {
         hozAlign: "right",
         headerHozAlign: "right",
-        minWidth: name === tab.lead ? 108 : 76,
+        width: Math.max(name === tab.lead ? 108 : 76, 8 * name.length + 28),
         cssClass: name === tab.lead ? "lead" : "",
         formatter: (cell) => number(cell.getData().scores[name], tab, name === tab.lead),
       }),
     ),
-    make("setting", "Setting", { minWidth: 80, formatter: (cell) => text(cell.getData().setting) }),
+    make("setting", "Setting", { width: 80, formatter: (cell) => text(cell.getData().setting) }),
     ...(has("seeds")
-      ? [make("seeds", "Seeds", { minWidth: 66, formatter: (cell) => text(cell.getData().seeds ?? "") })]
+      ? [make("seeds", "Seeds", { width: 66, formatter: (cell) => text(cell.getData().seeds ?? "") })]
       : []),
+    ...(has("year")
+      ? [make("year", "Year", { width: 62, formatter: (cell) => text(cell.getData().year ?? "") })]
+      : []),
+    // The last column takes the room that is left. All have widths: to measure every cell took most of a sort.
     make("flags", "Flags", {
       minWidth: 110,
       formatter: (cell) =>
@@ -148,9 +158,6 @@ function columns(tab, kind, state, flags, open, rows) {
           cell.getData().flags.map((flag) => h("span", { class: "chip" }, flags[flag]?.label ?? flag)),
         ),
     }),
-    ...(has("year")
-      ? [make("year", "Year", { minWidth: 62, formatter: (cell) => text(cell.getData().year ?? "") })]
-      : []),
   ];
 }
 
