@@ -78,7 +78,7 @@ export function switchboard(tabs, tab, pick) {
       h(
         "fieldset",
         { class: "switch" },
-        h("legend", {}, "Only published"),
+        h("legend", {}, only.length < tabs.length ? "More" : "Table"),
         h(
           "select",
           {
@@ -88,7 +88,7 @@ export function switchboard(tabs, tab, pick) {
           h(
             "option",
             { value: "", selected: Boolean(tab.measured) },
-            `${only.length} table${only.length > 1 ? "s" : ""} without measured rows`,
+            `${only.length} published-only table${only.length > 1 ? "s" : ""}`,
           ),
           only.map((other) => h("option", { value: other.id, selected: other.id === tab.id }, other.title)),
         ),

@@ -79,6 +79,9 @@ export class Ranking {
     }
     const lower = tab.columns.find(({ name }) => name === tab.lead)?.lower_is_better;
     this.head.querySelector(".score").replaceChildren(tab.lead, lower ? h("small", {}, "lower is better") : "");
+    const ranked = shown.measured.some((row) => row.rank);
+    this.head.querySelector(".place").textContent = ranked ? "Rank" : "";
+    this.head.querySelector(".between").textContent = ranked ? "Rank, 95 %" : "";
     this.head.hidden = !shown.measured.length && !shown.published.length;
     this.note.hidden = !kinds.published.length;
     this.note.replaceChildren(
@@ -188,9 +191,9 @@ function about(row, flags) {
     row.marks.length || row.average_printed !== undefined
       ? h("span", { class: "mark", role: "img", "aria-label": "Note: open this row" }, "†")
       : "";
-  const source = row.kind === "published" ? h("span", { class: "chip" }, row.source || row.id) : "";
+  const source = row.kind === "published" ? h("span", { class: "source" }, row.source || row.id) : "";
   return [
-    h("span", { class: "backbone" }, row.backbone),
+    row.backbone ? h("span", { class: "backbone" }, row.backbone) : "",
     row.setting ? h("span", { class: "chip" }, row.setting) : "",
     row.flags
       .filter((flag) => flag !== "best-of-n" || !row.best_of)

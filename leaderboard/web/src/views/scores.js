@@ -136,7 +136,7 @@ function columns(tab, kind, state, flags, open, rows) {
       make(name, name, {
         hozAlign: "right",
         headerHozAlign: "right",
-        width: Math.max(name === tab.lead ? 108 : 76, 8 * name.length + 28),
+        width: Math.max(name === tab.lead ? 108 : 76, 9 * name.length + 34),
         cssClass: name === tab.lead ? "lead" : "",
         formatter: (cell) => number(cell.getData().scores[name], tab, name === tab.lead),
       }),
@@ -145,9 +145,7 @@ function columns(tab, kind, state, flags, open, rows) {
     ...(has("seeds")
       ? [make("seeds", "Seeds", { width: 66, formatter: (cell) => text(cell.getData().seeds ?? "") })]
       : []),
-    ...(has("year")
-      ? [make("year", "Year", { width: 62, formatter: (cell) => text(cell.getData().year ?? "") })]
-      : []),
+    ...(has("year") ? [make("year", "Year", { width: 62, formatter: (cell) => text(cell.getData().year ?? "") })] : []),
     // The last column takes the room that is left. All have widths: to measure every cell took most of a sort.
     make("flags", "Flags", {
       minWidth: 110,

@@ -6,10 +6,10 @@ import { picture } from "./picture.js";
 import { front } from "./scale.js";
 
 export const AXES = {
-  width: { label: "Dimensions of the vector", smaller: true, log: true },
-  parameters: { label: "Parameters", smaller: true, log: true },
-  sentences_per_second: { label: "Sentences per second", smaller: false, log: true },
-  year: { label: "Year of the paper", smaller: true, log: false },
+  width: { label: "Dimensions of the vector", noun: "vector’s dimension", smaller: true, log: true },
+  parameters: { label: "Parameters", noun: "number of parameters", smaller: true, log: true },
+  sentences_per_second: { label: "Sentences per second", noun: "speed", smaller: false, log: true },
+  year: { label: "Year of the paper", noun: "paper’s year", smaller: true, log: false },
 };
 
 /** The axes that some row has a number for. */
@@ -87,12 +87,19 @@ export class Size {
         ? h(
             "p",
             {},
-            `${left} of ${rows.length} rows are not drawn: the ${AXES[axis].label.toLowerCase()} is unknown, or ${tab.lead} was not measured.`,
+            `${left} of ${rows.length} rows are not drawn: their ${AXES[axis].noun} is unknown, or they have no ${tab.lead}.`,
           )
         : "",
-      shown.length
-        ? [h("h3", {}, `On the front: ${AXES[axis].label.toLowerCase()} against ${tab.lead}`), h("ul", {}, list)]
-        : "",
+      h(
+        "div",
+        { class: "front" },
+        shown.length
+          ? [
+              h("h3", {}, `On the front of ${tab.lead} and ${AXES[axis].noun}`),
+              h("ul", { "aria-label": "Rows on the front" }, list),
+            ]
+          : "",
+      ),
     );
   }
 
@@ -110,22 +117,21 @@ export class Size {
     const measured = flat.filter(({ kind }) => kind === "measured");
     const line = flat.filter(({ row }) => best.includes(row)).toSorted((a, b) => a.x - b.x);
     const integers = [...new Set(flat.map(({ x }) => x))].toSorted((a, b) => a - b);
+    const few = integers.length <= 8 || axis === "year";
+    const steps = [1, 2, 5].flatMap((factor) => Array.from({ length: 12 }, (_, i) => factor * 10 ** i));
+    const ticks = steps.filter((step) => step >= integers[0] && step <= integers.at(-1)).toSorted((a, b) => a - b);
     const plot = Plot.plot({
       className: "plot",
       width: Math.min(900, Math.max(320, this.element.clientWidth || 900)),
       height: 380,
       marginLeft: 48,
-      marginRight: 24,
+      marginRight: 40,
       marginBottom: 44,
-      x: {
-        label,
-        type: log ? "log" : "linear",
-        inset: 24,
-        ...(integers.length <= 8 || axis === "year" ? { ticks: integers } : {}),
-        tickFormat: axis === "year" ? "d" : (value) => String(value),
-      },
+      x: { type: log ? "log" : "linear", inset: 24, axis: null },
       y: { label: tab.lead, grid: true, inset: 8, nice: true },
       marks: [
+        // As texts of our own: a logarithmic axis would leave out most labels.
+        Plot.axisX(few ? integers : ticks, { label, text: String }),
         Plot.dot(
           flat.filter(({ kind }) => kind === "published"),
           { x: "x", y: "y", symbol: "diamond", r: 4, stroke: "var(--muted)", strokeOpacity: 0.7 },
