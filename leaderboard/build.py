@@ -1,8 +1,9 @@
-"""The board's outputs: made from records and published rows alone, the same bytes each time, each file replaced whole."""
+"""What a board is shown as: made from records and published rows alone, the same bytes each time, each file whole."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from stsbench.errors import StsbenchError
@@ -14,37 +15,45 @@ from stsbench.leaderboard.page.tables import csv_table, latex_tables, markdown_t
 from stsbench.leaderboard.ranks.board import Board
 from stsbench.leaderboard.ranks.gather import gather
 
-SITE = "site"
-SHARDS = ("tabs", "entries")  # the site's folders that hold a file for each tab and entry
+SITE = "site"  # below the board's folder, ignored by git
+SHARDS = ("tabs", "entries")  # the site's folders that hold a file for each table and entry
 BEGIN, END = "<!-- leaderboard: made by `stsbench leaderboard build` -->", "<!-- end of leaderboard -->"
+Content = str | bytes
 
 
-def outputs(root: Path, output: Path | None = None) -> dict[Path, str]:
-    """Path -> content of everything a board is shown as.
+@dataclass(frozen=True)
+class Built:
+    """written: the files that a build changed or deleted; stale: those kept in git that it left out of date."""
 
-    Below `output` where it is given, else in the board's own site/ and tables/ and, for a board in a checkout whose
-    README has a place for it, in docs/findings/ and the README as well.
+    written: tuple[Path, ...]
+    stale: tuple[Path, ...]
+
+
+def outputs(board: Board) -> dict[str, Content]:
+    """Path below the site's folder -> content, of all that is published."""
+    return {
+        **site(board), "leaderboard.md": markdown_tables(board), "leaderboard.csv": csv_table(board),
+        "leaderboard.tex": latex_tables(board),
+    }  # fmt: skip
+
+
+def kept(root: Path, board: Board) -> dict[Path, Content]:
+    """Path -> content of what is made from the board and yet stands in git, because pages of the repository show it: the
+    README's table, and docs/findings/protocol-sensitivity, which README and docs link to.
+
+    Only of a board in a checkout whose README has a place for the table: a second board must not replace the first.
     """
-    board = gather(root)
-    tables = {"leaderboard.md": markdown_tables(board), "leaderboard.csv": csv_table(board),
-              "leaderboard.tex": latex_tables(board)}  # fmt: skip
-    about = sensitivity_files(board)
-    if output is not None:
-        return {output / name: text for name, text in {**site(board), **tables, **about}.items()}
-    made = {root / SITE / name: text for name, text in site(board).items()}
-    made |= {root / "tables" / name: text for name, text in tables.items()}
     checkout = root.resolve().parent
     home = checkout.relative_to(Path.cwd()) if checkout.is_relative_to(Path.cwd()) else checkout
     readme = home / "README.md"
-    # A second board in a checkout must not take the place of the first.
-    inside = root.resolve().name == "leaderboard" and readme.is_file() and BEGIN in _text(readme)
-    made |= {(home / "docs" / "findings" if inside else root / "tables") / name: text for name, text in about.items()}
-    if inside:
-        made[readme] = with_table(readme, short_table(board))
-    return made
+    if root.resolve().name != "leaderboard" or not readme.is_file() or BEGIN not in _text(readme):
+        return {}
+    findings = home / "docs" / "findings"
+    about = {findings / name: text for name, text in sensitivity_files(board).items()}
+    return {**about, readme: with_table(readme, short_table(board))}
 
 
-def sensitivity_files(board: Board) -> dict[str, str]:
+def sensitivity_files(board: Board) -> dict[str, Content]:
     """The page on protocol sensitivity and its picture, for boards with something to compare."""
     if board.sensitivity is None:
         return {}
@@ -61,40 +70,54 @@ def with_table(readme: Path, table: str) -> str:
     return f"{before}{BEGIN}\n\n{table.strip()}\n\n{END}{after}"
 
 
+def build(root: Path, output: Path | None = None) -> Built:
+    """Write the site, each file whole or not at all, below `output`; without it below the board's site/, where shards of
+    tables and entries that are gone are deleted, and the files that are kept in git as well.
+
+    Raises StsbenchError, before anything is written, where the board is not valid.
+    """
+    board = gather(root)
+    folder = root / SITE if output is None else output
+    made: dict[Path, Content] = {folder / name: content for name, content in outputs(board).items()}
+    in_git = kept(root, board)
+    if output is None:
+        made |= in_git
+    written = _changed(made)
+    for path in written:
+        with atomic_write(path, "wb") as stream:
+            stream.write(_encoded(made[path]))
+    left = _left_over(made, folder) if output is None else ()
+    for path in left:
+        path.unlink()
+    return Built((*written, *left), () if output is None else _changed(in_git))
+
+
+def check(root: Path) -> None:
+    """Raises StsbenchError where the board is not valid, or a file kept in git is not what the records and published rows
+    give."""
+    board = gather(root)
+    outputs(board)  # what cannot be shown is not valid
+    if stale := _changed(kept(root, board)):
+        listed = ", ".join(map(str, stale))
+        raise StsbenchError(f"out of date: {listed}; run `stsbench leaderboard build` and commit what it wrote")
+
+
+def _left_over(made: Collection[Path], folder: Path) -> tuple[Path, ...]:
+    """Shards in the board's site that it no longer has."""
+    shards = [path for name in SHARDS for path in sorted((folder / name).glob("*.js*"))]
+    return tuple(path for path in shards if path not in made and path.suffix in (".js", ".json"))
+
+
+def _changed(made: Mapping[Path, Content]) -> tuple[Path, ...]:
+    return tuple(path for path, content in made.items() if not (path.is_file() and path.read_bytes() == _encoded(content)))
+
+
+def _encoded(content: Content) -> bytes:
+    return content if isinstance(content, bytes) else content.encode()
+
+
 def _text(path: Path) -> str:
     try:
         return path.read_text("utf-8")
     except UnicodeDecodeError as error:
         raise StsbenchError(f"{path} is not UTF-8: {error}") from error
-
-
-def build(root: Path, output: Path | None = None) -> list[Path]:
-    """Write all outputs, each whole or not at all; delete shards of tabs and entries that are gone. Returns what changed."""
-    made = outputs(root, output)
-    changed = [path for path, text in made.items() if not _same(path, text)]
-    for path in changed:
-        with atomic_write(path) as stream:
-            stream.write(made[path])
-    left = _left_over(made, root) if output is None else []
-    for path in left:
-        path.unlink()
-    return [*changed, *left]
-
-
-def check(root: Path, output: Path | None = None) -> None:
-    """Raises StsbenchError naming the files that are not what the records and published rows give."""
-    made = outputs(root, output)
-    stale = [str(path) for path, text in made.items() if not _same(path, text)]
-    stale += map(str, _left_over(made, root) if output is None else [])
-    if stale:
-        raise StsbenchError(f"out of date: {', '.join(stale)}; run `stsbench leaderboard build` and commit what it wrote")
-
-
-def _left_over(made: Collection[Path], root: Path) -> list[Path]:
-    """Shards in the board's own site/ that it no longer has."""
-    shards = [path for name in SHARDS for path in sorted((root / SITE / name).glob("*.js*"))]
-    return [path for path in shards if path not in made and path.suffix in (".js", ".json")]
-
-
-def _same(path: Path, text: str) -> bool:
-    return path.is_file() and path.read_bytes() == text.encode()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
+from stsbench.leaderboard.entry_commands import add, import_, placement, submit
+from stsbench.leaderboard.options import BOARD
 from stsbench.wording import counted
-
-BOARD = click.option("--board", type=click.Path(path_type=Path), help="The board's folder (default: ./leaderboard).")
 
 
 @click.group()
@@ -16,66 +16,59 @@ def leaderboard() -> None:
     """Build the leaderboard from records and published rows, add records to it, look at it."""
 
 
+for command in (add, submit, placement, import_):
+    leaderboard.add_command(command)
+
+
 @leaderboard.command()
 @BOARD
-@click.option("--check", "only_check", is_flag=True, help="Write nothing; fail where a file is out of date or edited.")
-@click.option("--output", type=click.Path(path_type=Path), help="Write everything there instead of into the board.")
-def build(board: Path | None, only_check: bool, output: Path | None) -> None:
-    """Check every record against its observations, then write the page, the tables and the README's table.
+@click.option("--check", "only_check", is_flag=True,
+              help="Write nothing; fail where the board is not valid, or the README's table is out of date.")  # fmt: skip
+@click.option("--all", "every", is_flag=True, help="Score every run again, not only those that changed since a build.")
+@click.option("--output", type=click.Path(path_type=Path), help="Write the page and the tables there; touch nothing else.")
+def build(board: Path | None, only_check: bool, every: bool, output: Path | None) -> None:
+    """Check every record against its observations, then write the page and the tables into the board's site/.
 
-    Needs no torch, no data and no network. The same records give the same bytes. A build that is interrupted leaves every
-    file as it was or as it should be.
+    The README's table and docs/findings/protocol-sensitivity are written as well: they alone are kept in git. Needs no
+    torch, no data and no network. The same records give the same bytes. A build that is interrupted leaves every file as it
+    was or as it should be.
     """
     from stsbench.leaderboard import build as building
+    from stsbench.leaderboard.ranks import results
     from stsbench.leaderboard.records.paths import find_board
 
+    if only_check and output:
+        raise click.UsageError("--check writes nothing: leave out --output")
     root = find_board(board)
+    if every:
+        results.clear()
     if only_check:
-        building.check(root, output)
+        building.check(root)
         click.echo("up to date")
         return
-    changed = building.build(root, output)
-    for path in changed:
+    built = building.build(root, output)
+    for path in built.written:
         click.echo(str(path))
-    if not changed:
+    if not built.written:
         click.echo("up to date")
+    for path in built.stale:
+        click.echo(f"note: {path} is out of date; `stsbench leaderboard build` without --output writes it", err=True)
 
 
 @leaderboard.command()
-@click.argument("records", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True), metavar="RUN|RECORD...")
 @BOARD
-@click.option("--entry", "slug", required=True, metavar="NAME", help="Which entry they belong to: small letters and dashes.")
-@click.option("--method", help="What the row is called.")
-@click.option("--backbone", help="The network underneath, such as BERT-base.")
-@click.option("--setting", type=click.Choice(["unsup", "semi", "sup"]), help="Which labels it was trained with.")
-@click.option("--flag", "flags", multiple=True, type=click.Choice(["nli", "sts", "transductive", "dev-selected"]),
-              help="nli, sts: trained on such labels; transductive: on test texts; dev-selected: on STS-B dev.")  # fmt: skip
-@click.option("--best-of", type=click.IntRange(2), help="It is the best of so many seeds: shown as such, never ranked.")
-@click.option("--recipe", default="", help="The recipe it was trained by.")
-@click.option("--paper", help="The paper's address.")
-@click.option("--card", default="", help="The address of the method's card.")
-@click.option("--note", default="", help="What else a reader should know.")
-def add(records: tuple[Path, ...], board: Path | None, slug: str, **stated: object) -> None:
-    """Add RUN folders or single RECORDs to an entry, once their scores, data and provenance have been checked.
+def convert(board: Path | None) -> None:
+    """Bring the records of a board into the form it keeps today: Parquet files, shared where the data decide.
 
-    A new entry needs --method, --backbone and --setting. Runs of several seeds of one method go into one entry. A record
-    that was edited, or measured by code with uncommitted changes, is refused. Nothing is ever overwritten.
+    In place; `leaderboard add` writes this form. No score moves by more than 5e-7. A second call goes on where the first was
+    interrupted.
     """
-    from stsbench.leaderboard.records.add import add as adding
-    from stsbench.leaderboard.records.add import described
+    from stsbench.leaderboard.records.convert import convert as converting
+    from stsbench.leaderboard.records.paths import find_board
 
-    entry = described(stated)
-    root = board or Path("leaderboard")
-    if board is None and not root.is_dir():
-        raise click.UsageError(f"there is no folder {root}: run this in a checkout, or name a board with --board")
-    added = adding(root, records, slug, entry)
-    for path in added.written:
-        click.echo(str(path))
-    if added.present:
-        click.echo(f"already there: {counted(len(added.present), 'record')}", err=True)
-    for line in added.warnings:
-        click.echo(f"note: {line}", err=True)
-    click.echo("now run `stsbench leaderboard build`", err=True)
+    done = converting(find_board(board))
+    click.echo(f"{counted(done.records, 'record')} converted: observations {done.before / 1e6:.1f} MB -> "
+               f"{done.after / 1e6:.1f} MB, largest change of a score {done.moved:.1g}")  # fmt: skip
 
 
 @leaderboard.command()
@@ -102,7 +95,8 @@ def plot(board: Path | None, backbone: str, tab: str, column: str, output: Path)
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one.")
 def serve(board: Path | None, port: int) -> None:
     """Show the built page at http://127.0.0.1:PORT/, to this machine only."""
+    from stsbench.leaderboard.build import SITE
     from stsbench.leaderboard.records.paths import find_board
     from stsbench.leaderboard.serve import serve as serving
 
-    serving(find_board(board) / "site", port, lambda line: click.echo(line, err=True))
+    serving(find_board(board) / SITE, port, lambda line: click.echo(line, err=True))

@@ -6,7 +6,7 @@ values (SimCSE figure F.1), cosines by human rating (figure G.1). Plain numbers 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -118,22 +118,52 @@ class GeometryProtocol(Protocol):
 
         No alignment where a zero vector left a positive pair out: other encoders' draws are of other pairs.
         """
-        drawn = self._means(observations, data_id, resamples, seed) if resamples else {}
-        arrays = observations.arrays
-        if np.count_nonzero(arrays["gold"] > self.settings["positive_above"]) != len(arrays["distance"]):
-            drawn.pop((None, None, "alignment"), None)
+        return self.draws_together([observations], data_id, resamples, seed)[0]
+
+    def draws_together(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
+        """The counts are drawn once for all encoders that have the same groups of pairs."""
+        if not resamples:
+            return [{} for _ in observed]
+        self._remember_means(observed, data_id, resamples, seed)
+        drawn = [dict(self._means(each, data_id, resamples, seed)) for each in observed]
+        for each, mine in zip(observed, drawn, strict=True):
+            positive = np.count_nonzero(each.arrays["gold"] > self.settings["positive_above"])
+            if positive != len(each.arrays["distance"]):
+                mine.pop((None, None, "alignment"), None)
         return drawn
 
     def _means(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
         """Bootstrap means of the measures that are one: alignment, and the cosine by rating."""
+        self._remember_means([observations], data_id, resamples, seed)
+        means: Drawn = observations.memo[self._means_key(data_id, resamples, seed)]
+        return means
+
+    def _means_key(self, data_id: str, resamples: int, seed: int) -> tuple[object, ...]:
+        return self.name, "means", self.settings["alpha"], data_id, resamples, seed
+
+    def _remember_means(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> None:
+        """Compute the means of each of these that has none yet."""
+        key = self._means_key(data_id, resamples, seed)
+        missing = [each for each in observed if key not in each.memo]
+        remembered: list[Drawn] = [{} for _ in missing]
+        by_n: dict[tuple[int, int], list[tuple[Drawn, str | None, str, NDArray[np.float64]]]] = {}
+        for each, means in zip(missing, remembered, strict=True):
+            for index, subset, metric, values in self._averaged(each):
+                by_n.setdefault((index, len(values)), []).append((means, subset, metric, values))
+        for (index, n), parts in by_n.items():
+            # Seeded by the data, not by the encoder: two encoders meet the same resamples.
+            counts = resample_counts(n, resamples, (seed, index, *data_id.encode()))
+            drawn = np.stack([values for *_, values in parts]) @ counts.T / n
+            for (means, subset, metric, _), each_drawn in zip(parts, drawn, strict=True):
+                means[subset, None, metric] = each_drawn
+        for each, means in zip(missing, remembered, strict=True):
+            each.memo[key] = means
+
+    def _averaged(self, observations: Observations) -> Iterator[tuple[int, str | None, str, NDArray[np.float64]]]:
+        """(number in the seed, subset, metric, values that are averaged)."""
         arrays = observations.arrays
         groups = geometry.by_rating(arrays["cosine"], arrays["gold"])
-        parts: list[tuple[int, str | None, str, NDArray[np.float64]]]
-        parts = [(i, name, "mean cosine", groups[name]) for i, name in enumerate(geometry.RATINGS, 1) if name in groups]
-        parts.append((0, None, "alignment", arrays["distance"] ** self.settings["alpha"]))
-        drawn: Drawn = {}
-        for index, subset, metric, values in parts:
-            # Seeded by the data, not by the encoder: two encoders meet the same resamples.
-            counts = resample_counts(len(values), resamples, (seed, index, *data_id.encode()))
-            drawn[subset, None, metric] = counts @ values / len(values)
-        return drawn
+        for index, name in enumerate(geometry.RATINGS, 1):
+            if name in groups:
+                yield index, name, "mean cosine", groups[name]
+        yield 0, None, "alignment", arrays["distance"] ** self.settings["alpha"]

@@ -5,6 +5,7 @@ Conneau & Kiela 2018, after Tai, Socher & Manning 2015. Both take the features [
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -13,10 +14,11 @@ from numpy.typing import NDArray
 from stsbench.data.sets.sets import LabelledSet, PairSet, fed
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol, alike
 from stsbench.evaluation.records import ScoreRow
 from stsbench.evaluation.settings import Count, Factor, Settings, SettingsModel, SomeOf, Whole, setting
-from stsbench.metrics.bootstrap import bootstrap_correlation, interval, resample_counts
+from stsbench.metrics.bootstrap import interval, resample_counts
+from stsbench.metrics.bootstrap_correlation import bootstrap_correlation
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.proportion import wilson
 from stsbench.probes.regressor import RegressorSettings, check_features, fit_regressor, pair_features
@@ -124,16 +126,17 @@ class RegressionProtocol(Protocol):
         _, dev, n = seen["sizes"].tolist()
         if "dev_accuracy" in seen:
             hits = int((predicted == gold).sum())
+            low, high = wilson(hits, n)
             return [
-                self._row(task, "accuracy", 100 * hits / n, n, wilson(hits, n)),
+                self._row(task, "accuracy", 100 * hits / n, n, (100 * low, 100 * high)),
                 self._row(task, "dev accuracy", float(seen["dev_accuracy"].max()), dev),
             ]
         try:  # all of it whatever is reported: predictions without a correlation are a failure, not an MSE
             values = {metric: 100 * correlation(predicted, gold, metric) for metric in ("pearson", "spearman")}
         except ScoreError as error:
             raise ScoreError(f"{task}: {error}") from error
-        drawn = self._correlations(observations, _counts(n, data_id, resamples, self.settings["bootstrap_seed"]))
-        bounds = {metric: interval(each) for metric, each in drawn.items()}
+        drawn = self.drawn(observations, data_id, resamples, self.settings["bootstrap_seed"])
+        bounds = {metric: interval(each) for (_, _, metric), each in drawn.items() if metric != "mse"}
         values["mse"] = float(np.mean((predicted - gold) ** 2))
         values["dev spearman"] = 100 * float(seen["dev_spearman"].max())
         sizes = {"dev spearman": dev}
@@ -144,30 +147,42 @@ class RegressionProtocol(Protocol):
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
         """Test pairs are redrawn; of relatedness only the `metrics` that are reported."""
-        if not resamples:
-            return {}
-        seen = observations.arrays
-        counts = _counts(len(seen["gold"]), data_id, resamples, seed)
-        if "dev_accuracy" in seen:
-            hits = (seen["predicted"] == seen["gold"])[np.argsort(seen["row"], kind="stable")]  # by item
-            return {(None, None, "accuracy"): 100 * (counts @ hits) / len(hits)}
-        drawn: Drawn = {(None, None, name): 100 * each for name, each in self._correlations(observations, counts).items()}
-        if "mse" in self.settings["metrics"]:
-            drawn[None, None, "mse"] = counts @ (seen["predicted"] - seen["gold"]) ** 2 / len(seen["gold"])
+        return self.draws_together([observations], data_id, resamples, seed)[0]
+
+    def draws_together(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
+        """The counts and the gold scores' ranks are computed once for all encoders."""
+        drawn: list[Drawn] = [{} for _ in observed]
+        for places in alike(observed, ("row", "gold")) if resamples else ():
+            members = [observed[at].arrays for at in places]
+            counts = _counts(len(members[0]["gold"]), data_id, resamples, seed)
+            for at, each in zip(places, self._redrawn(members, counts), strict=True):
+                drawn[at] = each
         return drawn
 
-    def _correlations(self, observations: Observations, counts: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        """Metric -> (resamples,) correlations, unit 1, under (resamples, n) counts; {} without resamples.
+    def _redrawn(self, seen: Sequence[Mapping[str, NDArray[Any]]], counts: NDArray[np.float64]) -> list[Drawn]:
+        """The draws of encoders that met the same pairs, under (resamples, n) counts.
 
-        Counts meet the pairs in the stored order, which the data alone decide (`_split_rows`): sorting them by `row` would
-        move the intervals of every record.
+        Counts meet the pairs of relatedness in the stored order, which the data alone decide (`_split_rows`): sorting them
+        by `row` would move the intervals of every record.
         """
-        predicted, gold = observations.arrays["predicted"], observations.arrays["gold"]
-        wanted = [metric for metric in ("pearson", "spearman") if metric in self.settings["metrics"] and len(counts)]
-        return {metric: bootstrap_correlation(predicted, gold, counts, metric) for metric in wanted}
+        gold, predicted = seen[0]["gold"], np.stack([each["predicted"] for each in seen])
+        scores: dict[str, NDArray[np.float64]] = {}  # metric -> (e, resamples)
+        if "dev_accuracy" in seen[0]:
+            right = (predicted == gold)[:, np.argsort(seen[0]["row"], kind="stable")].astype(np.float64)  # by item
+            scores["accuracy"] = right @ counts.T / len(gold)
+        else:
+            for metric in ("pearson", "spearman"):
+                if metric in self.settings["metrics"]:
+                    scores[metric] = bootstrap_correlation(predicted, gold, counts, metric)
+        drawn: list[Drawn] = [{(None, None, metric): 100 * each[i] for metric, each in scores.items()}
+                              for i in range(len(seen))]  # fmt: skip
+        if "dev_accuracy" not in seen[0] and "mse" in self.settings["metrics"]:
+            for each, squares in zip(drawn, (predicted - gold) ** 2 @ counts.T / len(gold), strict=True):
+                each[None, None, "mse"] = squares
+        return drawn
 
     def _row(self, task: str, metric: str, value: float, n: int, bounds: tuple[float, float] | None = None) -> ScoreRow:
-        low, high = (100 * bounds[0], 100 * bounds[1]) if bounds else (None, None)
+        low, high = bounds or (None, None)
         return ScoreRow(protocol=self.label, task=task, metric=metric, value=value, low=low, high=high, n=n)
 
 

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from stsbench.data.sets.sets import PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol, alike
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.settings import AnyOf, Settings, SettingsModel, SomeOf, Text, Whole, setting
 from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed, combine
-from stsbench.metrics.bootstrap import BootstrapCorrelation, block_rows, blocks_of, interval, resample_blocks
+from stsbench.metrics.bootstrap import block_rows, blocks_of, interval, resample_blocks
+from stsbench.metrics.bootstrap_correlation import BootstrapCorrelation
 from stsbench.metrics.correlation import METRICS, correlation
 from stsbench.metrics.similarity import paired_similarity
 
@@ -118,27 +119,46 @@ class StsProtocol(Protocol):
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
         """Pairs are redrawn within their subset."""
-        if not resamples:
-            return {}
-        return self._weighted(observations, _redrawn(observations, resamples, (seed, data_id)))
+        return self.draws_together([observations], data_id, resamples, seed)[0]
 
-    def _weighted(self, observations: Observations, blocks: Iterable[NDArray[np.float64]]) -> Drawn:
-        """The scores under (resamples, n) counts of how often each pair was drawn, which come as blocks of rows."""
-        similarity, gold = observations.arrays["similarity"], observations.arrays["gold"]
-        groups = _groups(observations)
+    def draws_together(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
+        """The counts and the gold scores' ranks are computed once for all encoders."""
+        drawn: list[Drawn] = [{} for _ in observed]
+        for places in alike(observed, ("gold", "subset"), ("subsets",)) if resamples else ():
+            members = [observed[at] for at in places]
+            blocks = _redrawn(members[0], resamples, (seed, data_id))
+            for at, each in zip(places, self._weighted(members, blocks), strict=True):
+                drawn[at] = each
+        return drawn
+
+    def _weighted(self, observed: Sequence[Observations], blocks: Iterable[NDArray[np.float64]]) -> list[Drawn]:
+        """The scores under (resamples, n) counts of how often each pair was drawn, which come as blocks of rows.
+
+        observed: of encoders that met the same gold scores and subsets.
+        """
+        similarity, gold = np.stack([each.arrays["similarity"] for each in observed]), observed[0].arrays["gold"]
+        groups = {name: _as_slice(members) for name, members in _groups(observed[0]).items()}
         places: dict[str | None, Any] = dict.fromkeys([None, *groups], slice(None))
         if len(groups) > 1:  # else one is all there is
             places.update(groups)
         else:
             del places[None]
-        correlate = {(name, metric): BootstrapCorrelation(similarity[at], gold[at], metric)
+        correlate = {(name, metric): BootstrapCorrelation(similarity[:, at], gold[at], metric)
                      for name, at in places.items() for metric in self.settings["metrics"]}  # fmt: skip
         rows: dict[tuple[str | None, str], list[NDArray[np.float64]]] = {key: [] for key in correlate}
         for counts in blocks:
             weights = {name: counts[:, at] for name, at in places.items()}
             for (name, metric), each in correlate.items():
                 rows[name, metric].append(each(weights[name]))
-        scores = {key: 100 * np.concatenate(parts) for key, parts in rows.items()}
+        scores = {key: 100 * np.concatenate(parts, axis=1) for key, parts in rows.items()}
+        sizes = [len(gold[at]) for at in groups.values()]
+        return [self._combined({key: values[i] for key, values in scores.items()}, [*groups], sizes)
+                for i in range(len(observed))]  # fmt: skip
+
+    def _combined(
+        self, scores: Mapping[tuple[str | None, str], NDArray[np.float64]], groups: Sequence[str], sizes: Sequence[int]
+    ) -> Drawn:
+        """One encoder's draws under every aggregation, from those over all pairs (None) and over each subset."""
         drawn: Drawn = {}
         for metric in self.settings["metrics"]:
             parts = [scores[name, metric] for name in groups]
@@ -147,24 +167,47 @@ class StsProtocol(Protocol):
                 if len(groups) == 1:
                     drawn[None, how, metric] = parts[0]
                 else:
-                    sizes = [len(members) for members in groups.values()]
                     drawn[None, how, metric] = scores[None, metric] if how == "all" else combine(parts, sizes, how)
         return drawn
 
     def average_draws(self, observed: Mapping[str, tuple[Observations, str]], resamples: int, seed: int) -> Drawn:
         """STS-B is made of STS12-16's pairs: equal pairs are redrawn together, whatever task they stand in, by a Poisson
         bootstrap (every distinct pair is drawn a Poisson(1) number of times; Chamandy et al. 2012)."""
-        parts = [observed[task][0].arrays for task in AVERAGED if task in observed]
-        if len(parts) < len(AVERAGED) or not all("pair" in part for part in parts):
-            return super().average_draws(observed, resamples, seed)  # records from before observations held pair keys
-        counts = _drawn_together(tuple(part["pair"].astype("<u8").tobytes() for part in parts), resamples, seed)
-        drawn: dict[Any, list[NDArray[np.float64]]] = {}
+        return self.average_draws_together([observed], resamples, seed)[0]
+
+    def average_draws_together(
+        self, observed: Sequence[Mapping[str, tuple[Observations, str]]], resamples: int, seed: int
+    ) -> list[Drawn]:
+        drawn: list[Drawn] = [{} for _ in observed]
+        by_pairs: dict[tuple[bytes, ...], list[int]] = {}
+        for at, tasks in enumerate(observed):
+            parts = [tasks[task][0].arrays for task in AVERAGED if task in tasks]
+            if len(parts) == len(AVERAGED) and all("pair" in part for part in parts):
+                by_pairs.setdefault(tuple(part["pair"].astype("<u8").tobytes() for part in parts), []).append(at)
+            else:  # records from before observations held pair keys
+                drawn[at] = super().average_draws(tasks, resamples, seed)
+        for pairs, places in by_pairs.items():
+            counts = _drawn_together(pairs, resamples, seed)
+            members = [observed[at] for at in places]
+            for at, each in zip(places, self._averaged(members, counts), strict=True):
+                drawn[at] = each
+        return drawn
+
+    def _averaged(
+        self, observed: Sequence[Mapping[str, tuple[Observations, str]]], counts: Sequence[NDArray[np.uint8]]
+    ) -> list[Drawn]:
+        """The average's draws of encoders that met the same pairs; counts: (resamples, n) of each task."""
+        parts: list[dict[Any, list[NDArray[np.float64]]]] = [{} for _ in observed]
         for task, weights in zip(AVERAGED, counts, strict=True):
-            each = self._weighted(observed[task][0], blocks_of(weights))
-            for key, values in each.items():
-                if key[0] is None:
-                    drawn.setdefault(key, []).append(values)
-        return {key: np.mean(values, axis=0) for key, values in drawn.items() if len(values) == len(AVERAGED)}
+            of_task = [tasks[task][0] for tasks in observed]
+            for places in alike(of_task, ("gold", "subset"), ("subsets",)):
+                many = self._weighted([of_task[at] for at in places], blocks_of(weights))
+                for at, each in zip(places, many, strict=True):
+                    for key, values in each.items():
+                        if key[0] is None:
+                            parts[at].setdefault(key, []).append(values)
+        return [{key: np.mean(values, axis=0) for key, values in part.items() if len(values) == len(AVERAGED)}
+                for part in parts]  # fmt: skip
 
     def summarise(self, records: Sequence[Record]) -> list[ScoreRow]:
         """The STS average, twice: `Avg` of two-decimal scores as papers print it, `Avg-full` of unrounded scores.
@@ -190,6 +233,13 @@ class StsProtocol(Protocol):
 def _groups(observations: Observations) -> dict[str, NDArray[np.int64]]:
     subset = observations.arrays["subset"]
     return {name: np.flatnonzero(subset == i) for i, name in enumerate(observations.names["subsets"])}
+
+
+def _as_slice(places: NDArray[np.int64]) -> NDArray[np.int64] | slice:
+    """Ascending places, as a slice where they follow one another: what it takes from an array is not copied."""
+    if len(places) and places[-1] - places[0] == len(places) - 1:
+        return slice(int(places[0]), int(places[-1]) + 1)
+    return places
 
 
 def _redrawn(observations: Observations, resamples: int, seed: tuple[int, str]) -> Iterator[NDArray[np.float64]]:

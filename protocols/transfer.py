@@ -15,11 +15,11 @@ from pydantic import Field
 from stsbench.data.sets.sets import BLANK, LabelledSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.evaluation.protocol import Drawn, Observations, Protocol
+from stsbench.evaluation.protocol import Drawn, Observations, Protocol, alike
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.settings import LARGEST, Count, Factor, Fraction, Settings, SettingsModel, SomeOf, Whole, setting
 from stsbench.metrics.aggregation import average_of_printed
-from stsbench.metrics.bootstrap import resample_counts
+from stsbench.metrics.bootstrap import block_rows, resample_blocks
 from stsbench.metrics.proportion import wilson
 from stsbench.probes.schemes import Fit, Probed, Rows, Solver, cross_validated, given_splits, nested
 from stsbench.probes.sklearn_solver import GRID_KFOLD, GRID_NESTED_SPLIT
@@ -169,24 +169,17 @@ class TransferProtocol(Protocol):
 
         NaN: a fold that no item was drawn from, an F1 without an item of class 1.
         """
-        if not resamples:
-            return {}
-        arrays = observations.arrays
-        order = np.argsort(arrays["rows"], kind="stable")  # by item, in whatever order an encoder's folds list them
-        predicted, gold, fold = (arrays[name][order] for name in ("predicted", "gold", "fold"))
-        within = (fold[:, None] == np.unique(fold)).astype(float)
-        right = within * (predicted == gold)[:, None]
-        hits, ones = (predicted == 1) & (gold == 1), (predicted == 1).astype(float) + (gold == 1)
-        accuracy, f1s, step = np.empty(resamples), np.empty(resamples), max(1, AT_ONCE // len(gold))
-        for start in range(0, resamples, step):
-            many = slice(start, min(start + step, resamples))
-            # Seeded by the data, not by the encoder: two encoders meet the same resamples.
-            counts = resample_counts(len(gold), many.stop - start, (seed, start, *data_id.encode()))
-            with np.errstate(invalid="ignore"):
-                accuracy[many] = 100 * (counts @ right / (counts @ within)).mean(axis=1)
-                f1s[many] = 200 * (counts @ hits) / (counts @ ones)
-        drawn: Drawn = {(None, None, "accuracy"): accuracy}
-        return {**drawn, (None, None, "f1"): f1s} if data_id == "mrpc" else drawn
+        return self.draws_together([observations], data_id, resamples, seed)[0]
+
+    def draws_together(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
+        """The counts are drawn once for all encoders whose items are in the same folds."""
+        drawn: list[Drawn] = [{} for _ in observed]
+        by_item = [_by_item(each) for each in observed]  # in whatever order an encoder's folds list them
+        for places in alike(by_item, ("fold",)) if resamples else ():
+            members = [by_item[at] for at in places]
+            for at, each in zip(places, _redrawn(members, data_id, resamples, seed), strict=True):
+                drawn[at] = each
+        return drawn
 
     def summarise(self, records: Sequence[Record]) -> list[ScoreRow]:
         """The transfer average: the mean of the seven printed accuracies, printed; none over fewer tasks."""
@@ -225,6 +218,43 @@ class TransferProtocol(Protocol):
 
         pace = {key: value for key, value in self.settings.items() if key not in ProbeSettings.model_fields}
         return _counting(lockstep_solver(x, y, classes, seed=self.settings["seed"], **pace), counts)
+
+
+def _by_item(observations: Observations) -> Observations:
+    """The predicted and right classes and the folds, in the order of the items."""
+    arrays = observations.arrays
+    order = np.argsort(arrays["rows"], kind="stable")
+    return Observations({name: arrays[name][order] for name in ("predicted", "gold", "fold")})
+
+
+def _redrawn(observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
+    """The draws of encoders whose items are in the same folds."""
+    fold = observed[0].arrays["fold"]
+    n, order = len(fold), np.argsort(fold, kind="stable")  # the items of a fold side by side
+    ends = np.flatnonzero(np.diff(fold[order], append=fold.max(initial=0) + 1)) + 1
+    folds = [slice(int(start), int(end)) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    predicted, gold = (np.stack([each.arrays[name][order] for each in observed], axis=1) for name in ("predicted", "gold"))
+    right = (predicted == gold).astype(np.float64)  # (n, e)
+    hits = ((predicted == 1) & (gold == 1)).astype(np.float64)
+    ones = (predicted == 1).astype(np.float64) + (gold == 1)
+    accuracy, f1s = np.empty((resamples, len(observed))), np.empty((resamples, len(observed)))
+    step = max(1, AT_ONCE // n)
+    for start in range(0, resamples, step):
+        # Seeded by the data, not by the encoder: two encoders meet the same resamples.
+        seeds = (seed, start, *data_id.encode())
+        first = start
+        for counts in resample_blocks(n, min(step, resamples - start), seeds, block_rows(n)):
+            counts, many = counts[:, order], slice(first, first + len(counts))
+            with np.errstate(invalid="ignore"):
+                shares = [counts[:, at] @ right[at] / counts[:, at].sum(axis=1)[:, None] for at in folds]
+                accuracy[many] = 100 * np.mean(shares, axis=0)
+                if data_id == "mrpc":
+                    f1s[many] = 200 * (counts @ hits) / (counts @ ones)
+            first += len(counts)
+    drawn: list[Drawn] = [{(None, None, "accuracy"): each} for each in accuracy.T.copy()]
+    if data_id == "mrpc":
+        drawn = [{**each, (None, None, "f1"): f1} for each, f1 in zip(drawn, f1s.T.copy(), strict=True)]
+    return drawn
 
 
 def f1(predicted: Rows, gold: Rows) -> float:

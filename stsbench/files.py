@@ -67,6 +67,24 @@ def _finish(stream: IO[Any]) -> None:
     os.fsync(stream.fileno())
 
 
+def lock_file(handle: int, wait: bool = False) -> bool | None:
+    """Lock an open file or folder against other processes; the system lets go of it when the process ends, however it ends.
+
+    True: it is locked; False: another process has locked it; None: there are no locks here (Windows, some network drives).
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
 def sha256_file(path: Path) -> str:
     """Hex sha256 of a file's bytes."""
     with path.open("rb") as stream:

@@ -92,6 +92,17 @@ def _where_held(draw):
 
 
 @pytest.fixture(scope="session", autouse=True)
+def models_are_read_once():
+    """The suite reads the same few tiny models thousands of times: seventeen milliseconds each, five for a copy."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "transformers.modeling_utils" in sys.modules:
+            import models_once
+
+            models_once.patch(patch)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def no_stack_for_seeds():
     """torch.manual_seed keeps the text of the stack for each kind of device not in use: nearly all of its millisecond."""
     torch = sys.modules.get("torch")

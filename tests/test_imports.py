@@ -27,8 +27,8 @@ CORE = (
     "plots", "cli.output", "cli",
 )  # fmt: skip
 # Rooms of the board, which may import the core, too.
-BOARD = ("leaderboard.records", "leaderboard.publications", "leaderboard.ranks", "leaderboard.page",
-         "leaderboard.identify", "leaderboard.reproduce", "leaderboard")  # fmt: skip
+BOARD = ("leaderboard.records", "leaderboard.publications", "leaderboard.imports", "leaderboard.ranks",
+         "leaderboard.page", "leaderboard.identify", "leaderboard.reproduce", "leaderboard")  # fmt: skip
 MOST = 16  # modules that a reader meets in one room
 
 

@@ -14,7 +14,7 @@ from stsbench.evaluation.comparability import Measured, measured
 from stsbench.evaluation.load import kinds, load_protocol
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import Record, ScoreRow, load_records
-from stsbench.evaluation.rescore import encoder_key, read_observations, rescored
+from stsbench.evaluation.rescore import encoder_key, observations_of, rescored
 
 _RECORD = re.compile(r"\.[0-9a-f]{12}\.json$")  # the end of a record's name
 
@@ -128,8 +128,7 @@ def _widened(one: Measured) -> list[ScoreRow]:
     if all(one.protocol.settings[key] == value for key, value in wide.items()):
         return one.record.scores
     none = {"resamples": 0} if "resamples" in defaults else {}
-    stored = one.record.observations
-    observations = read_observations(one.path.parent / stored.file, stored.sha256)
+    observations = observations_of(one.path.parent, one.record)
     return kind({**one.protocol.settings, **wide, **none}).score(observations, one.set_id, one.task)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ import numpy as np
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks.board import FLAGS
 from stsbench.leaderboard.ranks.gather import flags_of
-from stsbench.leaderboard.ranks.lines import AVERAGE, lines_of
+from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine
+from stsbench.leaderboard.ranks.scored import scored_entries
 from stsbench.leaderboard.ranks.wording import slug
-from stsbench.leaderboard.records.entries import LoadedEntry, load_entries
+from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.plots.style import COLOURS, GREY, PAGE, new_figure
 from stsbench.registry import did_you_mean
 
@@ -27,12 +28,12 @@ def figure(root: Path, backbone: str, tab: str = TAB, column: str = AVERAGE) -> 
 
     Raises StsbenchError where the board has no such backbone, or no entry on it has that column in that tab.
     """
-    entries = load_entries(root / "measured")
+    entries, lines = scored_entries(root / "measured")
     chosen = [entry for entry in entries if entry.entry.backbone == backbone]
     if not chosen:
         known = sorted({entry.entry.backbone for entry in entries})
         raise StsbenchError(f"no entry of {root} has the backbone '{backbone}'{did_you_mean(backbone, known)}")
-    rows = [(_label(entry), scores) for entry in chosen if (scores := seed_scores(entry, tab, column))]
+    rows = [(_label(entry), scores) for entry in chosen if (scores := seed_scores(entry, lines, tab, column))]
     if not rows:
         raise StsbenchError(f"no entry of {root} on {backbone} has the column '{column}' of the tab '{tab}'")
     return _drawn(sorted(rows, key=lambda row: float(np.mean(row[1]))), f"{column} on {backbone} ({tab})")
@@ -44,10 +45,10 @@ def _label(entry: LoadedEntry) -> str:
     return entry.entry.method + (f" ({', '.join(said)})" if said else "")
 
 
-def seed_scores(entry: LoadedEntry, tab: str, column: str) -> list[float]:
+def seed_scores(entry: LoadedEntry, lines: Mapping[Path, Sequence[ScoreLine]], tab: str, column: str) -> list[float]:
     """An entry's scores in a column of a tab, one a run, in the tab's unit; [] where it was not measured so."""
-    lines = [line for run in entry.runs for line in lines_of(run) if slug(line) == tab]
-    return [line.cells[column].value for line in lines if column in line.cells]
+    mine = [line for run in entry.runs for line in lines[run.folder] if slug(line) == tab]
+    return [line.cells[column].value for line in mine if column in line.cells]
 
 
 def _drawn(rows: Sequence[tuple[str, list[float]]], title: str) -> Any:

@@ -22,14 +22,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Rank:
-    """place: 1 + rows with a higher score; first, last: 95 % interval of the rank, for all rows at once; ties: letters, rows
-    that share one do not differ significantly, "" above 20 rows; alone: 95 % interval of this rank by itself."""
+    """place: 1 + rows with a higher score; first, last: 95 % interval of the rank, jointly with those of all other rows;
+    ties: letters, rows that share one do not differ significantly, "" on a tab of more than 20 ranked rows; alone: the
+    narrower interval that covers this row's rank in 95 %, by itself."""
 
     place: int
     first: int
     last: int
     ties: str
-    alone: tuple[int, int] = (0, 0)  # (0, 0): not computed
+    alone: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -132,5 +133,6 @@ FLAGS: dict[str, tuple[str, str]] = {
     "sts": ("STS", "trained with STS labels"),
     "transductive": ("transductive", "fitted or trained on the texts of the test sets"),
     "dev-selected": ("STS-B dev", "checkpoint or hyperparameters chosen on STS-B dev, 77 % of which is in test sets"),
+    "imported": ("imported, not checked", "taken from another tool's result files: nothing behind the scores was checked"),
     "best-of-n": ("best of n", "the best of several seeds: never ranked"),
 }  # fmt: skip

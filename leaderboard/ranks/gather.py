@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stsbench.encoders.fitted import fitted_sets, was_trained_on
+from stsbench.evaluation.comparability import SeedPairs
 from stsbench.evaluation.records import Record
+from stsbench.leaderboard.imports.model import FOLDER, load_imported
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.ranks.board import FLAGS, Board, Provenance, Rank, Row, Tab
-from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine, check_pairing, lines_of, merged
+from stsbench.leaderboard.ranks.imported_rows import with_imported
+from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine
 from stsbench.leaderboard.ranks.published_tabs import published_rows, published_tabs
-from stsbench.leaderboard.ranks.sensitivity import sensitivity
+from stsbench.leaderboard.ranks.scored import scored_entries
+from stsbench.leaderboard.ranks.seeds import merged
+from stsbench.leaderboard.ranks.sensitivity import Tested, sensitivity
 from stsbench.leaderboard.ranks.wording import about, digits_of, form, lower_is_better, slug, title
-from stsbench.leaderboard.records.entries import LoadedEntry, load_entries
+from stsbench.leaderboard.records.entries import LoadedEntry
+from stsbench.leaderboard.records.together import SEED
+from stsbench.metrics.noise import Scores
 from stsbench.metrics.ranks import letters, rank_intervals, significantly_different
 
+Values = NDArray[np.float64]
 Placed = tuple[LoadedEntry, ScoreLine, tuple[str, ...]]  # a line, whose it is, and what is odd about it
 LEADS = ("recall@1", "alignment")  # where metrics are columns
+MOST_LETTERS = 20  # ranked rows that letters are shown for: among more, a row may have hundreds of them
 UNRANKED = {
     "geometry": "not ranked: alignment and uniformity are read together, and neither alone is better or worse",
     "mteb": "not ranked: mteb keeps no score per item, so differences cannot be tested",
@@ -28,16 +38,17 @@ UNRANKED = {
 
 
 def gather(root: Path) -> Board:
-    """The board of the folder `root` (measured/, published/). Raises StsbenchError naming the file that is at fault."""
-    entries = load_entries(root / "measured")
-    check_pairing([each for entry in entries for run in entry.runs for each in run.records])
+    """The board of the folder `root`: measured/, published/, imported/. Raises StsbenchError naming the file at fault."""
+    entries, lines = scored_entries(root / "measured")
     placed = [(entry, line, marks) for entry in entries
-              for line, marks in merged(entry, [lines_of(run) for run in entry.runs])]  # fmt: skip
+              for line, marks in merged(entry, [lines[run.folder] for run in entry.runs])]  # fmt: skip
     shipped = root / "published"
     publications = load_publications(shipped if shipped.is_dir() else None)
-    tabs = _tabs(_alike(placed))
+    tests: dict[str, Tested] = {}
+    tabs = _tabs(_alike(placed), tests)
     tabs = published_tabs(published_rows(tabs, publications), publications)
-    return Board(tuple(tabs), {entry.id: _provenance(entry) for entry in entries}, sensitivity(tabs))
+    tabs = with_imported(tabs, load_imported(root / FOLDER))
+    return Board(tuple(tabs), {entry.id: _provenance(entry) for entry in entries}, sensitivity(tabs, tests))
 
 
 def _alike(placed: Sequence[Placed]) -> list[list[Placed]]:
@@ -64,7 +75,8 @@ def _alike(placed: Sequence[Placed]) -> list[list[Placed]]:
     return [members for _, members in groups]
 
 
-def _tabs(groups: Sequence[Sequence[Placed]]) -> list[Tab]:
+def _tabs(groups: Sequence[Sequence[Placed]], tests: dict[str, Tested]) -> list[Tab]:
+    """The tabs; what the rows of each were tested by goes into `tests`, by the tab's id."""
     tabs: list[Tab] = []
     times: dict[str, int] = {}
     for members in groups:
@@ -76,11 +88,19 @@ def _tabs(groups: Sequence[Sequence[Placed]]) -> list[Tab]:
         times[name] = number = times.get(name, 0) + 1
         # Of metrics in columns each has a direction of its own, and no rank.
         lower = not protocol.metrics_across and lower_is_better(setting.metric)
+        name = f"{name}-data{number}" if number > 1 else name
+        reasons = [UNRANKED.get(protocol.name) or _why_unranked(entry, line, lead) for entry, line, _ in members]
+        able = [i for i, reason in enumerate(reasons) if not reason]
+        ranks: dict[int, Rank] = {}
+        if able:
+            tests[name] = _tested(name, [members[i] for i in able], lead)
+            values = np.array([members[i][1].cells[lead].value for i in able])
+            ranks = dict(zip(able, _ranks(values, tests[name], lower), strict=True))
         tabs.append(Tab(
-            id=f"{name}-data{number}" if number > 1 else name, group=setting.protocol,
+            id=name, group=setting.protocol,
             title=title(first) + (f", data {number}" if number > 1 else ""), about=about(first), metric=setting.metric,
             aggregation=setting.aggregation, columns=columns, lead=lead, digits=digits_of(first), lower_is_better=lower,
-            measured=_ranked(members, columns, lead, lower, UNRANKED.get(protocol.name, "")), published=(),
+            measured=_sorted(members, columns, lead, lower, ranks, reasons), published=(),
             sample=first.sample, known=first.known, settings=json.loads(setting.settings),
             data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
         ))  # fmt: skip
@@ -100,17 +120,31 @@ def _columns(members: Sequence[Placed]) -> tuple[str, ...]:
     return tuple(sorted(there, key=lambda name: order.index(name) if name in order else len(order)))
 
 
-def _ranked(members: Sequence[Placed], columns: Sequence[str], lead: str, lower: bool, never: str) -> tuple[Row, ...]:
+def _tested(tab: str, members: Sequence[Placed], lead: str) -> Tested:
+    """Which of the rows that may be ranked differ significantly in the lead column."""
+    entries, lines = [entry for entry, _, _ in members], [line for _, line, _ in members]
+    pairs = SeedPairs([[run.records[0].record for run in entry.runs] for entry in entries])
+    seeds = [line.seeds[lead][pairs.order(i)] if lead in line.seeds else np.empty(0) for i, line in enumerate(lines)]
+    values = np.array([line.cells[lead].value for line in lines])
+    scores = Scores(values, np.stack([line.draws[lead] for line in lines]), seeds, np.array(pairs.groups))
+    # Seeds are redrawn for each tab by itself: a seed's effect under one setting is not all of its effect under another.
+    return tuple(entry.id for entry in entries), significantly_different(scores, [SEED, *tab.encode()])
+
+
+def _ranks(values: Values, tested: Tested, lower: bool) -> list[Rank]:
+    significance = tested[1]
+    place, first, last = (each.tolist() for each in rank_intervals(values, significance.jointly, lower))
+    _, *alone = (each.tolist() for each in rank_intervals(values, significance.alone, lower))
+    few = len(values) <= MOST_LETTERS
+    ties = letters(values, significance.jointly, lower) if few else [""] * len(values)
+    return [Rank(*each) for each in zip(place, first, last, ties, zip(*alone, strict=True), strict=True)]
+
+
+def _sorted(
+    members: Sequence[Placed], columns: Sequence[str], lead: str, lower: bool, ranks: Mapping[int, Rank],
+    reasons: Sequence[str],
+) -> tuple[Row, ...]:
     """The rows, best first: those that may be ranked with their rank, then the others."""
-    reasons = [never or _why_unranked(entry, line, lead) for entry, line, _ in members]
-    able = [i for i, reason in enumerate(reasons) if not reason]
-    ranks: dict[int, Rank] = {}
-    if able:
-        values = np.array([members[i][1].cells[lead].value for i in able])
-        significant = significantly_different(values, np.stack([members[i][1].draws[lead] for i in able]))
-        spans = zip(*(each.tolist() for each in rank_intervals(values, significant, lower)), strict=True)
-        ties = letters(values, significant, lower)
-        ranks = {i: Rank(place, first, last, tie) for i, (place, first, last), tie in zip(able, spans, ties, strict=True)}
     sign = 1 if lower else -1
 
     def key(i: int) -> tuple[bool, bool, float, str]:

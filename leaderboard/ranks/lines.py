@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import Measured, Setting
-from stsbench.evaluation.protocol import Drawn, Protocol
+from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import ScoreRow
 from stsbench.leaderboard.ranks.board import Cell
 from stsbench.leaderboard.records.admission import proven
-from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry
+from stsbench.leaderboard.records.entries import EntryRun
+from stsbench.leaderboard.records.together import RESAMPLES, SEED, drawn_with
 from stsbench.metrics.bootstrap import interval
 
-RESAMPLES, SEED = 1000, 0  # those of the records' own intervals
 AVERAGE = "Avg"
 HIDDEN = {"dev accuracy", "dev spearman"}  # scores on development data: in the record, never on a board
 Draws = NDArray[np.float64]
@@ -36,14 +37,32 @@ class ScoreLine:
     cut: dict[str, int] = field(default_factory=dict)
     marks: list[str] = field(default_factory=list)
     subsets: dict[tuple[str, str], Cell] = field(default_factory=dict)
+    seeds: dict[str, Draws] = field(default_factory=dict)  # column -> the scores of several seeds, in the order of the runs
     sample: bool = False
     known: bool = True  # all of it measured on the catalog's data, or on data that are in no catalog
 
 
+Parts = dict[str, Measured]  # task -> the record that scored it
+
+
 def lines_of(run: EntryRun) -> list[ScoreLine]:
     """Every setting that a run was measured under, with the averages its protocols define."""
-    lines: dict[tuple[Setting, bool], ScoreLine] = {}
-    parts: dict[tuple[Setting, bool], dict[str, Measured]] = {}
+    return lines_together([run])[0]
+
+
+def lines_together(runs: Sequence[EntryRun]) -> list[list[ScoreLine]]:
+    """`lines_of` of several runs, in their order, whose averages are redrawn together."""
+    filled = [_filled(run) for run in runs]
+    averages = [(line, mine) for lines in filled for line, parts in lines if (mine := _averaged_parts(line, parts))]
+    _draw_averages([(line.protocol, mine) for line, mine in averages])
+    for line, mine in averages:
+        _add_average(line, mine)
+    return [[line for line, _ in lines] for lines in filled]
+
+
+def _filled(run: EntryRun) -> list[tuple[ScoreLine, Parts]]:
+    """A run's lines without averages, and the records behind each."""
+    lines: dict[tuple[Setting, bool], tuple[ScoreLine, Parts]] = {}
     for each in run.records:
         drawn = each.protocol.drawn(each.observed(), each.set_id, RESAMPLES, SEED)
         known = proven(each.record)
@@ -51,7 +70,7 @@ def lines_of(run: EntryRun) -> list[ScoreLine]:
             if row.metric in HIDDEN or (each.protocol.name == "mteb" and row.metric != each.record.scores[0].metric):
                 continue  # mteb gives eight scores a task: its main one comes first
             for setting in _settings(each, row):
-                line = lines.setdefault((setting, known), ScoreLine(setting, each.protocol, known=known))
+                line, parts = lines.setdefault((setting, known), (ScoreLine(setting, each.protocol, known=known), {}))
                 line.sample |= each.record.data.text_version == "sample"
                 key = (None, row.aggregation, row.metric)
                 if row.subset is not None:
@@ -60,9 +79,7 @@ def lines_of(run: EntryRun) -> list[ScoreLine]:
                     column = row.metric if each.protocol.metrics_across else each.task
                     if _fill(line, column, each, _scored(row, each.protocol, drawn.get(key))) and key in drawn:
                         line.draws[column] = drawn[key]
-                    parts.setdefault((setting, known), {}).setdefault(each.task, each)
-    for key_of, line in lines.items():
-        _add_average(line, parts[key_of])
+                    parts.setdefault(each.task, each)
     return list(lines.values())
 
 
@@ -91,9 +108,7 @@ def _settings(each: Measured, row: ScoreRow) -> Iterable[Setting]:
 
 def _scored(row: ScoreRow, protocol: Protocol, drawn: Draws | None) -> Cell:
     """The row's score, with the board's own interval where the record's was drawn otherwise: all are drawn alike."""
-    settings = protocol.settings
-    seed = settings.get("bootstrap_seed", settings.get("seed")) if "resamples" in settings else SEED
-    if drawn is None or (settings.get("resamples", RESAMPLES), seed) == (RESAMPLES, SEED):
+    if drawn is None or drawn_with(protocol) == (RESAMPLES, SEED):
         return _cell(row)
     low, high = interval(drawn) or (None, None)
     return replace(_cell(row), low=low, high=high)
@@ -103,18 +118,22 @@ def _cell(row: ScoreRow) -> Cell:
     return Cell(row.value, row.low, row.high, n=row.n)
 
 
-def _add_average(line: ScoreLine, parts: Mapping[str, Measured]) -> None:
-    """`Avg` as the protocol computes it, where all its tasks were scored."""
-    averaged, label = line.protocol.averaged, line.protocol.label
-    if not averaged or not set(averaged) <= line.cells.keys():
-        return
-    mine = {task: parts[task] for task in averaged}
+def _averaged_parts(line: ScoreLine, parts: Parts) -> Parts:
+    """The records whose scores the protocol averages; {} where a task was not scored, or nothing is averaged."""
+    averaged = line.protocol.averaged
+    return {task: parts[task] for task in averaged} if set(averaged) <= line.cells.keys() else {}
+
+
+def _add_average(line: ScoreLine, mine: Parts) -> None:
+    """`Avg` as the protocol computes it."""
+    label = line.protocol.label
     # A protocol averages rows of its own name; a paper's preset may have given some of these another.
     records = [each.record.model_copy(update={"scores": [row.model_copy(update={"protocol": label})
                for row in each.record.scores]}) for each in mine.values()]  # fmt: skip
     for row in line.protocol.summarise(records):
         if (row.task, row.metric, row.aggregation) == (AVERAGE, line.setting.metric, line.setting.aggregation):
-            drawn = _average_draws(line.protocol, mine).get((None, row.aggregation, row.metric))
+            memo, key = _average_memo(line.protocol, mine)
+            drawn = memo[key].get((None, row.aggregation, row.metric))
             low, high = (interval(drawn) if drawn is not None else None) or (None, None)
             line.cells[AVERAGE] = Cell(row.value, low, high, n=row.n)
             if drawn is not None:
@@ -123,77 +142,25 @@ def _add_average(line: ScoreLine, parts: Mapping[str, Measured]) -> None:
                 line.marks.append("the average's interval is too narrow: the records do not tell which pairs tasks share")
 
 
-def _average_draws(protocol: Protocol, parts: Mapping[str, Measured]) -> Drawn:
-    """The average's draws, once for all settings that are scored from the same records."""
-    observed = {task: (each.observed(), each.set_id) for task, each in parts.items()}
-    memo = observed[protocol.averaged[0]][0].memo
-    key = ("average", repr(protocol.settings), tuple(each.path for each in parts.values()))
-    if key not in memo:
-        memo[key] = protocol.average_draws(observed, RESAMPLES, SEED)
-    draws: Drawn = memo[key]
-    return draws
+def _average_memo(protocol: Protocol, parts: Parts) -> tuple[dict[Any, Any], tuple[object, ...]]:
+    """Where the average's draws are kept, once for all settings that are scored from the same records, and under what."""
+    memo = parts[protocol.averaged[0]].observed().memo
+    return memo, ("average", repr(protocol.settings), tuple(each.path for each in parts.values()))
 
 
-def merged(entry: LoadedEntry, runs: Sequence[Sequence[ScoreLine]]) -> list[tuple[ScoreLine, tuple[str, ...]]]:
-    """One line a setting for an entry of several seeds, with what is odd about it: means, their sd, and joint draws.
-
-    The joint draws add to the mean of the seeds' draws a normal deviate of the mean's standard error over seeds, so large
-    that its 95 % range is Student's: with three seeds a standard error is hardly known. A column that one seed lacks is left
-    empty.
-    """
-    if len(runs) == 1:
-        return [(line, tuple(line.marks)) for line in runs[0]]
-    from scipy import stats
-
-    by_setting: dict[tuple[Setting, bool], list[ScoreLine]] = {}
-    for lines in runs:
-        for line in lines:
-            by_setting.setdefault((line.setting, line.known), []).append(line)
-    rng = np.random.default_rng([SEED, *entry.id.encode()])  # an entry's seeds have nothing to do with another's
-    wider = stats.t.ppf(0.975, len(runs) - 1) / stats.norm.ppf(0.975)
-    deviate = rng.standard_normal(RESAMPLES) * wider / np.sqrt(len(runs))
-    joined = [_joined(entry, each, len(runs), deviate) for each in by_setting.values()]
-    return [(line, marks) for line, marks in joined if line.cells]
+def _draw_averages(averaged: Sequence[tuple[Protocol, Parts]]) -> None:
+    """Draw each average, those of several runs under one protocol together."""
+    together: dict[tuple[str, str], dict[tuple[object, ...], tuple[Protocol, Parts]]] = {}
+    for protocol, parts in averaged:
+        memo, key = _average_memo(protocol, parts)
+        if key not in memo:
+            together.setdefault((protocol.name, repr(protocol.settings)), {})[key] = protocol, parts
+    for members in together.values():
+        protocol = next(iter(members.values()))[0]
+        observed = [{task: (each.observed(), each.set_id) for task, each in parts.items()} for _, parts in members.values()]
+        drawn = protocol.average_draws_together(observed, RESAMPLES, SEED)
+        for (each_protocol, parts), draws in zip(members.values(), drawn, strict=True):
+            memo, key = _average_memo(each_protocol, parts)
+            memo[key] = draws
 
 
-def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: Draws) -> tuple[ScoreLine, tuple[str, ...]]:
-    first = lines[0]
-    joined = ScoreLine(first.setting, first.protocol, sample=first.sample, known=first.known)
-    marks = list(dict.fromkeys(mark for line in lines for mark in line.marks))
-    for column in dict.fromkeys(name for line in lines for name in line.cells):
-        cells = [line.cells[column] for line in lines if column in line.cells]
-        if len(cells) < runs:
-            marks.append(f"{column}: only {len(cells)} of {runs} seeds were scored")
-            continue
-        digests = {line.digests[column] for line in lines if column in line.digests}
-        if len(digests) > 1:
-            raise StsbenchError(f"entry {entry.id}: its seeds were measured on different data for {column}")
-        values = [cell.value for cell in cells]
-        spread = float(np.std(values, ddof=1))
-        low = high = None
-        if all(column in line.draws for line in lines):
-            joined.draws[column] = np.mean([line.draws[column] for line in lines], axis=0) + spread * deviate
-            low, high = interval(joined.draws[column]) or (None, None)
-        joined.cells[column] = Cell(float(np.mean(values)), low, high, spread, cells[0].n)
-        joined.cut[column] = max(line.cut.get(column, 0) for line in lines)
-        if digests:
-            joined.digests[column] = digests.pop()
-    for part in first.subsets:
-        several = [line.subsets[part].value for line in lines if part in line.subsets]
-        if len(several) == runs:
-            joined.subsets[part] = Cell(float(np.mean(several)), sd=float(np.std(several, ddof=1)))
-    return joined, tuple(marks)
-
-
-def check_pairing(records: Sequence[Measured]) -> None:
-    """Raises StsbenchError where two records of one set and digest disagree about what the right answers are."""
-    known: dict[tuple[str, str, int], tuple[Draws, Measured]] = {}
-    for each in records:
-        arrays = each.observed().arrays
-        if "gold" not in arrays:
-            continue
-        places = next((arrays[name] for name in ("rows", "row") if name in arrays), None)
-        gold = arrays["gold"] if places is None else arrays["gold"][np.argsort(places, kind="stable")]
-        first, other = known.setdefault((each.record.protocol.name, each.digest, len(gold)), (gold, each))
-        if not np.array_equal(first, gold):
-            raise StsbenchError(f"{each.path}: its gold values are not those of {other.path}, on the same data")

@@ -39,7 +39,7 @@ def published_rows(tabs: Sequence[Tab], publications: Sequence[Publication]) -> 
 
 def _with(tab: Tab, rows: Sequence[Row], notes: tuple[str, ...]) -> Tab:
     more = dict.fromkeys(column for row in rows for column in row.cells if column not in tab.columns)
-    return replace(tab, published=_sorted(rows, tab), columns=(*tab.columns, *more), notes=notes)
+    return replace(tab, published=by_lead(rows, tab), columns=(*tab.columns, *more), notes=notes)
 
 
 def _joined(rows: Sequence[Row]) -> list[Row]:
@@ -111,7 +111,7 @@ def _tab(tables: Sequence[PublishedTable], taken: Sequence[str]) -> Tab:
         aggregation=first.aggregation, columns=columns, lead=lead, lower_is_better=lower_is_better(first.metric),
         digits=max(row.printed_decimals for table in tables for row in table.rows), measured=(), published=(),
     )  # fmt: skip
-    return replace(tab, published=_sorted(rows, tab))
+    return replace(tab, published=by_lead(rows, tab))
 
 
 def _notes(tables: Iterable[PublishedTable]) -> tuple[str, ...]:
@@ -162,7 +162,7 @@ def _row(row: PublishedRow) -> Row:
     )  # fmt: skip
 
 
-def _sorted(rows: Sequence[Row], tab: Tab) -> tuple[Row, ...]:
+def by_lead(rows: Sequence[Row], tab: Tab) -> tuple[Row, ...]:
     """Highest lead first, those without one last; rows of one score stay in the papers' order."""
     def key(row: Row) -> tuple[bool, float]:
         cell = row.cells.get(tab.lead)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from types import MappingProxyType
 
 from stsbench.leaderboard.ranks.board import Row, Sensitivity, Tab
+from stsbench.metrics.ranks import Significance, significant_in_all
 
 AGGREGATIONS = ("all", "mean", "wmean")
 METRICS = ("spearman", "pearson")
 _NAMED_BY_THE_TAB = {"aggregation", "aggregations", "metric", "metrics"}
 Pairs = tuple[tuple[str, str], ...]
+Tested = tuple[tuple[str, ...], Significance]  # rows' ids, and which of them differ
 
 
-def sensitivity(tabs: Sequence[Tab]) -> Sensitivity | None:
+def sensitivity(tabs: Sequence[Tab], tests: Mapping[str, Tested] = MappingProxyType({})) -> Sensitivity | None:
     """The averages of the measured rows that every STS setting has, their places, Kendall's tau-b and the pairs that swap.
 
+    tests: of a tab, which rows were tested and how; what they say is significant here errs in 5 % for all settings together.
     None for fewer than two settings or two such rows. Rows that are never ranked (the best of several seeds) are left out.
     """
     chosen = settings_of(tabs)
@@ -47,7 +50,7 @@ def sensitivity(tabs: Sequence[Tab]) -> Sensitivity | None:
                for setting, values in averages.items() for row in rows},
         tau=_taus(rows, averages),
         swaps={(a, b): _swapped(rows, averages[a], averages[b]) for a, b in pairs},
-        significant=_significant(shared, names, chosen),
+        significant=_significant(names, {name: tests[tab.id] for name, tab in chosen.items() if tab.id in tests}),
         scores={(*key, row): values[row] for key, values in single.items() for row in rows},
         task_swaps={(task, a, b): _swapped(rows, single[task, a], single[task, b]) for task in tasks for a, b in pairs},
     )  # fmt: skip
@@ -121,14 +124,14 @@ def _taus(rows: Sequence[str], averages: Mapping[str, Mapping[str, float]]) -> d
     return taus
 
 
-def _significant(rows: Sequence[Row], names: Mapping[str, str], tabs: Mapping[str, Tab]) -> dict[tuple[str, str, str], bool]:
-    """(setting, row, row) -> whether the two differ significantly: whether they share no letter of the tab's ties."""
+def _significant(names: Mapping[str, str], tests: Mapping[str, Tested]) -> dict[tuple[str, str, str], bool]:
+    """(setting, row, row) -> whether the two differ significantly, tested for all pairs of rows and settings together."""
     significant = {}
-    for setting, tab in tabs.items():
-        ties = {row.id: set(re.findall(r"[a-z]\d*", row.rank.ties)) for row in tab.measured if row.rank and row.rank.ties}
-        for a, b in combinations(rows, 2):
-            if a.id in ties and b.id in ties:
-                significant[setting, names[a.id], names[b.id]] = not ties[a.id] & ties[b.id]
+    different = significant_in_all([significance for _, significance in tests.values()])
+    for (setting, (ids, _)), differs in zip(tests.items(), different, strict=True):
+        for (i, a), (j, b) in combinations(enumerate(ids), 2):
+            if a in names and b in names:
+                significant[setting, names[a], names[b]] = bool(differs[i, j])
     return significant
 
 

@@ -13,9 +13,10 @@ import yaml
 from pydantic import ValidationError
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.records import Record, load_records, read_record
+from stsbench.evaluation.records import Record, load_records, read_record, record_text
 from stsbench.files import create_whole
 from stsbench.leaderboard.records.admission import check_record
+from stsbench.leaderboard.records.board_form import BoardRecord, board_forms, write_observations
 from stsbench.leaderboard.records.entries import DESCRIPTION, Entry, check_runs, read_entry, run_name, runs_of
 
 
@@ -39,21 +40,21 @@ def add(board: Path, paths: Sequence[Path], slug: str, entry: Entry | None) -> A
     records = [item for path in paths for item in (load_records(path) if path.is_dir() else [(path, read_record(path))])]
     if not records:
         raise StsbenchError("no record was named")
-    for path, record in records:
-        check_record(path, record)
+    made = board_forms([(path, record, check_record(path, record)) for path, record in records])
     folder = board / "measured" / slug
     check_runs(folder, {**runs_of(folder), **{run_name(record): record for _, record in records}})
     _refuse_twins(board / "measured", slug, records)
-    _refuse_others(folder, records)
+    _refuse_others(folder, made)
     _describe(folder / DESCRIPTION, entry)
     written: list[Path] = []
     present: list[Path] = []
-    for path, record in records:
-        target = folder / run_name(record) / path.name
-        content = path.read_bytes()
-        observed = target.parent / record.observations.file
-        _create(observed, (path.parent / record.observations.file).read_bytes())  # first: a record is never without them
-        (written if _create(target, content) else present).append(target)
+    for each in made:
+        target = folder / run_name(each.record) / each.path.name
+        if target.exists():
+            present.append(target)
+            continue
+        write_observations(target.parent, each)  # first: a record is never without them
+        (written if _create(target, record_text(each.record).encode()) else present).append(target)
     return Added(tuple(written), tuple(present), tuple(_doubts(records)))
 
 
@@ -65,14 +66,18 @@ def _refuse_twins(measured: Path, slug: str, records: Sequence[tuple[Path, Recor
             raise StsbenchError(f"{other / min(same)} holds this encoder already: add the records to the entry {other.name}")
 
 
-def _refuse_others(folder: Path, records: Sequence[tuple[Path, Record]]) -> None:
+def _refuse_others(folder: Path, made: Sequence[BoardRecord]) -> None:
     """Raises StsbenchError where a record of that name is there, or named twice, with other content."""
     contents: dict[Path, bytes] = {}
-    for path, record in records:
-        target = folder / run_name(record) / path.name
-        content = target.read_bytes() if target.exists() else path.read_bytes()
-        if contents.setdefault(target, content) != path.read_bytes():
-            raise StsbenchError(f"{target} is already there with other content than {path}: records are never overwritten")
+    for each in made:
+        target = folder / run_name(each.record) / each.path.name
+        mine = record_text(each.record).encode()
+        content = target.read_bytes() if target.exists() else mine
+        # Boards from before records had a form of their own hold them as they were measured.
+        if contents.setdefault(target, content) not in (mine, each.path.read_bytes()):
+            raise StsbenchError(
+                f"{target} is already there with other content than {each.path}: records are never overwritten"
+            )
 
 
 def described(stated: Mapping[str, Any]) -> Entry | None:

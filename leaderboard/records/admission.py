@@ -45,9 +45,9 @@ LAYOUTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 }  # fmt: skip
 
 
-def check_record(path: Path, record: Record) -> Observations:
-    """The record's observations. Raises StsbenchError, naming the file, unless its scores follow from them, and its data
-    and provenance hold.
+def check_record(path: Path, record: Record, observations: Observations | None = None) -> Observations:
+    """The record's observations, read if they were not before. Raises StsbenchError, naming the file, unless its scores
+    follow from them, and its data and provenance hold.
 
     What nobody can prove without the model: the similarities and predictions themselves, the counts of zero vectors and of
     truncated texts, and the provenance. Whoever makes these up, and all else to fit, passes.
@@ -56,7 +56,7 @@ def check_record(path: Path, record: Record) -> Observations:
     _check_encoder(path, record)
     _check_data(path, record)
     try:
-        _, _, observations = reread(path, record)
+        _, _, observations = reread(path, record, observations)
     except ScoreError as error:
         raise StsbenchError(f"{path}: its observations cannot be scored: {error}") from error
     _check_names(path, observations)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -87,20 +87,34 @@ def load_entries(folder: Path) -> list[LoadedEntry]:
 
     Raises StsbenchError, naming the file, for whatever does not belong or does not hold.
     """
+    entries = read_entries(folder)
+    checked = [replace(entry, runs=tuple(checked_run(run) for run in entry.runs)) for entry in entries]
+    check_seeds(checked)
+    return checked
+
+
+def read_entries(folder: Path) -> list[LoadedEntry]:
+    """`load_entries` without a look at observations and scores: whether these hold is for `checked_run` to say, and whether
+    an entry's runs belong together for `check_seeds`."""
     if not folder.is_dir():
         return []
-    return [_load(each) for each in sorted(folder.iterdir()) if not each.name.startswith(".")]
+    return [_read(each) for each in sorted(folder.iterdir()) if not each.name.startswith(".")]
 
 
-def _load(folder: Path) -> LoadedEntry:
+def _read(folder: Path) -> LoadedEntry:
     if not folder.is_dir():
         raise StsbenchError(f"{folder} is not an entry: a board's measured/ holds one folder an entry")
     entry = read_entry(folder / DESCRIPTION)
-    runs = tuple(_run(each) for each in sorted(folder.iterdir()) if each.is_dir() and not each.name.startswith("."))
+    runs = tuple(read_run(each) for each in sorted(folder.iterdir()) if each.is_dir() and not each.name.startswith("."))
     if not runs:
         raise StsbenchError(f"{folder} has no runs: add records to it (stsbench leaderboard add)")
-    check_runs(folder, {run.folder.name: run.records[0].record for run in runs})
     return LoadedEntry(folder.name, entry, runs)
+
+
+def check_seeds(entries: Iterable[LoadedEntry]) -> None:
+    """Raises StsbenchError unless the runs of each entry are seeds of one encoder."""
+    for entry in entries:
+        check_runs(entry.runs[0].folder.parent, {run.folder.name: run.records[0].record for run in entry.runs})
 
 
 def run_name(record: Record) -> str:
@@ -142,12 +156,19 @@ def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
             )
 
 
-def _run(folder: Path) -> EntryRun:
+def read_run(folder: Path) -> EntryRun:
+    """A run's records, in the order they were measured in, their observations and scores unchecked."""
     loaded = load_records(folder)
     if len({run_name(record) for _, record in loaded}) > 1:
         raise StsbenchError(f"{folder} holds records of several encoders: a run is of one")
-    records = []
-    for path, record in sorted(loaded, key=lambda item: (item[1].provenance.get("position", 0), item[0].name)):
-        records.append(measured(path, record, check_record(path, record)))
+    loaded.sort(key=lambda item: (item[1].provenance.get("position", 0), item[0].name))
+    return EntryRun(folder, tuple(measured(path, record) for path, record in loaded))
+
+
+def checked_run(run: EntryRun) -> EntryRun:
+    """The run, each record checked against its observations, which it then holds."""
+    records = tuple(
+        measured(each.path, each.record, check_record(each.path, each.record, each.read)) for each in run.records
+    )
     refuse_doubles([(each.path, each.protocol, each.record) for each in records])
-    return EntryRun(folder, tuple(records))
+    return EntryRun(run.folder, records)

@@ -35,8 +35,9 @@ class Run:
 
     group: what seeds of one training share, the name that is shown; recipe: METHOD/NAME it was trained by, None for none;
     changed: what differs from that recipe, () for nothing; command: by which it was measured; scores: at a protocol's
-    defaults on the catalog's data, recomputed from the observations; tested: the digests of model and tokenizer in its
-    records, None without records; exported: the model of a training that was not tested.
+    defaults on the catalog's data, recomputed from the observations, none for a changed recipe, which counts nowhere;
+    tested: the digests of model and tokenizer in its records, None without records; exported: the model of a training that
+    was not tested.
     """
 
     group: str
@@ -61,7 +62,7 @@ def local_runs(folder: Path, protocols: Collection[str]) -> list[Run]:
 
     protocols: those whose records are read.
 
-    Raises StsbenchError, naming the file, for records that were edited.
+    Raises StsbenchError, naming the file, for records that were edited, of runs whose scores count.
     """
     if not folder.is_dir():
         return []
@@ -81,23 +82,25 @@ def local_runs(folder: Path, protocols: Collection[str]) -> list[Run]:
 def board_runs(folder: Path, ways: Collection[Way], protocols: Collection[str], local: Collection[Run] = ()) -> list[Run]:
     """The runs of a board's entries (`folder`: its measured/) that were trained by a recipe of `ways`, or one changed from
     it, or that measured a model of theirs: of the name in the command, or with the weights of such a run here, in `local` or
-    of such a training. Errors as of `local_runs`."""
+    of such a training by the very recipe. Errors as of `local_runs`."""
     recipes, models = {name for way in ways for name in way.recipes}, {way.model for way in ways if way.model}
     tested = {name for way in ways if way.eval is not None for name in way.recipes}
     first = {run: stored for run in sorted(folder.glob("*/*")) if (stored := _first(run)) is not None}
     wanted = {run for run, stored in first.items()
               if _base(stored) in recipes or models.intersection(_about(stored).get("command") or ())}  # fmt: skip
-    known: set[tuple[str, str] | None] = {_weights(first[run]) for run in wanted}
+    known: set[tuple[str, str] | None] = {
+        _weights(first[run]) for run in wanted
+        if not _changed_on_board(first[run]) or models.intersection(_about(first[run]).get("command") or ())
+    }  # fmt: skip
     known |= {run.weights for run in local if run.recipe in tested or models.intersection(run.command)}
     runs = []
     for run, stored in first.items():
         if run not in wanted and _weights(stored) not in known:
             continue
-        records, scores = _scored(run, protocols)
-        base, about = _base(stored), _about(stored)
-        changed = _changed_on_board(base, about) if base else ()
-        group = f"{run.parent.name} on the board"
-        runs.append(Run(group, base, changed, about.get("seed"), _command(records), scores, _tested(records)))
+        changed = _changed_on_board(stored)
+        records, scores = _scored(run, protocols if not changed else ())
+        group, seed = f"{run.parent.name} on the board", _about(stored).get("seed")
+        runs.append(Run(group, _base(stored), changed, seed, _command(records), scores, _tested(records)))
     return runs
 
 
@@ -139,7 +142,8 @@ def _trained(root: Path, run: Path, protocols: Collection[str]) -> Iterator[Run]
     summary = json.loads((run / "train.json").read_text("utf-8"))
     if summary.get("stage"):
         keys = [*keys, "a stage alone"]
-    records, scores = _scored(run / "eval", protocols) if (run / "eval").is_dir() else ([], {})
+    counted = protocols if not keys else ()
+    records, scores = _scored(run / "eval", counted) if (run / "eval").is_dir() else ([], {})
     if any(record.provenance.get("recipe") != f"{short_name(recipe.method)}/{recipe.name}" for record in records):
         keys = [*keys, "eval/ is not the test of this training"]
     if (dev := _dev(summary)) is not None:
@@ -162,8 +166,11 @@ def _differing(recipe: Recipe, shipped: Recipe) -> list[str]:
                   if value(mine, key) != value(theirs, key) and not key.endswith(".sample_seed"))  # fmt: skip
 
 
-def _changed_on_board(name: str, about: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a record says of its recipe: () where it was trained by the recipe as it is shipped now."""
+def _changed_on_board(stored: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a record says of its recipe: () where it has none, or was trained by the recipe as it is shipped now."""
+    name, about = _base(stored), _about(stored)
+    if name is None:
+        return ()
     if about["recipe"] != name or about.get("stage"):
         return ("changed",)
     try:

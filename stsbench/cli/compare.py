@@ -1,4 +1,4 @@
-"""`stsbench compare`: two runs against each other, with intervals and tests of the differences."""
+"""`stsbench compare`: two encoders against each other, with intervals and tests of the differences."""
 
 from __future__ import annotations
 
@@ -18,24 +18,28 @@ RESAMPLES = 5000  # stsbench.evaluation.compare's, which --help would have to im
 
 
 @click.command("compare")
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.argument("a")
+@click.argument("b")
 @click.option("--protocol", metavar="P", help="sts, sts:wmean, transfer:exact, a paper's preset, ..., several with commas; "
               "default: each that both runs have, by its first aggregation and metric.")
 @click.option("--metric", metavar="M", help="A metric other than each protocol's first, such as pearson or mse.")
 @click.option("--resamples", metavar="N", type=click.IntRange(40, 1_000_000), default=RESAMPLES, show_default=True,
               help="Bootstrap samples of the items.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the bootstrap.")
+@click.option("--by-seed/--no-by-seed", default=None, help="Of several seeds: compare A's run of a seed with B's run of it. "
+              "Default: where their records prove that they share more than the number (weights, or backbone and data).")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the tables as JSON; - makes stdout pure JSON.")
 def compare_(
-    a: Path, b: Path, protocol: str | None, metric: str | None, resamples: int, seed: int, json_target: str | None
+    a: str, b: str, protocol: str | None, metric: str | None, resamples: int, seed: int, by_seed: bool | None,
+    json_target: str | None,
 ) -> int:
-    """Compare run folder A with run folder B, task by task and on average. A folder that contains one run stands for it.
+    """Compare A with B, task by task and on average: run folders, or folders of several seeds' runs.
 
-    Only scores of the same data, measured in the same way, are compared; the others are listed with the reason. p is from a
-    paired bootstrap over the items, corrected for the number of tasks (Holm).
+    A folder that contains runs stands for these: an entry of the leaderboard, or runs/x-42,runs/x-43 with commas. Only
+    scores of the same data, measured in the same way, are compared; the others are listed with the reason. p is from a
+    paired bootstrap over the items, and of several seeds also over these, corrected for the number of tasks (Holm).
     """
-    from stsbench.cli.output.differences import LIMITS, print_table, print_who
+    from stsbench.cli.output.differences import limits, print_table, print_who
     from stsbench.errors import StsbenchError
     from stsbench.evaluation.compare import compare
     from stsbench.files import atomic_write
@@ -43,37 +47,41 @@ def compare_(
     names = [word.strip() for word in protocol.split(",") if word.strip()] if protocol is not None else None
     if names == []:
         raise click.UsageError("--protocol is empty")
-    a, b = _run_of(a), _run_of(b)
-    comparison = compare(a, b, protocols=names, metric=metric, resamples=resamples, seed=seed)
+    runs = _runs_of(a), _runs_of(b)
+    comparison = compare(*runs, protocols=names, metric=metric, resamples=resamples, seed=seed, by_seed=by_seed)
     _print_left_out(comparison)
     if not comparison.tables:
         what = f" of protocol {protocol}" if protocol else ""
         raise StsbenchError(f"{a} and {b} have no measurement{what} in common: nothing to compare")
     if json_target:
-        text = json.dumps(_as_json(comparison, a, b, resamples, seed), indent=1) + "\n"
+        text = json.dumps(_as_json(comparison, runs, resamples, seed), indent=1) + "\n"
         if json_target == "-":
             click.echo(text, nl=False)
         else:
             with atomic_write(Path(json_target)) as stream:
                 stream.write(text)
     if json_target != "-":
-        print_who(comparison, a, b, sys.stdout)
+        print_who(comparison, *runs, sys.stdout)
         for table in comparison.tables:
             print_table(table, sys.stdout)
-        click.echo(LIMITS)
+        click.echo(limits(comparison))
     return 3 if comparison.failures else 0
 
 
-def _run_of(folder: Path) -> Path:
-    """The folder, or the one run in it, as in an entry of the leaderboard. Raises StsbenchError where there are several."""
-    from stsbench.errors import StsbenchError
-
-    if not folder.is_dir() or any(folder.glob("*.json")):
-        return folder
-    inside = sorted({path.parent for path in folder.glob("*/*.json")})
-    if len(inside) > 1:
-        raise StsbenchError(f"{folder} contains several runs: name one, such as {inside[0]}")
-    return inside[0] if inside else folder
+def _runs_of(text: str) -> list[Path]:
+    """The run folders that A or B names: itself, those inside it, or of several names with commas. An entry of the
+    leaderboard holds its runs; a training's run folder holds its test in eval/."""
+    folder = Path(text)
+    names = [folder] if folder.exists() or "," not in text else [Path(name.strip()) for name in text.split(",")]
+    runs: list[Path] = []
+    for name in names:
+        if (name / "eval").is_dir():
+            runs.append(name / "eval")
+        elif not name.is_dir() or any(name.glob("*.json")):
+            runs.append(name)
+        else:
+            runs += sorted({path.parent for path in name.glob("*/*.json")}) or [name]
+    return list(dict.fromkeys(runs))
 
 
 def _print_left_out(comparison: Comparison) -> None:
@@ -86,19 +94,21 @@ def _print_left_out(comparison: Comparison) -> None:
             click.echo(f"{word}: {label} {', '.join(dict.fromkeys(names))}: {reason}", err=True)
 
 
-def _as_json(comparison: Comparison, a: Path, b: Path, resamples: int, seed: int) -> dict[str, Any]:
-    from stsbench.cli.output.differences import LIMITS
+def _as_json(comparison: Comparison, runs: tuple[list[Path], list[Path]], resamples: int, seed: int) -> dict[str, Any]:
+    from stsbench.cli.output.differences import limits
 
-    def run(path: Path, record: Record) -> dict[str, Any]:
-        return {"run": str(path), "encoder": record.encoder.spec["name"], "fingerprint": record.encoder.fingerprint}
+    def side(paths: list[Path], record: Record) -> dict[str, Any]:
+        one = {"encoder": record.encoder.spec["name"], "fingerprint": record.encoder.fingerprint}
+        return {"run": str(paths[0]), **one} if len(paths) == 1 else {"runs": list(map(str, paths)), **one}
 
     def reasons(items: list[tuple[str, str, str]]) -> list[dict[str, str]]:
         return [dict(zip(("protocol", "task", "reason"), item, strict=True)) for item in items]
 
     return {
-        "a": run(a, comparison.runs[0]), "b": run(b, comparison.runs[1]), "resamples": resamples, "seed": seed,
+        "a": side(runs[0], comparison.runs[0]), "b": side(runs[1], comparison.runs[1]),
+        "seeds": list(comparison.seeds), "by_seed": comparison.by_seed, "resamples": resamples, "seed": seed,
         "tables": [_table_json(table) for table in comparison.tables],
-        "not_compared": reasons(comparison.left_out), "failed": reasons(comparison.failures), "limits": LIMITS,
+        "not_compared": reasons(comparison.left_out), "failed": reasons(comparison.failures), "limits": limits(comparison),
     }  # fmt: skip
 
 

@@ -1,14 +1,16 @@
-"""When two scores may be compared: the same protocol, version, settings, text version, data, aggregation and metric."""
+"""When two scores may be compared: the same protocol, version, settings, text version, data, aggregation and metric. And
+when two encoders' seeds may be compared one by one."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.rescore import protocol_of_record, read_observations, task_of
+from stsbench.evaluation.rescore import observations_of, protocol_of_record, task_of
 
 
 @dataclass(frozen=True, order=True)
@@ -48,9 +50,13 @@ class Measured:
     def observed(self) -> Observations:
         """The observations beside the record, read once."""
         if not self._read:
-            stored = self.record.observations
-            self._read.append(read_observations(self.path.parent / stored.file, stored.sha256))
+            self._read.append(observations_of(self.path.parent, self.record))
         return self._read[0]
+
+    @property
+    def read(self) -> Observations | None:
+        """The observations, if they were read."""
+        return self._read[0] if self._read else None
 
     def setting(self, row: ScoreRow) -> Setting:
         """The setting of one of the record's rows."""
@@ -73,3 +79,42 @@ def measured(path: Path, record: Record, observations: Observations | None = Non
     """
     protocol = protocol_of_record(path, record)
     return Measured(path, record, protocol, task_of(protocol, record), [observations] if observations else [])
+
+
+class SeedPairs:
+    """Which encoders of several seeds have these in common, so that their runs can be compared seed by seed.
+
+    Two runs are a pair where their records prove that they share more than a number: the very same weights (an encoder and
+    its whitened form), or the same seed and the same weights of the stage before, or the same seed, backbone and training
+    data. Encoders are paired where each run of one is a pair with a run of the other. Comparing them by seed never errs
+    more often, whether or not what they share makes them alike: a paired t test does not need that.
+    """
+
+    def __init__(self, encoders: Sequence[Sequence[Record]]) -> None:
+        """encoders: of each a record of every run."""
+        trained = {run.encoder.spec.get("weights"): key for runs in encoders for run in runs if (key := _training(run))}
+        weights = [[run.encoder.spec.get("weights") for run in runs] for runs in encoders]
+        self._keys = [[trained.get(each) or str(each or "") for each in runs] for runs in weights]
+        distinct: dict[tuple[str, ...], int] = {}
+        # The same number for encoders that are paired, -1 for one whose runs share too much to tell which is which.
+        self.groups = [
+            distinct.setdefault(tuple(sorted(keys)), len(distinct)) if _distinct(keys) else -1 for keys in self._keys
+        ]
+
+    def order(self, number: int) -> list[int]:
+        """The places of an encoder's runs, so ordered that those of paired encoders stand at the same place."""
+        return sorted(range(len(self._keys[number])), key=self._keys[number].__getitem__)
+
+
+def _distinct(keys: Sequence[str]) -> bool:
+    return len(set(keys)) == len(keys) > 1 and all(keys)
+
+
+def _training(run: Record) -> str:
+    """What a run of another method may have in common with this one, as text; "" where the record does not prove any."""
+    provenance = run.provenance
+    start = (provenance.get("from") or {}).get("weights")
+    shared = [start] if start else [provenance.get("backbone"), provenance.get("data")]
+    if provenance.get("seed") is None or not all(shared):
+        return ""
+    return json.dumps([provenance["seed"], provenance.get("subset"), *shared], sort_keys=True)

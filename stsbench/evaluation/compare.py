@@ -1,4 +1,5 @@
-"""Two runs against each other: which of their records measured the same thing, and how sure the differences are."""
+"""Two encoders against each other, of one run each or of several seeds: which of their records measured the same thing, and
+how sure the differences are."""
 
 from __future__ import annotations
 
@@ -8,25 +9,30 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.evaluation.comparability import Measured, Setting, measured
+from stsbench.evaluation.comparability import Measured, SeedPairs, Setting, measured
 from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.plan import plan
+from stsbench.evaluation.protocol import Drawn as Drawing
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.records import Record, ScoreRow, load_records
-from stsbench.evaluation.rescore import refuse_doubles, rescored, several_encoders
+from stsbench.evaluation.rescore import encoder_key, refuse_doubles, rescored, several_encoders
 from stsbench.metrics.paired import Difference, holm, paired_difference
+from stsbench.metrics.seeds import difference_over_seeds
 from stsbench.registry import did_you_mean
 
 RESAMPLES = 5000
 _BLOCK = 1000  # resamples at a time: a count of every item in every resample has to fit in the memory
 _SEEDS = 1_000_000  # between two users' seeds: one seed a block
 Floats = NDArray[np.float64]
-Pair = tuple[Measured, Measured]
+Key = tuple[object, ...]  # what makes two records comparable
+Sides = tuple[Sequence[Measured], Sequence[Measured]]  # A's runs and B's, of one task
+Drawn = tuple[Floats, Floats]
 
 
 @dataclass(frozen=True)
@@ -61,51 +67,64 @@ class ComparisonTable:
 
 @dataclass
 class Comparison:
-    """What two runs share. left_out, failures: (protocol's label, task, reason) of what could not be compared."""
+    """What two encoders share. left_out, failures: (protocol's label, task, reason) of what could not be compared.
+
+    seeds: how many runs A and B are of. by_seed: whether they were compared seed by seed.
+    """
 
     runs: tuple[Record, Record]  # one record of each: the encoders
+    seeds: tuple[int, int] = (1, 1)
+    by_seed: bool = False
     tables: list[ComparisonTable] = field(default_factory=list)
     left_out: list[tuple[str, str, str]] = field(default_factory=list)
     failures: list[tuple[str, str, str]] = field(default_factory=list)
 
 
 def compare(
-    a: Path, b: Path, *, protocols: Sequence[str] | None = None, metric: str | None = None, resamples: int = RESAMPLES,
-    seed: int = 0,
+    a: Path | Sequence[Path], b: Path | Sequence[Path], *, protocols: Sequence[str] | None = None, metric: str | None = None,
+    resamples: int = RESAMPLES, seed: int = 0, by_seed: bool | None = None,
 ) -> Comparison:
-    """Compare the scores of two run folders that measured the same data in the same way.
+    """Compare the scores of two encoders that measured the same data in the same way: a run folder each, or several seeds'.
 
     protocols: as `stsbench eval` names them, all by default; each is compared by its first metric and aggregation, or by
-    `metric`. Raises StsbenchError for an edited record, a folder of several encoders or of two unlike records of the same
-    thing, and unknown names.
+    `metric`. Scores of several seeds are averaged, and tested as the leaderboard's ranks are. by_seed: whether A's run of a
+    seed is compared with B's run of it; by default where the records prove that the runs share more than that number
+    (`SeedPairs`). Raises StsbenchError for an edited record, a folder of several encoders or of two unlike records of the
+    same thing, seeds that cannot be paired, and unknown names.
     """
     chosen = _chooser(protocols)
-    loaded = [load_records(folder) for folder in (a, b)]
-    for folder, stored in zip((a, b), loaded, strict=True):
-        if several_encoders([record for _, record in stored]):
-            raise StsbenchError(f"{folder} holds records of several encoders: compare runs of one encoder each")
-    result = Comparison((loaded[0][0][1], loaded[1][0][1]))
-    mine, theirs = (_verified(letter, stored, chosen, result) for letter, stored in zip("AB", loaded, strict=True))
+    folders = [[side] if isinstance(side, Path) else list(side) for side in (a, b)]
+    loaded = [[_loaded(folder) for folder in side] for side in folders]
+    first = [[stored[0][1] for stored in side] for side in loaded]
+    for side, records in zip(folders, first, strict=True):
+        _check_seeds(side, records)
+    orders, paired = _paired(first, by_seed)
+    result = Comparison((first[0][0], first[1][0]), (len(first[0]), len(first[1])), paired)
+    mine, theirs = (
+        _of_all([_verified(letter, loaded[side][i], chosen, result) for i in orders[side]], letter, result)
+        for side, letter in enumerate("AB")
+    )
     pairs = _matched(mine, theirs, result)
-    tables: dict[tuple[Setting, bool], list[tuple[Pair, ScoreRow, ScoreRow]]] = {}
+    tables: dict[tuple[Setting, bool], list[tuple[Sides, ScoreRow, ScoreRow]]] = {}
     for pair in pairs:
-        form = chosen(pair[0])
+        item = pair[0][0]
+        form = chosen(item)
         if form is None:
             continue
         rows = _shown(pair, form, metric)
         if not rows and metric is None:
-            result.left_out.append((pair[0].record.protocol.label, pair[0].task, "the runs reported different scores of it"))
-        averaged = pair[0].protocol.averaged
+            result.left_out.append((item.record.protocol.label, item.task, "the runs reported different scores of it"))
+        averaged = item.protocol.averaged
         for one, other in rows:
             if one.n != other.n:
-                label, reason = pair[0].record.protocol.label, f"{one.metric} is of {one.n} items in A and {other.n} in B"
-                result.left_out.append((label, pair[0].task, reason))
+                label, reason = item.record.protocol.label, f"{one.metric} is of {one.n} items in A and {other.n} in B"
+                result.left_out.append((label, item.task, reason))
                 continue
             # SICK-R-MTEB holds SICK-R again: it would count twice among the tasks.
-            aside = bool(averaged) and pair[0].task not in averaged
-            tables.setdefault((pair[0].setting(one), aside), []).append((pair, one, other))
+            aside = bool(averaged) and item.task not in averaged
+            tables.setdefault((item.setting(one), aside), []).append((pair, one, other))
     if metric is not None and pairs and not tables:
-        known = {row.metric for pair in pairs for row in pair[0].record.scores}
+        known = {row.metric for pair in pairs for row in pair[0][0].record.scores}
         raise StsbenchError(f"no score that both runs have is called '{metric}'{did_you_mean(metric, sorted(known))}")
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # numpy lets go of the interpreter; each needs 300 MB
         drawing = {
@@ -114,8 +133,61 @@ def compare(
         for (setting, aside), items in tables.items():
             draws = [each.result() for each in drawing[setting, aside]]
             average = _average_draws(items, resamples, seed)
-            result.tables.append(_table(setting, aside, items, draws, average))
+            result.tables.append(_table(setting, aside, items, draws, average, paired))
     return result
+
+
+def _loaded(folder: Path) -> list[tuple[Path, Record]]:
+    stored = load_records(folder)
+    if several_encoders([record for _, record in stored]):
+        raise StsbenchError(f"{folder} holds records of several encoders: compare runs of one encoder each")
+    return stored
+
+
+def _check_seeds(folders: Sequence[Path], records: Sequence[Record]) -> None:
+    """Raises StsbenchError unless the runs of a side are of one encoder, trained with different seeds."""
+    seen: dict[str, Path] = {}
+    for folder, record in zip(folders, records, strict=True):
+        if _trained_as(record) != _trained_as(records[0]):
+            raise StsbenchError(f"{folders[0]} and {folder} differ in more than their seed: their scores have no mean")
+        if (other := seen.setdefault(record.encoder.fingerprint, folder)) is not folder:
+            raise StsbenchError(f"{other} and {folder} are of the same encoder: one run does not count twice")
+
+
+def _trained_as(record: Record) -> list[Any]:
+    """What the seeds of one encoder have in common."""
+    spec = {key: value for key, value in json.loads(encoder_key(record)).items() if key not in ("name", "weights")}
+    return [spec, *(record.provenance.get(key) for key in ("recipe", "settings", "stage"))]
+
+
+def _paired(runs: Sequence[Sequence[Record]], by_seed: bool | None) -> tuple[list[list[int]], bool]:
+    """The order in which each side's runs are taken, and whether they are pairs in it."""
+    as_they_come = [list(range(len(side))) for side in runs]
+    if by_seed is False or (by_seed is None and 1 in map(len, runs)):
+        return as_they_come, False
+    pairs = SeedPairs(runs)
+    if pairs.groups[0] == pairs.groups[1] >= 0:
+        return [pairs.order(0), pairs.order(1)], True
+    if by_seed is None:
+        return as_they_come, False
+    seeds: list[list[Any]] = [[record.provenance.get("seed") for record in side] for side in runs]
+    for letter, side in zip("AB", seeds, strict=True):
+        if None in side or len(set(side)) < max(2, len(side)):
+            raise StsbenchError(f"--by-seed: the records of {letter} name no seeds of their own: leave it out")
+    if set(seeds[0]) != set(seeds[1]):
+        listed = " and ".join(", ".join(map(str, sorted(side))) for side in seeds)
+        raise StsbenchError(f"--by-seed: A and B were trained with different seeds ({listed}): leave it out")
+    return [sorted(range(len(side)), key=side.__getitem__) for side in seeds], True
+
+
+def _of_all(runs: Sequence[dict[Key, Measured]], letter: str, result: Comparison) -> dict[Key, list[Measured]]:
+    """What every run of a side measured, by what makes it comparable."""
+    every = {key: item for run in runs for key, item in run.items()}
+    for key, item in every.items():
+        if (many := sum(key in run for run in runs)) < len(runs):
+            reason = f"only {many} of the {len(runs)} runs of {letter} have it"
+            result.left_out.append((item.record.protocol.label, item.task, reason))
+    return {key: [run[key] for run in runs] for key in every if all(key in run for run in runs)}
 
 
 def _chooser(names: Sequence[str] | None) -> Callable[[Measured], Protocol | None]:
@@ -141,9 +213,9 @@ def _kept(protocol: Protocol) -> str:
 
 def _verified(
     letter: str, stored: list[tuple[Path, Record]], chosen: Callable[[Measured], Protocol | None], result: Comparison
-) -> dict[tuple[object, ...], Measured]:
+) -> dict[Key, Measured]:
     """The chosen records by what makes two of them comparable, each scored again from its observations."""
-    items: dict[tuple[object, ...], Measured] = {}
+    items: dict[Key, Measured] = {}
     scored: list[tuple[Path, Protocol, Record]] = []
     for path, record in sorted(stored, key=lambda item: item[1].provenance.get("position", 0)):
         try:
@@ -167,11 +239,9 @@ def _verified(
     return items
 
 
-def _matched(
-    mine: dict[tuple[object, ...], Measured], theirs: dict[tuple[object, ...], Measured], result: Comparison
-) -> list[Pair]:
-    only_b = {key: item for key, item in theirs.items() if key not in mine}
-    for key, item in mine.items():
+def _matched(mine: dict[Key, list[Measured]], theirs: dict[Key, list[Measured]], result: Comparison) -> list[Sides]:
+    only_b = {key: items[0] for key, items in theirs.items() if key not in mine}
+    for key, (item, *_) in mine.items():
         if key in theirs:
             continue
         alike = [other for other in only_b if (other[0], other[4]) == (key[0], key[4])]
@@ -180,7 +250,7 @@ def _matched(
         reason = _why(item, only_b.pop(alike[0])) if alike else "only A has it"
         result.left_out.append((item.record.protocol.label, item.task, reason))
     result.left_out += [(item.record.protocol.label, item.task, "only B has it") for item in only_b.values()]
-    return [(item, theirs[key]) for key, item in mine.items() if key in theirs]
+    return [(items, theirs[key]) for key, items in mine.items() if key in theirs]
 
 
 def _why(a: Measured, b: Measured) -> str:
@@ -198,13 +268,12 @@ def _why(a: Measured, b: Measured) -> str:
     return "; ".join(reasons[:3] + ["..."] * (len(reasons) > 3))
 
 
-def _shown(pair: Pair, form: Protocol, metric: str | None) -> list[tuple[ScoreRow, ScoreRow]]:
-    """The rows of one metric and aggregation: `metric`, else the first one of `form` that both records have.
-
-    Rows over subsets only where there is none over the whole set.
+def _shown(pair: Sides, form: Protocol, metric: str | None) -> list[tuple[ScoreRow, ScoreRow]]:
+    """The rows of one metric and aggregation: `metric`, else the first one of `form` that all runs have; A's first run's
+    and B's. Rows over subsets only where there is none over the whole set.
     """
-    other = {(row.subset, row.aggregation, row.metric): row for row in pair[1].record.scores}
-    rows = [row for row in pair[0].record.scores if (row.subset, row.aggregation, row.metric) in other]
+    others = [{_place(row): row for row in item.record.scores} for item in (*pair[1], *pair[0][1:])]
+    rows = [row for row in pair[0][0].record.scores if all(_place(row) in each for each in others)]
     whole = {row.metric for row in rows if row.subset is None}
     rows = [row for row in rows if row.subset is None or row.metric not in whole]
     hows, metrics = form.settings.get("aggregations", []), form.settings.get("metrics", [])
@@ -218,52 +287,61 @@ def _shown(pair: Pair, form: Protocol, metric: str | None) -> list[tuple[ScoreRo
 
     first = min(rows, key=place)
     rows = [row for row in rows if (row.metric, row.aggregation) == (first.metric, first.aggregation)]
-    return [(row, other[row.subset, row.aggregation, row.metric]) for row in rows]
+    return [(row, others[0][_place(row)]) for row in rows]
 
 
-def _draws(pair: Pair, row: ScoreRow, resamples: int, seed: int) -> tuple[Floats, Floats] | None:
-    """(resamples,) of both runs' `row` over the same resamples; None where the protocol draws none of it."""
-    seen = [item.observed() for item in pair]
+def _place(row: ScoreRow) -> tuple[str | None, str | None, str]:
+    return row.subset, row.aggregation, row.metric
+
+
+def _draws(pair: Sides, row: ScoreRow, resamples: int, seed: int) -> Drawn | None:
+    """(resamples,) of both sides' `row`, the mean over their runs, over the same resamples; None where the protocol draws
+    none of it."""
+    items = [*pair[0], *pair[1]]
+    seen = [item.observed() for item in items]
     for name in ("row", "rows", "gold", "pair"):  # equal, as the data's digest promises: the draws are paired by place
-        one, other = (each.arrays.get(name) for each in seen)
-        if one is not None and other is not None and not np.array_equal(one, other):
-            raise StsbenchError(
-                f"{pair[1].path} and {pair[0].path} name the same data, but their items differ ({name} of the "
-                "observations): one was not measured on it"
-            )
-    protocol = _narrowed(pair[0].protocol, row)
-    key, parts = (row.subset, row.aggregation, row.metric), []
+        for item, each in zip(items, seen, strict=True):
+            one, other = seen[0].arrays.get(name), each.arrays.get(name)
+            if one is not None and other is not None and not np.array_equal(one, other):
+                raise StsbenchError(
+                    f"{item.path} and {items[0].path} name the same data, but their items differ ({name} of the "
+                    "observations): one was not measured on it"
+                )
+    protocol, set_id = _narrowed(items[0].protocol, row), items[0].set_id
+    drawn = [lambda many, start, each=each: protocol.draws(each, set_id, many, start) for each in seen]
+    return _means(drawn, len(pair[0]), _place(row), resamples, seed)
+
+
+def _means(
+    runs: Sequence[Callable[[int, int], Drawing]], of_a: int, key: tuple[str | None, str | None, str], resamples: int,
+    seed: int,
+) -> Drawn | None:
+    """(resamples,) of A, the first `of_a` runs, and of B: means of the runs' draws of `key`; None where one has none."""
+    parts = []
     for block, start in enumerate(range(0, resamples, _BLOCK)):
         many = min(_BLOCK, resamples - start)
-        drawn = [protocol.draws(each, pair[0].set_id, many, seed * _SEEDS + block) for each in seen]
+        drawn = [run(many, seed * _SEEDS + block) for run in runs]
         if any(key not in each for each in drawn):
             return None
-        parts.append([each[key] for each in drawn])
+        values = [each[key] for each in drawn]
+        parts.append([np.mean(side, axis=0) for side in (values[:of_a], values[of_a:])])
     a, b = (np.concatenate([part[i] for part in parts]) for i in range(2))
     return a, b
 
 
-def _average_draws(
-    items: Sequence[tuple[Pair, ScoreRow, ScoreRow]], resamples: int, seed: int
-) -> tuple[Floats, Floats] | None:
-    """(resamples,) of both runs' average, drawn as their protocol draws it; None where there is none."""
-    first, row, _ = items[0]
-    protocol = _narrowed(first[0].protocol, row)
-    sides: list[dict[str, tuple[Observations, str]]] = [
-        {pair[side].task: (pair[side].observed(), pair[side].set_id) for pair, _, _ in items} for side in range(2)
-    ]
-    if any("pair" not in seen.arrays for side in sides for seen, _ in side.values()):
-        # One was stored before observations held pair keys: both are drawn the older way, or they would not be paired.
-        sides = [{task: (_without_pairs(seen), set_id) for task, (seen, set_id) in side.items()} for side in sides]
-    key, parts = (None, row.aggregation, row.metric), []
-    for block, start in enumerate(range(0, resamples, _BLOCK)):
-        many = min(_BLOCK, resamples - start)
-        drawn = [protocol.average_draws(side, many, seed * _SEEDS + block) for side in sides]
-        if any(key not in each for each in drawn):
-            return None
-        parts.append([each[key] for each in drawn])
-    a, b = (np.concatenate([part[i] for part in parts]) for i in range(2))
-    return a, b
+def _average_draws(items: Sequence[tuple[Sides, ScoreRow, ScoreRow]], resamples: int, seed: int) -> Drawn | None:
+    """(resamples,) of both sides' average, drawn as their protocol draws it; None where there is none."""
+    pair, row, _ = items[0]
+    protocol = _narrowed(pair[0][0].protocol, row)
+    runs: list[dict[str, tuple[Observations, str]]] = [
+        {each[side][i].task: (each[side][i].observed(), each[side][i].set_id) for each, _, _ in items}
+        for side in range(2) for i in range(len(pair[side]))
+    ]  # fmt: skip
+    if any("pair" not in seen.arrays for run in runs for seen, _ in run.values()):
+        # One was stored before observations held pair keys: all are drawn the older way, or they would not be paired.
+        runs = [{task: (_without_pairs(seen), set_id) for task, (seen, set_id) in run.items()} for run in runs]
+    drawn = [lambda many, start, run=run: protocol.average_draws(run, many, start) for run in runs]
+    return _means(drawn, len(pair[0]), (None, row.aggregation, row.metric), resamples, seed)
 
 
 def _without_pairs(seen: Observations) -> Observations:
@@ -280,35 +358,43 @@ def _narrowed(protocol: Protocol, row: ScoreRow) -> Protocol:
 
 
 def _table(
-    setting: Setting, aside: bool, items: Sequence[tuple[Pair, ScoreRow, ScoreRow]],
-    draws: Sequence[tuple[Floats, Floats] | None], drawn: tuple[Floats, Floats] | None,
+    setting: Setting, aside: bool, items: Sequence[tuple[Sides, ScoreRow, ScoreRow]], draws: Sequence[Drawn | None],
+    drawn: Drawn | None, paired: bool,
 ) -> ComparisonTable:
+    scores = [tuple(_values(side, one) for side in pair) for pair, one, _ in items]
     rows = [
-        Compared(pair[0].task, one.subset, one.n, one.value, other.value, _difference(one.value, other.value, drawn))
-        for (pair, one, other), drawn in zip(items, draws, strict=True)
+        Compared(pair[0][0].task, one.subset, one.n, float(a.mean()), float(b.mean()), _difference(a, b, each, paired))
+        for (pair, one, _), (a, b), each in zip(items, scores, draws, strict=True)
     ]
     tested = [i for i, row in enumerate(rows) if row.difference.p is not None]
     for i, p in zip(tested, holm([rows[i].difference.p or 0.0 for i in tested]), strict=True):
         rows[i] = replace(rows[i], corrected=p)
-    first = items[0][0]
+    first = items[0][0][0][0]
     whole = {row.task: i for i, row in enumerate(rows) if row.subset is None}
-    averaged = first[0].protocol.averaged
+    averaged = first.protocol.averaged
     average = None
     if averaged and set(averaged) <= set(whole):
         places = [whole[task] for task in averaged]
-        a, b = (float(np.mean([getattr(rows[i], side) for i in places])) for side in "ab")
-        average = Compared("Avg", None, sum(rows[i].n for i in places), a, b, _difference(a, b, drawn))
+        a, b = (np.mean([scores[i][side] for i in places], axis=0) for side in range(2))
+        count = sum(rows[i].n for i in places)
+        average = Compared("Avg", None, count, float(a.mean()), float(b.mean()), _difference(a, b, drawn, paired))
     no_test = ""
     if not tested:
         no_test = f"what {setting.protocol} stores for {setting.metric} cannot be redrawn item by item"
         if any(each is not None for each in draws):
             no_test = "too many resamples have no score"
-    unknown = dict.fromkeys(pair[0].set_id for pair, _, _ in items if not pair[0].record.data.known)
-    return ComparisonTable(setting, (first[0].record, first[1].record), tuple(rows), average, no_test, aside, tuple(unknown))
+    unknown = dict.fromkeys(pair[0][0].set_id for pair, _, _ in items if not pair[0][0].record.data.known)
+    named = first.record, items[0][0][1][0].record
+    return ComparisonTable(setting, named, tuple(rows), average, no_test, aside, tuple(unknown))
 
 
-def _difference(a: float, b: float, drawn: tuple[Floats, Floats] | None) -> Difference:
-    if drawn is None:
-        nothing = np.zeros(0)
-        return paired_difference(a, b, nothing, nothing)
-    return paired_difference(a, b, *drawn)
+def _values(runs: Sequence[Measured], row: ScoreRow) -> Floats:
+    """(n,) scores of a side's runs."""
+    return np.array([next(each.value for each in run.record.scores if _place(each) == _place(row)) for run in runs])
+
+
+def _difference(a: Floats, b: Floats, drawn: Drawn | None, paired: bool) -> Difference:
+    draws = drawn or (np.zeros(0), np.zeros(0))
+    if len(a) == len(b) == 1:
+        return paired_difference(float(a[0]), float(b[0]), *draws)
+    return difference_over_seeds(a, b, *draws, paired=paired)

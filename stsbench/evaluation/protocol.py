@@ -31,6 +31,16 @@ class Observations:
 Drawn = dict[tuple[str | None, str | None, str], NDArray[np.float64]]
 
 
+def alike(observed: Sequence[Observations], arrays: Sequence[str], names: Sequence[str] = ()) -> list[list[int]]:
+    """Places in `observed`, together where the arrays and names of these kinds are equal: of encoders on the same data."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for at, each in enumerate(observed):
+        key = (*((each.arrays[kind].shape, each.arrays[kind].dtype.str, each.arrays[kind].tobytes()) for kind in arrays),
+               *(tuple(each.names[kind]) for kind in names))  # fmt: skip
+        groups.setdefault(key, []).append(at)
+    return list(groups.values())
+
+
 class Protocol(ABC):
     """One way of measuring. Stateless but for `settings`; `score` and `summarise` run without torch.
 
@@ -86,13 +96,25 @@ class Protocol(ABC):
         """
         return {}
 
+    def draws_together(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
+        """`draws` of several encoders' observations of one set; a protocol may share work among them."""
+        return [self.draws(each, data_id, resamples, seed) for each in observed]
+
     def drawn(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
         """`draws`, computed once for these observations: a score's interval and a comparison share them."""
-        key = (self.name, repr(self.settings), data_id, resamples, seed)
-        if key not in observations.memo:
-            observations.memo[key] = self.draws(observations, data_id, resamples, seed)
-        drawn: Drawn = observations.memo[key]
+        self.draw_all([observations], data_id, resamples, seed)
+        drawn: Drawn = observations.memo[self._key(data_id, resamples, seed)]
         return drawn
+
+    def draw_all(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> None:
+        """Let `drawn` have its answer for each of these, computed together."""
+        key = self._key(data_id, resamples, seed)
+        missing = [each for each in observed if key not in each.memo]
+        for each, drawn in zip(missing, self.draws_together(missing, data_id, resamples, seed), strict=True):
+            each.memo[key] = drawn
+
+    def _key(self, data_id: str, resamples: int, seed: int) -> tuple[object, ...]:
+        return self.name, repr(self.settings), data_id, resamples, seed
 
     def average_draws(
         self, observed: Mapping[str, tuple[Observations, str]], resamples: int, seed: int
@@ -106,6 +128,12 @@ class Protocol(ABC):
         parts = [self.drawn(*observed[task], resamples, seed) for task in self.averaged]
         return {key: np.mean([part[key] for part in parts], axis=0) for key in parts[0]
                 if key[0] is None and all(key in part for part in parts)}  # fmt: skip
+
+    def average_draws_together(
+        self, observed: Sequence[Mapping[str, tuple[Observations, str]]], resamples: int, seed: int
+    ) -> list[Drawn]:
+        """`average_draws` of several encoders; a protocol may share work among them."""
+        return [self.average_draws(each, resamples, seed) for each in observed]
 
     def load(self, set_id: str) -> DataSet | None:
         """A set that is not in the catalog (a user's own files), or None: the catalog's sets are loaded for it."""

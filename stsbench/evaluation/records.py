@@ -9,7 +9,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
@@ -83,11 +91,28 @@ class ProtocolIdentity(_Part):
     settings: dict[str, Any]
 
 
-class ObservationFile(_Part):
-    """The arrays that every score is computed from, beside the record: observations/, the record's stem, .npz."""
+class SharedFile(_Part):
+    """The arrays that the data decide, which all records of a board on these data share. sha256: of what it holds."""
 
-    file: str = Field(pattern=r"^observations/[^/\\]+\.npz$")
+    file: str = Field(pattern=r"^\.\./\.\./\.\./observations/[\w-][\w.-]*\.parquet$")
     sha256: str = Sha256
+
+
+class ObservationFile(_Part):
+    """The arrays that every score is computed from, beside the record: observations/, the record's stem, .npz.
+
+    On a board the suffix is .parquet, and what the data decide is in a shared file. sha256: of the .npz file; of the arrays
+    that a .parquet file holds.
+    """
+
+    file: str = Field(pattern=r"^observations/[^/\\]+\.(npz|parquet)$")
+    sha256: str = Sha256
+    shared: SharedFile | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = handler(self)
+        return {key: value for key, value in written.items() if value is not None}
 
 
 class Record(_Part):
@@ -121,7 +146,7 @@ def write_record(folder: Path, record: Record) -> Path:
     path = folder / f"{record_stem(record.encoder, record.protocol, record.data)}.json"
     if path.exists():
         raise StsbenchError(f"{path} is already there; records are never overwritten: choose another --output")
-    text = record.model_dump_json(indent=2) + "\n"
+    text = record_text(record)
     try:
         Record.model_validate_json(text)
     except ValidationError as error:  # changed since it was made: a score that is NaN now would be written as null
@@ -129,6 +154,11 @@ def write_record(folder: Path, record: Record) -> Path:
     with atomic_write(path) as stream:
         stream.write(text)
     return path
+
+
+def record_text(record: Record) -> str:
+    """A record's file."""
+    return record.model_dump_json(indent=2) + "\n"
 
 
 def _first(error: ValidationError) -> str:
@@ -149,9 +179,10 @@ def read_record(path: Path) -> Record:
         raise StsbenchError(f"{path} is not a valid record: {_first(error)}") from error
     except ValueError as error:
         raise StsbenchError(f"{path} is not a valid record: {error}") from error
-    if record.observations.file != (file := f"observations/{path.stem}.npz"):
+    files = [f"observations/{path.stem}{suffix}" for suffix in (".npz", ".parquet")]
+    if record.observations.file not in files:
         raise StsbenchError(
-            f"{path} was renamed or edited: its observations would be {file}, it names {record.observations.file}"
+            f"{path} was renamed or edited: its observations would be {files[0]}, it names {record.observations.file}"
         )
     return record
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from stsbench.encoders.fitted import STATE, is_transductive
 from stsbench.errors import ScoreError, StsbenchError
+from stsbench.evaluation.columns import digest_of, joined, unpacked
 from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.measure import Result
 from stsbench.evaluation.protocol import Observations, Protocol
@@ -136,8 +138,10 @@ def rescored(path: Path, record: Record) -> tuple[Protocol, list[ScoreRow]]:
     return protocol, scores
 
 
-def reread(path: Path, record: Record) -> tuple[Protocol, list[ScoreRow], Observations]:
-    """A record's protocol, its scores recomputed from the observations beside it, and these.
+def reread(
+    path: Path, record: Record, observations: Observations | None = None
+) -> tuple[Protocol, list[ScoreRow], Observations]:
+    """A record's protocol, its scores recomputed from the observations beside it, and these, if they were not read before.
 
     Raises StsbenchError, naming the file, when the record was renamed or edited or its observations are not those it names;
     ScoreError when they give no score.
@@ -146,7 +150,8 @@ def reread(path: Path, record: Record) -> tuple[Protocol, list[ScoreRow], Observ
     if path.stem != record_stem(record.encoder, record.protocol, record.data):
         raise StsbenchError(f"{path} was renamed or edited: its name does not fit what it says was measured")
     file = path.parent / record.observations.file
-    observations = read_observations(file, record.observations.sha256)
+    if observations is None:
+        observations = observations_of(path.parent, record)
     _check_items(file, observations)
     try:
         again = protocol.score(observations, record.data.id, task_of(protocol, record))
@@ -170,6 +175,47 @@ def _same(again: Sequence[ScoreRow], stored: Sequence[ScoreRow]) -> bool:
         return False
     numbers = [np.array([[row.value, row.low, row.high] for row in rows], dtype=float) for rows in (again, stored)]
     return np.allclose(numbers[0], numbers[1], rtol=0, atol=1e-6, equal_nan=True)  # NaN: no interval
+
+
+def observations_of(folder: Path, record: Record) -> Observations:
+    """The observations of a record in the run folder `folder`. Raises StsbenchError as `read_observations` does."""
+    stored = record.observations
+    file = folder / stored.file
+    if file.suffix == ".npz":
+        return read_observations(file, stored.sha256)
+    mine = _columns(file, stored.sha256)
+    if stored.shared is None:
+        return mine
+    path = (folder / stored.shared.file).resolve()
+    there = path.stat() if path.is_file() else None
+    shared = _shared(path, stored.shared.sha256, there and (there.st_mtime_ns, there.st_size))
+    try:
+        return joined(shared, mine)
+    except ValueError as error:
+        raise StsbenchError(f"{file} is not a valid file of observations: {error}") from error
+
+
+@lru_cache(maxsize=64)  # thousands of records share the files of a few dozen sets
+def _shared(path: Path, digest: str, changed: tuple[int, int] | None) -> Observations:
+    """What the file at `path` holds; changed: its time and size, by which another content is noticed."""
+    shared = _columns(path, digest)
+    for array in shared.arrays.values():
+        array.flags.writeable = False
+    return shared
+
+
+def _columns(path: Path, digest: str) -> Observations:
+    if not path.is_file():
+        raise StsbenchError(f"{path} is missing: the record's scores cannot be recomputed")
+    try:
+        observations = unpacked(path, MOST_UNPACKED)
+    except ImportError as error:
+        raise StsbenchError(f"{path} is a Parquet file, which pyarrow reads: pip install pyarrow") from error
+    except Exception as error:  # pyarrow has its own kinds of errors for a damaged file, and passes on numpy's
+        raise StsbenchError(f"{path} is not a valid file of observations: {_line(error)}") from error
+    if digest_of(observations) != digest:
+        raise StsbenchError(f"{path} does not hold what its record names (sha256 differs): damaged or replaced")
+    return observations
 
 
 def read_observations(path: Path, digest: str) -> Observations:

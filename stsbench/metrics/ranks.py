@@ -2,55 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.metrics.paired import LEVEL, ROUNDING, critical_value
+from stsbench.metrics.noise import Noise, Scores
+from stsbench.metrics.paired import LEVEL, critical_value
+from stsbench.metrics.stepdown import rejected
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-def significantly_different(values: Floats, draws: Floats, level: float = LEVEL) -> Bools:
-    """bool (r, r), symmetric: which pairs of r scores differ, at a family-wise error rate of 1 - `level`.
+@dataclass(frozen=True)
+class Significance:
+    """Which pairs of r scores differ significantly, bool (r, r): `jointly`, at 5 % for all pairs together, symmetric; in
+    line i of `alone`, at 5 % for the pairs of row i together. What differs jointly differs alone.
 
-    values: (r,) finite scores; draws: (r, b) of them over b resamples that all share. Every pair's difference is compared
-    with one critical value: the quantile of the largest studentised deviation over the pairs (Mogstad, Romano, Shaikh &
-    Wilhelm 2024, Inference for Ranks, section 3). A resample in which any score is NaN is left out for all; with
-    too few left, no pair differs. A difference that is the same in every resample is significant, unless it is 0.
+    statistics: (r, r) sizes of the differences in standard errors; largest: (draws,) the largest drawn one of all pairs.
     """
-    count = len(values)
-    different = np.zeros((count, count), dtype=np.bool_)
-    draws = draws[:, np.isfinite(draws).all(axis=0)]
-    kept = draws.shape[1]
-    if count < 2 or critical_value(np.zeros(kept), level) == inf:
-        return different
-    size = max(float(np.abs(values).max()), float(np.abs(draws).max())) * ROUNDING
-    largest = np.zeros(kept)
-    statistic = np.zeros((count, count))
-    for i in range(count - 1):  # a row of pairs at a time: a hundred scores have 5000 pairs
-        difference = values[i] - values[i + 1 :]
-        drawn = draws[i] - draws[i + 1 :]
-        error = drawn.std(axis=1, ddof=1)
-        varies = error > size
-        if varies.any():
-            deviations = np.abs(drawn[varies] - difference[varies, None]) / error[varies, None]
-            np.maximum(largest, deviations.max(axis=0), out=largest)
-        certain = np.where(np.abs(difference) > size, inf, 0.0)
-        statistic[i, i + 1 :] = np.divide(np.abs(difference), error, out=certain, where=varies)
-    different = statistic > critical_value(largest, level)
-    return np.asarray(different | different.T)
+
+    jointly: Bools
+    alone: Bools
+    statistics: Floats
+    largest: Floats
+
+
+def significantly_different(scores: Scores, seed: Sequence[int] = (0,), level: float = LEVEL) -> Significance:
+    """Which scores differ, by studentised differences and the step-down method (Mogstad, Romano, Shaikh & Wilhelm 2024,
+    Inference for Ranks, sections 3 and 4; Romano & Wolf 2005).
+
+    seed: of what is redrawn of the variance over training seeds. With too few resamples (19 at 5 %), no pair differs. A
+    difference that is the same in every resample is significant, unless it is 0.
+    """
+    noise = Noise(scores, np.random.default_rng(seed))
+    count, draws = len(scores.values), noise.draws
+    jointly, alone = (np.zeros((count, count), dtype=np.bool_) for _ in range(2))
+    statistics, largest = noise.statistics(), np.zeros(draws)
+    if count < 2 or critical_value(largest, level) == inf:
+        return Significance(jointly, alone, statistics, largest)
+    for i in range(count):  # the pairs of a row at a time: 1000 rows have half a million
+        others = np.delete(np.arange(count), i)
+        line = partial(_of_row, noise, np.asarray(i), others)
+        alone[i, others], maxima = rejected(statistics[i, others], line, draws, level)
+        np.maximum(largest, maxima, out=largest)
+    # The first step, of all pairs, is done by now: the pairs it leaves go on.
+    jointly = statistics > critical_value(largest, level)
+    one, other = (each.astype(np.int64) for each in np.nonzero(np.triu(~jointly, 1)))
+    if len(one):
+        result, _ = rejected(statistics[one, other], lambda some: noise.drawn(one[some], other[some]), draws, level)
+        jointly[one, other] = jointly[other, one] = result
+    return Significance(jointly, alone | jointly, statistics, largest)
+
+
+def significant_in_all(tests: Sequence[Significance], level: float = LEVEL) -> list[Bools]:
+    """bool (r, r) of each: which pairs differ, at a family-wise error rate of 1 - `level` for all pairs of all tests.
+
+    The tests are of scores that share their resamples, as those of one set of items under several settings do.
+    """
+    draws = min((len(each.largest) for each in tests), default=0)
+    critical = critical_value(np.max([each.largest[:draws] for each in tests], axis=0), level) if draws else inf
+    return [each.statistics > critical for each in tests]
+
+
+def _of_row(noise: Noise, row: Ints, others: Ints, some: Ints) -> Floats:
+    return noise.drawn(row, others[some])
 
 
 def rank_intervals(values: Floats, different: Bools, lower_is_better: bool = False) -> tuple[Ints, Ints, Ints]:
     """(place, first, last), each int (r,): the rank among r scores, and the best and worst rank that is not ruled out.
 
     place: 1 + how many are better, ties share it; first: 1 + how many are significantly better; last: r - how many are
-    significantly worse. The intervals cover all true ranks jointly at the level of `different`.
+    significantly worse. With differences that are significant jointly, the intervals cover all true ranks together; with
+    those of each row alone (`different` need not be symmetric), each interval covers its row's true rank.
     """
     better = values[None, :] < values[:, None] if lower_is_better else values[None, :] > values[:, None]  # column than row
     place = 1 + better.sum(axis=1)

@@ -11,7 +11,7 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import Record, load_records
-from stsbench.evaluation.rescore import read_observations
+from stsbench.evaluation.rescore import observations_of
 from stsbench.plots.style import GREY
 
 _UNSEEN = {"resamples", "seed"}  # settings that change nothing in a picture
@@ -41,7 +41,7 @@ def drawn(folders: Sequence[Path], protocols: Sequence[str]) -> list[Drawn]:
     _comparable(records)
     labels = _labels(records)
     return [
-        Drawn(label, folder, record, read_observations(folder / record.observations.file, record.observations.sha256))
+        Drawn(label, folder, record, observations_of(folder, record))
         for label, (folder, record) in zip(labels, records, strict=True)
     ]
 

@@ -15,7 +15,7 @@ from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.evaluation.measure import Result
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import PLAIN, ProtocolIdentity, Record, ScoreRow, record_stem
-from stsbench.evaluation.rescore import protocol_of_record, read_observations
+from stsbench.evaluation.rescore import observations_of, protocol_of_record
 from stsbench.publish.mteb_results import hub_revision
 
 SAMPLE = "sample data: not comparable with published numbers"
@@ -121,7 +121,7 @@ def _measured(result: Result, record: Record) -> tuple[list[ScoreRow], str, dict
         "dataset_args": {**args, **({"encoder_fitted_on": fitted} if fitted else {})},
     }  # fmt: skip
     if data.id.startswith("mteb:"):
-        where |= _of_mteb(read_observations(result.folder / record.observations.file, record.observations.sha256).names)
+        where |= _of_mteb(observations_of(result.folder, record).names)
     elif revision := hub_revision(data.id, data.text_version, data.known, data.n):
         hub = entry(data.id, "raw").hub
         assert hub is not None  # it has that revision

@@ -8,14 +8,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from stsbench.data.sets.catalog import entries, entry
 from stsbench.encoders.base import EncoderSpec
 from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import Record
-from stsbench.evaluation.rescore import score_again
+from stsbench.evaluation.rescore import observations_of, score_again
 
 
 def hub_revision(set_id: str, text_version: str, known: bool, n: int) -> str | None:
@@ -114,5 +112,4 @@ def _written(results: list[tuple[Record, str]], output: Path) -> list[Path]:
 
 
 def _task_result(run: Path, record: Record) -> str:
-    with np.load(run / record.observations.file, allow_pickle=False) as stored:
-        return str(stored["names.task_result"][0])
+    return observations_of(run, record).names["task_result"][0]

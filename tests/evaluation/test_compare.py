@@ -387,6 +387,3 @@ def test_a_folder_that_holds_one_run_stands_for_it(tmp_path, cli):
     run = sts_run(tmp_path / "entry" / "one", 0.1)
     code, out, _ = cli("compare", tmp_path / "entry", run, "--resamples", 40)
     assert code == 0 and out.startswith(f"A: {run} ") and "do not differ significantly" in out
-    sts_run(tmp_path / "entry" / "two", 0.5, TASKS, 1)
-    code, _, err = cli("compare", tmp_path / "entry", run, "--resamples", 40)
-    assert code == 1 and f"entry contains several runs: name one, such as {run}" in err

@@ -19,12 +19,13 @@ from clirun import cli, place  # noqa: F401  fixtures
 
 import stsbench.leaderboard.build as build_module
 from stsbench.evaluation.api import evaluate
-from stsbench.leaderboard.build import BEGIN, END, build, outputs
+from stsbench.leaderboard.build import BEGIN, END, build
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry
 
 SITE = "leaderboard/site/index.html"
 ROWS = "leaderboard/site/tabs/sts-spearman-all-data-not-the-catalog-s.json"
+KEPT = ("README.md", "docs/findings/protocol-sensitivity.md", "docs/findings/protocol-sensitivity.svg")  # in git
 HOSTILE = "<script>alert(1)</script>"
 # What a machine that only checks a board need not have; an import of any of them fails.
 HEAVY = ("torch", "transformers", "mteb", "sklearn", "matplotlib", "sentence_transformers", "datasets", "huggingface_hub")
@@ -79,13 +80,13 @@ def files(folder):
 
 def test_everything_is_there(made):
     found = files(made)
-    assert {SITE, "leaderboard/tables/leaderboard.md", "leaderboard/tables/leaderboard.csv",
-            "leaderboard/tables/leaderboard.tex", "docs/findings/protocol-sensitivity.md",
-            "docs/findings/protocol-sensitivity.svg"} <= found.keys()  # fmt: skip
-    assert {SITE.replace("index.html", name) for name in ("board.js", "board.css", "index.json", "index.js")} <= found.keys()
+    names = ("leaderboard.md", "leaderboard.csv", "leaderboard.tex")
+    assert {SITE, *(f"leaderboard/site/{name}" for name in names), *KEPT} <= found.keys()
+    pages = ("board.js", "board.css", "index.json", "index.js")
+    assert {f"leaderboard/site/{name}" for name in pages} <= found.keys()
     readme = found["README.md"].decode()
     assert readme.startswith("# Title") and readme.endswith("End.\n") and "old" not in readme and "letters" in readme
-    for name in (SITE, ROWS.replace(".json", ".js"), "docs/findings/protocol-sensitivity.svg", "README.md"):
+    for name in (SITE, ROWS.replace(".json", ".js"), "docs/findings/protocol-sensitivity.svg", "README.md", "leaderboard/site/leaderboard.md"):
         assert HOSTILE not in found[name].decode()
 
 
@@ -109,10 +110,8 @@ def test_an_edited_score_fails_the_check_and_names_the_record(checkout, cli, fie
     assert code == 1 and out == "" and path.name in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "name", [ROWS, "leaderboard/tables/leaderboard.csv", "docs/findings/protocol-sensitivity.md", "README.md"]
-)
-def test_an_output_that_is_out_of_date_is_named(checkout, cli, name):
+@pytest.mark.parametrize("name", KEPT)
+def test_a_kept_file_that_is_out_of_date_is_named(checkout, cli, name):
     path = checkout / name
     path.write_text(path.read_text().replace("letters", "lettres"))
     code, _, err = cli("leaderboard", "build", "--check")
@@ -120,8 +119,15 @@ def test_an_output_that_is_out_of_date_is_named(checkout, cli, name):
     assert path.read_text().count("lettres")  # a check writes nothing
 
 
+def test_a_check_needs_no_site_and_writes_none(checkout, cli):
+    shutil.rmtree(checkout / "leaderboard/site")
+    assert cli("leaderboard", "build", "--check")[:2] == (0, "up to date\n")
+    assert not (checkout / "leaderboard/site").exists()
+    assert cli("leaderboard", "build", "--check", "--output", "elsewhere")[0] == 2
+
+
 def test_a_build_writes_what_is_out_of_date(checkout, cli):
-    names = [ROWS, "leaderboard/tables/leaderboard.csv", "README.md"]
+    names = [ROWS, "leaderboard/site/leaderboard.csv", "README.md"]
     for name in names:
         (checkout / name).write_text((checkout / name).read_text().replace("letters", "lettres"))
     assert cli("leaderboard", "build")[:2] == (0, "".join(f"{name}\n" for name in names))
@@ -134,7 +140,7 @@ def test_a_build_writes_what_is_out_of_date(checkout, cli):
         (lambda board: (board / "measured/letters/entry.yaml").unlink(), "entry.yaml"),
         (lambda board: (board / "measured/stray.txt").write_text("x"), "stray.txt is not an entry"),
         (lambda board: (board / "measured/empty").mkdir(), "entry.yaml"),
-        (lambda board: min((board / "measured/letters").rglob("*.npz")).unlink(), "is missing"),
+        (lambda board: min((board / "measured/letters").glob("*/observations/*")).unlink(), "is missing"),
         (lambda board: min((board / "measured/letters").rglob("*.json")).write_text("{"), "is not a valid record"),
         (lambda board: shutil.rmtree(board / "measured"), "is not a board"),
     ],
@@ -147,9 +153,17 @@ def test_what_is_damaged_is_named(checkout, cli, damage, says):
 
 def test_output_goes_elsewhere_and_leaves_the_board_alone(checkout, cli, tmp_path):
     before = files(checkout)
-    code, out, _ = cli("leaderboard", "build", "--output", tmp_path / "else")
-    assert code == 0 and "index.html" in out and files(checkout) == before
-    assert (tmp_path / "else/index.html").read_bytes() == before[SITE]
+    code, out, err = cli("leaderboard", "build", "--output", tmp_path / "else")
+    assert code == 0 and err == "" and "index.html" in out and files(checkout) == before
+    site = files(checkout / "leaderboard/site")
+    assert files(tmp_path / "else") == site
+
+
+def test_output_elsewhere_says_which_kept_file_is_out_of_date(checkout, cli, tmp_path):
+    (checkout / "README.md").write_text((checkout / "README.md").read_text().replace("letters", "lettres"))
+    before = files(checkout)
+    code, _, err = cli("leaderboard", "build", "--output", tmp_path / "else")
+    assert code == 0 and err.count("\n") == 1 and "README.md is out of date" in err and files(checkout) == before
 
 
 def test_a_second_board_leaves_the_readme_to_the_first(checkout, cli):
@@ -159,31 +173,37 @@ def test_a_second_board_leaves_the_readme_to_the_first(checkout, cli):
     assert cli("leaderboard", "build", "--board", "mine")[0] == 0
     after = files(checkout)
     assert all(name.startswith("mine/") for name in after if before.get(name) != after[name])
-    assert "mine/tables/protocol-sensitivity.md" in after
+    assert "mine/site/index.html" in after
 
 
-def test_a_build_that_is_killed_leaves_every_file_old_or_new(checkout, monkeypatch):
+def test_a_build_that_is_killed_leaves_every_file_old_or_new(checkout, monkeypatch, tmp_path):
     """SIGKILL at moments over the whole build: each output is the old one or the new one, byte for byte."""
     board = checkout / "leaderboard"
     old = files(checkout)
     (board / "measured/letters/entry.yaml").write_text("method: characters\nbackbone: none\nsetting: unsup\n")
-    new = {str(path): text for path, text in outputs(board.relative_to(checkout)).items()}
+    shutil.copytree(checkout, tmp_path / "new")
+    monkeypatch.chdir(tmp_path / "new")
+    written = build(Path("leaderboard")).written
+    new = {str(path): path.read_bytes() for path in written}
+    monkeypatch.chdir(checkout)
     # Renamed at once, the outputs would hardly be hit between two of them: write slowly.
     real = build_module.atomic_write
 
     @contextlib.contextmanager
-    def slow(path):
-        with real(path) as stream:
+    def slow(path, mode):
+        with real(path, mode) as stream:
             class Slow:
-                def write(self, text):
-                    for i in range(0, len(text), 1 + len(text) // 5):
-                        stream.write(text[i : i + 1 + len(text) // 5])
+                def write(self, content):
+                    for i in range(0, len(content), 1 + len(content) // 5):
+                        stream.write(content[i : i + 1 + len(content) // 5])
                         stream.flush()
                         time.sleep(0.01)
 
             yield Slow()
 
-    monkeypatch.setattr(build_module, "outputs", lambda *_: {Path(name): text for name, text in new.items()})
+    monkeypatch.setattr(build_module, "gather", lambda _: None)
+    monkeypatch.setattr(build_module, "outputs", lambda _: {})
+    monkeypatch.setattr(build_module, "kept", lambda *_: {Path(name): content for name, content in new.items()})
     monkeypatch.setattr(build_module, "atomic_write", slow)
     context = multiprocessing.get_context("fork")
     seen = set()
@@ -197,9 +217,9 @@ def test_a_build_that_is_killed_leaves_every_file_old_or_new(checkout, monkeypat
         process.kill()
         process.join(60)
         found = files(checkout)
-        for name, text in new.items():
-            assert found[name] in (old[name], text.encode()), name
-        seen.add(sum(found[name] == text.encode() != old[name] for name, text in new.items()))
+        for name, content in new.items():
+            assert found[name] in (old[name], content), name
+        seen.add(sum(found[name] == content for name, content in new.items()))
         for path in checkout.rglob(".*.tmp"):
             path.unlink()
         for name, content in old.items():
@@ -217,7 +237,7 @@ def test_serving_is_for_this_machine_only(checkout):
         assert address.startswith("http://127.0.0.1:")
         with urllib.request.urlopen(address, timeout=10) as answer:
             assert answer.read() == (checkout / SITE).read_bytes()
-        for path in ("../tables/leaderboard.csv", "%2e%2e/tables/leaderboard.csv", "nothing"):
+        for path in ("../measured/letters/entry.yaml", "%2e%2e/measured/letters/entry.yaml", "nothing"):
             with pytest.raises(urllib.error.HTTPError):
                 urllib.request.urlopen(address + path, timeout=10)
     finally:
@@ -238,16 +258,13 @@ def test_adding_from_the_command_line(runs, checkout, cli, monkeypatch, tmp_path
     code, out, err = cli("leaderboard", "add", run, "--entry", "third", "--method", "third", "--backbone", "none",
                          "--setting", "semi", "--flag", "nli", "--best-of", "3", "--note", "a note")  # fmt: skip
     assert code == 0 and out.count(".json\n") == 2 and "sample data" in err
-    assert cli("leaderboard", "build", "--check")[0] == 1
     assert cli("leaderboard", "build")[0] == 0
     shards = (checkout / "leaderboard/site/tabs").glob("sts-spearman-all-*.json")
     rows = [row for path in shards for row in json.loads(path.read_text())["measured"]]
     assert [row["best_of"] for row in rows if row["id"] == "third"] == [3]
     shutil.rmtree(checkout / "leaderboard/measured/third")
-    left = [f"leaderboard/site/entries/third.{kind}" for kind in ("js", "json")]
-    assert left[0] in cli("leaderboard", "build", "--check")[2]
-    assert cli("leaderboard", "build")[1].endswith("".join(f"{name}\n" for name in left))
-    assert not any((checkout / name).exists() for name in left)
+    assert cli("leaderboard", "build")[0] == 0
+    assert not list((checkout / "leaderboard/site/entries").glob("third.*"))
     code, _, err = cli("leaderboard", "add", runs["noisy"], "--entry", "twin", "--method", "twin", "--backbone", "none",
                        "--setting", "unsup")  # fmt: skip
     assert code == 1 and "holds this encoder already: add the records to the entry noisy" in err

@@ -10,7 +10,8 @@ from scipy.spatial import distance
 from stsbench.errors import ScoreError
 from stsbench.metrics import bootstrap
 from stsbench.metrics.aggregation import average_of_printed, combine
-from stsbench.metrics.bootstrap import _Ranker, bootstrap_correlation, interval, resample_counts
+from stsbench.metrics.bootstrap import interval, resample_counts
+from stsbench.metrics.bootstrap_correlation import _Ranker, bootstrap_correlation
 from stsbench.metrics.correlation import METRICS, correlation
 from stsbench.metrics.similarity import SIMILARITIES, paired_similarity, zero_rows
 
@@ -43,10 +44,13 @@ def test_bootstrap_equals_scipy_on_the_repeated_pairs(metric, pairs, seed):
 def test_weighted_ranks_equal_ranks_of_the_repeated_values(values, data):
     x = np.array(values, dtype=np.float64)
     count = data.draw(st.lists(st.integers(0, 3), min_size=len(x), max_size=len(x)))
-    drawn, [ranks] = _Ranker(x)(np.array([count]))
-    assert drawn.tolist() == [[int(np.array(count) @ (x == value)) for value in sorted(set(values))]]
-    got, want = np.repeat(ranks, count), stats.rankdata(np.repeat(x, count))
-    assert not len(want) or np.allclose(got - got[0], want - want[0])  # mid-ranks up to a constant
+    ranker = _Ranker(x)
+    ranks, [excess] = ranker(np.array(count)[:, None])
+    by_value = [sum(each for each, y in zip(count, values, strict=True) if y == value) for value in set(values)]
+    assert excess == sum(each**3 for each in by_value) - sum(each**3 for each in count)
+    often = np.array(count)[ranker.order]
+    got, want = np.repeat((ranks[:, 0] + 1) / 2, often), stats.rankdata(np.repeat(x[ranker.order], often))
+    assert np.allclose(got, want)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -55,10 +59,31 @@ def test_blocks_do_not_show(metric, resamples, monkeypatch):
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(2, 40))
     counts = resample_counts(40, resamples, (3,))
-    monkeypatch.setattr(bootstrap, "_NUMBERS", 8 * 40)  # eight rows of 40 at a time
+    monkeypatch.setattr(bootstrap, "block_rows", lambda n: 8)
     assert (resample_counts(40, resamples, (3,)) == counts).all()
     one_by_one = [bootstrap_correlation(x, y, row[None], metric)[0] for row in counts]
     assert np.allclose(bootstrap_correlation(x, y, counts, metric), one_by_one)
+
+
+@given(st.integers(1, 40), st.integers(1, 3), st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None)
+@pytest.mark.parametrize("metric", METRICS)
+def test_encoders_together_are_as_each_by_itself(metric, n, digits, seed):
+    rng = np.random.default_rng(seed)
+    predicted, gold = rng.normal(size=(5, n)).round(digits - 1), rng.normal(size=n).round(1)
+    predicted[1] = rng.normal(size=n)  # without ties among those with some
+    counts = resample_counts(n, 6, (seed,))
+    together = bootstrap_correlation(predicted, gold, counts, metric)
+    apart = [bootstrap_correlation(each, gold, counts, metric) for each in predicted]
+    np.testing.assert_allclose(together, apart, rtol=0, atol=1e-12)
+
+
+def test_ranks_of_more_pairs_than_sixteen_bits_hold():
+    """Twice a rank exceeds 2^15 - 1."""
+    rng = np.random.default_rng(5)
+    x, y = rng.normal(size=(2, 17_000))
+    [got] = bootstrap_correlation(x, y, np.ones((1, 17_000)), "spearman")
+    assert got == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
 
 
 def test_drawing_every_pair_once_is_the_plain_correlation():

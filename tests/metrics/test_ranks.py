@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stsbench.metrics.bootstrap import resample_counts
-from stsbench.metrics.ranks import letters, rank_intervals, significantly_different
+from stsbench.metrics.noise import Scores
+from stsbench.metrics.ranks import Significance, letters, rank_intervals, significant_in_all, significantly_different
 
 ITEMS, MODELS = 250, 5
 
@@ -24,32 +25,55 @@ def simulated(shift: float, number: int) -> tuple[np.ndarray, np.ndarray]:
     return scores.mean(axis=1), scores @ resample_counts(ITEMS, 400, (11, number)).T / ITEMS
 
 
+def jointly(values: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    return significantly_different(Scores(values, draws)).jointly
+
+
 def test_equal_models_are_all_together_in_about_95_of_100_simulations() -> None:
-    runs = 500
-    wrong = sum(significantly_different(*simulated(0.0, number)).any() for number in range(runs))
+    runs = 300
+    wrong = sum(jointly(*simulated(0.0, number)).any() for number in range(runs))
     spread = 3 * (0.05 * 0.95 / runs) ** 0.5
     # An uncorrected critical value of 1.96 is wrong in about 25 % of them; one that is far too large never is.
     assert 0.05 - spread < wrong / runs < 0.05 + spread, wrong / runs
 
 
 def test_a_better_model_is_found() -> None:
-    found = [significantly_different(*simulated(1.5, number)) for number in range(50)]
+    found = [jointly(*simulated(1.5, number)) for number in range(50)]
     assert np.mean([different[0, 1:] for different in found]) > 0.9
     assert np.mean([different[1:, 1:] for different in found]) < 0.05
 
 
-def test_told_apart_is_the_studentised_maximum() -> None:
-    values, draws = simulated(0.35, 3)
+@pytest.mark.parametrize("number", range(4))
+def test_significance_is_the_step_down_method_of_a_naive_loop(number: int) -> None:
+    """Romano & Wolf 2005, algorithm 2.1: all pairs at first, then those that are left, until none is rejected."""
+    values, draws = simulated(0.35, number)
     pairs = list(combinations(range(MODELS), 2))
-    errors = {(i, j): np.std(draws[i] - draws[j], ddof=1) for i, j in pairs}
-    largest = sorted(
-        max(abs(draws[i, b] - draws[j, b] - values[i] + values[j]) / errors[i, j] for i, j in pairs) for b in range(400)
-    )
-    different = significantly_different(values, draws)
-    for i, j in pairs:
-        reached = sum(each >= abs(values[i] - values[j]) / errors[i, j] for each in largest)
-        assert different[i, j] == ((1 + reached) / 401 < 0.05) == different[j, i]
-    assert 0 < different.sum() < MODELS * (MODELS - 1)
+    size = {(i, j): abs(values[i] - values[j]) / np.std(draws[i] - draws[j], ddof=1) for i, j in pairs}
+
+    def drawn(i: int, j: int, b: int) -> float:
+        """Studentised by the other draws: the observed difference is not part of its own standard error, either."""
+        difference = draws[i] - draws[j]
+        return abs(difference[b] - values[i] + values[j]) / np.std(np.delete(difference, b), ddof=1)
+
+    sizes = {(i, j): [drawn(i, j, b) for b in range(400)] for i, j in pairs}
+
+    def naive(left: set[tuple[int, int]]) -> set[tuple[int, int]]:
+        rejected: set[tuple[int, int]] = set()
+        while left:
+            largest = [max(sizes[pair][b] for pair in left) for b in range(400)]
+            out = {pair for pair in left if (1 + sum(each >= size[pair] for each in largest)) / 401 < 0.05}
+            if not out:
+                break
+            left, rejected = left - out, rejected | out
+        return rejected
+
+    tested = significantly_different(Scores(values, draws))
+    assert {pair for pair in pairs if tested.jointly[pair]} == naive(set(pairs))
+    assert np.array_equal(tested.jointly, tested.jointly.T)
+    for row in range(MODELS):
+        of_row = naive({pair for pair in pairs if row in pair})
+        assert {pair for pair in pairs if row in pair and tested.alone[row, sum(pair) - row]} == of_row
+    assert not (tested.jointly & ~tested.alone).any()
 
 
 def test_differences_without_spread_and_missing_draws() -> None:
@@ -58,15 +82,34 @@ def test_differences_without_spread_and_missing_draws() -> None:
     # The third is the second with the rounding of another way to compute it, the fourth always one point below.
     draws = np.array([50 + rng.normal(size=200), base, base * (1 + 1e-15), base - 1])
     values = draws.mean(axis=1)
-    different = significantly_different(values, draws)
+    different = jointly(values, draws)
     assert not different[1, 2] and not different[0, :3].any()
     assert different[1, 3] and different[2, 3]
     holes = np.insert(draws, [0, 5, 200], np.nan, axis=1)
     holes[1, 6] = 1e9  # the other scores of this resample are missing
-    assert np.array_equal(significantly_different(values, holes), different)
-    assert not significantly_different(values, np.full((4, 200), np.nan)).any()
-    assert not significantly_different(np.array([1.0, 9.0]), np.zeros((2, 10))).any()  # ten draws cannot show one in twenty
-    assert significantly_different(np.array([1.0]), draws[:1]).tolist() == [[False]]
+    assert np.array_equal(jointly(values, holes), different)
+    assert not jointly(values, np.full((4, 200), np.nan)).any()
+    assert not jointly(np.array([1.0, 9.0]), np.zeros((2, 10))).any()  # ten draws cannot show one in twenty
+    assert jointly(np.array([1.0]), draws[:1]).tolist() == [[False]]
+
+
+def test_tests_of_several_settings_err_together_no_more_often_than_one() -> None:
+    """Under each of three settings equal models differ in 5 %: together they may not, either."""
+    runs, wrong, each = 80, 0, 0
+    for number in range(runs):
+        tests: list[Significance] = []
+        for setting in range(3):
+            noise = np.random.default_rng([setting, number]).normal(size=(MODELS, 300))
+            tests.append(significantly_different(Scores(noise[:, 0], noise[:, :1] + noise[:, 1:])))
+        each += sum(test.jointly.any() for test in tests)
+        wrong += any(different.any() for different in significant_in_all(tests))
+    assert wrong <= 8 <= each  # 4 are expected of 80, and 12 of those by themselves
+
+
+def test_an_interval_alone_needs_no_symmetric_differences() -> None:
+    different = np.array([[False, True], [False, False]])  # the first row's test says so, the second's does not
+    place, first, last = rank_intervals(np.array([1.0, 2.0]), different)
+    assert place.tolist() == [2, 1] and first.tolist() == [2, 1] and last.tolist() == [2, 2]
 
 
 def test_rank_intervals_by_hand() -> None:

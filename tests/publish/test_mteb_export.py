@@ -17,6 +17,8 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.measure import Result, measure
 from stsbench.evaluation.records import load_records
+from stsbench.leaderboard.imports.model import load_imported
+from stsbench.leaderboard.imports.mteb import import_results
 from stsbench.protocols.mteb import MtebProtocol
 from stsbench.publish.mteb_adapter import undisturbed
 from stsbench.publish.mteb_results import export_mteb, hub_revision, why_not_mteb
@@ -81,6 +83,17 @@ def test_mteb_reads_what_is_written(run, tmp_path, monkeypatch):
         store = mteb.ResultCache(tmp_path / "out")
         done = mteb.evaluate(encoder, task, cache=store, co2_tracker=False, show_progress_bar=False)
         assert done.task_results[0].get_score() == result.get_score() and not encoder.texts
+
+
+def test_the_board_imports_what_mteb_writes(run, tmp_path):
+    export_mteb(run, tmp_path / "out")
+    [(_, record)] = load_records(run)
+    rows = {row.metric: row.value / 100 for row in record.scores}
+    import_results(tmp_path / "board", str(tmp_path / "out"))
+    ((task,),) = [imported.tasks for imported in load_imported(tmp_path / "board/imported")]
+    assert task.task == "STSBenchmark"
+    expected = (rows["cosine_spearman"], rows["cosine_pearson"])
+    assert (task.cosine_spearman, task.cosine_pearson) == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_folder_appears_whole_or_not_at_all(run, tmp_path, monkeypatch):

@@ -62,10 +62,11 @@ def _read_once(path, digest, read=rescore.read_observations):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def read_once():
-    """Each build rescores every record of its board: what the same bytes hold is read, and redrawn, once."""
+def read_once(tmp_path_factory):
+    """What the same bytes hold is read, and redrawn, once; what builds keep is kept for the tests of a file alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rescore, "read_observations", _read_once)
+        patch.setenv("STSBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
 
 

@@ -14,6 +14,7 @@ from method_oracle import LIMIT, batch_of, make, tokens
 from simcse_oracle import heads, naive_info_nce
 from tiny_models import SHAPE, WORDS, tokenizer
 from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
+from written_once import written_once
 
 from stsbench.methods.diffcse.method import DiffCSE
 
@@ -33,6 +34,7 @@ PAIRS = {"anchor": TEXTS[:3], "positive": TEXTS[4:7]}
 QUADRUPLES = {**PAIRS, "negative": TEXTS[8:11], "negative2": TEXTS[12:15]}
 
 
+@written_once
 def masked_lm(folder, family="bert", seed=11, copies=False, **shape):
     """A random masked LM of a family, with its head, and the family's tokenizer. shape: other sizes than SHAPE.
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from tiny_models import SHAPE, tokenizer
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM
+from written_once import written_once
 
 from stsbench.training.api.batch import Shares
 from stsbench.training.modules.backbone import load_backbone
@@ -55,6 +56,7 @@ def _reference(kind, folder):
     return kind.from_pretrained(folder, dtype=torch.float32).double().eval()
 
 
+@written_once
 def masked_lm_folder(folder):
     """A random BERT with a masked-LM head that prefers some words clearly, and its tokenizer."""
     torch.manual_seed(11)

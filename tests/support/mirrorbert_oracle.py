@@ -100,16 +100,16 @@ def states(folder, ids, real, kept=None):
 
 def vectors(folder, family, texts, pooler="mean_padded:12", kept=None):
     """(n, d) of texts, by transformers' own truncation at the tests' length. kept: (n, layers, heads), or None."""
-    found = []
+    pooled = []
     for row, ids in enumerate(tokens(folder, texts)):
         length = int(pooler.partition(":")[2]) if pooler.startswith("mean_padded") else len(ids)
         padded = list(ids) + [PAD[family]] * (length - len(ids))
         hidden = states(folder, padded, len(ids), None if kept is None else kept[row])
         if pooler == "cls":
-            found.append(hidden[0])
+            pooled.append(hidden[0])
         else:
-            found.append(sum(hidden[place] for place in range(length)) / length)
-    return torch.stack(found)
+            pooled.append(sum(hidden[place] for place in range(length)) / length)
+    return torch.stack(pooled)
 
 
 def loss(first, second, temperature=0.04):

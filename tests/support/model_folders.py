@@ -10,6 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from written_once import written_once
+
 # Everyday words, in small letters: a text in capitals is read letter by letter, unless something lowers it.
 WORDS = [
     "a", "an", "the", "is", "are", "of", "to", "in", "on", "at", "and", "with", "for", "his", "her", "its", "no",
@@ -126,6 +128,7 @@ def _family(family: str, tok: Any, settings: dict[str, Any]) -> Any:
     return model(config(**{**shape, **own, **settings}))
 
 
+@written_once
 def transformer(
     folder: Path, family: str = "bert", *, seed: int = 7, tok: Any = None, save: dict[str, Any] | None = None,
     dtype: str | None = None, **settings: Any,

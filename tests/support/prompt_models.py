@@ -9,6 +9,7 @@ import torch
 from tiny_models import SHAPE, build
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
+from written_once import written_once
 
 from stsbench.encoders.forward.checkpoint import load_model, load_tokenizer
 from stsbench.training.modules.backbone import Backbone
@@ -73,6 +74,7 @@ class Slow(PreTrainedTokenizer):
         return self.words[index]
 
 
+@written_once
 def folder(path: Path, family: str) -> Path:
     """A tiny random model: "bert" or "roberta" with WordPiece (tiny_models), or "bpe", RoBERTa with the byte-level BPE."""
     if family != "bpe":

@@ -14,10 +14,14 @@ ENTRIES = PUBLISHED.parent / "measured"
 PUBLICATIONS = load_publications()
 
 
-def copied(name, target, number=0, **provenance):
+WITHOUT = ("transfer*", "regression*", "retrieval*", "sick-r-mteb*")
+YEARS = tuple(f"sts.sts{year}*" for year in range(12, 17))  # nearly all pairs, and of what their draws take
+
+
+def copied(name, target, number=0, without=WITHOUT, **provenance):
     """The records of a committed entry's run, whose observations give its scores, as if of another training or command."""
     source = sorted(path for path in (ENTRIES / name).iterdir() if path.is_dir())[number]
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("transfer*", "regression*", "retrieval*", "sick-r-mteb*"))
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(*without))
     for path in target.glob("*.json"):
         stored = json.loads(path.read_text("utf-8"))
         stored["provenance"] |= provenance

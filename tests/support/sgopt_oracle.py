@@ -52,12 +52,12 @@ def batch_for(method, folder, shares=None, more_padding=0, texts=TEXTS):
 
 def layer_vectors(folder, pooling="mean", texts=TEXTS):
     """[text][layer] -> numbers, by the checkpoint's own weights; layer 0 is the embedding output."""
-    model, found = _reference(AutoModel, folder), []
+    model, by_text = _reference(AutoModel, folder), []
     for ids in tokens(folder, texts):
         with torch.no_grad():
             states = model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
-        found.append([[_pooled(column, pooling) for column in zip(*state[0].tolist(), strict=True)] for state in states])
-    return found
+        by_text.append([[_pooled(column, pooling) for column in zip(*state[0].tolist(), strict=True)] for state in states])
+    return by_text
 
 
 def _pooled(numbers, pooling):
@@ -70,9 +70,9 @@ def sentence_vectors(method, folder, texts=TEXTS):
     mode = model.training
     model.eval()
     with torch.no_grad():
-        found = [model(input_ids=torch.tensor([ids])).last_hidden_state[0, 0].tolist() for ids in tokens(folder, texts)]
+        by_text = [model(input_ids=torch.tensor([ids])).last_hidden_state[0, 0].tolist() for ids in tokens(folder, texts)]
     model.train(mode)
-    return found
+    return by_text
 
 
 def projected(method, vector):

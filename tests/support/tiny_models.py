@@ -18,6 +18,7 @@ from transformers import (
     RobertaConfig,
     RobertaModel,
 )
+from written_once import written_once
 
 WORDS = [
     "a", "the", "man", "woman", "cat", "dog", "plays", "eats", "runs", "sleeps", "guitar", "food", "park", "red",
@@ -52,6 +53,7 @@ def tokenizer(family: str) -> PreTrainedTokenizerFast:
     )
 
 
+@written_once
 def build(folder: Path, family: str = "bert", pooler: bool = True, positions: int = 64) -> Path:
     """Write a random model of `family` and its tokenizer to `folder`, with weights that tell texts apart."""
     torch.manual_seed(7)

@@ -52,8 +52,11 @@ def _fork(path, arguments, kept):
         bounds = [2, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
         for low, high in itertools.pairwise(bounds):
             os.closerange(low + 1, high)
+        if "forkserver" in arguments[-1]:  # and not the process that looks after what they share
+            preloaded.patch()
+            preloaded.rehearse()
+            gc.collect()
         gc.freeze()
-        preloaded.patch()
         exec(arguments[-1])  # ends by SystemExit
     except Exception:
         traceback.print_exc()
@@ -104,6 +107,20 @@ def train_ranks(folder, values, *, method="simcse", recipe=None, seeds=None, cac
                 child.kill()
                 child.join()
     return [_finished(child) for child in children]
+
+
+def undisturbed(place: Path, values, method, **options):
+    """(a run that nobody disturbed, its values, its cache), all in `place`."""
+    assert train(place / "whole", values, method=method, cache=place / "cache", **options) == (0, None)
+    return place / "whole", values, place / "cache"
+
+
+def check_killed_and_resumed(whole, place: Path, method, kill, **options):
+    """The run of `undisturbed`, killed at the moment `kill` and resumed in `place`, is the same run."""
+    folder, values, cache = whole
+    assert train(place / "run", values, method=method, kill=kill, cache=cache, **options) == (-9, None)
+    assert train(place / "run", values, method=method, resume=True, cache=cache, **options) == (0, None)
+    assert weights_of(place / "run") == weights_of(folder) and log_of(place / "run") == log_of(folder)
 
 
 def spawn(worker, *arguments):

@@ -10,6 +10,8 @@ from safetensors.torch import load_file
 from torch import nn
 from training_runs import leave, log_of, spawn, train, train_ranks
 
+from stsbench.training.api.batch import Shares
+
 
 def both_find(place: Path, find, *arguments) -> list:
     """[rank] -> find(rank, *arguments), in two processes joined by gloo. `find`: a function of a module, not a lambda."""
@@ -49,6 +51,32 @@ def same_gradients(found, expected, rel=1e-9):
             assert found[name] is None, name
         else:
             assert (found[name] - gradient).abs().max() < 1e-12 + rel * gradient.abs().max(), name
+
+
+def passes(rank, made, folder, chosen, splits):
+    """(split, number) -> `second_pass` of made(folder, chosen[number], split, rank), which is (method, batch)."""
+    return {(split, number): second_pass(*made(folder, options, split, rank), processes=2)
+            for split in splits for number, options in enumerate(chosen)}  # fmt: skip
+
+
+def passes_of_two(place: Path, made, folder, chosen, splits) -> list:
+    """[rank] -> its `passes`, in two processes."""
+    return both_find(place, passes, made, folder, chosen, splits)
+
+
+def check_same_as_one(computed, number, method, batch, rel=1e-9, gradients=1e-9):
+    """What `passes_of_two` gives for `number`, however the batch was split, is what one process computes."""
+    means, expected = second_pass(method, batch)
+    compared = [each for by_rank in computed for (_, which), each in by_rank.items() if which == number]
+    assert compared
+    for theirs, their_gradients in compared:
+        assert theirs == pytest.approx(means, rel=rel)
+        same_gradients(their_gradients, expected, gradients)
+
+
+def shares_of(total: int, split, rank) -> Shares:
+    """Of `total` rows those of process `rank`; split: the rows of each process, None where there is one."""
+    return Shares((total,)) if split is None else Shares(split, rank)
 
 
 def two_ranks_equal_one(place: Path, values, method, cache: Path, but=()):

@@ -22,16 +22,29 @@ LIMITS = (
     "Intervals and tests are about other items of the same kind. They do not cover another training seed, or that a "
     "checkpoint was chosen."
 )
+_OVER_SEEDS = (
+    "Intervals and tests are about other items of the same kind and, for a side of several seeds, other seeds. They do not "
+    "cover that a checkpoint was chosen."
+)
 _LOWER_IS_BETTER = frozenset({"mse"})
 _NO_BETTER = (PLAIN - _LOWER_IS_BETTER) | {"explained by first"}  # geometry describes: neither end is the better one
 
 
-def print_who(comparison: Comparison, a: Path, b: Path, stream: TextIO) -> None:
-    """Two lines: which run is A, which is B; and one where both are one encoder."""
+def limits(comparison: Comparison) -> str:
+    """What intervals and tests do not cover."""
+    return LIMITS if comparison.seeds == (1, 1) else _OVER_SEEDS
+
+
+def print_who(comparison: Comparison, a: Sequence[Path], b: Sequence[Path], stream: TextIO) -> None:
+    """Two lines: which runs are A, which are B; of several seeds one on how they are paired; one where A and B are one
+    encoder."""
     console = _console(stream)
-    for letter, path, record in zip("AB", (a, b), comparison.runs, strict=True):
-        console.print(f"{letter}: {path} ({_encoder(record)})", soft_wrap=True, markup=False)
-    if comparison.runs[0].encoder.fingerprint == comparison.runs[1].encoder.fingerprint:
+    for letter, paths, record in zip("AB", (a, b), comparison.runs, strict=True):
+        several = f"mean of {counted(len(paths), 'run')}: " if len(paths) > 1 else ""
+        console.print(f"{letter}: {several}{', '.join(map(str, paths))} ({_encoder(record)})", soft_wrap=True, markup=False)
+    if line := pairing(comparison):
+        console.print(line, soft_wrap=True)
+    if comparison.seeds == (1, 1) and comparison.runs[0].encoder.fingerprint == comparison.runs[1].encoder.fingerprint:
         console.print("A and B name the same encoder.", soft_wrap=True)
 
 
@@ -55,6 +68,17 @@ def print_table(table: ComparisonTable, stream: TextIO) -> None:
         console.print(f"Data differ from the catalog: {names}. The same in A and B, comparable with nothing else.",
                       soft_wrap=True, markup=False)  # fmt: skip
     console.print()
+
+
+def pairing(comparison: Comparison) -> str:
+    """What was paired, where a side is of several seeds; "" elsewhere."""
+    a, b = comparison.seeds
+    if (a, b) == (1, 1):
+        return ""
+    if comparison.by_seed:
+        return f"{a} seeds, compared seed by seed; resamples of the items are those of both."
+    single = f" Nothing is known of other seeds of {'A' if a == 1 else 'B'}." if 1 in (a, b) else ""
+    return f"{counted(a, 'seed')} of A and {b} of B, not paired; resamples of the items are those of both.{single}"
 
 
 def title(table: ComparisonTable) -> str:

@@ -6,14 +6,14 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from stsbench.data.fetch.lock import read_lock, remember
 from stsbench.data.sets.catalog import catalog, entries
 from stsbench.errors import DataError
-from stsbench.files import sha256_file
+from stsbench.files import lock_file, sha256_file
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,12 @@ class FetchReport:
 def alone(root: Path) -> Iterator[None]:
     """One process at a time fetches into `root`; a second one waits, then finds the files present."""
     try:
-        import fcntl
-    except ImportError:  # no such lock on Windows: two fetches at once are then the user's own risk
-        yield
-        return
-    try:
         root.mkdir(parents=True, exist_ok=True)
         stream = (root / ".fetch.lock").open("w")
     except OSError as error:
         raise DataError(f"cannot write to {root}: {error.strerror or error}") from error
     with stream:
-        with suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(stream, fcntl.LOCK_EX)
+        lock_file(stream.fileno(), wait=True)  # without locks two fetches at once are the user's risk
         yield
 
 

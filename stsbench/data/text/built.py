@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import json
 import os
 import shutil
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stsbench.errors import DataError
-from stsbench.files import machine
+from stsbench.files import lock_file, machine
 
 _SEAL = "complete.json"  # name -> bytes of every other file; written last
 
@@ -87,5 +87,6 @@ def _sweep(root: Path) -> None:
 def _locked(path: Path, wait: bool = True) -> Iterator[None]:
     """Hold the lock `path`, which the system releases when a process dies. The file stays: to delete it would be a race."""
     with path.open("a") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not lock_file(stream.fileno(), wait):
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
         yield

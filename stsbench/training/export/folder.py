@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 
 from stsbench.encoders.transformer.find import trained_model
 from stsbench.errors import StsbenchError
-from stsbench.files import machine
+from stsbench.files import lock_file, machine
 
 
 @contextmanager
@@ -68,17 +68,13 @@ def _lock(folder: Path) -> int | None:
     """Hold a lock on a folder, which the system releases when the process dies. None: another process holds it, the folder
     has just gone, or there are no locks here."""
     try:
-        import fcntl
-
         handle = os.open(folder, os.O_RDONLY)
-    except (ImportError, OSError):
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(handle)
         return None
-    return handle
+    if lock_file(handle):
+        return handle
+    os.close(handle)
+    return None
 
 
 def _to_disk(path: Path) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stsbench.errors import StsbenchError
+from stsbench.files import lock_file
 
 LOCK = ".lock"
 
@@ -40,16 +41,8 @@ def run_lock(folder: Path) -> Iterator[None]:
 
 
 def _lock(handle: int, path: Path) -> None:
-    busy = StsbenchError(f"{path.parent}: another process is training into it")
-    try:
-        import fcntl
-    except ImportError:
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise busy from None
-    except OSError:  # a file system without locks
-        return
-    if not path.exists() or not os.path.samestat(os.fstat(handle), path.stat()):
-        raise busy  # its last holder has just removed it, and somebody else may hold a new one
+    locked = lock_file(handle)
+    # A holder removes its file at the end: one that is gone locks nothing, and another process may have made it anew.
+    gone = locked and (not path.exists() or not os.path.samestat(os.fstat(handle), path.stat()))
+    if locked is False or gone:
+        raise StsbenchError(f"{path.parent}: another process is training into it")

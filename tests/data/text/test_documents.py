@@ -48,8 +48,8 @@ def test_the_pieces_of_a_whole_text_are_the_tokenizers_without_special_tokens(tm
     reads = Slow() if kind == "slow" else tokenizer(kind)
     before = None if kind == "slow" else (reads.backend_tokenizer.truncation, reads.backend_tokenizer.padding)
     store = open_store(path, cache=tmp_path / "cache")
-    found = tokenised(store, reads, "digest", None, ["sentence"], cache=tmp_path / "cache")
-    rows = TextRows(store, found, range(4))
+    token_ids = tokenised(store, reads, "digest", None, ["sentence"], cache=tmp_path / "cache")
+    rows = TextRows(store, token_ids, range(4))
     spaced = [" " + " ".join(text.split()) for text in texts]
     if before:
         assert before == (reads.backend_tokenizer.truncation, reads.backend_tokenizer.padding)
@@ -57,7 +57,7 @@ def test_the_pieces_of_a_whole_text_are_the_tokenizers_without_special_tokens(tm
     assert [each.tolist() for each in rows.ids("sentence")] == expected and len(expected[0]) > 200
     assert rows.lengths("sentence").tolist() == [len(each) for each in expected]
     assert rows.at([2, 0]).lengths("sentence").tolist() == [len(expected[2]), len(expected[0])]
-    assert found.truncated == {"sentence": 0}
+    assert token_ids.truncated == {"sentence": 0}
 
 
 def test_whole_texts_are_read_so_many_bytes_at_a_time(tmp_path, monkeypatch):
@@ -78,10 +78,10 @@ def test_memory_does_not_grow_with_the_documents(tmp_path, monkeypatch):
         path = written(tmp_path / f"{count}.txt", [f"{number} {document}" for number in range(count)])
         store = open_store(path, cache=tmp_path / "cache")
         tracemalloc.start()
-        found = tokenised(store, tokenizer("bert"), "digest", None, ["sentence"], cache=tmp_path / "cache")
+        token_ids = tokenised(store, tokenizer("bert"), "digest", None, ["sentence"], cache=tmp_path / "cache")
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-        assert found.lengths("sentence").min() > 600
+        assert token_ids.lengths("sentence").min() > 600
     assert peaks[1] < 1.5 * peaks[0], peaks
 
 

@@ -40,14 +40,14 @@ def test_equals_a_loop_over_tokens(options, padding):
     """On the padded batch, and on the packed texts of a test."""
     head = made(**options)
     states, mask = batch(padding=padding)
-    found = head.features(states, mask)
-    assert found.vectors.shape == (4, head.vector_width) and torch.equal(head(states, mask), found.vectors)
-    assert torch.equal(found.real, mask.bool())
+    features = head.features(states, mask)
+    assert features.vectors.shape == (4, head.vector_width) and torch.equal(head(states, mask), features.vectors)
+    assert torch.equal(features.real, mask.bool())
     for i, count in enumerate(COUNTS):
         text = states[i, :count]
         expected = local_vectors(head, text.tolist(), count)
-        np.testing.assert_allclose(found.tokens[i, :count].detach(), expected, atol=1e-12)
-        np.testing.assert_allclose(found.vectors[i].detach(), mean(expected), atol=1e-12)
+        np.testing.assert_allclose(features.tokens[i, :count].detach(), expected, atol=1e-12)
+        np.testing.assert_allclose(features.vectors[i].detach(), mean(expected), atol=1e-12)
         packed = pool("mean_cnn", [text], [(1, count)], token_pooler=head)[0]
         np.testing.assert_allclose(packed.detach(), mean(expected), atol=1e-6)  # float32
 
@@ -65,11 +65,11 @@ def test_without_zeros_it_reads_what_stands_at_padding():
     head = made()
     states, mask = batch(padding=1)
     states = states.nan_to_num(0.5)
-    found = head.features(states, mask, zero_padding=False)
+    features = head.features(states, mask, zero_padding=False)
     for i, count in enumerate(COUNTS):
         expected = local_vectors(head, states[i].tolist(), count)
-        np.testing.assert_allclose(found.vectors[i].detach(), mean(expected), atol=1e-12)
-    assert (found.vectors - head(states, mask)).abs().max() > 0.01
+        np.testing.assert_allclose(features.vectors[i].detach(), mean(expected), atol=1e-12)
+    assert (features.vectors - head(states, mask)).abs().max() > 0.01
 
 
 def test_gradients_by_finite_differences_and_none_for_padding():

@@ -257,6 +257,15 @@ def test_the_short_table_names_the_protocol_and_stops_at_the_average():
     assert f"<sup>2</sup> {UNRANKED}" in text and "SBERT" not in text
 
 
+def test_the_short_table_has_at_most_eight_rows():
+    rows = tuple(replace(MEASURED[1], id=f"entry-{i}", method="example") for i in range(12))
+    text = short_table(board(tab(measured=rows)))
+    (lines,) = rendered(text).tables
+    assert len(lines) == 9
+    assert "The best 8 of 12 measured rows." in text
+    assert "The best" not in short_table(board(tab(measured=rows[:8])))
+
+
 def test_the_short_table_has_no_flags_where_no_row_has_one_and_never_shows_a_sample():
     row = replace(MEASURED[1], seeds=1)
     (lines,) = rendered(short_table(board(tab(measured=(row,))))).tables

@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,8 +14,9 @@ from scipy.stats import kendalltau
 
 from stsbench.leaderboard.page.picture import CHARACTERS, LINE, PLACE_LINE, picture, spread_out, ticks, wrapped
 from stsbench.leaderboard.page.sensitivity_page import sensitivity_page
-from stsbench.leaderboard.ranks.board import Board, Cell, Rank, Row, Tab
+from stsbench.leaderboard.ranks.board import Board, Cell, Row, Tab
 from stsbench.leaderboard.ranks.sensitivity import sensitivity
+from stsbench.metrics.ranks import Significance
 
 QUICK = settings(deadline=None, derandomize=True)  # the first example also pays for imports
 TASKS = ("STS12", "STS13", "STS-B")
@@ -176,18 +178,21 @@ def test_rows_of_one_name_are_distinguished_by_backbone_then_by_id():
     assert len(set(names(("a", "x (b1)", "b3"), ("b", "x", "b1"), ("c", "x", "b2")))) == 3
 
 
-def test_which_differences_are_significant_follows_the_letters():
-    ties = ("a", "ab", "b", "ca2", "a2")
-    tabs = [
-        replace(each, measured=tuple(
-            replace(row, rank=Rank(i + 1, 1, 5, tie)) for i, (row, tie) in enumerate(zip(each.measured, ties, strict=True))
-        )) for each in six()
-    ]  # fmt: skip
-    told = sensitivity(tabs).significant
-    first = [row.method for row in tabs[0].measured]
-    assert {frozenset(key[1:]) for key, apart in told.items() if key[0] == NAMES[0] and not apart} == {
-        frozenset((first[i], first[j])) for i, j in ((0, 1), (1, 2), (3, 4))
-    }
+def test_what_is_significant_is_tested_for_all_settings_together():
+    tabs = six()
+    ids = tuple(f"entry-{i}" for i in range(5))
+    sizes = np.abs(np.subtract.outer(np.arange(5.0), np.arange(5.0)))
+
+    def tested(largest):
+        nothing = np.zeros((5, 5), dtype=bool)
+        return ids, Significance(nothing, nothing, sizes, np.full(100, largest))
+
+    tests = {each.id: tested(2.5 if each is tabs[0] else 1.5) for each in tabs}  # of itself, the others have a lower bar
+    told = sensitivity(tabs, tests).significant
+    names = {row.id: row.method for row in tabs[0].measured}
+    for setting in NAMES:
+        together = {frozenset(key[1:]) for key, differs in told.items() if key[0] == setting and differs}
+        assert together == {frozenset((names[ids[i]], names[ids[j]])) for i, j in ((0, 3), (0, 4), (1, 4))}
     assert len(told) == 6 * 10 and not sensitivity(six()).significant
 
 

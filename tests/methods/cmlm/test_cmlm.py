@@ -113,10 +113,10 @@ def test_the_sentence_is_reached_through_its_vector_alone(folders):
         return seen[-1]
 
     method.backbone.pooled = keeping
-    found = gradient(method, batch)
+    gradients = gradient(method, batch)
     guessed = (batch.extra["mlm_labels"] != IGNORED).any(1)
     assert guessed.sum() > 3 and seen[-1].grad.any(1).tolist() == guessed.tolist()
-    assert not [name for name, weight in method.named_parameters() if not found[name].any()]
+    assert not [name for name, weight in method.named_parameters() if not gradients[name].any()]
     whole = method.projections.forward
     method.projections.forward = lambda vectors: 0 * whole(vectors)
     gradient(method, batch)
@@ -127,8 +127,8 @@ def test_the_gradient_of_the_vector_is_part_of_the_encoder_s(folders):
     folder = folders["bert"]
     method = cmlm(folder, **changed({}))
     batch = batch_of(method, documents(folder))
-    found, without = gradient(method, batch), gradient(detached(method), batch)
-    differing = {name for name in found if not torch.allclose(found[name], without[name], rtol=1e-9, atol=1e-12)}
+    gradients, without = gradient(method, batch), gradient(detached(method), batch)
+    differing = {name for name in gradients if not torch.allclose(gradients[name], without[name], rtol=1e-9, atol=1e-12)}
     assert any("layer.0" in name for name in differing)
     assert not any(name.startswith(("projections", "head.parts.cls.predictions.transform")) for name in differing)
 

@@ -11,12 +11,11 @@ from cmlm_oracle import PAIRED, cmlm, documents, folders
 from diffcse_oracle import masked_lm
 from sentence_transformers import SentenceTransformer
 from tiny_models import sentences
-from training_runs import log_of, one_thread, settings, train, weights_of
-from two_processes import both_find, same_gradients, second_pass, two_ranks_equal_one
+from training_runs import check_killed_and_resumed, log_of, one_thread, settings, undisturbed
+from two_processes import check_same_as_one, passes_of_two, shares_of, two_ranks_equal_one
 
 import stsbench
 from stsbench.encoders.load import load_encoder
-from stsbench.training.api.batch import Shares
 from stsbench.training.rows.batches import to_batch
 from stsbench.training.runs.trained import load_trained
 
@@ -25,31 +24,18 @@ CHOSEN = [{"vectors": 3}, {"vectors": 2, "both_directions": True, "probability":
 SPLITS = [(4, 3), (6, 1)]
 
 
-def batch_for(method, folder, shares):
+def made(folder, options, split=None, rank=0):
+    method = cmlm(folder, **options)
     views = method.views(documents(folder), np.random.default_rng(1))
-    return to_batch(views, shares, method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
-
-
-def find(rank, folder):
-    found = {}
-    for split in SPLITS:
-        for number, options in enumerate(CHOSEN):
-            method = cmlm(folder, **options)
-            found[split, number] = second_pass(method, batch_for(method, folder, Shares(split, rank)), processes=2)
-    return found
+    shares = shares_of(len(PAIRED), split, rank)
+    return method, to_batch(views, shares, method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
 
 
 def test_two_processes_have_the_gradient_of_one(folders, tmp_path):
     """The mean is over the masked tokens of both, of which they have unequally many."""
-    both = both_find(tmp_path, find, folders["bert"])
+    passes = passes_of_two(tmp_path, made, folders["bert"], CHOSEN, SPLITS)
     for number, options in enumerate(CHOSEN):
-        method = cmlm(folders["bert"], **options)
-        means, gradients = second_pass(method, batch_for(method, folders["bert"], Shares((len(PAIRED),))))
-        for split in SPLITS:
-            for rank in range(2):
-                theirs, found = both[rank][split, number]
-                assert theirs == pytest.approx(means, rel=1e-10)
-                same_gradients(found, gradients)
+        check_same_as_one(passes, number, *made(folders["bert"], options), rel=1e-10)
 
 
 # --- whole runs ---
@@ -71,15 +57,11 @@ def whole(tmp_path_factory):
     """(a run nobody disturbed, its values, the cache)."""
     place = tmp_path_factory.mktemp("runs")
     values = small(place)
-    assert train(place / "whole", values, method="cmlm") == (0, None)
-    return place / "whole", values, place / "cache"
+    return undisturbed(place, values, "cmlm")
 
 
 def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
-    folder, values, cache = whole
-    assert train(tmp_path / "run", values, method="cmlm", kill=("step", 8), cache=cache) == (-9, None)
-    assert train(tmp_path / "run", values, method="cmlm", resume=True, cache=cache) == (0, None)
-    assert weights_of(tmp_path / "run") == weights_of(folder) and log_of(tmp_path / "run") == log_of(folder)
+    check_killed_and_resumed(whole, tmp_path, "cmlm", ("step", 8))
 
 
 def test_what_the_run_says(whole):
@@ -102,8 +84,8 @@ def test_exported_without_projections_and_head(whole):
     with torch.no_grad():
         expected = [method.backbone.model(torch.tensor([row])).last_hidden_state[0].mean(0).numpy() for row in ids]
     library = SentenceTransformer(str(whole[0] / "best"), device="cpu")
-    for found in (load_encoder(str(whole[0])).encode(texts), library.encode(texts)):
-        assert np.abs(found - expected).max() < 1e-5
+    for vectors in (load_encoder(str(whole[0])).encode(texts), library.encode(texts)):
+        assert np.abs(vectors - expected).max() < 1e-5
 
 
 def test_held_out_rows_of_ordered_text_choose_the_weights(whole, tmp_path, monkeypatch):

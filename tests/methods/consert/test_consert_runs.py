@@ -10,13 +10,12 @@ import pytest
 from consert_oracle import TEXTS, batch_for, consert, folders, pairs, plain
 from sentence_transformers import SentenceTransformer
 from tiny_models import build
-from training_runs import log_of, make_text, one_thread, settings, train, weights_of
-from two_processes import both_find, same_gradients, second_pass, two_ranks_equal_one
+from training_runs import check_killed_and_resumed, log_of, make_text, one_thread, settings, train, undisturbed
+from two_processes import check_same_as_one, passes_of_two, shares_of, two_ranks_equal_one
 
 import stsbench
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
-from stsbench.training.api.batch import Shares
 from stsbench.training.engine.live import live_encoder
 from stsbench.training.runs.trained import load_trained
 
@@ -29,33 +28,21 @@ CHOSEN = [
 SPLITS = [(3, 2), (4, 1)]
 
 
-def made(folder, options, shares):
+def made(folder, options, split=None, rank=0):
     method = consert(folder, **options)
-    labelled = method.classifier is not None
+    labelled, shares = method.classifier is not None, shares_of(len(TEXTS), split, rank)
     return method, batch_for(method, (pairs if labelled else plain)(folder), shares, labelled=labelled)[0]
-
-
-def find(rank, folder):
-    return {
-        (split, number): second_pass(*made(folder, options, Shares(split, rank)), processes=2)
-        for split in SPLITS for number, options in enumerate(CHOSEN)
-    }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def both(folders, tmp_path_factory):
-    """[rank] -> what it found."""
-    return both_find(tmp_path_factory.mktemp("shares"), find, folders["bert"])
+    return passes_of_two(tmp_path_factory.mktemp("shares"), made, folders["bert"], CHOSEN, SPLITS)
 
 
 @pytest.mark.parametrize("number", range(len(CHOSEN)))
 def test_two_processes_have_the_gradient_of_one(folders, both, number):
-    means, gradients = second_pass(*made(folders["bert"], CHOSEN[number], Shares((len(TEXTS),))))
-    for split in SPLITS:
-        for rank in range(2):
-            theirs, found = both[rank][split, number]
-            assert theirs == pytest.approx(means, rel=1e-9)
-            same_gradients(found, gradients, rel=1e-7 if CHOSEN[number] is ADVERSARIAL else 1e-9)
+    gradients = 1e-7 if CHOSEN[number] is ADVERSARIAL else 1e-9
+    check_same_as_one(both, number, *made(folders["bert"], CHOSEN[number]), gradients=gradients)
 
 
 # Whole runs ------------------------------------------------------------------------------------------------------
@@ -76,16 +63,12 @@ def whole(tmp_path_factory):
     """(a run nobody disturbed, the values it was trained with, the cache)."""
     place = tmp_path_factory.mktemp("runs")
     values = small(place)
-    assert train(place / "whole", values, method="consert", cache=place / "cache") == (0, None)
-    return place / "whole", values, place / "cache"
+    return undisturbed(place, values, "consert")
 
 
 @pytest.mark.parametrize("steps", [4, 9])
 def test_killed_in_either_stage_and_resumed_is_the_same_run(whole, tmp_path, steps):
-    folder, values, cache = whole
-    assert train(tmp_path / "run", values, method="consert", kill=("step", steps), cache=cache) == (-9, None)
-    assert train(tmp_path / "run", values, method="consert", resume=True, cache=cache) == (0, None)
-    assert weights_of(tmp_path / "run") == weights_of(folder) and log_of(tmp_path / "run") == log_of(folder)
+    check_killed_and_resumed(whole, tmp_path, "consert", ("step", steps))
 
 
 def test_both_stages_moved_the_weights_by_their_losses(whole):

@@ -12,8 +12,8 @@ import torch
 import training_runs
 from ct_oracle import TEXTS, ct
 from method_oracle import MemoryRows
-from training_runs import log_of, one_thread, train, weights_of
-from two_processes import both_find, same_gradients, second_pass, two_ranks_equal_one
+from training_runs import check_killed_and_resumed, log_of, one_thread, undisturbed
+from two_processes import check_same_as_one, passes_of_two, two_ranks_equal_one
 
 import stsbench
 from stsbench.errors import StsbenchError
@@ -30,35 +30,26 @@ SPLITS = [0.5, 0.25]
 # --- the gradient of two processes ---
 
 
-def batch_for(folder, options, split=None, rank=0):
+def made(folder, options, split=None, rank=0):
+    """split: the first process's part of the pairs."""
     method = ct(folder, **options)
     views = method.views(MemoryRows(folder, {"sentence": TEXTS[:15]}), np.random.default_rng(0))
     total = len(views.tokens[0])
     shares = Shares((total,)) if split is None else Shares((int(total * split), total - int(total * split)), rank)
-    return to_batch(views, shares, method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
-
-
-def find(rank, folder):
-    return {(split, number): second_pass(ct(folder, **options), batch_for(folder, options, split, rank), processes=2)
-            for split in SPLITS for number, options in enumerate(CHOSEN)}  # fmt: skip
+    return method, to_batch(views, shares, method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     place = tmp_path_factory.mktemp("shares")
     folder = tiny_models.build(place / "tiny", pooler=False)
-    return folder, both_find(place, find, folder)
+    return folder, passes_of_two(place, made, folder, CHOSEN, SPLITS)
 
 
 @pytest.mark.parametrize("number", range(len(CHOSEN)))
 def test_two_processes_have_the_gradient_of_one(both, number):
-    folder, found = both
-    means, gradients = second_pass(ct(folder, **CHOSEN[number]), batch_for(folder, CHOSEN[number]))
-    for split in SPLITS:
-        for rank in range(2):
-            theirs, found_gradients = found[rank][split, number]
-            assert theirs == pytest.approx(means, rel=1e-10)
-            same_gradients(found_gradients, gradients)
+    folder, passes = both
+    check_same_as_one(passes, number, *made(folder, CHOSEN[number]), rel=1e-10)
 
 
 # --- whole runs ---
@@ -78,15 +69,11 @@ def whole(tmp_path_factory):
     """(a run nobody disturbed, its values, the cache)."""
     place = tmp_path_factory.mktemp("runs")
     values = {**small(place, **{"selection.every": 3}), "training.epochs": 3, "training.drop_last": False}
-    assert train(place / "whole", values, method="ct") == (0, None)
-    return place / "whole", values, place / "cache"
+    return undisturbed(place, values, "ct")
 
 
 def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
-    folder, values, cache = whole
-    assert train(tmp_path / "run", values, method="ct", kill=("step", 8), cache=cache) == (-9, None)
-    assert train(tmp_path / "run", values, method="ct", resume=True, cache=cache) == (0, None)
-    assert weights_of(tmp_path / "run") == weights_of(folder) and log_of(tmp_path / "run") == log_of(folder)
+    check_killed_and_resumed(whole, tmp_path, "ct", ("step", 8))
 
 
 def test_the_better_encoder_of_each_evaluation_is_kept(whole):
@@ -152,13 +139,14 @@ def test_batches_are_whole_groups(whole, tmp_path, monkeypatch):
 @pytest.mark.parametrize("more", [{}, {"options.objective": "in-batch", "options.k": 7, "training.batch_size": 7}])
 def test_two_ranks_equal_one(tmp_path, more):
     """Of 6 pairs the ranks have 3 each, of 7 sentences 4 and 3."""
-    values = {**small(tmp_path, **{"options.keep": "model2", "training.epsilon": 1e-3}), **more}
+    values = {**small(tmp_path, **{"options.keep": "model2", "training.epsilon": 1e-3, "training.max_steps": 6}), **more}
     two_ranks_equal_one(tmp_path, values, "ct", tmp_path / "cache", but=("log_scale",))
 
 
 def test_two_ranks_keep_the_same_encoder(whole, tmp_path):
     """Only the first of them scores; the choice is part of what it writes."""
     _, values, cache = whole
+    values = {**values, "training.max_steps": 6}
     assert training_runs.train_ranks(tmp_path / "run", values, method="ct", cache=cache) == [(0, None)] * 2
     summary = json.loads((tmp_path / "run" / "train.json").read_text("utf-8"))
     assert int(load_trained(tmp_path / "run", "cpu").kept) == int(summary["encoder"][-1])

@@ -30,13 +30,13 @@ def test_both_terms_are_those_of_the_spans_read_one_by_one(folder, options, more
     views = method.views(rows, np.random.default_rng(4))
     assert len(views.tokens) == anchors * (1 + positives) and len(views.extra["mlm_labels"]) == anchors
     with torch.no_grad():
-        found = method(batch_of(method, rows, 4, more_padding))
+        losses = method(batch_of(method, rows, 4, more_padding))
     contrastive = naive_contrastive(folder, views.tokens, 3, anchors, positives, method.options.temperature)
-    assert abs(float(found["contrastive"].value) - contrastive) < 1e-8
-    assert abs(float(found["mlm"].value) - naive_mlm(folder, views.tokens, views.extra["mlm_labels"])) < 1e-8
-    assert found["contrastive"].count == 3 * anchors and found["contrastive"].weight == found["mlm"].weight == 1
+    assert abs(float(losses["contrastive"].value) - contrastive) < 1e-8
+    assert abs(float(losses["mlm"].value) - naive_mlm(folder, views.tokens, views.extra["mlm_labels"])) < 1e-8
+    assert losses["contrastive"].count == 3 * anchors and losses["contrastive"].weight == losses["mlm"].weight == 1
     chosen = sum(int((row != IGNORED).sum()) for view in views.extra["mlm_labels"] for row in view)
-    assert found["mlm"].count == chosen == method.counts(batch_of(method, rows, 4))["mlm"] > 0
+    assert losses["mlm"].count == chosen == method.counts(batch_of(method, rows, 4))["mlm"] > 0
 
 
 def test_what_is_read_are_the_spans_that_were_drawn(folder):

@@ -10,12 +10,11 @@ from declutr_oracle import declutr, documents
 from method_oracle import masked_lm_folder
 from sentence_transformers import SentenceTransformer
 from tiny_models import sentences
-from training_runs import log_of, one_thread, settings, train, weights_of
-from two_processes import both_find, same_gradients, second_pass, two_ranks_equal_one
+from training_runs import check_killed_and_resumed, log_of, one_thread, settings, undisturbed
+from two_processes import check_same_as_one, passes_of_two, shares_of, two_ranks_equal_one
 
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
-from stsbench.training.api.batch import Shares
 from stsbench.training.engine.live import live_encoder
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.batches import to_batch
@@ -29,17 +28,11 @@ LENGTHS = (31, 24, 40, 27, 33)
 SPLITS = [(3, 2), (4, 1)]
 
 
-def made(folder, options, shares):
+def made(folder, options, split=None, rank=0):
     method = declutr(folder, mlm_probability=0.4 if options.get("mlm_weight", 1) else 0.15, **options)
     views = method.views(documents(folder, LENGTHS), np.random.default_rng(3))
+    shares = shares_of(len(LENGTHS), split, rank)
     return method, to_batch(views, shares, method.backbone.tokenizer.pad_token_id, next(method.parameters()).device)
-
-
-def find(rank, folder):
-    return {
-        (split, number): second_pass(*made(folder, options, Shares(split, rank)), processes=2)
-        for split in SPLITS for number, options in enumerate(CHOSEN)
-    }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -49,18 +42,12 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def both(folder, tmp_path_factory):
-    """[rank] -> what it found."""
-    return both_find(tmp_path_factory.mktemp("shares"), find, folder)
+    return passes_of_two(tmp_path_factory.mktemp("shares"), made, folder, CHOSEN, SPLITS)
 
 
 @pytest.mark.parametrize("number", range(len(CHOSEN)))
 def test_two_processes_have_the_gradient_of_one(folder, both, number):
-    means, gradients = second_pass(*made(folder, CHOSEN[number], Shares((len(LENGTHS),))))
-    for split in SPLITS:
-        for rank in range(2):
-            theirs, found = both[rank][split, number]
-            assert theirs == pytest.approx(means, rel=1e-9)
-            same_gradients(found, gradients)
+    check_same_as_one(both, number, *made(folder, CHOSEN[number]))
 
 
 # Whole runs ------------------------------------------------------------------------------------------------------
@@ -81,17 +68,12 @@ def whole(tmp_path_factory):
     """(a run nobody disturbed, the values it was trained with, the cache)."""
     place = tmp_path_factory.mktemp("runs")
     values = small(place)
-    assert train(place / "whole", values, method="declutr", recipe="scaled", cache=place / "cache") == (0, None)
-    return place / "whole", values, place / "cache"
+    return undisturbed(place, values, "declutr", recipe="scaled")
 
 
 def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
-    folder, values, cache = whole
-    options = {"method": "declutr", "recipe": "scaled", "cache": cache}
-    assert train(tmp_path / "run", values, kill=("step", 5), **options) == (-9, None)
-    assert train(tmp_path / "run", values, resume=True, **options) == (0, None)
-    assert weights_of(tmp_path / "run") == weights_of(folder) and log_of(tmp_path / "run") == log_of(folder)
-    lines = [line for line in log_of(folder) if line["kind"] == "train"]
+    check_killed_and_resumed(whole, tmp_path, "declutr", ("step", 5), recipe="scaled")
+    lines = [line for line in log_of(whole[0]) if line["kind"] == "train"]
     assert all(set(line["terms"]) == {"contrastive", "mlm"} and line["gradient_norm"] > 0 for line in lines)
 
 
@@ -106,8 +88,8 @@ def test_exported_with_the_mean_and_without_the_head(whole):
     texts = ["cat", "the man runs .", "a [MASK] dog with a guitar", "blue " * 30]
     vectors = live_encoder(load_trained(folder, device="cpu").inference(), "live").encode(texts)
     library = SentenceTransformer(str(folder / "best"), device="cpu")
-    for found in (load_encoder(str(folder)).encode(texts), library.encode(texts)):
-        assert np.abs(found - vectors).max() < 1e-5
+    for read in (load_encoder(str(folder)).encode(texts), library.encode(texts)):
+        assert np.abs(read - vectors).max() < 1e-5
     assert "lm_head" not in (folder / "best" / "model.safetensors").read_bytes()[:5000].decode("latin-1")
 
 

@@ -19,10 +19,10 @@ def test_the_sampling_written_out_gives_the_same_spans_for_the_same_draws(sampli
     options, draws = DeCLUTROptions(**shape), NotedDraws(np.random.default_rng(anchors))
     for n in [least(options), least(options) + 7, 3 * least(options)] * 30:
         draws.numbers = []
-        found = spans_of(sample_spans(n, options, draws))
-        assert found == naive_spans(n, draws.numbers, **shape)
-        assert found == spans_of(sample_spans(n, options, GivenDraws(draws.numbers)))
-        for start, end, near in found:
+        spans = spans_of(sample_spans(n, options, draws))
+        assert spans == naive_spans(n, draws.numbers, **shape)
+        assert spans == spans_of(sample_spans(n, options, GivenDraws(draws.numbers)))
+        for start, end, near in spans:
             assert 0 <= start < end <= n and 3 <= end - start < 20
             for first, last in near:
                 assert 0 <= first < last <= n and 3 <= last - first < 20
@@ -31,15 +31,15 @@ def test_the_sampling_written_out_gives_the_same_spans_for_the_same_draws(sampli
                     assert start <= first and last <= end
                 if sampling == "adjacent":
                     assert first == end or (last == start and first > 0)
-        ends = sorted((start, end) for start, end, _ in found)
+        ends = sorted((start, end) for start, end, _ in spans)
         assert all(end <= start for (_, end), (start, _) in pairwise(ends))
 
 
 def test_one_sample_by_hand():
     """2,100 word pieces: slots at 0, 512, 1024, 1536. The second goes with both neighbours, so the last is left."""
     draws = GivenDraws([0.5, 1, 700, 0.25, 600, 0.999, 972, 0.0, 0, 1560, 0.25, 1592, 0.5, 1400])
-    found = spans_of(sample_spans(2100, DeCLUTROptions(), draws))
-    assert found == [(700, 972, [(600, 752), (972, 1483)]), (1560, 1592, [(1592, 1744), (1400, 1672)])]
+    spans = spans_of(sample_spans(2100, DeCLUTROptions(), draws))
+    assert spans == [(700, 972, [(600, 752), (972, 1483)]), (1560, 1592, [(1592, 1744), (1400, 1672)])]
     assert draws.asked == [
         (4, 2), (0, 3), (512, 752), (2, 4), (548, 972), (2, 4), (189, 972),
         (4, 2), (0, 0), (1536, 2016), (2, 4), (1408, 1592), (2, 4), (1288, 1592),

@@ -40,10 +40,10 @@ def test_the_loss_is_the_double_loop(folder, activation, more_padding):
     negative, positive = terms(own)
     number = sum(map(len, ids))
     assert len({len(row) for row in ids}) > 4
-    found = method(batch)
-    assert abs(found["negative"].value.item() - negative) < 1e-8 and abs(found["positive"].value.item() - positive) < 1e-8
-    assert abs(total(found).item() - (negative + positive)) < 1e-8
-    assert method.counts(batch) == {name: term.count for name, term in found.items()}
+    losses = method(batch)
+    assert abs(losses["negative"].value.item() - negative) < 1e-8 and abs(losses["positive"].value.item() - positive) < 1e-8
+    assert abs(total(losses).item() - (negative + positive)) < 1e-8
+    assert method.counts(batch) == {name: term.count for name, term in losses.items()}
     assert method.counts(batch) == {"negative": number * (len(ids) - 1), "positive": number}
 
 
@@ -64,9 +64,9 @@ def test_the_released_codes_padding(folder, activation):
         counts = batch.mask.sum(1).tolist()
         assert ids.shape[1] == (max(counts) + 1 if more else LIMIT)
         own = [local_vectors(method.backbone.head, state, count) for state, count in zip(padded, counts, strict=True)]
-        found = method(batch)
+        losses = method(batch)
         for name, value in zip(("negative", "positive"), terms(own), strict=True):
-            assert abs(found[name].value.item() - value) < 1e-8
+            assert abs(losses[name].value.item() - value) < 1e-8
 
 
 def test_zeros_make_the_loss_independent_of_padding_and_states_do_not(folder):
@@ -134,8 +134,8 @@ def test_dropout_changes_the_loss(folder):
 
 def test_the_encoder_that_is_tested_holds_the_cnn(folder):
     method = isbert(folder)
-    found = method.inference()
-    assert (found.pooler, found.token_pooler) == ("mean_cnn", method.backbone.head) and method.view_vectors(None) is None
+    tested = method.inference()
+    assert (tested.pooler, tested.token_pooler) == ("mean_cnn", method.backbone.head) and method.view_vectors(None) is None
     assert method.backbone.vector_width == 3 * SMALL["channels"]
 
 

@@ -11,50 +11,39 @@ import training_runs
 from isbert_oracle import TEXTS, isbert, local_vectors, mean
 from method_oracle import MemoryRows
 from safetensors.torch import load_file
-from training_runs import log_of, one_thread, train, weights_of
-from two_processes import both_find, same_gradients, second_pass, two_ranks_equal_one
+from training_runs import check_killed_and_resumed, log_of, one_thread, undisturbed
+from two_processes import check_same_as_one, passes_of_two, shares_of, two_ranks_equal_one
 
 import stsbench
-from stsbench.training.api.batch import Shares
 from stsbench.training.rows.batches import to_batch
 from stsbench.training.runs.trained import load_trained
 
 __all__ = ["one_thread"]
 CHOSEN = [{}, {"padding": "states"}]
-SPLITS = [7, 2]  # sentences of the first process, of 14
+SPLITS = [(7, 7), (2, 12)]
 
 
 # --- the gradient of two processes ---
 
 
-def batch_for(folder, options, split=None, rank=0):
+def made(folder, options, split=None, rank=0):
     method = isbert(folder, **options)
     views = method.views(MemoryRows(folder, {"sentence": TEXTS}), np.random.default_rng(0))
-    shares = Shares((len(TEXTS),)) if split is None else Shares((split, len(TEXTS) - split), rank)
-    return to_batch(views, shares, method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
-
-
-def find(rank, folder):
-    return {(split, number): second_pass(isbert(folder, **options), batch_for(folder, options, split, rank), processes=2)
-            for split in SPLITS for number, options in enumerate(CHOSEN)}  # fmt: skip
+    shares = shares_of(len(TEXTS), split, rank)
+    return method, to_batch(views, shares, method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     place = tmp_path_factory.mktemp("shares")
     folder = tiny_models.build(place / "tiny", pooler=False)
-    return folder, both_find(place, find, folder)
+    return folder, passes_of_two(place, made, folder, CHOSEN, SPLITS)
 
 
 @pytest.mark.parametrize("number", range(len(CHOSEN)))
 def test_two_processes_have_the_gradient_of_one(both, number):
-    folder, found = both
-    means, gradients = second_pass(isbert(folder, **CHOSEN[number]), batch_for(folder, CHOSEN[number]))
-    for split in SPLITS:
-        for rank in range(2):
-            theirs, found_gradients = found[rank][split, number]
-            assert theirs == pytest.approx(means, rel=1e-10)
-            same_gradients(found_gradients, gradients)
+    folder, passes = both
+    check_same_as_one(passes, number, *made(folder, CHOSEN[number]), rel=1e-10)
 
 
 # --- whole runs ---
@@ -73,15 +62,11 @@ def whole(tmp_path_factory):
     """(a run nobody disturbed, its values, the cache)."""
     place = tmp_path_factory.mktemp("runs")
     values = {**small(place), "training.epochs": 3}
-    assert train(place / "whole", values, method="is-bert") == (0, None)
-    return place / "whole", values, place / "cache"
+    return undisturbed(place, values, "is-bert")
 
 
 def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
-    folder, values, cache = whole
-    assert train(tmp_path / "run", values, method="is-bert", kill=("step", 8), cache=cache) == (-9, None)
-    assert train(tmp_path / "run", values, method="is-bert", resume=True, cache=cache) == (0, None)
-    assert weights_of(tmp_path / "run") == weights_of(folder) and log_of(tmp_path / "run") == log_of(folder)
+    check_killed_and_resumed(whole, tmp_path, "is-bert", ("step", 8))
 
 
 def test_both_terms_are_logged_and_fall(whole):
@@ -111,7 +96,7 @@ def test_the_export_holds_the_cnn_in_two_libraries(whole):
 
 def test_two_ranks_equal_one(tmp_path):
     """Of 7 sentences the ranks have 4 and 3."""
-    values = {**small(tmp_path, **{"training.batch_size": 7}), "training.max_steps": 8}
+    values = {**small(tmp_path, **{"training.batch_size": 7}), "training.max_steps": 4}
     two_ranks_equal_one(tmp_path, values, "is-bert", tmp_path / "cache")
 
 

@@ -86,10 +86,10 @@ def test_the_released_mask_stands_where_the_characters_first_occur():
     assert mask_span(text, draw, released, "[MASK]") == " [MASK]  and butter and bread and jam"
     for seed in range(20):
         want = masked([text, "a short one", text * 2], "[MASK]", seed, size=5, least=30, first=seed % 2 == 1)
-        found = mask_spans(
+        masked_texts = mask_spans(
             [text, "a short one", text * 2], released if seed % 2 else options, "[MASK]", np.random.default_rng(seed)
         )
-        assert found == want
+        assert masked_texts == want
 
 
 def test_the_range_of_the_draws_and_texts_that_stay():
@@ -105,14 +105,14 @@ def test_the_range_of_the_draws_and_texts_that_stay():
 
 
 def test_a_literal_mask_is_ordinary_text_for_roberta(folders):
-    found = {}
+    token_ids = {}
     for literal in (False, True):
         method = mirrorbert(folders["roberta"], literal_mask=literal)
         _, views = batch_for(method, plain(folders["roberta"]))
-        found[literal] = [list(map(int, row)) for row in views.tokens[1]]
-        assert found[literal] == method.backbone.tokenise(masked(TEXTS, "[MASK]" if literal else "<mask>"))
+        token_ids[literal] = [list(map(int, row)) for row in views.tokens[1]]
+        assert token_ids[literal] == method.backbone.tokenise(masked(TEXTS, "[MASK]" if literal else "<mask>"))
     mask = method.backbone.tokenizer.mask_token_id
-    assert any(mask in row for row in found[False]) and not any(mask in row for row in found[True])
+    assert any(mask in row for row in token_ids[False]) and not any(mask in row for row in token_ids[True])
 
 
 # Options ---------------------------------------------------------------------------------------------------------

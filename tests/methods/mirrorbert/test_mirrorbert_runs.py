@@ -9,13 +9,12 @@ import pytest
 from mirrorbert_oracle import TEXTS, batch_for, folders, mirrorbert, pairs, plain
 from sentence_transformers import SentenceTransformer
 from tiny_models import build
-from training_runs import log_of, make_text, one_thread, settings, train, weights_of
-from two_processes import both_find, same_gradients, second_pass, two_ranks_equal_one
+from training_runs import check_killed_and_resumed, make_text, one_thread, settings, undisturbed
+from two_processes import check_same_as_one, passes_of_two, shares_of, two_ranks_equal_one
 
 import stsbench
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
-from stsbench.training.api.batch import Shares
 from stsbench.training.engine.live import live_encoder
 from stsbench.training.runs.trained import load_trained
 
@@ -24,33 +23,20 @@ CHOSEN = [(plain, {}), (pairs, {"pooler": "cls", "drophead": 0.3})]
 SPLITS = [(3, 2), (4, 1)]
 
 
-def made(folder, number, shares):
-    rows, options = CHOSEN[number]
+def made(folder, chosen, split=None, rank=0):
+    rows, options = chosen
     method = mirrorbert(folder, **options)
-    return method, batch_for(method, rows(folder), shares)[0]
-
-
-def find(rank, folder):
-    return {
-        (split, number): second_pass(*made(folder, number, Shares(split, rank)), processes=2)
-        for split in SPLITS for number in range(len(CHOSEN))
-    }  # fmt: skip
+    return method, batch_for(method, rows(folder), shares_of(len(TEXTS), split, rank))[0]
 
 
 @pytest.fixture(scope="module")
 def both(folders, tmp_path_factory):
-    """[rank] -> what it found."""
-    return both_find(tmp_path_factory.mktemp("shares"), find, folders["bert"])
+    return passes_of_two(tmp_path_factory.mktemp("shares"), made, folders["bert"], CHOSEN, SPLITS)
 
 
 @pytest.mark.parametrize("number", range(len(CHOSEN)))
 def test_two_processes_have_the_gradient_of_one(folders, both, number):
-    means, gradients = second_pass(*made(folders["bert"], number, Shares((len(TEXTS),))))
-    for split in SPLITS:
-        for rank in range(2):
-            theirs, found = both[rank][split, number]
-            assert theirs == pytest.approx(means, rel=1e-9)
-            same_gradients(found, gradients)
+    check_same_as_one(both, number, *made(folders["bert"], CHOSEN[number]))
 
 
 # Whole runs ------------------------------------------------------------------------------------------------------
@@ -70,15 +56,11 @@ def whole(tmp_path_factory):
     """(a run nobody disturbed, the values it was trained with, the cache)."""
     place = tmp_path_factory.mktemp("runs")
     values = small(place)
-    assert train(place / "whole", values, method="mirror-bert", cache=place / "cache") == (0, None)
-    return place / "whole", values, place / "cache"
+    return undisturbed(place, values, "mirror-bert")
 
 
 def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
-    folder, values, cache = whole
-    assert train(tmp_path / "run", values, method="mirror-bert", kill=("step", 5), cache=cache) == (-9, None)
-    assert train(tmp_path / "run", values, method="mirror-bert", resume=True, cache=cache) == (0, None)
-    assert weights_of(tmp_path / "run") == weights_of(folder) and log_of(tmp_path / "run") == log_of(folder)
+    check_killed_and_resumed(whole, tmp_path, "mirror-bert", ("step", 5))
 
 
 def test_two_ranks_equal_one(tmp_path):
@@ -94,8 +76,8 @@ def test_exported_with_the_length_of_the_test(whole):
     encoder = load_encoder(str(folder))
     assert (encoder.spec.pooler, encoder.spec.max_length) == ("mean_padded:20", 20)
     library = SentenceTransformer(str(folder / "best"), device="cpu", trust_remote_code=True)
-    for found in (encoder.encode(texts), library.encode(texts)):
-        assert np.abs(found - vectors).max() < 1e-5
+    for read in (encoder.encode(texts), library.encode(texts)):
+        assert np.abs(read - vectors).max() < 1e-5
     assert np.abs(load_encoder(str(folder), pooler="mean_padded:12").encode(texts) - vectors).max() > 1e-2
     assert json.loads((folder / "best" / "stsbench.json").read_text("utf-8"))["pooler"] == "mean_padded:20"
 

@@ -8,9 +8,8 @@ import torch
 from method_oracle import MemoryRows
 from promptbert_oracle import folders, plain, promptbert, small_run, triplets
 from training_runs import one_thread
-from two_processes import both_find, same_gradients, second_pass, two_ranks_equal_one
+from two_processes import check_same_as_one, passes_of_two, shares_of, two_ranks_equal_one
 
-from stsbench.training.api.batch import Shares
 from stsbench.training.rows.batches import to_batch
 
 __all__ = ["folders", "one_thread"]
@@ -19,37 +18,22 @@ CHOSEN = [{}, {"head": "transform", "denoise_second_shift": "first"}, {"trained"
           {"view": "given", "second_template": None, "denoise_gradient": False}]  # fmt: skip
 
 
-def batch_for(method, shares):
+def made(folder, options, split=None, rank=0):
+    method = promptbert(folder, **options)
     rows = triplets("bert") if method.options.view == "given" else plain("bert")
     rows = {role: (texts * 2)[:6] for role, texts in rows.items()}
-    views = method.views(MemoryRows(method.backbone.folder, rows), np.random.default_rng(0))
-    return to_batch(views, shares, method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
-
-
-def find(rank, folder):
-    found = {}
-    for split in SPLITS:
-        for number, options in enumerate(CHOSEN):
-            method = promptbert(folder, **options)
-            found[split, number] = second_pass(method, batch_for(method, Shares(split, rank)), processes=2)
-    return found
+    views = method.views(MemoryRows(folder, rows), np.random.default_rng(0))
+    return method, to_batch(views, shares_of(6, split, rank), method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
 def both(folders, tmp_path_factory):
-    """[rank] -> what it found."""
-    return both_find(tmp_path_factory.mktemp("shares"), find, folders["bert"])
+    return passes_of_two(tmp_path_factory.mktemp("shares"), made, folders["bert"], CHOSEN, SPLITS)
 
 
 @pytest.mark.parametrize("number", range(len(CHOSEN)))
 def test_two_processes_have_the_gradient_of_one(folders, both, number):
-    method = promptbert(folders["bert"], **CHOSEN[number])
-    means, gradients = second_pass(method, batch_for(method, Shares((6,))))
-    for split in SPLITS:
-        for rank in range(2):
-            theirs, found = both[rank][split, number]
-            assert theirs == pytest.approx(means, rel=1e-10)
-            same_gradients(found, gradients)
+    check_same_as_one(both, number, *made(folders["bert"], CHOSEN[number]), rel=1e-10)
 
 
 # --- a whole run ---

@@ -12,7 +12,7 @@ from clirun import cli, evaluate, record
 from clirun import place as workplace
 from promptbert_oracle import FIRST, small_run
 from safetensors.torch import load_file
-from training_runs import log_of, one_thread, train, weights_of
+from training_runs import check_killed_and_resumed, log_of, one_thread, train, undisturbed, weights_of
 
 from stsbench.encoders.load import load_encoder
 from stsbench.training.engine.live import live_encoder
@@ -26,15 +26,11 @@ def whole(tmp_path_factory):
     """(a run nobody disturbed, the values it was trained with, the cache)."""
     place = tmp_path_factory.mktemp("runs")
     values = small_run(place)
-    assert train(place / "whole", values, method="promptbert", cache=place / "cache") == (0, None)
-    return place / "whole", values, place / "cache"
+    return undisturbed(place, values, "promptbert")
 
 
 def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
-    folder, values, cache = whole
-    assert train(tmp_path / "run", values, method="promptbert", kill=("step", 6), cache=cache) == (-9, None)
-    assert train(tmp_path / "run", values, method="promptbert", resume=True, cache=cache) == (0, None)
-    assert weights_of(tmp_path / "run") == weights_of(folder) and log_of(tmp_path / "run") == log_of(folder)
+    check_killed_and_resumed(whole, tmp_path, "promptbert", ("step", 6))
 
 
 def test_learned_words_are_resumed_and_exported(whole, tmp_path):

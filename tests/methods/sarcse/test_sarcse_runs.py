@@ -9,10 +9,9 @@ import torch
 import training_runs
 from method_oracle import MemoryRows
 from sarcse_oracle import PLAIN, sarcse
-from training_runs import log_of, train, weights_of
-from two_processes import both_find, same_gradients, second_pass, two_ranks_equal_one
+from training_runs import check_killed_and_resumed, log_of, undisturbed, weights_of
+from two_processes import check_same_as_one, passes_of_two, shares_of, two_ranks_equal_one
 
-from stsbench.training.api.batch import Shares
 from stsbench.training.rows.batches import to_batch
 
 SPLITS = [(3, 3), (5, 1), (2, 4)]
@@ -23,38 +22,25 @@ CHOSEN = [{"beta": 0.3, "gamma": 0.7}, {"unpool": "repeat+position", "transposed
 # --- the gradient of two processes ---
 
 
-def batch_for(folder, shares):
-    method = sarcse(folder)
+def made(folder, options, split=None, rank=0):
+    method = sarcse(folder, **options)
     views = method.views(MemoryRows(folder, PLAIN), np.random.default_rng(0))
-    return to_batch(views, shares, method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
-
-
-def find(rank, folder):
-    found = {}
-    for split in SPLITS:
-        batch = batch_for(folder, Shares(split, rank))
-        for number, options in enumerate(CHOSEN):
-            found[split, number] = second_pass(sarcse(folder, **options), batch, processes=2)
-    return found
+    shares = shares_of(6, split, rank)
+    return method, to_batch(views, shares, method.backbone.tokenizer.pad_token_id, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
-    """(folder of the model, [rank] -> what it found)."""
+    """(folder of the model, [rank] -> its passes)."""
     place = tmp_path_factory.mktemp("shares")
     folder = tiny_models.build(place / "tiny", "roberta", pooler=False)
-    return folder, both_find(place, find, folder)
+    return folder, passes_of_two(place, made, folder, CHOSEN, SPLITS)
 
 
 @pytest.mark.parametrize("number", range(len(CHOSEN)))
 def test_two_processes_have_the_gradient_of_one(both, number):
-    folder, found = both
-    means, gradients = second_pass(sarcse(folder, **CHOSEN[number]), batch_for(folder, Shares((6,))))
-    for split in SPLITS:
-        for rank in range(2):
-            theirs, found_gradients = found[rank][split, number]
-            assert theirs == pytest.approx(means, rel=1e-12)
-            same_gradients(found_gradients, gradients, rel=1e-10)
+    folder, passes = both
+    check_same_as_one(passes, number, *made(folder, CHOSEN[number]), rel=1e-12, gradients=1e-10)
 
 
 # --- whole runs ---
@@ -70,8 +56,7 @@ def whole(tmp_path_factory):
         **{"backbone.text_cnn": {"kernels": [2, 3], "channels": 6}, "training.epochs": 1, "training.epsilon": 1e-2,
            "options.beta": 0.05, "options.gamma": 0.1, "options.head_rate": 2.0},
     )  # fmt: skip
-    assert train(place / "whole", values, method="sarcse") == (0, None)
-    return place / "whole", values, place / "cache"
+    return undisturbed(place, values, "sarcse")
 
 
 def test_the_log(whole):
@@ -92,10 +77,7 @@ def test_the_log(whole):
 
 
 def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
-    folder, values, cache = whole
-    assert train(tmp_path / "run", values, method="sarcse", kill=("step", 6), cache=cache) == (-9, None)
-    assert train(tmp_path / "run", values, method="sarcse", resume=True, cache=cache) == (0, None)
-    assert weights_of(tmp_path / "run") == weights_of(folder) and log_of(tmp_path / "run") == log_of(folder)
+    check_killed_and_resumed(whole, tmp_path, "sarcse", ("step", 6))
 
 
 def test_two_ranks_equal_one(whole, tmp_path):

@@ -13,13 +13,12 @@ import torch
 import training_runs
 from sbert_oracle import batch_of, rows_of, sbert
 from test_sbert import CLASSES, SCORES, TEXTS
-from training_runs import log_of, one_thread, train, weights_of
-from two_processes import both_find, same_gradients, second_pass, two_ranks_equal_one
+from training_runs import check_killed_and_resumed, log_of, one_thread, train, undisturbed, weights_of
+from two_processes import check_same_as_one, passes_of_two, shares_of, two_ranks_equal_one
 
 import stsbench
 from stsbench.encoders.transformer.exported import trained_on_of
 from stsbench.errors import DataError, StsbenchError
-from stsbench.training.api.batch import Shares
 from stsbench.training.export.export import export_model
 from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.runs.options import TrainOptions
@@ -35,37 +34,24 @@ STAGES = {"nli": CLASSES, "sts": SCORES, "triplet": None}
 # --- the gradient of two processes ---
 
 
-def batch_for(folder, stage, shares):
+def made(folder, stage, split=None, rank=0):
     method = sbert(folder, stage)
     rows = rows_of(folder, stage, (TEXTS * 2)[: 6 * len(oracle.ROLES[stage])], STAGES[stage])
-    return method, batch_of(method, stage, rows, shares)
-
-
-def find(rank, folder):
-    found = {}
-    for split in SPLITS:
-        for stage in STAGES:
-            found[split, stage] = second_pass(*batch_for(folder, stage, Shares(split, rank)), processes=2)
-    return found
+    return method, batch_of(method, stage, rows, shares_of(6, split, rank))
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
-    """(folder of the model, [rank] -> what it found)."""
+    """(folder of the model, [rank] -> its passes)."""
     place = tmp_path_factory.mktemp("shares")
     folder = tiny_models.build(place / "tiny", pooler=False)
-    return folder, both_find(place, find, folder)
+    return folder, passes_of_two(place, made, folder, list(STAGES), SPLITS)
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_two_processes_have_the_gradient_of_one(both, stage):
-    folder, found = both
-    means, gradients = second_pass(*batch_for(folder, stage, Shares((6,))))
-    for split in SPLITS:
-        for rank in range(2):
-            theirs, found_gradients = found[rank][split, stage]
-            assert theirs == pytest.approx(means, rel=1e-12)
-            same_gradients(found_gradients, gradients)
+@pytest.mark.parametrize(("number", "stage"), enumerate(STAGES))
+def test_two_processes_have_the_gradient_of_one(both, number, stage):
+    folder, passes = both
+    check_same_as_one(passes, number, *made(folder, stage), rel=1e-12)
 
 
 # --- whole runs ---
@@ -81,8 +67,7 @@ def whole(tmp_path_factory):
         **{"labelled.file": str(nli_files.pairs(place)), "training.batch_size": 7, "training.max_steps": 5,
            "backbone.max_length": 16, "options.objective": "nli-sts", "stages.sts.training": {"epochs": 4}},
     )  # fmt: skip
-    assert train(place / "whole", values, method="sbert", recipe="nli-bert-base") == (0, None)
-    return place / "whole", values, place / "cache"
+    return undisturbed(place, values, "sbert", recipe="nli-bert-base")
 
 
 def test_the_log(whole):
@@ -104,12 +89,9 @@ def test_pairs_of_stsb_are_said_to_be_in_the_tests_of_the_years(whole):
 
 
 def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
-    folder, values, cache = whole
-    how = {"method": "sbert", "recipe": "nli-bert-base", "cache": cache}
     for moment, name in ((3, "first"), (8, "second")):
-        assert train(tmp_path / name, values, kill=("step", moment), **how) == (-9, None)
-        assert train(tmp_path / name, values, resume=True, **how) == (0, None)
-        assert weights_of(tmp_path / name) == weights_of(folder) and log_of(tmp_path / name) == log_of(folder)
+        (tmp_path / name).mkdir()
+        check_killed_and_resumed(whole, tmp_path / name, "sbert", ("step", moment), recipe="nli-bert-base")
 
 
 @pytest.mark.parametrize("first", ["nli", "nli-sts"])

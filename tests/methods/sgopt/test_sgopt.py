@@ -131,7 +131,7 @@ CHANGES = [
 ]  # fmt: skip
 
 
-def found(folder, options):
+def loss_and_trained(folder, options):
     method = sgopt(folder, **options)
     loss = total(method(batch_for(method, folder)[0]))
     loss.backward()
@@ -140,11 +140,11 @@ def found(folder, options):
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_every_option_changes_the_loss_or_what_is_trained(folders, change):
-    assert found(folders["bert"], {}) != found(folders["bert"], change)
+    assert loss_and_trained(folders["bert"], {}) != loss_and_trained(folders["bert"], change)
 
 
 def test_the_released_opt2_has_a_negative_less(folders):
-    whole, less = (found(folders["bert"], {"objective": "opt2", "temperature": 1.0, "skip_negative": skip})[0]
+    whole, less = (loss_and_trained(folders["bert"], {"objective": "opt2", "temperature": 1.0, "skip_negative": skip})[0]
                    for skip in (False, True))  # fmt: skip
     assert less < whole
 

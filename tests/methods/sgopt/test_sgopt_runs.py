@@ -13,8 +13,16 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sgopt_oracle import TEXTS, batch_for, sgopt
 from tiny_models import build
-from training_runs import log_of, make_text, one_thread, settings, train, weights_of
-from two_processes import both_find, same_gradients, second_pass, two_ranks_equal_one
+from training_runs import check_killed_and_resumed, log_of, make_text, one_thread, settings, undisturbed
+from two_processes import (
+    both_find,
+    check_same_as_one,
+    passes,
+    same_gradients,
+    second_pass,
+    shares_of,
+    two_ranks_equal_one,
+)
 
 import stsbench
 from stsbench.encoders.load import load_encoder
@@ -28,56 +36,48 @@ SPLITS = [(3, 2), (4, 1)]
 PLAIN = {"regulariser_weight": 0.0}
 
 
-def made(folder, options, shares, gather="exact"):
+def made(folder, options, split=None, rank=0, gather="exact"):
     method = sgopt(folder, temperature=0.1, **options)
     method.gather_mode = gather
-    return method, batch_for(method, folder, shares)[0]
+    return method, batch_for(method, folder, shares_of(len(TEXTS), split, rank))[0]
 
 
-def find(rank, folder):
-    found = {(split, number): second_pass(*made(folder, options, Shares(split, rank)), processes=2)
-             for split in SPLITS for number, options in enumerate(CHOSEN)}  # fmt: skip
-    for mode in ("simcse", "local"):
-        for number, options in enumerate(CHOSEN):
-            there = made(folder, {**options, **PLAIN}, Shares(SPLITS[0], rank), mode)
-            found[mode, number] = second_pass(*there, processes=2)
-    return found
+def both_compute(rank, folder):
+    """Its passes with the gradient of all rows, and those of the other ways of gathering."""
+    ways = {(mode, number): second_pass(*made(folder, {**options, **PLAIN}, SPLITS[0], rank, mode), processes=2)
+            for mode in ("simcse", "local") for number, options in enumerate(CHOSEN)}  # fmt: skip
+    return passes(rank, made, folder, CHOSEN, SPLITS), ways
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
-    """(the model's folder, [rank] -> what it found)."""
+    """(the model's folder, [rank] -> what it computed)."""
     place = tmp_path_factory.mktemp("shares")
     folder = build(place / "tiny", pooler=False)
-    return folder, both_find(place, find, folder)
+    return folder, both_find(place, both_compute, folder)
 
 
 @pytest.mark.parametrize("number", range(len(CHOSEN)))
 def test_two_processes_have_the_gradient_of_one(both, number):
-    folder, found = both
-    means, gradients = second_pass(*made(folder, CHOSEN[number], Shares((len(TEXTS),))))
-    for split in SPLITS:
-        for rank in range(2):
-            theirs, found_gradients = found[rank][split, number]
-            assert theirs == pytest.approx(means, rel=1e-9)
-            same_gradients(found_gradients, gradients)
+    folder, computed = both
+    check_same_as_one([passes for passes, _ in computed], number, *made(folder, CHOSEN[number]))
 
 
 @pytest.mark.parametrize("number", range(len(CHOSEN)))
 def test_the_other_ways_of_gathering(both, number):
     """simcse: the loss of all rows, half of their gradient; local: the mean of the losses of two batches."""
-    folder, found = both
-    means, gradients = second_pass(*made(folder, {**CHOSEN[number], **PLAIN}, Shares((len(TEXTS),))))
-    theirs, half = found[0]["simcse", number]
+    folder, [(_, ways), _] = both
+    means, gradients = second_pass(*made(folder, {**CHOSEN[number], **PLAIN}))
+    theirs, half = ways["simcse", number]
     assert theirs == pytest.approx(means, rel=1e-9)
     same_gradients({name: None if each is None else 2 * each for name, each in half.items()}, gradients)
-    method, whole = made(folder, {**CHOSEN[number], **PLAIN}, Shares((len(TEXTS),)))
+    method, whole = made(folder, {**CHOSEN[number], **PLAIN})
     losses = []
     for rows in (slice(0, 3), slice(3, 5)):
         by_row = {name: values[rows] for name, values in whole.by_row.items()}
         part = Batch(whole.ids[rows], whole.mask[rows], 1, Shares((rows.stop - rows.start,)), by_row=by_row)
         losses.append(method(part)["contrastive"].value.item())
-    theirs, _ = found[0]["local", number]
+    theirs, _ = ways["local", number]
     assert theirs["contrastive"] == pytest.approx((3 * losses[0] + 2 * losses[1]) / 5, rel=1e-9)
 
 
@@ -97,15 +97,11 @@ def whole(tmp_path_factory):
     """(a run nobody disturbed, its values, the cache)."""
     place = tmp_path_factory.mktemp("runs")
     values = small(place)
-    assert train(place / "whole", values, method="sg-opt", cache=place / "cache") == (0, None)
-    return place / "whole", values, place / "cache"
+    return undisturbed(place, values, "sg-opt")
 
 
 def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
-    folder, values, cache = whole
-    assert train(tmp_path / "run", values, method="sg-opt", kill=("step", 5), cache=cache) == (-9, None)
-    assert train(tmp_path / "run", values, method="sg-opt", resume=True, cache=cache) == (0, None)
-    assert weights_of(tmp_path / "run") == weights_of(folder) and log_of(tmp_path / "run") == log_of(folder)
+    check_killed_and_resumed(whole, tmp_path, "sg-opt", ("step", 5))
 
 
 def test_the_copy_and_the_embeddings_stay_as_they_were(whole):

@@ -32,19 +32,19 @@ def test_both_engines_have_the_same_states_and_gradients(tmp_path, family, atten
     ids = torch.randint(5, 60, MASK.shape, generator=torch.Generator().manual_seed(1)).masked_fill(MASK == 0, pad)
     backbone = load_backbone(build(tmp_path, family), family, "mean", dropout=0.0).double()
     backbone.model.set_attn_implementation(attention)
-    factors, found = head_factors(kept(), torch.float64), {}
+    factors, computed = head_factors(kept(), torch.float64), {}
     for backbone.engine in ("packed", "padded"):
         backbone.zero_grad()
         states = backbone(ids, MASK, (1, -1), heads=factors)
         vectors = [*(state * MASK.unsqueeze(2) for state in states), backbone.pooled(ids, MASK, heads=factors)]
         sum(part.pow(2).sum() for part in vectors).backward()
-        found[backbone.engine] = [*vectors, *(w.grad for w in backbone.parameters() if w.grad is not None)]
-    assert len(found["packed"]) == len(found["padded"]) > 40
-    for one, other in zip(*found.values(), strict=True):
+        computed[backbone.engine] = [*vectors, *(w.grad for w in backbone.parameters() if w.grad is not None)]
+    assert len(computed["packed"]) == len(computed["padded"]) > 40
+    for one, other in zip(*computed.values(), strict=True):
         assert (one - other).abs().max() < 1e-9 * max(1, float(other.detach().abs().max()))
     without = backbone(ids, MASK)[0]
     assert packable(backbone.model)  # no hook stays
-    assert (without * MASK.unsqueeze(2) - found["padded"][1]).abs().max() > 1e-2
+    assert (without * MASK.unsqueeze(2) - computed["padded"][1]).abs().max() > 1e-2
     everything = backbone(ids, MASK, heads=torch.ones(4, 3, 4, dtype=torch.float64))[0]
     assert (everything - without).abs().max() == 0
 

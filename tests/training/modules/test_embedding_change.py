@@ -71,13 +71,13 @@ def test_every_state_is_what_the_loops_compute(family, engine, name):
     backbone = small_backbone(family, engine)
     ids, mask = batch(family)
     change = CHANGES[name](*_random())
-    found = backbone(ids, mask, (0, 1, 2), SoftPrompt(change=change))
+    states = backbone(ids, mask, (0, 1, 2), SoftPrompt(change=change))
     plain = backbone(ids, mask)[0]
     for row, length in enumerate(LENGTHS):
         want = _naive(weights_of(backbone.model), family, ids[row, :length].tolist(), change, row)
-        for got, one in zip(found, want, strict=True):
+        for got, one in zip(states, want, strict=True):
             assert np.abs(got[row, :length].detach().numpy() - one).max() < 1e-9
-    assert (found[-1] - plain)[mask.bool()].abs().max() > 1e-2
+    assert (states[-1] - plain)[mask.bool()].abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -86,11 +86,11 @@ def test_positions_and_a_change_go_together(family, engine):
     ids, mask = batch(family)
     change = CHANGES["tokens"](*_random())
     positions = torch.arange(LONGEST).flip(0).expand(ROWS, -1) + 3
-    found = backbone(ids, mask, soft=SoftPrompt(positions, change=change))[0]
+    states = backbone(ids, mask, soft=SoftPrompt(positions, change=change))[0]
     for row, length in enumerate(LENGTHS):
         places = positions[row, :length].tolist()
         want = _naive(weights_of(backbone.model), family, ids[row, :length].tolist(), change, row, places)
-        assert np.abs(found[row, :length].detach().numpy() - want[LAYERS]).max() < 1e-9
+        assert np.abs(states[row, :length].detach().numpy() - want[LAYERS]).max() < 1e-9
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -118,16 +118,16 @@ def test_vectors_before_a_text(family, engine):
     generator = torch.Generator().manual_seed(1)
     vectors = torch.randn(ROWS, count, WIDTH, generator=generator, dtype=torch.float64).requires_grad_()
     ids, mask, places = (torch.cat([part[:, :1].expand(-1, count), part], 1) for part in (ids, mask, places))
-    found = backbone(ids, mask, soft=SoftPrompt(places, change=EmbeddingChange(leading=vectors)))[0]
+    states = backbone(ids, mask, soft=SoftPrompt(places, change=EmbeddingChange(leading=vectors)))[0]
     weights = weights_of(backbone.model)
     for row, length in enumerate(LENGTHS):
         tokens = ids[row, count : count + length].tolist()
         text = naive_states(weights, tokens, own_positions(family, tokens))[0]
         want = naive_states(weights, None, None, embedded=[*vectors[row].detach().numpy(), *text])[LAYERS]
-        assert np.abs(found[row, : count + length].detach().numpy() - want).max() < 1e-9
+        assert np.abs(states[row, : count + length].detach().numpy() - want).max() < 1e-9
     row = int(np.argmax(LENGTHS))
     gradient, *table = torch.autograd.grad(
-        found[row, count].sum(), [vectors, backbone.model.embeddings.word_embeddings.weight]
+        states[row, count].sum(), [vectors, backbone.model.embeddings.word_embeddings.weight]
     )
     assert gradient.any(2).tolist() == [[other == row] * count for other in range(ROWS)]
     assert not table[0][[token for token in range(len(table[0])) if token not in ids[row]]].any()

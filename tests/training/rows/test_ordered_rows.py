@@ -86,5 +86,5 @@ def test_what_drop_duplicates_leaves_has_new_neighbours(place):
         kept.append(fresh)
     pairs = {(texts[at], texts[at + 1]) for texts in kept for at in range(len(texts) - 1)}
     rows = data.rows(data.trained)
-    found = set(zip(rows.texts("sentence"), rows.at(rows.following(1)).texts("sentence"), strict=True))
-    assert found == pairs and len(data.trained) == len(pairs)
+    followed = set(zip(rows.texts("sentence"), rows.at(rows.following(1)).texts("sentence"), strict=True))
+    assert followed == pairs and len(data.trained) == len(pairs)

@@ -25,6 +25,14 @@ def whole(tmp_path_factory):
     return place / "whole", values, place / "cache"
 
 
+@pytest.fixture(scope="module")
+def stopped(whole, tmp_path_factory):
+    """copy(place): that run as it was killed in its eighth step, in place/run."""
+    folder, (_, values, cache) = tmp_path_factory.mktemp("stopped") / "run", whole
+    assert train(folder, values, kill=("step", 8), cache=cache) == (-9, None)
+    return lambda place: Path(shutil.copytree(folder, place / "run"))
+
+
 @pytest.mark.parametrize("kill", [("step", 2), ("checkpoint", 3), ("dev", 3), ("tidy", 2)])
 def test_killed_and_resumed_is_the_same_run(whole, tmp_path, kill):
     folder, values, cache = whole
@@ -56,10 +64,9 @@ def test_the_log_of_a_whole_run(whole):
     assert rates == pytest.approx([1e-3 * (12 - step + 1) / 12 for step in (3, 4, 6, 8, 9, 10, 12)])
 
 
-def test_a_damaged_checkpoint_is_passed_over(whole, tmp_path):
+def test_a_damaged_checkpoint_is_passed_over(whole, stopped, tmp_path):
     folder, values, cache = whole
-    run = tmp_path / "run"
-    train(run, values, kill=("step", 8), cache=cache)
+    run = stopped(tmp_path)
     newest = sorted(run.glob("checkpoints/[0-9]*"))[-1]
     content = bytearray((newest / "optimiser.pt").read_bytes())
     content[len(content) // 2] ^= 1
@@ -102,10 +109,9 @@ def test_resume_refuses_other_data(whole, tmp_path):
     assert weights_of(run) == weights_of(folder)
 
 
-def test_one_training_at_a_time(whole, tmp_path):
+def test_one_training_at_a_time(whole, stopped, tmp_path):
     _, values, cache = whole
-    run = tmp_path / "run"
-    assert train(run, values, kill=("step", 5), cache=cache) == (-9, None)
+    run = stopped(tmp_path)
     with (run / ".lock").open() as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         code, said = train(run, values, resume=True, cache=cache)
@@ -141,11 +147,10 @@ def test_seeds(whole, tmp_path):
     assert found["dev"]["sd"] == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5)
 
 
-def test_resume_compares_only_what_is_comparable(whole, tmp_path):
+def test_resume_compares_only_what_is_comparable(whole, stopped, tmp_path):
     """Other development data would be another scale of scores; where they were is remembered."""
     _, values, cache = whole
-    run, data = tmp_path / "run", tmp_path / "data"
-    assert train(run, values, kill=("step", 9), cache=cache) == (-9, None)
+    run, data = stopped(tmp_path), tmp_path / "data"
     shutil.copytree(Path(stsbench.__file__).parent / "data" / "sample", data)
     path = data / "downstream/STS/STSBenchmark/sts-dev.csv"
     path.write_text("".join(path.read_text("utf-8").splitlines(keepends=True)[1:]), "utf-8")
@@ -155,10 +160,9 @@ def test_resume_compares_only_what_is_comparable(whole, tmp_path):
     assert log_of(run) == log_of(whole[0])
 
 
-def test_damaged_best_weights_are_noticed(whole, tmp_path):
+def test_damaged_best_weights_are_noticed(whole, stopped, tmp_path):
     _, values, cache = whole
-    run = tmp_path / "run"
-    assert train(run, values, kill=("step", 8), cache=cache) == (-9, None)
+    run = stopped(tmp_path)
     [best] = run.glob("checkpoints/best-*/model.safetensors")
     content = bytearray(best.read_bytes())
     content[-1] ^= 1

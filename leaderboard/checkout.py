@@ -1,0 +1,88 @@
+"""Git as the board's commands need it: what changed since a revision, and a commit made beside the working tree."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from stsbench.errors import StsbenchError
+
+
+@dataclass(frozen=True)
+class EntryChange:
+    """What happened to an entry's folder: numbers of files. An entry is new where nothing of it was there before."""
+
+    entry: str
+    new: bool
+    added: int
+    changed: int
+    deleted: int
+
+
+def top_of(folder: Path) -> Path:
+    """The top of the checkout that `folder` is in. Raises StsbenchError outside of one."""
+    return Path(_git(folder, "rev-parse", "--show-toplevel").strip())
+
+
+def changes_since(revision: str, folder: Path) -> tuple[EntryChange, ...]:
+    """How the entries below `folder` (a board's measured/) differ from the last revision that HEAD and `revision` share.
+
+    The working tree counts, with files that are not yet committed. Raises StsbenchError where git does not know `revision`.
+    """
+    base = _git(folder, "merge-base", revision, "HEAD").strip()
+    listed = _git(folder, "diff", "--name-status", "--no-renames", "-z", "--relative", base, "--", ".").split("\0")[:-1]
+    pairs = list(zip(listed[1::2], listed[::2], strict=True))
+    untracked = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", ".").split("\0")[:-1]
+    pairs += [(path, "A") for path in untracked]
+    kinds: dict[str, list[str]] = {}
+    for path, kind in pairs:
+        if "/" in path:  # whatever lies beside the entries is refused when the board is read
+            kinds.setdefault(path.partition("/")[0], []).append(kind)
+    before = set(_git(folder, "ls-tree", "--name-only", "-z", base, "./").split("\0"))
+    changes = []
+    for entry, each in sorted(kinds.items()):
+        added, deleted = each.count("A"), each.count("D")
+        changes.append(EntryChange(entry, entry not in before, added, len(each) - added - deleted, deleted))
+    return tuple(changes)
+
+
+def commit_beside(top: Path, branch: str, files: Mapping[str, Path], message: str) -> str:
+    """A commit on a new branch: HEAD's files and `files` (path from the top of the checkout -> the file with its content).
+
+    The working tree, the index and the current branch stay as they are. Returns the commit. Raises StsbenchError, with no
+    branch made, where the branch exists, git has nobody to name as author, or nothing would change.
+    """
+    _git(top, "check-ref-format", "--branch", branch)
+    if _git(top, "branch", "--list", branch).strip():
+        raise StsbenchError(f"the branch {branch} exists already; `git branch -D {branch}` deletes it")
+    head = _git(top, "rev-parse", "HEAD").strip()
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "GIT_INDEX_FILE": str(Path(folder) / "index")}
+        _git(top, "read-tree", "HEAD", environment=environment)
+        lines = []
+        for path, content in files.items():
+            blob = _git(top, "hash-object", "-w", "--no-filters", str(content.resolve())).strip()
+            lines.append(f"100644 {blob}\t{path}\0")
+        _git(top, "update-index", "-z", "--index-info", environment=environment, text="".join(lines))
+        tree = _git(top, "write-tree", environment=environment).strip()
+    if tree == _git(top, "rev-parse", "HEAD^{tree}").strip():
+        raise StsbenchError("nothing to commit: HEAD holds these files already")
+    commit = _git(top, "commit-tree", tree, "-p", head, "-m", message).strip()
+    _git(top, "branch", "--no-track", branch, commit)
+    return commit
+
+
+def _git(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None, text: str | None = None) -> str:
+    command = ["git", *arguments]
+    try:
+        done = subprocess.run(command, cwd=folder, env=environment, input=text, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise StsbenchError(f"cannot run git in {folder}: {error.strerror or error}") from error
+    if done.returncode:
+        said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        raise StsbenchError(f"git {arguments[0]}: {said}")
+    return done.stdout

@@ -1,0 +1,105 @@
+"""`stsbench leaderboard add`, `submit`, `placement`, `import`: how something gets on the board, and where it would stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stsbench.leaderboard.options import BOARD, as_arguments, entry_options, writable_board
+from stsbench.wording import counted
+
+
+@click.command()
+@entry_options
+def add(records: tuple[Path, ...], board: Path | None, slug: str, **stated: Any) -> None:
+    """Add RUN folders or single RECORDs to an entry, once their scores, data and provenance have been checked.
+
+    A new entry needs --method, --backbone and --setting. Runs of several seeds of one method go into one entry. A record
+    that was edited, or measured by code with uncommitted changes, is refused. Nothing is ever overwritten.
+    """
+    from stsbench.leaderboard.records.add import add as adding
+    from stsbench.leaderboard.records.add import described
+
+    entry = described(stated)
+    added = adding(writable_board(board), records, slug, entry)
+    for path in added.written:
+        click.echo(str(path))
+    if added.present:
+        click.echo(f"already there: {counted(len(added.present), 'record')}", err=True)
+    for line in added.warnings:
+        click.echo(f"note: {line}", err=True)
+    click.echo("commit them; `stsbench leaderboard build` makes the page with them", err=True)
+
+
+@click.command()
+@entry_options
+@click.option("--open", "commit", is_flag=True,
+              help="Commit the files on a new branch, entry-NAME; the working tree stays as it is.")  # fmt: skip
+def submit(records: tuple[Path, ...], board: Path | None, slug: str, commit: bool, **stated: Any) -> None:
+    """Show what RUN folders or single RECORDs would add to the board, where the entry would rank, and how to publish it.
+
+    The options are those of `leaderboard add`, and so are the checks. Nothing is written without --open, and nothing is ever
+    pushed: the commands for that are printed.
+    """
+    from stsbench.leaderboard.placement import headline
+    from stsbench.leaderboard.records.add import described
+    from stsbench.leaderboard.submit import next_steps
+    from stsbench.leaderboard.submit import submit as submitting
+
+    root = writable_board(board)
+    made = submitting(root, records, slug, described(stated), commit)
+    for place in made.standings:
+        click.echo(f"would {headline(place)}")
+    click.echo(f"{'on the branch ' + made.branch if commit else 'to be committed'}: {counted(len(made.files), 'file')}, "
+               f"{max(1, round(made.size / 1000)):,} kB")  # fmt: skip
+    for path in made.files:
+        click.echo(f"  {path}")
+    for line in made.warnings:
+        click.echo(f"note: {line}", err=True)
+    click.echo("next:")
+    for step in next_steps(root, made, as_arguments(records, slug, stated)):
+        click.echo(f"  {step}")
+
+
+@click.command()
+@BOARD
+@click.option("--since", metavar="REVISION", required=True, help="A git revision, such as origin/main.")
+def placement(board: Path | None, since: str) -> None:
+    """Say, in Markdown, where entries would rank that are new or changed since a git revision, committed or not."""
+    from stsbench.leaderboard.checkout import changes_since
+    from stsbench.leaderboard.placement import report
+    from stsbench.leaderboard.ranks.gather import gather
+    from stsbench.leaderboard.records.paths import find_board
+
+    root = find_board(board)
+    changes = changes_since(since, root / "measured")
+    click.echo(report(gather(root), changes), nl=False)
+
+
+@click.group("import")
+def import_() -> None:
+    """Put other tools' results beside the published rows. They are not checked, and never ranked."""
+
+
+@import_.command("mteb")
+@click.argument("source", metavar="MODEL|FILE")
+@BOARD
+@click.option("--name", metavar="ORG/MODEL", help="Whose results they are, where neither folder nor model_meta.json says.")
+@click.option("--revision", help="Which of several revisions of the model.")
+def import_mteb(source: str, board: Path | None, name: str | None, revision: str | None) -> None:
+    """Import mteb's results of the STS tasks.
+
+    FILE is a result file or a folder of them, as mteb's cache lays them out. A MODEL such as
+    sentence-transformers/all-MiniLM-L6-v2 is looked up in mteb's public results repository.
+    """
+    from stsbench.leaderboard.imports.mteb import import_results
+
+    imported = import_results(writable_board(board), source, name, revision)
+    for path in imported.written:
+        click.echo(str(path))
+    for path in imported.present:
+        click.echo(f"already there: {path}", err=True)
+    for line in imported.notes:
+        click.echo(f"note: {line}", err=True)

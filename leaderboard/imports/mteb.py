@@ -1,0 +1,163 @@
+"""mteb's result files of the STS tasks, put on the board as rows that are neither checked nor ranked.
+
+The files are parsed here: `mteb.TaskResult` would do, but importing mteb loads torch. The form is that of mteb 1.11 and
+later: a JSON object with `task_name`, `dataset_revision`, `mteb_version` and `scores`: by split a list, an object a subset.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from stsbench.errors import StsbenchError
+from stsbench.files import create_whole, sha256_file
+from stsbench.leaderboard.imports.model import FOLDER, TASKS, Correlation, Imported, ImportedTask, as_yaml
+from stsbench.leaderboard.imports.remote import fetch_results
+from stsbench.parsing import read_json_object
+
+META = "model_meta.json"
+MODEL = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+@dataclass(frozen=True)
+class Import:
+    """written: new files of the board; present: files that were there with the same results; notes: what was left out."""
+
+    written: tuple[Path, ...]
+    present: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+
+class _Scores(BaseModel):
+    hf_subset: str
+    cosine_spearman: Correlation
+    cosine_pearson: Correlation
+
+
+class _Result(BaseModel):
+    task_name: str
+    dataset_revision: str
+    mteb_version: str | None = None
+    scores: dict[str, list[dict[str, Any]]]
+
+
+def import_results(board: Path, source: str, name: str | None = None, revision: str | None = None) -> Import:
+    """Put the STS results of `source` (a result file, a folder of them, or a model's name) below the board's imported/.
+
+    All files are read and checked before the first is written. Raises StsbenchError, naming the file, for what is not a
+    result of mteb, for several revisions of one model unless `revision` chooses one, and where the board holds other results
+    of that model.
+    """
+    with _located(source, revision) as (folder, address):
+        groups = _groups(folder, name, revision)
+        if not groups:
+            raise StsbenchError(f"{source} has no results of mteb's STS tasks ({', '.join(TASKS)}): nothing to import")
+        left_out: list[str] = []
+        made = [_imported(model, paths, address, left_out) for model, paths in groups.items()]
+    written: list[Path] = []
+    present: list[Path] = []
+    targets = [(board / FOLDER / each.file, as_yaml(each).encode()) for each in made if each is not None]
+    if not targets:
+        raise StsbenchError(f"{source}: nothing to import: {'; '.join(left_out)}")
+    for path, content in targets:
+        if path.exists() and path.read_bytes() != content:
+            raise StsbenchError(f"{path} holds other results of this model: delete it to import these")
+    for path, content in targets:
+        (written if create_whole(path, content) else present).append(path)
+    return Import(tuple(written), tuple(present), tuple(left_out))
+
+
+@contextmanager
+def _located(source: str, revision: str | None) -> Iterator[tuple[Path, str]]:
+    """(file or folder, the address it came from): what is there, else what the results repository has of a model."""
+    path = Path(source)
+    if path.exists():
+        yield path, ""
+    elif MODEL.fullmatch(source):
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder), fetch_results(source, list(TASKS), revision, Path(folder))
+    else:
+        raise StsbenchError(f"{source} is neither a file or folder nor the name of a model, such as org/model")
+
+
+def _groups(place: Path, name: str | None, revision: str | None) -> dict[tuple[str, str], list[Path]]:
+    """(model, revision) -> its result files, in TASKS' order."""
+    if place.is_file():
+        paths = [place]
+    else:
+        paths = [path for task in TASKS for path in sorted(place.rglob(f"{task}.json")) if "experiments" not in path.parts]
+    groups: dict[tuple[str, str], list[Path]] = {}
+    for path in paths:
+        whose = _whose(path, name)
+        if revision is None or whose[1] == revision:
+            groups.setdefault(whose, []).append(path)
+    models = [model for model, _ in groups]
+    for model in models:
+        if models.count(model) > 1:
+            listed = ", ".join(sorted(each for other, each in groups if other == model))
+            raise StsbenchError(f"{place} has several revisions of {model}: choose one with --revision ({listed})")
+    for whose, files in groups.items():
+        if len({path.name for path in files}) < len(files):
+            raise StsbenchError(f"{place} has two files of one task of {whose[0]}: name the folder of one revision")
+    return groups
+
+
+def _whose(path: Path, name: str | None) -> tuple[str, str]:
+    """(model, revision) of a result file: from model_meta.json beside it, else from ORG__MODEL/REVISION/ above it."""
+    meta = path.parent / META
+    stated = read_json_object(meta) if meta.is_file() else {}
+    folders = path.resolve().parts[-3:-1]
+    laid_out = "__" in folders[0] if len(folders) == 2 else False
+    model = name or stated.get("name") or (folders[0].replace("__", "/", 1) if laid_out else None)
+    if not isinstance(model, str) or not MODEL.fullmatch(model):
+        raise StsbenchError(f"{path}: nothing says which model's result this is: name it with --name ORG/MODEL")
+    revision = stated.get("revision") or (folders[1] if laid_out else None)
+    return model, str(revision or "unknown")
+
+
+def _imported(whose: tuple[str, str], paths: Sequence[Path], address: str, notes: list[str]) -> Imported | None:
+    """The results of one model; None, with notes, where none of them is of MTEB's data."""
+    tasks = [task for path in paths if (task := _task(path, notes))]
+    model, revision = whose
+    if not tasks:
+        return None
+    try:
+        return Imported(tool="mteb", model=model, revision=revision, source=address, tasks=tuple(tasks))
+    except ValidationError as error:
+        raise StsbenchError(f"{paths[0]}: {_first(error)}") from error
+
+
+def _task(path: Path, notes: list[str]) -> ImportedTask | None:
+    try:
+        result = _Result.model_validate(read_json_object(path))
+    except ValidationError as error:
+        raise StsbenchError(f"{path} is not a result file of mteb 1.11 or later: {_first(error)}") from error
+    if result.task_name not in TASKS:
+        raise StsbenchError(f"{path} is of {result.task_name}: imported are {', '.join(TASKS)}")
+    if not re.fullmatch(r"[0-9a-f]{40}", result.dataset_revision):
+        notes.append(f"{path.name} left out: it names no revision of MTEB's data ({result.dataset_revision})")
+        return None
+    subsets = [each for each in result.scores.get("test", []) if each.get("hf_subset") == "default"]
+    if len(subsets) != 1:
+        notes.append(f"{path.name} left out: it has no scores of the test split")
+        return None
+    try:
+        scores = _Scores.model_validate(subsets[0])
+        return ImportedTask.model_validate({
+            "task": result.task_name, "cosine_spearman": scores.cosine_spearman, "cosine_pearson": scores.cosine_pearson,
+            "dataset_revision": result.dataset_revision, "mteb_version": result.mteb_version, "sha256": sha256_file(path),
+        })  # fmt: skip
+    except ValidationError as error:
+        raise StsbenchError(f"{path}: {_first(error)}") from error
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

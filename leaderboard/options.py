@@ -1,0 +1,53 @@
+"""Options that several of the board's commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+BOARD = click.option("--board", type=click.Path(path_type=Path), help="The board's folder (default: ./leaderboard).")
+ENTRY = (
+    click.argument("records", nargs=-1, required=True, metavar="RUN|RECORD...",
+                   type=click.Path(path_type=Path, exists=True)),
+    BOARD,
+    click.option("--entry", "slug", required=True, metavar="NAME",
+                 help="Which entry they belong to: small letters and dashes."),
+    click.option("--method", help="What the row is called."),
+    click.option("--backbone", help="The network underneath, such as BERT-base."),
+    click.option("--setting", type=click.Choice(["unsup", "semi", "sup"]), help="Which labels it was trained with."),
+    click.option("--flag", "flags", multiple=True, type=click.Choice(["nli", "sts", "transductive", "dev-selected"]),
+                 help="nli, sts: trained on such labels; transductive: on test texts; dev-selected: on STS-B dev."),
+    click.option("--best-of", type=click.IntRange(2), help="It is the best of so many seeds: shown as such, never ranked."),
+    click.option("--recipe", default="", help="The recipe it was trained by."),
+    click.option("--paper", help="The paper's address."),
+    click.option("--card", default="", help="The address of the method's card."),
+    click.option("--note", default="", help="What else a reader should know."),
+)  # fmt: skip
+
+
+def entry_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """RUN..., --board and what describes an entry."""
+    for option in reversed(ENTRY):
+        command = option(command)
+    return command
+
+
+def as_arguments(records: tuple[Path, ...], slug: str, stated: dict[str, Any]) -> list[str]:
+    """The words of a command line with these options, without --board."""
+    words = [*map(str, records), "--entry", slug]
+    for name, value in stated.items():
+        option = "--flag" if name == "flags" else f"--{name.replace('_', '-')}"
+        for each in value if isinstance(value, tuple) else [value]:
+            words += [option, str(each)] if each not in (None, "") else []
+    return words
+
+
+def writable_board(board: Path | None) -> Path:
+    """The folder to add to, which need not hold a board yet where it is named."""
+    root = board or Path("leaderboard")
+    if board is None and not root.is_dir():
+        raise click.UsageError(f"there is no folder {root}: run this in a checkout, or name a board with --board")
+    return root

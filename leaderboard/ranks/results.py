@@ -1,0 +1,161 @@
+"""What a run scored, kept in the user's cache under a digest of all that it follows from: one file a run.
+
+A file is the sha256 of what follows (hex), the length of a JSON text, this text, and a matrix of draws, one row each. A
+damaged file is the same as none: the run is scored again. Nothing is kept that could not be made again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import mmap
+import os
+import platform
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+
+from stsbench.evaluation.comparability import Setting
+from stsbench.evaluation.load import load_protocol
+from stsbench.files import atomic_write, cache_root, sha256_file
+from stsbench.leaderboard.ranks.board import Cell
+from stsbench.leaderboard.ranks.lines import ScoreLine
+from stsbench.leaderboard.records.entries import EntryRun
+from stsbench.leaderboard.records.together import RESAMPLES
+
+FORM = 1  # of the files
+KEPT = 30 * 24 * 3600  # seconds that a file which no build has used stays
+DIGEST, LENGTH = 64, 16  # bytes at the beginning of a file; the matrix begins at a multiple of 64
+# The code and the files that a score, its draws and the verdict on a record may follow from.
+SCORER = {
+    "stsbench": ("*.py", "metrics/*.py", "evaluation/*.py", "data/sets/*.py", "data/sets/*.yaml", "encoders/*.py"),
+    "stsbench.protocols": ("*.py", "presets/*.yaml"),
+    "stsbench.leaderboard": ("expected.yaml", "records/*.py", "ranks/lines.py", "ranks/results.py", "ranks/scored.py"),
+}
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A run that holds: its lines, and of each record, by file name, the sha256 of its right answers, "" without any."""
+
+    lines: list[ScoreLine]
+    gold: Mapping[str, str]
+
+
+def folder() -> Path:
+    """Where results are kept."""
+    return cache_root() / "leaderboard"
+
+
+def clear() -> None:
+    """Forget every result."""
+    shutil.rmtree(folder(), ignore_errors=True)
+
+
+def prune() -> None:
+    """Delete the results that no build has used for a month."""
+    oldest = time.time() - KEPT
+    for path in folder().glob("*/*"):
+        try:
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+        except OSError:
+            continue  # another process was faster
+
+
+def key_of(run: EntryRun) -> str:
+    """sha256 of the records and observations of a run, byte by byte, and of the code that scores them."""
+    digest = hashlib.sha256(scorer().encode())
+    for each in sorted(run.records, key=lambda each: each.path.name):
+        digest.update(f"{each.path.name} {sha256_file(each.path)} ".encode())
+        stored = each.record.observations
+        for file in (stored.file, *([stored.shared.file] if stored.shared else ())):
+            digest.update(_file_digest(each.path.parent / file).encode())
+        digest.update(_source(each.record.protocol.name).encode())
+    return digest.hexdigest()
+
+
+@cache
+def scorer() -> str:
+    """sha256 of the code and of the libraries that scores follow from."""
+    digest = hashlib.sha256(f"{FORM} {platform.python_version()} {np.__version__} {scipy.__version__}".encode())
+    for package, patterns in SCORER.items():
+        root = Path(str(import_module(package).__file__)).parent
+        for path in sorted(path for pattern in patterns for path in root.glob(pattern)):
+            digest.update(f"{package} {path.relative_to(root).as_posix()} {sha256_file(path)} ".encode())
+    return digest.hexdigest()
+
+
+def _file_digest(path: Path) -> str:
+    return sha256_file(path) if path.is_file() else "missing"
+
+
+@cache
+def _source(protocol: str) -> str:
+    """sha256 of the file that a protocol is written in, wherever it was installed from."""
+    file = import_module(load_protocol(protocol).__module__).__file__
+    return sha256_file(Path(file)) if file else ""
+
+
+def write(key: str, result: RunResult, run: EntryRun) -> None:
+    """Keep the result of `run`."""
+    place = {id(each.protocol): at for at, each in enumerate(run.records)}
+    rows: dict[int, tuple[int, np.ndarray[Any, Any]]] = {}  # draws that several columns share are written once
+    lines = []
+    for line in result.lines:
+        kept = {
+            "setting": dataclasses.asdict(line.setting), "protocol": place[id(line.protocol)], "sample": line.sample,
+            "cells": {column: dataclasses.astuple(cell) for column, cell in line.cells.items()}, "known": line.known,
+            "draws": {column: rows.setdefault(id(drawn), (len(rows), drawn))[0] for column, drawn in line.draws.items()},
+            "subsets": [[*part, dataclasses.astuple(cell)] for part, cell in line.subsets.items()],
+            "digests": line.digests, "cut": line.cut, "marks": line.marks,
+        }  # fmt: skip
+        lines.append(kept)
+    head = json.dumps({"gold": dict(result.gold), "rows": len(rows), "lines": lines}).encode()
+    head += b" " * (-(DIGEST + LENGTH + len(head)) % 64)
+    matrix = np.array([drawn for _, drawn in rows.values()], dtype="<f8").reshape(len(rows), RESAMPLES)
+    content = f"{len(head):<{LENGTH}}".encode() + head + matrix.tobytes()
+    with atomic_write(_path(key), "wb") as stream:
+        stream.write(hashlib.sha256(content).hexdigest().encode() + content)
+
+
+def read(key: str, run: EntryRun) -> RunResult | None:
+    """The result that is kept of `run`; None where there is none, or a damaged one. The draws stay in the file, and are
+    read when they are used."""
+    try:
+        with _path(key).open("rb") as stream:
+            content = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+        os.utime(_path(key))
+    except (OSError, ValueError):  # an empty file cannot be mapped
+        return None
+    if hashlib.sha256(content[DIGEST:]).hexdigest().encode() != content[:DIGEST]:
+        return None
+    start = DIGEST + LENGTH
+    length = int(bytes(content[DIGEST:start]))
+    head = json.loads(bytes(content[start : start + length]))
+    matrix = np.frombuffer(content, dtype="<f8", offset=start + length).reshape(head["rows"], RESAMPLES)
+    return RunResult(list(_lines(head["lines"], matrix, run)), head["gold"])
+
+
+def _lines(kept: list[dict[str, Any]], matrix: np.ndarray[Any, Any], run: EntryRun) -> Iterator[ScoreLine]:
+    for each in kept:
+        yield ScoreLine(
+            Setting(**each["setting"]), run.records[each["protocol"]].protocol,
+            {column: Cell(*values) for column, values in each["cells"].items()},
+            {column: matrix[row] for column, row in each["draws"].items()}, each["digests"], each["cut"], each["marks"],
+            {(task, subset): Cell(*values) for task, subset, values in each["subsets"]},
+            sample=each["sample"], known=each["known"],
+        )  # fmt: skip
+
+
+def _path(key: str) -> Path:
+    return folder() / key[:2] / key

@@ -1,0 +1,133 @@
+"""The entries of a board with what each run scored: only runs that changed are scored, of new ones many at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.comparability import Measured
+from stsbench.leaderboard.ranks import results
+from stsbench.leaderboard.ranks.lines import ScoreLine, lines_together
+from stsbench.leaderboard.ranks.results import RunResult
+from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry, check_seeds, checked_run, read_entries, read_run
+from stsbench.leaderboard.records.together import draw_together
+
+BATCH = 32  # runs whose draws are computed together: counts and gold ranks are then a small part of the work
+FEW = 12  # runs that are not worth starting processes for
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def scored_entries(folder: Path) -> tuple[list[LoadedEntry], dict[Path, list[ScoreLine]]]:
+    """Every entry below `folder` (a board's measured/), by name, and each run folder's lines.
+
+    A run whose records, observations and scorer are those of an earlier build is not scored again. Raises StsbenchError,
+    naming the file, for whatever does not belong or does not hold.
+    """
+    entries = read_entries(folder)
+    runs = {run.folder: run for entry in entries for run in entry.runs}
+    keys = {path: results.key_of(run) for path, run in runs.items()}
+    scored = {path: result for path, run in runs.items() if (result := results.read(keys[path], run))}
+    if missing := [path for path in runs if path not in scored]:
+        _score(missing)
+        results.prune()
+        for path in missing:
+            result = results.read(keys[path], runs[path])
+            if result is None:
+                raise StsbenchError(f"{path} was changed while it was scored: run the command again")
+            scored[path] = result
+    check_seeds(entries)
+    _check_pairing([(each, scored[run.folder].gold[each.path.name]) for run in runs.values() for each in run.records])
+    return entries, {path: result.lines for path, result in scored.items()}
+
+
+def _score(folders: Sequence[Path]) -> None:
+    """Keep the results of these runs. Raises StsbenchError for the first of them that does not hold."""
+    workers = min(cores(), -(-len(folders) // FEW))
+    size = min(BATCH, -(-len(folders) // workers))
+    batches = [folders[at : at + size] for at in range(0, len(folders), size)]
+    if workers == 1:
+        faults = [fault for batch in batches for fault in score_batch(batch)]
+    else:
+        # A new interpreter each: a copy of this one could have been made while a library's thread held a lock.
+        with _one_thread(), ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+            faults = [fault for of_batch in pool.map(score_batch, batches) for fault in of_batch]
+    if faults:
+        raise StsbenchError(faults[0])
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Processes that start within have one thread each for linear algebra: together they use all cores."""
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def score_batch(folders: Sequence[Path]) -> list[str]:
+    """Check and score these runs and keep the results; returns what is wrong with those that do not hold."""
+    faults: list[str] = []
+    runs: list[EntryRun] = []
+    keys: list[str] = []
+    read = []
+    for folder in folders:
+        try:
+            run = read_run(folder)
+            read.append((results.key_of(run), run))  # before it is scored: what is kept is of these bytes
+        except StsbenchError as error:
+            faults.append(str(error))
+    draw_together([each for _, run in read for each in run.records])
+    for key, run in read:
+        try:
+            runs.append(checked_run(run))
+            keys.append(key)
+        except StsbenchError as error:
+            faults.append(str(error))
+    try:
+        lines = lines_together(runs)
+    except StsbenchError as error:
+        return [*faults, str(error)]
+    for key, run, mine in zip(keys, runs, lines, strict=True):
+        gold = {each.path.name: _gold(each) for each in run.records}
+        results.write(key, RunResult(mine, gold), run)
+    return faults
+
+
+def _gold(each: Measured) -> str:
+    """sha256 of a record's right answers in the order of the items; "" where it holds none."""
+    arrays = each.observed().arrays
+    if "gold" not in arrays:
+        return ""
+    places = next((arrays[name] for name in ("rows", "row") if name in arrays), None)
+    gold = arrays["gold"] if places is None else arrays["gold"][np.argsort(places, kind="stable")]
+    return hashlib.sha256(np.ascontiguousarray(gold, dtype="<f8").tobytes()).hexdigest() + f" of {len(gold)}"
+
+
+def _check_pairing(records: Sequence[tuple[Measured, str]]) -> None:
+    """Raises StsbenchError where two records of one set and digest disagree about what the right answers are."""
+    known: dict[tuple[str, str, str], tuple[str, Measured]] = {}
+    for each, gold in records:
+        if gold:
+            count = gold.rpartition(" ")[2]
+            first, other = known.setdefault((each.record.protocol.name, each.digest, count), (gold, each))
+            if first != gold:
+                raise StsbenchError(f"{each.path}: its gold values are not those of {other.path}, on the same data")

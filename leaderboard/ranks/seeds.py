@@ -1,0 +1,68 @@
+"""Entries of several seeds: their runs' lines joined into one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.comparability import Setting
+from stsbench.leaderboard.ranks.board import Cell
+from stsbench.leaderboard.ranks.lines import Draws, ScoreLine
+from stsbench.leaderboard.records.entries import LoadedEntry
+from stsbench.leaderboard.records.together import RESAMPLES, SEED
+from stsbench.metrics.bootstrap import interval
+
+
+def merged(entry: LoadedEntry, runs: Sequence[Sequence[ScoreLine]]) -> list[tuple[ScoreLine, tuple[str, ...]]]:
+    """One line a setting for an entry of several seeds, with what is odd about it: means, their sd, intervals.
+
+    `draws` of a joined line are those of the seeds' mean over the items alone; `seeds` holds the seeds' scores in the order
+    of the runs. A cell's interval adds to the draws a normal deviate of the mean's standard error over seeds, so large
+    that its 95 % range is Student's: with three seeds a standard error is hardly known. A column that one seed lacks is
+    left empty.
+    """
+    if len(runs) == 1:
+        return [(line, tuple(line.marks)) for line in runs[0]]
+    from scipy import stats
+
+    by_setting: dict[tuple[Setting, bool], list[ScoreLine]] = {}
+    for lines in runs:
+        for line in lines:
+            by_setting.setdefault((line.setting, line.known), []).append(line)
+    rng = np.random.default_rng([SEED, *entry.id.encode()])  # an entry's seeds have nothing to do with another's
+    wider = stats.t.ppf(0.975, len(runs) - 1) / stats.norm.ppf(0.975)
+    deviate = rng.standard_normal(RESAMPLES) * wider / np.sqrt(len(runs))
+    joined = [_joined(entry, each, len(runs), deviate) for each in by_setting.values()]
+    return [(line, marks) for line, marks in joined if line.cells]
+
+
+def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: Draws) -> tuple[ScoreLine, tuple[str, ...]]:
+    first = lines[0]
+    joined = ScoreLine(first.setting, first.protocol, sample=first.sample, known=first.known)
+    marks = list(dict.fromkeys(mark for line in lines for mark in line.marks))
+    for column in dict.fromkeys(name for line in lines for name in line.cells):
+        cells = [line.cells[column] for line in lines if column in line.cells]
+        if len(cells) < runs:
+            marks.append(f"{column}: only {len(cells)} of {runs} seeds were scored")
+            continue
+        digests = {line.digests[column] for line in lines if column in line.digests}
+        if len(digests) > 1:
+            raise StsbenchError(f"entry {entry.id}: its seeds were measured on different data for {column}")
+        values = joined.seeds[column] = np.array([cell.value for cell in cells])
+        spread = float(np.std(values, ddof=1))
+        low = high = None
+        if all(column in line.draws for line in lines):
+            joined.draws[column] = np.mean([line.draws[column] for line in lines], axis=0)
+            low, high = interval(joined.draws[column] + spread * deviate) or (None, None)
+        joined.cells[column] = Cell(float(np.mean(values)), low, high, spread, cells[0].n)
+        joined.cut[column] = max(line.cut.get(column, 0) for line in lines)
+        if digests:
+            joined.digests[column] = digests.pop()
+    for part in first.subsets:
+        several = [line.subsets[part].value for line in lines if part in line.subsets]
+        if len(several) == runs:
+            joined.subsets[part] = Cell(float(np.mean(several)), sd=float(np.std(several, ddof=1)))
+    return joined, tuple(marks)
+

@@ -1,0 +1,97 @@
+"""A record in the form that a board keeps: what the data decide in one file for all encoders, the rest in float32 where no
+score moves."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.columns import as_single, digest_of, packed, split
+from stsbench.evaluation.comparability import Measured, measured
+from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.records import ObservationFile, Record, ScoreRow, SharedFile
+from stsbench.evaluation.rescore import observations_of
+from stsbench.files import create_whole
+from stsbench.leaderboard.records.together import draw_together
+
+# Protocol -> the arrays and names that its data decide, and the float64 arrays that float32 may stand for.
+SHARED: dict[str, tuple[str, ...]] = {
+    "sts": ("gold", "subset", "pair", "subsets"), "regression": ("row", "gold", "sizes"),
+    "transfer": ("rows", "gold", "fold", "regs"), "retrieval": ("query", "group", "corpus"), "geometry": ("gold",),
+}  # fmt: skip
+SINGLE: dict[str, tuple[str, ...]] = {
+    "sts": ("similarity",), "regression": ("predicted",), "geometry": ("cosine", "distance"),
+}  # fmt: skip
+MOVED = 5e-7  # at most, in the unit of a score, by float32: half of what a record's check allows
+
+
+@dataclass(frozen=True)
+class BoardRecord:
+    """A record as the board keeps it. files: path, below the run folder, -> content; moved: by how much a score moved."""
+
+    path: Path  # of the record it was made of
+    record: Record
+    files: dict[str, bytes]
+    moved: float
+
+
+def board_forms(items: list[tuple[Path, Record, Observations]]) -> list[BoardRecord]:
+    """The records in the board's form; the draws that tell whether their scores stay are computed together."""
+    narrowed = [measured(path, record, _narrowed(record, observations)) for path, record, observations in items]
+    draw_together(narrowed)
+    return [_form(each, observations) for each, (_, _, observations) in zip(narrowed, items, strict=True)]
+
+
+def _narrowed(record: Record, observations: Observations) -> Observations:
+    arrays = observations.arrays
+    narrow = {key: as_single(arrays[key]) for key in SINGLE.get(record.protocol.name, ())
+              if key in arrays and arrays[key].dtype == np.float64 and np.isfinite(arrays[key]).all()}  # fmt: skip
+    return Observations({**arrays, **narrow}, observations.names) if narrow else observations
+
+
+def _form(narrow: Measured, observations: Observations) -> BoardRecord:
+    record, kept = narrow.record, narrow.observed()
+    again = narrow.protocol.score(kept, record.data.id, narrow.task)
+    moved = _largest_difference(again, record.scores)
+    if exact := not moved <= MOVED:  # NaN, too
+        kept, moved = observations, 0.0
+    shared, mine = split(kept, SHARED.get(record.protocol.name, ()))
+    single = () if exact else [key for key in SINGLE.get(record.protocol.name, ())
+                               if key in mine.arrays and mine.arrays[key].dtype == np.float64]  # fmt: skip
+    stored = ObservationFile(file=f"observations/{narrow.path.stem}.parquet", sha256=digest_of(mine))
+    files = {stored.file: packed(mine, single)}
+    if shared.arrays:
+        digest = digest_of(shared)
+        name = re.sub(r"[^\w.-]+", "-", f"{record.protocol.name}.{record.data.id}.{digest[:12]}.parquet")
+        stored.shared = SharedFile(file=f"../../../observations/{name}", sha256=digest)
+        files = {stored.shared.file: packed(shared), **files}
+    return BoardRecord(narrow.path, record.model_copy(update={"observations": stored}), files, moved)
+
+
+def _largest_difference(again: list[ScoreRow], stored: list[ScoreRow]) -> float:
+    """Infinite where the rows are others."""
+    if len(again) != len(stored):
+        return float("inf")
+    numbers = [np.array([[row.value, row.low, row.high] for row in rows], dtype=float) for rows in (again, stored)]
+    if (np.isnan(numbers[0]) != np.isnan(numbers[1])).any():
+        return float("inf")
+    return float(np.nanmax(np.abs(numbers[0] - numbers[1]), initial=0))
+
+
+def write_observations(folder: Path, made: BoardRecord) -> None:
+    """Write what the record in the run folder `folder` of a board refers to, unless it is there.
+
+    Raises StsbenchError where another content is there under that name.
+    """
+    for name, content in made.files.items():
+        path = folder / name
+        path = path.parent.resolve() / path.name  # the shared file's folder is reached through one that may not exist yet
+        create_whole(path, content)
+    try:
+        observations_of(folder, made.record)
+    except StsbenchError as error:
+        raise StsbenchError(f"{error}; records are never overwritten: remove that file if it belongs to none") from error

@@ -1,0 +1,33 @@
+"""The bootstrap draws of many records at once: counts and gold ranks are computed once for all encoders of a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stsbench.evaluation.comparability import Measured
+from stsbench.evaluation.protocol import Protocol
+
+RESAMPLES, SEED = 1000, 0  # those of the records' own intervals, and of the board
+
+
+def drawn_with(protocol: Protocol) -> tuple[int, int]:
+    """The resamples and the seed of the intervals that a record of this protocol holds; the board's for those without."""
+    settings = protocol.settings
+    if "resamples" not in settings:
+        return RESAMPLES, SEED
+    return int(settings["resamples"]), int(settings.get("bootstrap_seed", settings.get("seed", SEED)))
+
+
+def draw_together(records: Iterable[Measured]) -> None:
+    """Draw what checking and scoring these records will need, all encoders of a data set together."""
+    groups: dict[tuple[str, ...], tuple[int, int, list[Measured]]] = {}
+    for each in records:
+        for resamples, seed in {(RESAMPLES, SEED), drawn_with(each.protocol)}:
+            key = (each.protocol.name, repr(each.protocol.settings), each.set_id, each.digest, f"{resamples} {seed}")
+            groups.setdefault(key, (resamples, seed, []))[2].append(each)
+    for resamples, seed, members in groups.values():
+        try:
+            observed = [each.observed() for each in members]
+            members[0].protocol.draw_all(observed, members[0].set_id, resamples, seed)
+        except Exception:  # one of them is damaged or forged: each is drawn by itself, and the check says which it is
+            continue

@@ -1,0 +1,118 @@
+"""`leaderboard submit`: what a run adds to the board, checked and ranked before anything is written."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from stsbench.errors import StsbenchError
+from stsbench.leaderboard.build import SITE
+from stsbench.leaderboard.checkout import commit_beside, top_of
+from stsbench.leaderboard.placement import Standing, standings
+from stsbench.leaderboard.ranks.gather import gather
+from stsbench.leaderboard.records.add import add
+from stsbench.leaderboard.records.entries import Entry
+from stsbench.wording import counted
+
+
+@dataclass(frozen=True)
+class Submission:
+    """files: what the entry gains, by path; size: of all of them, in bytes; standings: where the entry would stand; branch:
+    the one they are committed on, "" where they are not."""
+
+    entry: str
+    files: tuple[str, ...]
+    size: int
+    standings: tuple[Standing, ...]
+    warnings: tuple[str, ...]
+    branch: str = ""
+
+
+def submit(board: Path, runs: Sequence[Path], slug: str, entry: Entry | None, commit: bool = False) -> Submission:
+    """What adding `runs` to the entry `slug` of `board` comes to; the board's folder stays as it is.
+
+    With `commit` these files become a commit on a new branch, `entry-SLUG`; neither the working tree nor the current branch
+    changes. Raises StsbenchError, with no branch made, where `leaderboard add` would refuse the records or where the board
+    would not be valid with them.
+    """
+    top = top_of(board).resolve() if commit else None
+    with _copied(board, slug) as trial:
+        try:
+            added = add(trial, runs, slug, entry)
+            placed = standings(gather(trial), slug) if added.written else []
+        except StsbenchError as error:
+            raise StsbenchError(str(error).replace(str(trial), str(board))) from error
+        if not added.written:
+            raise StsbenchError(f"nothing to submit: {board / 'measured' / slug} holds all of these records")
+        listed = _files(trial)
+        new = [path for path in listed if not (board / path).exists()]
+        if top is not None:
+            below = board.resolve().relative_to(top)
+            # With the whole entry: what the working tree holds of it need not be committed either.
+            contents = {(below / path).as_posix(): trial / path for path in listed}
+            commit_beside(top, branch_of(slug), contents, f"{_title(slug)}: {counted(len(added.written), 'record')}")
+        size = sum((trial / path).stat().st_size for path in new)
+    files = tuple((board / path).as_posix() for path in new)
+    return Submission(slug, files, size, tuple(placed), added.warnings, branch_of(slug) if commit else "")
+
+
+def branch_of(slug: str) -> str:
+    """The branch that an entry is submitted on."""
+    return f"entry-{slug}"
+
+
+def next_steps(board: Path, submission: Submission, arguments: Sequence[str]) -> list[str]:
+    """The commands that publish a submission. arguments: those of `leaderboard add`, for one that has no branch yet."""
+    slug, branch = submission.entry, branch_of(submission.entry)
+    steps = [] if submission.branch else [
+        ["git", "switch", "-c", branch], ["stsbench", "leaderboard", "add", *arguments],
+        ["git", "add", *_folders(board, submission)], ["git", "commit", "-m", _title(slug)],
+    ]  # fmt: skip
+    steps += [["git", "push", "-u", "origin", branch], ["gh", "pr", "create", "--head", branch, "--fill"]]
+    return [shlex.join(step) for step in steps]
+
+
+def _folders(board: Path, submission: Submission) -> list[str]:
+    """What to add to git: the entry's folder, and each folder of the board that gained a file beside the entries."""
+    tops = dict.fromkeys(Path(path).relative_to(board).parts[0] for path in submission.files)
+    return [str(board / "measured" / submission.entry), *(str(board / top) for top in tops if top != "measured")]
+
+
+def _title(slug: str) -> str:
+    return f"Add {slug} to the board"
+
+
+@contextmanager
+def _copied(board: Path, slug: str) -> Iterator[Path]:
+    """A board like `board` to try an addition on: a copy of the entry that may grow, links to everything else.
+
+    Outside measured/ only files are linked: what is added to a folder that is a link would be written into the board.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        trial = Path(folder) / board.resolve().name
+        (trial / "measured").mkdir(parents=True)
+        for each in board.iterdir():
+            if each.is_dir() and each.name not in ("measured", SITE):
+                shutil.copytree(each, trial / each.name, copy_function=_link)
+        for each in (board / "measured").iterdir() if (board / "measured").is_dir() else ():
+            if each.name == slug:
+                shutil.copytree(each, trial / "measured" / slug)
+            else:
+                (trial / "measured" / each.name).symlink_to(each.resolve())
+        yield trial
+
+
+def _link(source: str, target: str) -> None:
+    Path(target).symlink_to(Path(source).resolve())
+
+
+def _files(trial: Path) -> list[Path]:
+    """The files of a trial that are no links, relative to it: those of the entry, and what was added beside the entries."""
+    paths = sorted(Path(folder, name) for folder, _, names in os.walk(trial) for name in names)
+    return [path.relative_to(trial) for path in paths if not path.is_symlink()]

@@ -1,0 +1,137 @@
+"""Variances of few measurements each, moderated by the variances of all rows (Smyth 2004, Linear Models and Empirical Bayes
+Methods for Assessing Differential Expression in Microarray Experiments; the `limma` package)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, isinf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.metrics.paired import LEVEL
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+_OTHERS = 4  # variances of which it can be said that another is not of their kind
+_FLOOR = 1e-5  # of the median: what a variance of (nearly) 0 is taken for, as limma does
+
+
+@dataclass(frozen=True)
+class VariancePrior:
+    """What the rows' true variances are like: variance * df / chi-square(df), independently of each other.
+
+    df: inf where they are all alike, 0 where nothing is known of them. certainty: degrees of freedom of `variance` itself,
+    which is an estimate: the truth is like variance * certainty / chi-square(certainty).
+    """
+
+    df: float
+    variance: float
+    certainty: float
+
+
+NO_PRIOR = VariancePrior(0.0, 0.0, inf)
+
+
+def variance_prior(variances: Floats, df: Floats, independent: int | None = None) -> VariancePrior:
+    """The prior of (r,) sample variances with (r,) degrees of freedom each, by Smyth's equations of section 6.2.
+
+    The logarithms of the variances have the mean and the variance that the prior's df and variance are solved from; where
+    they vary by no more than chance, df is inf, and variance their pooled mean. independent: how many of them are so,
+    all by default. `NO_PRIOR` for fewer than two variances above 0.
+    """
+    from scipy.special import digamma, polygamma
+
+    independent = len(variances) if independent is None else independent
+    if independent < 2 or np.median(variances) <= 0:
+        return NO_PRIOR
+    half = df / 2
+    logs = np.log(np.maximum(variances, _FLOOR * np.median(variances))) - digamma(half) + np.log(half)
+    noise = float(np.mean(polygamma(1, half)))
+    excess = float(np.var(logs, ddof=1)) - noise
+    if excess <= 0 or isinf(twice := 2 * inverse_trigamma(excess)):
+        return VariancePrior(inf, float(np.average(variances, weights=df)), float(np.mean(df)) * independent)
+    variance = float(np.exp(np.mean(logs) + digamma(twice / 2) - np.log(twice / 2)))
+    return VariancePrior(twice, variance, 2 * inverse_trigamma((noise + excess) / independent))
+
+
+def outlying(variances: Floats, df: Floats) -> Bools:
+    """(r,) which variances are too large to be of one kind with the others: they must not be drawn towards these.
+
+    From the largest on, each is compared with the prior of those below it (an F test at 5 % for all of them together), until
+    one is not too large. Without this, one row that is ten times as noisy as the others differs from them too often (in 13 %
+    instead of 5 % among 17 rows; the idea is that of Phipson et al. 2016, Robust Hyperparameter Estimation).
+    """
+    from scipy import stats
+
+    result = np.zeros(len(variances), dtype=np.bool_)
+    order = np.argsort(-variances, kind="stable")
+    for number, row in enumerate(order):
+        rest = order[number + 1 :]
+        prior = variance_prior(variances[rest], df[rest])
+        if len(rest) < _OTHERS or prior is NO_PRIOR:
+            break
+        certainty = prior.certainty if isinf(prior.df) else prior.df
+        if stats.f.sf(variances[row] / prior.variance, df[row], certainty) >= (1 - LEVEL) / len(variances):
+            break
+        result[row] = True
+    return result
+
+
+def moderated(variances: Floats, df: Floats, prior_df: Floats, prior: VariancePrior) -> Floats:
+    """Variances drawn towards the prior's: the means of each and the prior's, weighted by their degrees of freedom.
+
+    prior_df: the prior's df for each, 0 for one that stands for itself. All of one shape.
+    """
+    share = prior_share(df, prior_df)
+    return np.asarray(share * prior.variance + (1 - share) * variances)
+
+
+def redrawn(
+    variances: Floats, df: Floats, prior_df: Floats, prior: VariancePrior, draws: int, rng: np.random.Generator
+) -> Floats:
+    """(r, draws) of what the true variances of r rows may be, in the light of their sample variances and the prior.
+
+    With the prior's variance itself redrawn within its uncertainty: where the seeds are noisy, ignoring that errs in 6.5 %
+    instead of 5 % (17 rows of three seeds).
+    """
+    share, total = prior_share(df, prior_df)[:, None], (df + prior_df)[:, None]
+    scale = share * redrawn_prior(prior, draws, rng) + (1 - share) * variances[:, None]
+    finite = np.where(np.isinf(total), 1.0, total)
+    spread = rng.chisquare(np.broadcast_to(finite, scale.shape)) / finite
+    return np.asarray(scale / np.where(np.isinf(total), 1.0, spread))
+
+
+def redrawn_prior(prior: VariancePrior, draws: int, rng: np.random.Generator) -> Floats:
+    """(draws,) of what the prior's variance may be."""
+    if isinf(prior.certainty):
+        return np.full(draws, prior.variance)
+    return np.asarray(prior.variance * prior.certainty / rng.chisquare(prior.certainty, draws))
+
+
+def prior_share(df: Floats, prior_df: Floats) -> Floats:
+    """The prior's weight in a moderated variance."""
+    certain = np.isinf(prior_df)
+    finite = np.where(certain, 1.0, prior_df)
+    return np.where(certain, 1.0, finite / (finite + df))
+
+
+def inverse_trigamma(value: float) -> float:
+    """x > 0 with trigamma(x) = value > 0, by Newton's method on 1 / trigamma, nearly straight (Smyth 2004, appendix).
+
+    inf where the value is so small that x would have no meaning (above 5 million).
+    """
+    from scipy.special import polygamma
+
+    if value < 2e-7:
+        return inf
+    if value > 1e7:
+        return float(1 / np.sqrt(value))
+    x = 0.5 + 1 / value
+    for _ in range(50):
+        trigamma = float(polygamma(1, x))
+        step = trigamma * (1 - trigamma / value) / float(polygamma(2, x))
+        x += step
+        if -step / x < 1e-10:  # it comes from below: every step is up, until rounding
+            break
+    return x

@@ -1,0 +1,200 @@
+"""What several scores may differ by for chance alone: the items that were tested, and the seeds that were trained with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isinf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.metrics.moderation import moderated, outlying, prior_share, redrawn, redrawn_prior, variance_prior
+from stsbench.metrics.paired import ROUNDING
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_FARTHEST, _POINTS = 8.0, 4001  # normal deviates that are turned into Student's by a table
+_TAIL = 0.995  # the quantile that tails are compared by
+_SMALL = 1e-6  # of two rows' variances: below, that of their difference is summed anew, for it has lost its digits
+
+
+@dataclass(frozen=True)
+class Scores:
+    """r rows' scores. values: (r,), each the mean over its seeds; draws: (r, b) of them over b resamples of the items that
+    all rows share; seeds: of each row the scores of its seeds, none or one where nothing is known of other seeds.
+
+    groups: (r,) rows of one group, 0 or above, have the same seeds in the same order, and are compared seed by seed.
+    """
+
+    values: Floats
+    draws: Floats
+    seeds: Sequence[Floats] = ()
+    groups: Ints | None = None
+
+
+class Noise:
+    """The standard errors of all differences between `scores`, and what they would deviate by in further experiments.
+
+    A deviation is that of a bootstrap over the items plus, for rows of several seeds, one of Student's t: the variance over
+    seeds is moderated over the rows and redrawn from what it may be, in the light of all of them. A resample in which any
+    score is NaN is left out for all.
+
+    Differences that seeds make uncertain have longer tails than others. Each is measured in standard errors that are
+    stretched by the ratio of Student's quantile to the normal one, so that no pair's tails set the critical value of all.
+    size: below it a difference is rounding; errors: (r, r) such stretched standard errors, in the scores' unit.
+    """
+
+    def __init__(self, scores: Scores, rng: np.random.Generator) -> None:
+        draws = scores.draws[:, np.isfinite(scores.draws).all(axis=0)]
+        self.values, self.draws = scores.values, draws.shape[1]
+        largest = float(np.abs(draws).max()) if draws.size else 0.0
+        self.size = max(float(np.abs(scores.values).max(initial=0.0)), largest) * ROUNDING
+        self._items = self._both = draws - scores.values[:, None]  # deviations of items; of items and seeds together
+        counts = np.array([len(each) for each in scores.seeds] or [0] * len(scores.values))
+        self._groups = np.where(counts > 1, -1 if scores.groups is None else scores.groups, -1)
+        between, doubt = (np.zeros((len(counts), len(counts))) for _ in range(2))  # variances; over their df
+        several = np.flatnonzero(counts > 1)
+        if len(several):
+            n = counts[several].astype(np.float64)
+            variances = np.array([np.var(scores.seeds[int(i)], ddof=1) for i in several])
+            single = outlying(variances, n - 1)  # rows that stand for themselves
+            prior = variance_prior(variances[~single], n[~single] - 1)
+            prior_df = np.where(single, 0.0, prior.df)
+            errors = np.zeros(len(counts))
+            errors[several] = moderated(variances, n - 1, prior_df, prior) / n
+            between = errors[:, None] + errors
+            doubts = np.zeros(len(counts))
+            doubts[several] = errors[several] / (n - 1 + prior_df)
+            doubt = doubts[:, None] + doubts
+            normal = np.zeros(self._items.shape)
+            normal[several] = rng.standard_normal((len(several), self.draws))
+            spread = redrawn(variances, n - 1, prior_df, prior, self.draws, rng)
+            self._both = self._items.copy()
+            self._both[several] += normal[several] * np.sqrt(spread / n[:, None])
+            self._paired = _PairedSeeds(scores.seeds, self._groups, several[single], normal, rng)
+            self._paired.fill(between, doubt)
+        of_items = _difference_variances(self._items)
+        variances = of_items + between
+        self._share = np.divide(of_items, variances, out=np.zeros_like(variances), where=variances > 0)
+        self.errors = np.sqrt(variances) * _stretched(variances, doubt)
+
+    def deviations(self, one: Ints, other: Ints) -> Floats:
+        """(p, draws) of the differences between rows `one` (p,), or one row, and `other` (p,), in the scores' unit."""
+        deviations = self._both[other]
+        np.subtract(self._both[one], deviations, out=deviations)
+        groups = self._groups[one]
+        paired = np.flatnonzero((groups >= 0) & (groups == self._groups[other]) & (one != other))
+        if len(paired):
+            a, b = np.broadcast_to(one, other.shape)[paired], other[paired]
+            deviations[paired] = self._items[a] - self._items[b] + self._paired.deviations(a, b)
+        return np.asarray(deviations)
+
+    def statistics(self) -> Floats:
+        """(r, r) sizes of the differences in standard errors: inf where one is the same in every draw and not rounding.
+
+        A little smaller than that, by what a drawn difference is too small for having itself been part of its standard
+        error (externally studentised, it would not be). Else 50 rows would err in 5.6 % instead of 5, with 1000 draws.
+        """
+        sizes = np.abs(self.values[:, None] - self.values)
+        certain = np.where(sizes > self.size, np.inf, 0.0)
+        ratios = np.divide(sizes, self.errors, out=certain, where=self.errors > self.size)
+        finite = np.where(np.isinf(ratios), 0.0, ratios)
+        return np.asarray(ratios * np.sqrt((self.draws - 1) / (self.draws - 1 + self._share * (finite**2 - 1))))
+
+    def bound(self, critical: float) -> Floats:
+        """(r, r) the differences whose statistic is `critical`, in the scores' unit."""
+        left = self.draws - 1 - self._share
+        right = np.maximum(self.draws - 1 - self._share * critical**2, 1.0)
+        return np.asarray(self.errors * critical * np.sqrt(left / right))
+
+    def drawn(self, one: Ints, other: Ints) -> Floats:
+        """(p, draws) of these statistics where the rows do not differ: 0 where the difference is the same in every draw."""
+        errors = self.errors[one, other]
+        drawn = self.deviations(one, other)
+        np.abs(drawn, out=drawn)
+        drawn *= np.divide(1.0, errors, out=np.zeros_like(errors), where=errors > self.size)[:, None]
+        return drawn
+
+
+def _stretched(variances: Floats, doubt: Floats) -> Floats:
+    """How many times as far out Student's quantile is as the normal one, at degrees of freedom that are a harmonic mean of
+    those of all parts of the variances. doubt: the sum of the parts, each over its degrees of freedom."""
+    from scipy import stats
+
+    share = np.divide(doubt, variances, out=np.zeros_like(doubt), where=variances > 0)  # 1 / df
+    at = np.linspace(0, max(1.0, float(share.max(initial=0.0))), _POINTS)
+    known = np.r_[1.0, stats.t.ppf(_TAIL, 1 / at[1:]) / stats.norm.ppf(_TAIL)]
+    return np.asarray(np.interp(share, at, known))
+
+
+def _difference_variances(deviations: Floats) -> Floats:
+    """(r, r) variances of the differences between rows of (r, b) deviations; 0 for fewer than two draws."""
+    rows, draws = deviations.shape
+    if draws < 2:
+        return np.zeros((rows, rows))
+    centred = deviations - deviations.mean(axis=1, keepdims=True)
+    products = centred @ centred.T
+    total = products.diagonal()[:, None] + products.diagonal()
+    variances = total - 2 * products
+    for i, j in np.argwhere(np.triu(variances <= _SMALL * total, 1)):
+        variances[i, j] = variances[j, i] = float(np.sum((centred[i] - centred[j]) ** 2))
+    np.fill_diagonal(variances, 0.0)
+    return np.asarray(np.maximum(variances, 0.0) / (draws - 1))
+
+
+class _PairedSeeds:
+    """Differences seed by seed between rows of one group: their variances, moderated over all such pairs, and deviations."""
+
+    def __init__(
+        self, seeds: Sequence[Floats], groups: Ints, single: Ints, normal: Floats, rng: np.random.Generator
+    ) -> None:
+        """normal: (r, draws) of each row. A pair's normal deviate is the difference of its rows', with unit variance.
+
+        single: the rows whose variance stands for itself.
+        """
+        self._normal = normal
+        self._variances, self._df, self._prior_df = (np.zeros((len(groups), len(groups))) for _ in range(3))
+        alike = [np.flatnonzero(groups == group) for group in np.unique(groups[groups >= 0])]
+        self._blocks = [np.ix_(each, each) for each in alike if len(each) > 1]
+        for each, block in zip([each for each in alike if len(each) > 1], self._blocks, strict=True):
+            scores = np.stack([seeds[int(i)] for i in each])
+            centred = scores - scores.mean(axis=1, keepdims=True)
+            squares = np.sum([(column[:, None] - column) ** 2 for column in centred.T], axis=0)
+            self._df[block] = scores.shape[1] - 1
+            self._variances[block] = squares / (scores.shape[1] - 1)
+        usual = np.triu(self._df > 0, 1)
+        usual[single] = usual[:, single] = False
+        # Pairs outnumber what is independent among them: of each group a row less than it has.
+        free = [len(set(each) - set(single)) for each in alike]
+        independent = sum(max(count - 1, 0) for count in free)
+        self._prior = variance_prior(self._variances[usual], self._df[usual], independent if independent >= 4 else 0)
+        self._prior_df[usual | usual.T] = self._prior.df
+        self._centre = redrawn_prior(self._prior, normal.shape[1], rng)
+        self._grid = np.linspace(0, _FARTHEST, _POINTS)
+        totals = np.unique((self._df + self._prior_df)[self._df > 0])
+        self._tables = {float(total): self._student(float(total)) for total in totals}
+
+    def _student(self, df: float) -> Floats:
+        from scipy import stats
+
+        return self._grid if isinf(df) else np.asarray(stats.t.isf(stats.norm.sf(self._grid), df))
+
+    def fill(self, between: Floats, doubt: Floats) -> None:
+        """Put the variances of the paired means' differences into (r, r) `between`, and over df into `doubt`."""
+        for block in self._blocks:
+            df, prior_df = self._df[block], self._prior_df[block]
+            between[block] = moderated(self._variances[block], df, prior_df, self._prior) / (df + 1)
+            doubt[block] = between[block] / (df + prior_df)
+
+    def deviations(self, one: Ints, other: Ints) -> Floats:
+        """(p, draws) of the means' differences: Student's t at the place that the normal deviate has (a Gaussian copula)."""
+        df, prior_df = self._df[one, other], self._prior_df[one, other]
+        normal = (self._normal[one] - self._normal[other]) / np.sqrt(2)
+        deviates = np.empty_like(normal)
+        for total, table in self._tables.items():
+            same = df + prior_df == total
+            deviates[same] = np.copysign(np.interp(np.abs(normal[same]), self._grid, table), normal[same])
+        share = prior_share(df, prior_df)[:, None]
+        scale = share * self._centre + (1 - share) * self._variances[one, other][:, None]
+        return np.asarray(deviates * np.sqrt(scale / (df + 1)[:, None]))

@@ -1,0 +1,40 @@
+"""The difference between two scores that were each measured over several training seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.metrics.noise import Noise, Scores
+from stsbench.metrics.paired import LEVEL, Difference, critical_value
+
+Floats = NDArray[np.float64]
+
+
+def difference_over_seeds(
+    a: Floats, b: Floats, draws_a: Floats, draws_b: Floats, *, paired: bool = False, seed: Sequence[int] = (0,)
+) -> Difference:
+    """The mean of a (n,) less that of b (m,), scores of seeds, with a 95 % interval and a test, which always agree.
+
+    draws: (B,) of each mean over resamples of the items that both share. The noise is that of the leaderboard's ranks
+    (`Noise`). paired: a and b have the same seeds, in the same order. A side of one seed has the noise of its items
+    alone. With more than 5 % of resamples without a score there is no interval and no test.
+    """
+    values = np.array([a.mean(), b.mean()])
+    draws = np.stack([draws_a, draws_b])
+    groups = np.zeros(2, dtype=np.int64) if paired else None
+    noise = Noise(Scores(values, draws, [a, b], groups), np.random.default_rng(seed))
+    value = float(values[0] - values[1])
+    value = 0.0 if abs(value) <= noise.size else value
+    if not noise.draws or noise.draws < LEVEL * draws.shape[1]:
+        return Difference(value)
+    drawn = noise.drawn(np.asarray(0), np.array([1]))[0]
+    critical = critical_value(drawn)
+    if critical == inf:
+        return Difference(value)
+    half = float(noise.bound(critical)[0, 1])
+    p = (1 + int(np.count_nonzero(drawn >= noise.statistics()[0, 1]))) / (noise.draws + 1)
+    return Difference(value, value - half, value + half, p)

@@ -1,0 +1,115 @@
+"""Several seeds against several: their means, what is paired with what, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from clirun import cli, place  # noqa: F401
+from scipy.stats import spearmanr
+from test_compare import pairs, sts_run
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.compare import compare
+from stsbench.evaluation.records import load_records
+
+TASKS = ("STS-B",)
+
+
+def run(folder, seed, noise, tasks=TASKS, **provenance):
+    """A run of one task, made by a training of that seed."""
+    sts_run(folder, noise, tasks, draw=seed, name=f"{folder.parent.name} {seed}")
+    for path, record in load_records(folder):
+        record.provenance.update({"seed": seed, "recipe": folder.parent.name, **provenance})
+        record.encoder.spec.update({"name": folder.parent.name, "weights": str(folder)})
+        path.write_text(record.model_dump_json(indent=2) + "\n")
+    return folder
+
+
+@pytest.fixture
+def two(tmp_path):
+    """Two methods of three seeds each, and their scores."""
+    folders = [[run(tmp_path / name / str(seed), seed, noise) for seed in (42, 43, 44)]
+               for name, noise in (("good", 0.3), ("poor", 0.6))]  # fmt: skip
+    scores = [[100 * spearmanr(each.arrays["similarity"], each.arrays["gold"]).statistic for each in
+               (pairs("STS-B", noise, draw=seed) for seed in (42, 43, 44))] for noise in (0.3, 0.6)]  # fmt: skip
+    return folders, scores
+
+
+def test_means_and_sure_intervals_over_seeds(two):
+    folders, (good, poor) = two
+    result = compare(*folders, resamples=200)
+    (table,) = result.tables
+    (row,) = table.rows
+    assert (row.a, row.b) == pytest.approx((np.mean(good), np.mean(poor)))
+    assert row.difference.value == pytest.approx(np.mean(good) - np.mean(poor))
+    assert result.seeds == (3, 3) and not result.by_seed
+    alone = [compare(a, b, resamples=200).tables[0].rows[0].difference for a, b in zip(*folders, strict=True)]
+    assert row.difference.high - row.difference.low > 0.5 * np.mean([each.high - each.low for each in alone])
+    paired = compare(*folders, resamples=200, by_seed=True)
+    assert paired.by_seed and paired.tables[0].rows[0].difference.value == row.difference.value
+    assert paired.tables[0].rows[0].difference.p != row.difference.p
+
+
+def test_the_order_of_folders_does_not_matter(two):
+    (a, b), _ = two
+    for by_seed in (False, True):
+        one, other = (compare(side, b, resamples=100, by_seed=by_seed).tables[0].rows[0] for side in (a, a[::-1]))
+        assert one.difference.p == other.difference.p and one.a == pytest.approx(other.a)
+
+
+def test_one_run_against_several(two):
+    (a, b), (good, poor) = two
+    row = compare(a[0], b, resamples=200).tables[0].rows[0]
+    assert row.a == pytest.approx(good[0]) and row.b == pytest.approx(np.mean(poor)) and row.difference.p is not None
+    with pytest.raises(StsbenchError, match="--by-seed"):
+        compare(a[0], b, resamples=200, by_seed=True)
+
+
+def test_what_is_a_pair_is_read_from_the_records(tmp_path):
+    def side(name, seeds=(1, 2), **provenance):
+        return [run(tmp_path / name / str(seed), seed, 0.3, **{key: value(seed) for key, value in provenance.items()})
+                for seed in seeds]  # fmt: skip
+
+    def start(seed):
+        return {"weights": f"stage before, seed {seed}", "stage": "first"}
+
+    def by_seed(a, b):
+        return compare(a, b, resamples=40).by_seed
+
+    same = {"backbone": lambda seed: "b" * 64, "data": lambda seed: {"main": "d"}}
+    plain = side("plain", **same)
+    assert by_seed(plain, side("other", **same))
+    assert not by_seed(plain, side("moved", backbone=lambda seed: "c" * 64, data=same["data"]))
+    assert not by_seed(plain, side("unknown")) and not by_seed(plain, side("seeds", seeds=(2, 3), **same))
+    other_data = {"from": start, "data": lambda seed: {"x": "y"}}
+    assert by_seed(side("went-on", **{"from": start}), side("went-on-too", **other_data))
+
+
+def test_runs_that_are_no_seeds_of_one_encoder_are_refused(two, tmp_path):
+    (a, b), _ = two
+    with pytest.raises(StsbenchError, match="differ in more than their seed"):
+        compare([*a, b[0]], b)
+    with pytest.raises(StsbenchError, match="does not count twice"):
+        compare([*a, a[0].parent / "42"], b)
+    with pytest.raises(StsbenchError, match="different seeds"):
+        compare(a[:2], b[1:], by_seed=True)
+
+
+def test_the_command(two, tmp_path, cli):
+    (a, b), _ = two
+    code, out, _ = cli("compare", a[0].parent, ",".join(map(str, b)), "--resamples", 100, "--json", tmp_path / "x.json")
+    assert code == 0 and "3 seeds of A and 3 of B, not paired" in out and "other seeds" in out
+    written = json.loads((tmp_path / "x.json").read_text())
+    assert written["seeds"] == [3, 3] and written["by_seed"] is False and len(written["a"]["runs"]) == 3
+    code, out, _ = cli("compare", a[0].parent, b[0].parent, "--resamples", 100, "--by-seed")
+    assert code == 0 and "3 seeds, compared seed by seed" in out
+
+
+def test_a_task_that_not_every_seed_has_is_left_out(two):
+    (a, b), _ = two
+    more = run(a[0].parent / "45", 45, 0.3, tasks=(*TASKS, "STS12"))
+    result = compare([*a, more], b, resamples=40)
+    assert [each[1:] for each in result.left_out] == [("STS12", "only 1 of the 4 runs of A have it")]
+    assert [row.task for row in result.tables[0].rows] == ["STS-B"]

@@ -1,0 +1,208 @@
+"""mteb's result files as rows: read from a file, a folder, a server; refused with a line; shown with the published rows."""
+
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import board_example
+import pytest
+from clirun import cli, place  # noqa: F401  fixtures
+
+from stsbench.data.fetch import download as download_module
+from stsbench.errors import StsbenchError
+from stsbench.leaderboard.imports import remote
+from stsbench.leaderboard.imports.model import load_imported
+from stsbench.leaderboard.imports.mteb import import_results
+from stsbench.leaderboard.page.tables import csv_table, markdown_tables
+from stsbench.leaderboard.ranks.board import FLAGS
+from stsbench.leaderboard.ranks.imported_rows import with_imported
+
+MODEL, REVISION = "example/encoder", "0123456789abcdef0123456789abcdef01234567"
+DATA = "b0fddb56ed78048fa8b90373c8a3cfc37b684831"
+
+
+def result(task, spearman=0.5, pearson=0.25, split="test", subset="default", data=DATA, **more):
+    """A result as mteb 2 writes it."""
+    scores = {"cosine_spearman": spearman, "cosine_pearson": pearson, "main_score": spearman, "hf_subset": subset,
+              "languages": ["eng-Latn"], "mteb_version": "2.26.24"}  # fmt: skip
+    return {"dataset_revision": data, "task_name": task, "mteb_version": "2.26.24", "scores": {split: [scores]},
+            "evaluation_time": 1.5, "kg_co2_emissions": None, **more}  # fmt: skip
+
+
+def write(folder, *tasks, **more):
+    folder.mkdir(parents=True, exist_ok=True)
+    for task in tasks:
+        (folder / f"{task}.json").write_text(json.dumps(result(task, **more)))
+    return folder
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """A folder as mteb's ResultCache lays it out, with one model in one revision."""
+    folder = tmp_path / "cache/results/example__encoder" / REVISION
+    write(folder, "STS12", "STSBenchmark", "SICK-R", "Banking77Classification")
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("below", ["", "results", "results/example__encoder", f"results/example__encoder/{REVISION}"])
+def test_a_folder_of_mtebs_cache_is_read_from_any_of_its_levels(cache, tmp_path, below):
+    (path,) = import_results(tmp_path / "board", str(cache / below)).written
+    (imported,) = load_imported(tmp_path / "board/imported")
+    assert path.name == "example__encoder.yaml" and (imported.model, imported.revision) == (MODEL, REVISION)
+    assert [each.task for each in imported.tasks] == ["STS12", "STSBenchmark", "SICK-R"]
+    scores = {(each.cosine_spearman, each.cosine_pearson, each.dataset_revision) for each in imported.tasks}
+    assert scores == {(0.5, 0.25, DATA)}
+
+
+def test_a_single_file_and_one_that_is_named(cache, tmp_path, monkeypatch):
+    file = cache / "results/example__encoder" / REVISION / "STS12.json"
+    assert import_results(tmp_path / "one", str(file)).written
+    loose = tmp_path / "loose"
+    loose.mkdir()
+    (loose / "STS12.json").write_bytes(file.read_bytes())
+    with pytest.raises(StsbenchError, match=r"STS12.json: nothing says which model's.*--name"):
+        import_results(tmp_path / "two", str(loose))
+    assert not (tmp_path / "two").exists()
+    import_results(tmp_path / "two", str(loose), name="some/body")
+    assert load_imported(tmp_path / "two/imported")[0].model == "some/body"
+    (loose / "model_meta.json").write_text(json.dumps({"name": "from/meta", "revision": "abc"}))
+    import_results(tmp_path / "three", str(loose))
+    (imported,) = load_imported(tmp_path / "three/imported")
+    assert (imported.model, imported.revision) == ("from/meta", "abc")
+
+
+def test_what_is_there_stays(cache, tmp_path):
+    board = tmp_path / "board"
+    (path,) = import_results(board, str(cache)).written
+    before = path.read_bytes()
+    assert import_results(board, str(cache)).present == (path,)
+    write(cache / "results/example__encoder" / REVISION, "STS12", spearman=0.75)
+    with pytest.raises(StsbenchError, match="holds other results of this model: delete it"):
+        import_results(board, str(cache))
+    assert path.read_bytes() == before
+
+
+def test_of_several_revisions_one_is_chosen(cache, tmp_path):
+    write(cache / "results/example__encoder/main", "STS13", spearman=0.75)
+    with pytest.raises(StsbenchError, match=f"several revisions of {MODEL}: choose one with --revision .*{REVISION}, main"):
+        import_results(tmp_path / "board", str(cache))
+    import_results(tmp_path / "board", str(cache), revision="main")
+    assert [each.task for each in load_imported(tmp_path / "board/imported")[0].tasks] == ["STS13"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"spearman": 50.0}, "STS12.json: cosine_spearman: Input should be less than or equal to 1"),
+        ({"spearman": float("nan")}, "STS12.json: cosine_spearman: Input should be a finite number"),
+        ({"spearman": "0.5"}, "STS12.json: cosine_spearman: Input should be a valid number"),
+        ({"task_name": "Banking77Classification"}, "STS12.json is of Banking77Classification"),
+        ({"scores": None}, "STS12.json is not a result file of mteb 1.11 or later: scores"),
+        ({"split": "validation"}, "nothing to import: STS12.json left out: it has no scores of the test split"),
+        ({"subset": "es"}, "nothing to import: STS12.json left out: it has no scores of the test split"),
+        ({"data": "stsbench sts12/test senteval 0123"}, "nothing to import: .*names no revision of MTEB's data"),
+    ],
+)
+def test_what_is_not_a_result_on_mtebs_data_is_refused(tmp_path, change, says):
+    folder = tmp_path / "example__encoder" / REVISION
+    folder.mkdir(parents=True)
+    (folder / "STS12.json").write_text(json.dumps(result(**{"task": "STS12", **change})))
+    with pytest.raises(StsbenchError, match=says):
+        import_results(tmp_path / "board", str(tmp_path / "example__encoder"))
+    assert not (tmp_path / "board").exists()
+
+
+def test_a_damaged_file_of_the_board_is_named(cache, tmp_path):
+    board = tmp_path / "board"
+    (path,) = import_results(board, str(cache)).written
+    good = path.read_text()
+    for damage, says in {
+        good.replace("0.25", "25"): "tasks.0.cosine_pearson",
+        good.replace(MODEL, "other/name"): "should be other__name.yaml",
+        good.replace("STSBenchmark", "STS12"): "stands in it twice", "[": "is not valid YAML", "": "tool",
+    }.items():  # fmt: skip
+        path.write_text(damage)
+        with pytest.raises(StsbenchError, match=f"{path.name}.*{says}"):
+            load_imported(board / "imported")
+
+
+@pytest.fixture
+def server(cache, monkeypatch):
+    """The results repository on this machine: GitHub's listing of a model's folder, and its files."""
+    model = cache / "results/example__encoder"
+    listing = [{"name": each.name, "type": "dir"} for each in model.iterdir()] + [{"name": "README.md", "type": "file"}]
+    (cache / "api").mkdir()
+    (cache / "api/example__encoder").write_text(json.dumps(listing))
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(cache)))
+    threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    address = f"http://127.0.0.1:{http.server_address[1]}"
+    monkeypatch.setattr(remote, "LISTING", f"{address}/api")
+    monkeypatch.setattr(remote, "FILES", f"{address}/results")
+    monkeypatch.setattr(download_module.time, "sleep", lambda seconds: None)
+    yield http
+    http.shutdown()
+    http.server_close()
+
+
+def test_a_models_results_are_downloaded(server, tmp_path):
+    (path,) = import_results(tmp_path / "board", MODEL).written
+    (imported,) = load_imported(path.parent)
+    assert imported.revision == REVISION and len(imported.tasks) == 3
+    assert imported.source == "https://github.com/embeddings-benchmark/results/tree/main/results/example__encoder"
+    for arguments, says in {("no/body",): "has no model no/body", (MODEL, None, "x"): f"no revision x .*{REVISION}",
+                            ("nowhere",): "neither a file or folder nor the name of a model"}.items():  # fmt: skip
+        with pytest.raises(StsbenchError, match=says):
+            import_results(tmp_path / "board", *arguments)
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(StsbenchError, match="cannot download"):
+        import_results(tmp_path / "other", MODEL)
+    assert not (tmp_path / "other").exists()
+
+
+def test_rows_stand_beside_the_published_ones_and_have_no_rank(cache, tmp_path):
+    import_results(tmp_path, str(cache))
+    board = board_example.board(measured=4, published=3)
+    made = replace(board, tabs=tuple(with_imported(board.tabs, load_imported(tmp_path / "imported"))))
+    rows = {tab.id: row for tab in made.tabs for row in tab.published if row.id == f"mteb:{MODEL}"}
+    assert set(rows) == {"sts-spearman-all", "sts-pearson-all"}
+    for name, score in {"sts-spearman-all": 50.0, "sts-pearson-all": 25.0}.items():
+        row = rows[name]
+        assert {column: cell.value for column, cell in row.cells.items()} == dict.fromkeys(
+            ("STS12", "STS-B", "SICK-R-MTEB"), score
+        )  # never SICK-R, and so no Avg
+        assert row.flags == ("imported",) and row.rank is None
+        assert "not checked" in row.marks[0] and "raw text" in row.marks[1]
+        assert "SICK-R-MTEB" in next(tab for tab in made.tabs if tab.id == name).columns
+    assert FLAGS["imported"][0] == "imported, not checked"
+    assert f"mteb:{MODEL}" in csv_table(made) and MODEL in markdown_tables(made)
+
+
+def test_rows_prefer_the_tab_that_was_measured_on_mtebs_text(cache, tmp_path):
+    import_results(tmp_path, str(cache))
+    plain = board_example.board(measured=4, published=3).tabs[0]
+    raw = replace(plain, id="sts-spearman-all-raw-text", published=())
+    tabs = with_imported([plain, raw], load_imported(tmp_path / "imported"))
+    assert tabs[0] == plain and [len(row.marks) for row in tabs[1].published] == [1]
+
+
+def test_the_command_says_what_it_did_and_needs_no_torch(cache, cli):
+    code, out, err = cli("leaderboard", "import", "mteb", cache, "--board", "board")
+    assert (code, out, err) == (0, "board/imported/example__encoder.yaml\n", "")
+    assert "already there" in cli("leaderboard", "import", "mteb", cache, "--board", "board")[2]
+    code, _, err = cli("leaderboard", "import", "mteb", "nowhere", "--board", "board")
+    assert code == 1 and err.count("\n") == 1
+    script = "import sys, stsbench.leaderboard.imports.mteb as m; m.import_results(m.Path('b'), sys.argv[1]); " \
+             "sys.exit('torch' in sys.modules or 'mteb' in sys.modules)"  # fmt: skip
+    assert subprocess.run([sys.executable, "-c", script, str(cache)], check=False).returncode == 0
+    assert Path("b/imported").is_dir()

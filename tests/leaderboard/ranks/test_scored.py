@@ -1,0 +1,144 @@
+"""What builds keep: the same lines as scoring, scored again when anything changes, and never taken from a damaged file."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from board_runs import copied, read_once, runs  # noqa: F401
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.records import load_records
+from stsbench.leaderboard.ranks import results, scored
+from stsbench.leaderboard.ranks.lines import lines_of, lines_together
+from stsbench.leaderboard.ranks.scored import scored_entries
+from stsbench.leaderboard.records.add import add
+from stsbench.leaderboard.records.entries import Entry, load_entries
+
+LETTERS = Entry(method="letters", backbone="none", setting="unsup")
+
+
+@pytest.fixture
+def board(runs, tmp_path):
+    add(tmp_path, [runs["letters"]], "letters", LETTERS)
+    add(tmp_path, [runs["noisy"], runs["noisy-2"]], "noisy", LETTERS)
+    return tmp_path / "measured"
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The run folders that were scored, call by call."""
+    calls, score = [], scored._score
+    monkeypatch.setattr(scored, "_score", lambda folders: (calls.append(list(folders)), score(folders)))
+    return calls
+
+
+def assert_same(some, others):
+    assert [line.setting for line in some] == [line.setting for line in others]
+    for one, other in zip(some, others, strict=True):
+        assert (one.cells, one.digests, one.cut, one.marks, one.subsets) == (
+            other.cells, other.digests, other.cut, other.marks, other.subsets)  # fmt: skip
+        assert (one.sample, one.known, one.protocol.settings) == (other.sample, other.known, other.protocol.settings)
+        assert one.draws.keys() == other.draws.keys()
+        for column, drawn in one.draws.items():
+            np.testing.assert_allclose(drawn, other.draws[column], rtol=0, atol=1e-9)
+
+
+def test_what_is_kept_is_what_scoring_gives(board, counted):
+    results.clear()
+    entries, first = scored_entries(board)
+    again, kept = scored_entries(board)
+    assert [len(call) for call in counted] == [3]
+    assert [entry.id for entry in entries] == [entry.id for entry in again] == ["letters", "noisy"]
+    alone = {run.folder: lines_of(run) for entry in load_entries(board) for run in entry.runs}
+    assert first.keys() == kept.keys() == alone.keys()
+    for path, lines in alone.items():
+        assert_same(lines, first[path])
+        assert_same(lines, kept[path])
+
+
+def test_runs_together_are_as_each_by_itself(board):
+    together = lines_together([run for entry in load_entries(board) for run in entry.runs])
+    alone = [lines_of(run) for entry in load_entries(board) for run in entry.runs]
+    for some, others in zip(together, alone, strict=True):
+        assert_same(some, others)
+
+
+def test_only_what_changed_is_scored_again(board, counted, monkeypatch):
+    scored_entries(board)
+    counted.clear()
+    path, _ = load_records(next((board / "letters").glob("*/")))[0]
+    path.write_text(path.read_text().replace('"created": "20', '"created":  "20'))
+    scored_entries(board)
+    assert counted == [[path.parent]]
+    monkeypatch.setattr(results, "scorer", lambda: "another scorer")
+    scored_entries(board)
+    assert len(counted[1]) == 3
+
+
+def test_an_edited_score_or_observation_is_refused_although_the_run_was_scored(board):
+    scored_entries(board)
+    path, record = load_records(next((board / "letters").glob("*/")))[0]
+    text = path.read_text()
+    stored = json.loads(text)
+    stored["scores"][0]["value"] += 0.01
+    path.write_text(json.dumps(stored))
+    with pytest.raises(StsbenchError, match="was edited: its scores"):
+        scored_entries(board)
+    path.write_text(text)
+    scored_entries(board)
+    for file in (record.observations.file, record.observations.shared.file):
+        content = (path.parent / file).read_bytes()
+        (path.parent / file).write_bytes(content[:8] + b"damaged!" + content[16:])
+        with pytest.raises(StsbenchError, match=r"not a valid file of observations|damaged or replaced"):
+            scored_entries(board)
+        (path.parent / file).write_bytes(content)
+    scored_entries(board)
+
+
+@pytest.mark.parametrize("damage", [lambda content: b"", lambda content: content[:40], lambda content: content[:-8],
+                                    lambda content: content[:-3] + b"xyz", lambda content: b"x" * len(content)])  # fmt: skip
+def test_a_damaged_file_of_the_cache_is_made_again(board, counted, damage):
+    _, before = scored_entries(board)
+    before = {path: [line.cells for line in lines] for path, lines in before.items()}
+    counted.clear()
+    for path in results.folder().glob("*/*"):
+        content = path.read_bytes()
+        path.unlink()  # what is mapped stays as it was
+        path.write_bytes(damage(content))
+    _, after = scored_entries(board)
+    assert len(counted[0]) == 3
+    assert {path: [line.cells for line in lines] for path, lines in after.items()} == before
+    scored_entries(board)
+    assert len(counted) == 1
+
+
+def test_one_run_that_does_not_hold_leaves_the_others_scored(board, counted):
+    results.clear()
+    path, _ = load_records(next((board / "letters").glob("*/")))[0]
+    text = path.read_text()
+    path.write_text(text.replace('"n": ', '"n": 1', 1))
+    with pytest.raises(StsbenchError, match=path.stem):
+        scored_entries(board)
+    path.write_text(text)
+    counted.clear()
+    scored_entries(board)
+    assert counted == [[path.parent]]
+
+
+def test_old_results_go(board):
+    scored_entries(board)
+    old, new = sorted(results.folder().glob("*/*"))[:2]
+    os.utime(old, (0, 0))
+    results.prune()
+    assert not old.exists() and new.exists()
+
+
+def test_processes_score_as_one_does(board, monkeypatch):
+    _, one = scored_entries(board)
+    results.clear()
+    monkeypatch.setattr(scored, "FEW", 2)
+    monkeypatch.setattr(scored, "cores", lambda: 2)
+    _, several = scored_entries(board)
+    for path, lines in one.items():
+        assert_same(lines, several[path])

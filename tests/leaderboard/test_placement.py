@@ -1,0 +1,54 @@
+"""Where an entry stands, in words: rank intervals, reasons, what changed."""
+
+import re
+from dataclasses import replace
+
+import board_example
+
+from stsbench.leaderboard.checkout import EntryChange
+from stsbench.leaderboard.placement import headline, report, standings
+from stsbench.leaderboard.ranks.board import Rank
+
+BOARD = board_example.board(measured=14, published=5)
+
+
+def placed(rank):
+    """The entry's row of the first tab with another rank."""
+    tab = BOARD.tabs[0]
+    row = next(row for row in tab.measured if row.rank)
+    return tab, replace(row, rank=rank)
+
+
+def test_the_headline_has_the_rank_s_interval_protocol_and_score():
+    tab, row = placed(Rank(5, 4, 7, "b"))
+    cell = row.cells["Avg"]
+    score = f"Avg {cell.value:.2f}, 95 % interval {cell.low:.2f} to {cell.high:.2f}"
+    assert headline((tab, row)) == f"rank 4-7 of 12 under sts:all (Spearman, all; {score})"
+    assert headline(placed(Rank(5, 5, 5, "b"))).startswith("rank 5 of 12 under")
+
+
+def test_a_row_without_rank_has_its_reason():
+    tab, row = placed(None)
+    row = replace(row, unranked="not ranked: SICK-R not measured", cells={})
+    assert headline((tab, row)) == "not be ranked under sts:all (Spearman, all; no Avg): SICK-R not measured"
+
+
+def test_standings_are_in_the_board_s_order():
+    ids = [tab.id for tab in BOARD.tabs]
+    names = [tab.id for tab, _ in standings(BOARD, "entry-00")]
+    assert names[0] == "sts-spearman-all" and names == sorted(names, key=ids.index)
+    assert standings(BOARD, "no-such-entry") == []
+
+
+def test_the_report_has_a_section_for_each_entry():
+    text = report(BOARD, [EntryChange("entry-00", True, 9, 0, 0), EntryChange("entry-01", False, 1, 2, 0),
+                          EntryChange("<b>gone</b>", False, 0, 0, 3)])  # fmt: skip
+    assert re.findall("^### (.*)$", text, re.MULTILINE) == [
+        "entry-00 (new, 9 files)", "entry-01 (on the board already; 1 file added, 2 files changed)",
+        "&lt;b&gt;gone&lt;/b&gt; (on the board already; 3 files deleted)",
+    ]  # fmt: skip
+    said = re.compile(r"^\*\*Your entry would (not be ranked|rank \d+(-\d+)? of \d+) under sts:all ", re.MULTILINE)
+    assert len(said.findall(text)) == 2
+    assert "| transfer | Accuracy | Avg " in text and "<script" not in text
+    assert text.endswith("This entry is no longer on the board.\n")
+    assert report(BOARD, ()) == "No measured entry is new or changed.\n"

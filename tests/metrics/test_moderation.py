@@ -1,0 +1,82 @@
+"""Moderated variances: the prior against maximum likelihood, trigamma against scipy, posteriors against Student's t."""
+
+from __future__ import annotations
+
+from math import inf, isinf
+
+import numpy as np
+import pytest
+from scipy import optimize, special, stats
+
+from stsbench.metrics.moderation import (
+    NO_PRIOR,
+    VariancePrior,
+    inverse_trigamma,
+    moderated,
+    outlying,
+    redrawn,
+    variance_prior,
+)
+
+
+@pytest.mark.parametrize("x", [1e-4, 0.1, 0.5, 1.0, 3.7, 50.0, 1e5])
+def test_inverse_trigamma(x: float) -> None:
+    assert inverse_trigamma(float(special.polygamma(1, x))) == pytest.approx(x, rel=1e-6)
+
+
+def drawn_from(df: float, variance: float, each: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Sample variances with `each` degrees of freedom, of true variances from a prior."""
+    true = np.full(len(each), variance) if isinf(df) else variance * df / rng.chisquare(df, len(each))
+    return true * rng.chisquare(each) / each
+
+
+@pytest.mark.parametrize("df", [1.0, 3.0, 6.0])
+def test_the_prior_is_that_of_maximum_likelihood(df: float) -> None:
+    """scipy's F distribution is that of a sample variance over the prior's: an estimate that shares no formula with ours."""
+    rng = np.random.default_rng(3)
+    each = rng.choice([2.0, 4.0], 3000)
+    variances = drawn_from(df, 0.7, each, rng)
+
+    def loss(logs: np.ndarray) -> float:
+        prior_df, scale = np.exp(np.clip(logs, -3, 4))
+        return -float(stats.f.logpdf(variances / scale, each, prior_df).sum() - len(variances) * np.log(scale))
+
+    likely = np.exp(optimize.minimize(loss, [1.0, 0.0], method="Nelder-Mead").x)
+    prior = variance_prior(variances, each)
+    assert prior.df == pytest.approx(likely[0], rel=0.25) and prior.variance == pytest.approx(likely[1], rel=0.1)
+    assert prior.df == pytest.approx(df, rel=0.3) and prior.variance == pytest.approx(0.7, rel=0.1)
+
+
+def test_equal_variances_are_pooled() -> None:
+    variances, each = np.array([1.0, 2.0, 1.5]), np.array([2.0, 2.0, 4.0])
+    assert variance_prior(variances, each) == VariancePrior(inf, 12 / 8, 8.0)
+    assert moderated(variances, each, np.full(3, inf), variance_prior(variances, each)).tolist() == [1.5] * 3
+    assert variance_prior(np.zeros(5), np.full(5, 2.0)) is NO_PRIOR and variance_prior(variances[:1], each[:1]) is NO_PRIOR
+    assert moderated(variances, each, np.zeros(3), NO_PRIOR).tolist() == variances.tolist()
+
+
+def test_a_variance_of_zero_is_drawn_up() -> None:
+    variances, each = np.array([0.0, 1.0, 2.0, 1.5, 0.7]), np.full(5, 2.0)
+    prior = variance_prior(variances, each)
+    assert np.isfinite([prior.df, prior.variance]).all() and moderated(variances, each, np.full(5, prior.df), prior)[0] > 0
+
+
+def test_a_row_of_another_kind_stands_for_itself() -> None:
+    rng = np.random.default_rng(0)
+    each = np.full(17, 2.0)
+    plain = [outlying(drawn_from(inf, 0.09, each, rng), each).any() for _ in range(200)]
+    assert np.mean(plain) < 0.15
+    odd = np.r_[9.0, 0.09 * stats.chi2.ppf((np.arange(16) + 0.5) / 16, 2) / 2]
+    assert np.flatnonzero(outlying(odd, each)).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("prior", "df"), [(VariancePrior(3.0, 2.0, inf), 5.0), (VariancePrior(inf, 2.0, 9.0), 9.0), (NO_PRIOR, 2.0)]
+)
+def test_what_is_redrawn_makes_a_normal_deviate_student_s(prior: VariancePrior, df: float) -> None:
+    variances, each = np.array([1.0]), np.array([2.0])
+    rng = np.random.default_rng(1)
+    spread = redrawn(variances, each, np.full(1, prior.df), prior, 4000, rng)[0]
+    expected = moderated(variances, each, np.full(1, prior.df), prior)[0]
+    deviates = rng.standard_normal(4000) * np.sqrt(spread / expected)
+    assert stats.kstest(deviates, stats.t(df).cdf).pvalue > 0.01

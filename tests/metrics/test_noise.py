@@ -1,0 +1,102 @@
+"""Noise of items and seeds: two rows against scipy's t tests, many against a simulation, paired rows seed by seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from stsbench.metrics.noise import Noise, Scores
+from stsbench.metrics.ranks import significantly_different
+from stsbench.metrics.seeds import difference_over_seeds
+
+A, B = np.array([70.1, 71.0, 70.4, 70.2]), np.array([69.1, 70.3, 69.2, 69.3])
+
+
+def compared(paired: bool, a: np.ndarray = A, b: np.ndarray = B):
+    """Without noise of the items, as t tests have none."""
+    draws = 20000
+    return difference_over_seeds(a, b, np.full(draws, a.mean()), np.full(draws, b.mean()), paired=paired)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_two_rows_are_compared_as_t_tests_compare_them(paired: bool) -> None:
+    """By seed as paired samples are; without, as two samples whose variances do not differ by more than chance."""
+    test = stats.ttest_rel(A, B) if paired else stats.ttest_ind(A, B)
+    found, (low, high) = compared(paired), test.confidence_interval()
+    assert found.value == pytest.approx(0.95)
+    assert found.p == pytest.approx(test.pvalue, abs=0.01)
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.05)
+
+
+def test_the_order_of_seeds_matters_to_pairs_alone() -> None:
+    mixed = B[[1, 0, 3, 2]]
+    assert compared(True).p < 0.01 < 0.05 < compared(True, b=mixed).p
+    assert compared(False).p == compared(False, b=mixed).p
+
+
+def test_one_seed_each_is_the_items_bootstrap() -> None:
+    rng = np.random.default_rng(0)
+    draws = rng.normal(70, 0.5, 1000), rng.normal(69, 0.5, 1000)
+    found = difference_over_seeds(np.array([70.0]), np.array([69.0]), *draws)
+    assert (found.high - found.low) / 2 == pytest.approx(1.96 * np.sqrt(0.5), rel=0.1)
+    assert found.p == pytest.approx(2 * stats.norm.sf(np.sqrt(2)), abs=0.04)
+
+
+def test_too_many_missing_draws_are_no_test() -> None:
+    draws = np.where(np.arange(1000) % 10, 70.0, np.nan)
+    found = difference_over_seeds(A, B, draws, draws)
+    assert found.p is None and found.low is None and found.value == pytest.approx(0.95)
+
+
+def equal_rows(rng: np.random.Generator, sds: np.ndarray, common: float) -> Scores:
+    seeds = sds[:, None] * (np.sqrt(common) * rng.normal(size=3) + np.sqrt(1 - common) * rng.normal(size=(len(sds), 3)))
+    seeds += rng.normal(0, 0.3, (len(sds), 1))
+    draws = seeds.mean(axis=1)[:, None] + rng.normal(0, 0.3, (len(sds), 99))
+    return Scores(seeds.mean(axis=1), draws, list(seeds), np.zeros(len(sds), dtype=np.int64) if common else None)
+
+
+@pytest.mark.parametrize(
+    ("sds", "common", "most"),
+    [(np.full(12, 1.0), 0.0, 0.1), (np.r_[3.0, np.full(11, 0.3)], 0.0, 0.1), (np.full(6, 1.0), 0.8, 0.1)],
+)  # fmt: skip
+def test_equal_rows_rarely_differ(sds: np.ndarray, common: float, most: float) -> None:
+    """The large simulation is benchmarks/family_wise_error.py."""
+    rng, rounds = np.random.default_rng(5), 100
+    tests = [significantly_different(equal_rows(rng, sds, common), [number]) for number in range(rounds)]
+    assert np.mean([each.jointly.any() for each in tests]) < most
+
+
+def test_better_rows_are_still_found() -> None:
+    rng = np.random.default_rng(6)
+    scores = equal_rows(rng, np.full(12, 0.3), 0.0)
+    shift = np.repeat([0.0, 5.0], 6)
+    shifted = Scores(scores.values + shift, scores.draws + shift[:, None],
+                     [seeds + by for seeds, by in zip(scores.seeds, shift, strict=True)])  # fmt: skip
+    different = significantly_different(shifted).jointly
+    assert different[:6, 6:].all() and not different[:6, :6].any()
+
+
+def test_pairs_have_the_variance_of_their_differences() -> None:
+    """Seven rows that move together over seeds: the differences between them are far surer than their means."""
+    rng = np.random.default_rng(7)
+    seeds = np.array([-20.0, 5.0, 15.0]) + rng.normal(0, 0.1, (7, 3)) + np.arange(7)[:, None]
+    scores = Scores(seeds.mean(axis=1), np.repeat(seeds.mean(axis=1)[:, None], 200, axis=1), list(seeds))
+    groups = np.array([0, 0, 0, 0, 0, 0, -1])
+    paired = Noise(Scores(scores.values, scores.draws, scores.seeds, groups), np.random.default_rng(0))
+    alone = Noise(scores, np.random.default_rng(0))
+    assert (paired.errors[:6, :6] < 0.2 * alone.errors[:6, :6] + 1e-12).all()
+    assert np.array_equal(paired.errors[6], alone.errors[6])
+    assert not significantly_different(scores).jointly.any()
+    assert significantly_different(Scores(scores.values, scores.draws, scores.seeds, groups)).jointly[0, 5]
+
+
+def test_a_block_of_pairs_is_the_pairs_one_by_one() -> None:
+    rng = np.random.default_rng(8)
+    scores = equal_rows(rng, np.full(5, 1.0), 0.5)
+    noise = Noise(Scores(scores.values, scores.draws, scores.seeds, np.array([0, 0, 1, 1, -1])), np.random.default_rng(0))
+    one, other = np.array([0, 0, 2, 3]), np.array([1, 2, 3, 4])
+    block = noise.drawn(one, other)
+    for at, (i, j) in enumerate(zip(one, other, strict=True)):
+        assert np.allclose(block[at], noise.drawn(np.asarray(i), np.array([j]))[0])
+        assert np.allclose(block[at], noise.drawn(np.asarray(j), np.array([i]))[0])

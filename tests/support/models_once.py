@@ -1,0 +1,90 @@
+"""A tiny model is read twice from the same files, and copied from then on, which takes a quarter of the time."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+LARGEST = 4_000_000  # bytes of a folder: copies of larger models would stay in memory
+_PLAIN = {
+    "dtype", "local_files_only", "trust_remote_code", "add_pooling_layer", "attn_implementation", "_from_auto", "cache_dir",
+    "revision", "token", "adapter_kwargs",
+}  # fmt: skip
+
+
+def patch(patches: pytest.MonkeyPatch) -> None:
+    """From here on `from_pretrained` of transformers' models gives copies of what it has read from the same files."""
+    patches.setattr(PreTrainedModel, "from_pretrained", classmethod(_read_once(PreTrainedModel.from_pretrained.__func__)))
+
+
+def _read_once(read):
+    known: dict[Any, tuple[nn.Module, dict[str, Any]]] = {}
+    seen: set[Any] = set()
+
+    @functools.wraps(read)
+    def from_pretrained(cls, name, *args, config=None, output_loading_info=False, **how):
+        key = None if args else _key(cls, name, config, how)
+        if key is None:
+            return read(cls, name, *args, config=config, output_loading_info=output_loading_info, **how)
+        if key in known:
+            model, info = copy.deepcopy(known[key])
+            model.config.name_or_path = name
+            for part in model.modules():
+                if isinstance(part, PreTrainedModel):
+                    part.name_or_path = str(name)
+            _draw_missing(model, info["missing_keys"])
+        else:
+            model, info = read(cls, name, config=config, output_loading_info=True, **how)
+            if key in seen and _can_be_copied(model, info):  # most folders of the tests of folders are read once
+                known[key] = copy.deepcopy((model, info))
+            seen.add(key)
+        return (model, info) if output_loading_info else model
+
+    return from_pretrained
+
+
+def _key(cls, name, config, how):
+    """By what a model is the same again: class, settings and the bytes that are read. None where it is to be read anew."""
+    folder = Path(str(name))
+    if not cls.__module__.startswith("transformers.models.") or not how.keys() <= _PLAIN or not folder.is_dir():
+        return None
+    if (folder / "adapter_config.json").exists() or not isinstance(config, PreTrainedConfig | None):
+        return None
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    if sum(path.stat().st_size for path in paths) > LARGEST:
+        return None
+    digest = hashlib.blake2b()
+    for path in paths:
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder)} {len(content)} ".encode() + content)
+    # `_name_or_path` is the folder, which is set in each copy
+    settings = {key: value for key, value in vars(config).items() if key != "_name_or_path"} if config is not None else None
+    defaults = (torch.get_default_dtype(), str(torch.get_default_device()))
+    return cls, repr(settings), repr(sorted(how.items())), *defaults, digest.digest()
+
+
+def _can_be_copied(model, info):
+    """Whole, or without weights of modules that `_draw_missing` draws as transformers does."""
+    if getattr(model, "generation_config", None) is not None or info["mismatched_keys"] or info["error_msgs"]:
+        return False
+    missing = info["missing_keys"]
+    parts = any(isinstance(part, PreTrainedModel) for part in [*model.modules()][1:])  # each draws its own
+    owners = {key.rpartition(".")[0] for key in missing}
+    drawn = {f"{name}.{key}" for name in owners for key, _ in model.get_submodule(name).named_parameters()}
+    return not missing or (not parts and missing == drawn)
+
+
+def _draw_missing(model, missing):
+    owners = {key.rpartition(".")[0] for key in missing}
+    with torch.no_grad():
+        for name, module in model.named_modules():  # leaves, of which the order of siblings is that of initialisation
+            if name in owners:
+                model._init_weights(module)

@@ -1,0 +1,52 @@
+"""The copies that tests have in the place of models read from a folder are what transformers would read there."""
+
+from __future__ import annotations
+
+import pytest
+import tiny_models
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import BertForMaskedLM, BertModel, PreTrainedModel, RobertaModel
+
+
+def read(kind, folder, real=False):
+    """(model, what is missing, torch's generator afterwards); real: by transformers itself."""
+    torch.manual_seed(3)
+    load = PreTrainedModel.from_pretrained.__func__
+    model, info = (load.__wrapped__ if real else load)(kind, str(folder), output_loading_info=True)
+    return model, info, torch.get_rng_state()
+
+
+def same(first, second):
+    one, two = first.state_dict(), second.state_dict()
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("pooler", [True, False], ids=["pooler", "no pooler"])
+@pytest.mark.parametrize("kind", [BertModel, RobertaModel, BertForMaskedLM])
+def test_a_copy_is_what_would_be_read(tmp_path, kind, pooler):
+    """Weights that the folder lacks are drawn in each copy, and the generator moves on as far."""
+    for name in ("one", "other"):
+        tiny_models.build(tmp_path / name, "roberta" if kind is RobertaModel else "bert", pooler=pooler)
+    read(kind, tmp_path / "one")
+    first = read(kind, tmp_path / "one")[0]
+    copied, info, state = read(kind, tmp_path / "other")
+    model, expected, after = read(kind, tmp_path / "other", real=True)
+    assert same(copied, model) and info == expected and torch.equal(state, after)
+    assert copied.config.to_dict() == model.config.to_dict() and copied.name_or_path == model.name_or_path
+    assert all(weight.requires_grad for weight in copied.parameters())
+    assert not any(module.training for module in copied.modules())
+    with torch.no_grad():
+        next(copied.parameters()).add_(1)
+    assert same(read(kind, tmp_path / "other")[0], model) and not same(copied, first)
+
+
+def test_other_bytes_are_read_anew(tmp_path):
+    folder = tiny_models.build(tmp_path / "tiny")
+    read(BertModel, folder)
+    before = read(BertModel, folder)[0]
+    weights = load_file(folder / "model.safetensors")
+    name = "embeddings.LayerNorm.bias"
+    save_file({**weights, name: weights[name] + 1}, folder / "model.safetensors", {"format": "pt"})
+    after = read(BertModel, folder)[0]
+    assert torch.equal(after.state_dict()[name], before.state_dict()[name] + 1)
