@@ -9,7 +9,7 @@ DATA ?= $(firstword $(wildcard $(STSBENCH_DATA) ../shared/data) $(CACHED))
 PROTOCOL ?= sts,regression,retrieval,geometry,mteb
 STAMP = .venv/.stsbench-ready
 
-.PHONY: env eval test lint board clean build/types
+.PHONY: env eval test lint board web web-test web-check clean build/types
 
 env: $(STAMP)
 
@@ -42,5 +42,21 @@ build/types:
 board: env
 	.venv/bin/stsbench leaderboard build --output build/board
 
+# The board's page: leaderboard/web/bundle is committed, so that only those who change the page need npm.
+WEB = leaderboard/web
+
+$(WEB)/node_modules/.package-lock.json: $(WEB)/package-lock.json
+	npm ci --prefix $(WEB) --no-audit --no-fund --loglevel=error
+
+web: $(WEB)/node_modules/.package-lock.json
+	npm run --prefix $(WEB) --silent build
+
+web-test: $(WEB)/node_modules/.package-lock.json
+	npm test --prefix $(WEB) --silent
+
+# Is the committed bundle, byte for byte, what the sources give?
+web-check: web web-test
+	git diff --exit-code --stat -- $(WEB)/bundle
+
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv build *.egg-info leaderboard/web/node_modules

@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from markupsafe import Markup
-
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
-from stsbench.leaderboard.page.compact import compact
-from stsbench.leaderboard.page.page import render
 from stsbench.leaderboard.page.picture import picture
 from stsbench.leaderboard.page.sensitivity_page import sensitivity_page
+from stsbench.leaderboard.page.site import site
 from stsbench.leaderboard.page.tables import csv_table, latex_tables, markdown_tables, short_table
 from stsbench.leaderboard.ranks.board import Board
 from stsbench.leaderboard.ranks.gather import gather
 
 SITE = "site"  # below the board's folder, ignored by git
+SHARDS = ("tabs", "entries")  # the site's folders that hold a file for each table and entry
 BEGIN, END = "<!-- leaderboard: made by `stsbench leaderboard build` -->", "<!-- end of leaderboard -->"
 Content = str | bytes
 
 
 @dataclass(frozen=True)
 class Built:
-    """written: the files that a build changed; stale: those kept in git that it left out of date."""
+    """written: the files that a build changed or deleted; stale: those kept in git that it left out of date."""
 
     written: tuple[Path, ...]
     stale: tuple[Path, ...]
 
 
 def outputs(board: Board) -> dict[str, Content]:
-    """Path below the site's folder -> content, of all that is published. The page shows protocol sensitivity itself."""
+    """Path below the site's folder -> content, of all that is published."""
     return {
-        "index.html": page(board), "leaderboard.md": markdown_tables(board), "leaderboard.csv": csv_table(board),
+        **site(board), "leaderboard.md": markdown_tables(board), "leaderboard.csv": csv_table(board),
         "leaderboard.tex": latex_tables(board),
     }  # fmt: skip
 
@@ -55,12 +53,6 @@ def kept(root: Path, board: Board) -> dict[Path, Content]:
     return {**about, readme: with_table(readme, short_table(board))}
 
 
-def page(board: Board) -> str:
-    """The site: one HTML file."""
-    drawn = Markup(picture(board.sensitivity)) if board.sensitivity else None
-    return str(compact(render(board, drawn)))
-
-
 def sensitivity_files(board: Board) -> dict[str, Content]:
     """The page on protocol sensitivity and its picture, for boards with something to compare."""
     if board.sensitivity is None:
@@ -79,14 +71,14 @@ def with_table(readme: Path, table: str) -> str:
 
 
 def build(root: Path, output: Path | None = None) -> Built:
-    """Write the site, each file whole or not at all, below `output`; without it below the board's site/, and the files that
-    are kept in git as well.
+    """Write the site, each file whole or not at all, below `output`; without it below the board's site/, where shards of
+    tables and entries that are gone are deleted, and the files that are kept in git as well.
 
     Raises StsbenchError, before anything is written, where the board is not valid.
     """
     board = gather(root)
-    site = root / SITE if output is None else output
-    made: dict[Path, Content] = {site / name: content for name, content in outputs(board).items()}
+    folder = root / SITE if output is None else output
+    made: dict[Path, Content] = {folder / name: content for name, content in outputs(board).items()}
     in_git = kept(root, board)
     if output is None:
         made |= in_git
@@ -94,7 +86,10 @@ def build(root: Path, output: Path | None = None) -> Built:
     for path in written:
         with atomic_write(path, "wb") as stream:
             stream.write(_encoded(made[path]))
-    return Built(written, () if output is None else _changed(in_git))
+    left = _left_over(made, folder) if output is None else ()
+    for path in left:
+        path.unlink()
+    return Built((*written, *left), () if output is None else _changed(in_git))
 
 
 def check(root: Path) -> None:
@@ -105,6 +100,12 @@ def check(root: Path) -> None:
     if stale := _changed(kept(root, board)):
         listed = ", ".join(map(str, stale))
         raise StsbenchError(f"out of date: {listed}; run `stsbench leaderboard build` and commit what it wrote")
+
+
+def _left_over(made: Collection[Path], folder: Path) -> tuple[Path, ...]:
+    """Shards in the board's site that it no longer has."""
+    shards = [path for name in SHARDS for path in sorted((folder / name).glob("*.js*"))]
+    return tuple(path for path in shards if path not in made and path.suffix in (".js", ".json"))
 
 
 def _changed(made: Mapping[Path, Content]) -> tuple[Path, ...]:

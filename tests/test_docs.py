@@ -15,8 +15,9 @@ CODE = re.compile(r"`[^`\n]*`")
 
 
 def pages(root: Path) -> list[Path]:
-    """The Markdown files of a checkout; build outputs and environments at its top do not count."""
-    return sorted([*root.glob("*.md"), *(page for folder in FOLDERS for page in (root / folder).rglob("*.md"))])
+    """The Markdown files of a checkout; build outputs and environments at its top, and npm's packages, do not count."""
+    below = (page for folder in FOLDERS for page in (root / folder).rglob("*.md"))
+    return sorted([*root.glob("*.md"), *(page for page in below if "node_modules" not in page.parts)])
 
 
 def prose(page: Path) -> str:

@@ -168,7 +168,7 @@ PLANTED = {
     "encoders imports evaluation": [("stsbench/encoders/one.py", "from stsbench.evaluation.plan import plan")],
     "training.losses imports training.api": [("stsbench/training/losses/one.py", "import stsbench.training.api.method")],
     "leaderboard.records imports leaderboard.page": [
-        ("leaderboard/records/one.py", "import stsbench.leaderboard.page.page")
+        ("leaderboard/records/one.py", "import stsbench.leaderboard.page.site")
     ],
 }
 

@@ -60,6 +60,7 @@ class Row:
     card: str = ""
     entry: str = ""  # key into Board.entries; "" for a published row
     subsets: Mapping[tuple[str, str], Cell] = field(default_factory=dict)
+    year: int | None = None  # of the paper, where the source states it
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ def _row(row: PublishedRow) -> Row:
     return Row(
         id=row.id, kind="published", method=row.method, backbone=row.backbone or "", setting=row.setting, cells=cells,
         flags=row.flags, seeds=row.runs, best_of=row.best_of, average_printed=row.average if row.disagrees else None,
-        marks=tuple(marks), source=source, link=paper.url,
+        marks=tuple(marks), source=source, link=paper.url, year=paper.year,
     )  # fmt: skip
 
 

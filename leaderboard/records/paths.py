@@ -9,7 +9,7 @@ from stsbench.errors import StsbenchError
 _HERE = Path(__file__).resolve().parents[1]
 PUBLISHED = _HERE / "published"
 REPRODUCTIONS = _HERE / "reproductions"
-TEMPLATES = _HERE / "templates"
+BUNDLE = _HERE / "web" / "bundle"  # made by `make web`, committed
 EXPECTED = _HERE / "expected.yaml"
 
 

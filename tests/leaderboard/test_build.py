@@ -24,6 +24,7 @@ from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry
 
 SITE = "leaderboard/site/index.html"
+ROWS = "leaderboard/site/tabs/sts-spearman-all-data-not-the-catalog-s.json"
 KEPT = ("README.md", "docs/findings/protocol-sensitivity.md", "docs/findings/protocol-sensitivity.svg")  # in git
 HOSTILE = "<script>alert(1)</script>"
 # What a machine that only checks a board need not have; an import of any of them fails.
@@ -81,10 +82,11 @@ def test_everything_is_there(made):
     found = files(made)
     names = ("leaderboard.md", "leaderboard.csv", "leaderboard.tex")
     assert {SITE, *(f"leaderboard/site/{name}" for name in names), *KEPT} <= found.keys()
-    assert len(found[SITE]) < 1_000_000
+    pages = ("board.js", "board.css", "index.json", "index.js")
+    assert {f"leaderboard/site/{name}" for name in pages} <= found.keys()
     readme = found["README.md"].decode()
     assert readme.startswith("# Title") and readme.endswith("End.\n") and "old" not in readme and "letters" in readme
-    for name in (SITE, "docs/findings/protocol-sensitivity.svg", "README.md", "leaderboard/site/leaderboard.md"):
+    for name in (SITE, ROWS.replace(".json", ".js"), "docs/findings/protocol-sensitivity.svg", "README.md", "leaderboard/site/leaderboard.md"):
         assert HOSTILE not in found[name].decode()
 
 
@@ -125,7 +127,7 @@ def test_a_check_needs_no_site_and_writes_none(checkout, cli):
 
 
 def test_a_build_writes_what_is_out_of_date(checkout, cli):
-    names = [SITE, "leaderboard/site/leaderboard.csv", "README.md"]
+    names = [ROWS, "leaderboard/site/leaderboard.csv", "README.md"]
     for name in names:
         (checkout / name).write_text((checkout / name).read_text().replace("letters", "lettres"))
     assert cli("leaderboard", "build")[:2] == (0, "".join(f"{name}\n" for name in names))
@@ -257,7 +259,12 @@ def test_adding_from_the_command_line(runs, checkout, cli, monkeypatch, tmp_path
                          "--setting", "semi", "--flag", "nli", "--best-of", "3", "--note", "a note")  # fmt: skip
     assert code == 0 and out.count(".json\n") == 2 and "sample data" in err
     assert cli("leaderboard", "build")[0] == 0
-    assert "best of 3" in (checkout / "leaderboard/site/index.html").read_text()
+    shards = (checkout / "leaderboard/site/tabs").glob("sts-spearman-all-*.json")
+    rows = [row for path in shards for row in json.loads(path.read_text())["measured"]]
+    assert [row["best_of"] for row in rows if row["id"] == "third"] == [3]
+    shutil.rmtree(checkout / "leaderboard/measured/third")
+    assert cli("leaderboard", "build")[0] == 0
+    assert not list((checkout / "leaderboard/site/entries").glob("third.*"))
     code, _, err = cli("leaderboard", "add", runs["noisy"], "--entry", "twin", "--method", "twin", "--backbone", "none",
                        "--setting", "unsup")  # fmt: skip
     assert code == 1 and "holds this encoder already: add the records to the entry noisy" in err

@@ -48,7 +48,8 @@ def sensitivity() -> Sensitivity:
 
 def _provenance(i: int) -> Provenance:
     run = {
-        "fingerprint": f"{i:064x}", "seed": i, "git": f"{i:040x}", "device": "cpu (x86_64, 2 cores)",
+        "fingerprint": f"{i:064x}", "seed": i, "width": (384, 768)[i % 2],
+        "git": f"{i:040x}", "device": "cpu (x86_64, 2 cores)",
         "spec": {"name": HOSTILE if i == 2 else f"models/example-{i}", "pooler": "mean", "dtype": "float32", "prefix": None},
         "versions": {"stsbench": "0.1.0", "numpy": "2.4.6", "torch": "2.13.0"},
         "command": ["stsbench", "eval", "--model", f"models/example {i}", "--pooler", "mean"],

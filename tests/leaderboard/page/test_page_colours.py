@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from stsbench.leaderboard.page.page import TEMPLATES
+from stsbench.leaderboard.records.paths import BUNDLE
 
 
 def _luminance(colour: str) -> float:
@@ -23,14 +23,15 @@ def _contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("mode", [0, 1], ids=["light", "dark"])
 def test_contrast_is_aa(mode: int) -> None:
-    css = (TEMPLATES / "style.css").read_text("utf-8")
+    css = (BUNDLE.parent / "src" / "style" / "colours.css").read_text("utf-8")
     pairs = re.findall(r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", css)
     colours = {name: values[mode] for name, *values in pairs}
-    assert _contrast("#000000", "#ffffff") == pytest.approx(21) and len(colours) == 16
-    rest = re.sub(r"--[\w-]+: light-dark\([^)]*\);", "", css)
-    assert not re.search(r":[^{};]*#[0-9a-f]{3}", rest), "a colour that this test does not know"
+    assert _contrast("#000000", "#ffffff") == pytest.approx(21) and len(colours) == 17
+    for path in (BUNDLE.parent / "src").rglob("*.css"):
+        rest = re.sub(r"--[\w-]+: light-dark\([^)]*\);", "", path.read_text("utf-8"))
+        assert not re.search(r":[^{};]*#[0-9a-f]{3}", rest), f"{path.name}: a colour that this test does not know"
     for ground in ("bg", "band"):
-        for ink in ("ink", "muted", "accent", "warn"):
+        for ink in ("ink", "muted", "accent", "warn", "good"):
             assert _contrast(colours[ink], colours[ground]) >= 4.5, (ink, ground)
         for edge in ("edge", *(f"line-{i}" for i in range(1, 9))):
             assert _contrast(colours[edge], colours[ground]) >= 3, (edge, ground)

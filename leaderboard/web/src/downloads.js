@@ -1,0 +1,97 @@
+// The rows in view as CSV, JSON and BibTeX.
+
+const csvCell = (value) => {
+  const text = value === null || value === undefined ? "" : String(value);
+  // A spreadsheet would run a text that begins so as a formula.
+  const safe = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+};
+
+/** One line a row: its facts, then value, low, high, sd and n of each column. */
+export function csv(tab, rows) {
+  const cells = tab.columns
+    .flatMap(({ name }) => tab.cell.map((field) => [name, field]))
+    .filter(([name, field]) => rows.some((row) => row.scores[name]?.[field] != null));
+  const head = [
+    "tab",
+    "kind",
+    "id",
+    "method",
+    "backbone",
+    "setting",
+    "flags",
+    "seeds",
+    "place",
+    "rank_first",
+    "rank_last",
+    "source",
+    "link",
+    ...cells.map(([name, field]) => (field === "value" ? name : `${name} ${field}`)),
+  ];
+  const lines = rows.map((row) => [
+    tab.id,
+    row.kind,
+    row.id,
+    row.method,
+    row.backbone,
+    row.setting,
+    row.flags.join(" "),
+    row.seeds,
+    row.rank?.place,
+    row.rank?.first,
+    row.rank?.last,
+    row.source,
+    row.link,
+    ...cells.map(([name, field]) => row.scores[name]?.[field]),
+  ]);
+  return [head, ...lines].map((line) => line.map(csvCell).join(",")).join("\n") + "\n";
+}
+
+/** The rows as index.json's documentation describes them, with the tab they are of. */
+export function json(tab, rows) {
+  const plain = rows.map((row) => ({ kind: row.kind, ...row, at: undefined }));
+  return `${JSON.stringify({ tab: tab.id, title: tab.title, group: tab.group, metric: tab.metric, aggregation: tab.aggregation, rows: plain }, null, 1)}\n`;
+}
+
+const texed = (text) =>
+  text.replace(
+    /[\\{}$&#%_~^]/g,
+    (sign) =>
+      ({ "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}" })[sign] ?? `\\${sign}`,
+  );
+
+/** One entry a row: what was measured or printed, where, and the address of the paper. */
+export function bibtex(tab, rows, updated) {
+  const taken = new Set();
+  const entries = rows.map((row) => {
+    const base = row.id.replace(/[^A-Za-z0-9]+/g, "-").replace(/^-|-$/g, "") || "row";
+    let key = base;
+    for (let i = 2; taken.has(key); i += 1) key = `${base}-${i}`;
+    taken.add(key);
+    const score = row.scores[tab.lead] ? `${tab.lead} ${row.scores[tab.lead].value.toFixed(tab.digits)}` : "";
+    const where =
+      row.kind === "measured"
+        ? `measured by stsbench${updated ? `, board of ${updated.slice(0, 10)}` : ""}`
+        : `published: ${row.source || row.id}`;
+    const fields = [
+      ["title", `{${texed(`${row.method}${row.backbone ? ` (${row.backbone})` : ""}`)}}`],
+      ["note", texed([`${tab.group}: ${tab.title}`, score, where].filter(Boolean).join("; "))],
+      ["year", row.year ? String(row.year) : ""],
+      ["url", row.link.replace(/[{}\\]/g, "")],
+    ];
+    return `@misc{${key},\n${fields
+      .filter(([, value]) => value)
+      .map(([name, value]) => `  ${name} = {${value}},`)
+      .join("\n")}\n}`;
+  });
+  return `${entries.join("\n\n")}\n`;
+}
+
+/** Give the reader a file. */
+export function save(name, type, text) {
+  const address = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
+  const anchor = document.createElement("a");
+  Object.assign(anchor, { href: address, download: name });
+  anchor.click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+}

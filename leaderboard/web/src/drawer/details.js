@@ -1,0 +1,217 @@
+// What stands behind a row: its notes, its scores with their noise, the parts of its tasks, and each run's provenance.
+
+import { fixed, h, link, listed, span } from "../dom.js";
+import { load } from "../load.js";
+import { interval } from "../rows.js";
+
+const CODE = ["command", "fingerprint", "revision", "git", "records", "recipe"];
+const LONG = 6; // lines before they are folded
+
+/** The content of an opened row, at once; what is loaded for it comes in when it is there. */
+export function details(tab, row, index) {
+  const facts = [];
+  const fact = (name, ...said) => facts.push(h("dt", {}, name), h("dd", {}, ...said));
+  fact("rank", rankWords(tab, row));
+  const lead = row.scores[tab.lead];
+  if (row.average_printed !== undefined) {
+    fact(
+      "average",
+      `the paper prints ${fixed(row.average_printed, tab.digits)}` +
+        (lead ? `, its columns average to ${fixed(lead.value, tab.digits)}` : ""),
+    );
+  }
+  for (const mark of row.marks) fact("note †", mark);
+  for (const flag of row.flags) fact(index.flags[flag]?.label ?? flag, index.flags[flag]?.about ?? "");
+  if (row.setting) fact("setting", `${row.setting}: ${index.settings[row.setting] ?? ""}`);
+  if (row.seeds)
+    fact(
+      "seeds",
+      `${row.seeds}${lead?.sd != null ? `; standard deviation of ${tab.lead} over them ${fixed(lead.sd, tab.digits)}` : ""}`,
+    );
+  if (row.source) fact("source", row.source, row.link ? [" ", link(row.link, "paper")] : []);
+  if (row.card) fact("model card", link(row.card, row.card));
+  const box = h("div", { class: "details" }, h("dl", {}, facts), scoreTable(tab, row));
+  if (row.entry) box.append(behind(tab, row));
+  return box;
+}
+
+function rankWords(tab, row) {
+  if (row.kind === "published") return "published rows are never ranked";
+  if (!row.rank) return row.unranked || "not ranked";
+  const { place, first, last, alone, ties } = row.rank;
+  const single = alone ? `; of this row alone ${interval(...alone)}` : "";
+  const letters = ties ? `; letters ${ties}: rows that share one do not differ significantly` : "";
+  return `${place} of ${tab.ranked}; 95 % interval ${interval(first, last)}, over all rows at once${single}${letters}`;
+}
+
+function scoreTable(tab, row) {
+  const lines = tab.columns.filter(({ name }) => row.scores[name]).map(({ name }) => [[name], row.scores[name]]);
+  return table("Scores with their noise", ["Task"], lines, tab.digits);
+}
+
+/** A table of scores: `lines` are [names, cell]; columns that no line fills are left out. */
+function table(caption, heads, lines, digits) {
+  const any = (field) => lines.some(([, cell]) => cell[field] != null);
+  const columns = [
+    ["Score", (cell) => fixed(cell.value, digits)],
+    ...(any("low") ? [["95 % interval", (cell) => (cell.low == null ? "" : span(cell.low, cell.high, digits))]] : []),
+    ...(any("sd") ? [["sd over seeds", (cell) => (cell.sd == null ? "" : fixed(cell.sd, digits))]] : []),
+    ...(any("n") ? [["n", (cell) => cell.n ?? ""]] : []),
+  ];
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    h(
+      "table",
+      {},
+      h("caption", {}, caption),
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          heads.map((head) => h("th", { scope: "col" }, head)),
+          columns.map(([head]) => h("th", { scope: "col", class: "num" }, head)),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        lines.map(([names, cell]) =>
+          h(
+            "tr",
+            {},
+            names.map((name, i) => h("th", { scope: i === names.length - 1 ? "row" : null }, name)),
+            columns.map(([, show]) => h("td", { class: "num" }, String(show(cell)))),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+/** What the entry's own file holds. */
+function behind(tab, row) {
+  const box = h("div", { class: "behind", "aria-busy": "true" }, h("p", {}, "Loading its provenance."));
+  load(`entries/${row.entry}`)
+    .then((entry) => {
+      box.removeAttribute("aria-busy");
+      const facts = [
+        ["note", entry.note],
+        ["recipe", entry.recipe],
+      ].filter(([, value]) => value);
+      const parts = entry.parts.find((each) => each.tabs.includes(tab.id));
+      box.replaceChildren(
+        ...[
+          commands(entry),
+          h("h3", {}, `Provenance: ${entry.name}`),
+          h(
+            "dl",
+            {},
+            facts.map(([name, value]) => [
+              h("dt", {}, name),
+              h("dd", {}, CODE.includes(name) ? h("code", {}, value) : value),
+            ]),
+          ),
+          entry.runs.map((run, i) =>
+            h(
+              "details",
+              { open: i === 0 },
+              h("summary", {}, `Run ${i + 1} of ${entry.runs.length}`),
+              h(
+                "dl",
+                {},
+                Object.entries(run).map(([name, value]) => shownFact(name, lines(value))),
+              ),
+            ),
+          ),
+          parts
+            ? h(
+                "details",
+                {},
+                h("summary", {}, `Parts of the tasks (${parts.scores.length})`),
+                table(
+                  `Parts of the tasks, ${parts.metric}`,
+                  ["Task", "Part"],
+                  parts.scores.map(([task, part, cell]) => [
+                    [task, part],
+                    Object.fromEntries(tab.cell.map((field, k) => [field, cell[k] ?? null])),
+                  ]),
+                  tab.digits,
+                ),
+              )
+            : [],
+        ].flat(),
+      );
+    })
+    .catch((error) => {
+      box.removeAttribute("aria-busy");
+      box.replaceChildren(
+        h(
+          "p",
+          { class: "banner" },
+          `${error.message}: its provenance is in ${row.entry}.json where the whole site is there.`,
+        ),
+      );
+    });
+  return box;
+}
+
+/** The command that repeats a row, and when and where it was measured. */
+function commands(entry) {
+  const all = [...new Set(entry.runs.flatMap((run) => lines(run.command)))];
+  const dates = entry.runs.flatMap((run) => run.measured ?? []).toSorted();
+  const devices = [...new Set(entry.runs.flatMap((run) => lines(run.device)))];
+  const on = dates.length
+    ? `${dates[0].slice(0, 10)}${dates.at(-1).slice(0, 10) === dates[0].slice(0, 10) ? "" : ` to ${dates.at(-1).slice(0, 10)}`}`
+    : "";
+  const measured = [on, listed(devices)].filter(Boolean).join(", on ");
+  return [
+    measured ? h("p", {}, h("b", {}, "Measured "), measured) : [],
+    all.length
+      ? [
+          h("h3", {}, all.length > 1 ? `Repeat it: the first of ${all.length} commands` : "Repeat it"),
+          h("pre", { tabindex: "0", role: "region", "aria-label": "Command that repeats it" }, h("code", {}, all[0])),
+        ]
+      : [],
+  ].flat();
+}
+
+function shownFact(name, said) {
+  if (!said.length) return [];
+  const shown = said.map((line, i) => [i ? h("br") : [], CODE.includes(name) ? h("code", {}, line) : line]);
+  return [
+    h("dt", {}, name),
+    h("dd", {}, said.length > LONG ? h("details", {}, h("summary", {}, `${said.length} ${name}`), shown) : shown),
+  ];
+}
+
+/** Plain data of any shape as lines of text. */
+export function lines(value) {
+  if (value === null || value === undefined || value === "") return [];
+  if (Array.isArray(value)) return value[0] === "stsbench" ? [value.map(quoted).join(" ")] : value.map(said);
+  if (typeof value === "object")
+    return Object.keys(value).length
+      ? [
+          Object.keys(value)
+            .sort()
+            .map((key) => `${key} ${said(value[key])}`)
+            .join(", "),
+        ]
+      : [];
+  return [String(value)];
+}
+
+function said(value) {
+  if (value === null) return "none";
+  if (Array.isArray(value)) return `[${value.map(said).join(", ")}]`;
+  if (typeof value === "object")
+    return `{${Object.keys(value)
+      .sort()
+      .map((key) => `${key} ${said(value[key])}`)
+      .join(", ")}}`;
+  return String(value);
+}
+
+const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`);

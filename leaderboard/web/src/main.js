@@ -1,0 +1,333 @@
+// The page: reads the state from the address, loads the tab's rows, and draws what the state says.
+
+import { answer } from "./answer.js";
+import { downloads, Filters, switchboard, tablist } from "./controls.js";
+import { lines } from "./drawer/details.js";
+import { h } from "./dom.js";
+import { Drawer } from "./drawer/drawer.js";
+import { load } from "./load.js";
+import { Ranking } from "./views/ranking.js";
+import { compared, names, passes, unpacked } from "./rows.js";
+import { Scores } from "./views/scores.js";
+import { Settings } from "./views/settings.js";
+import { Size } from "./views/size.js";
+import { parse, written } from "./state.js";
+import { worded } from "./switches.js";
+import { themeButton } from "./theme.js";
+
+const SCHEMA = 1;
+const NAMED = { ranking: "Ranking", scores: "All scores", settings: "Across settings", size: "Score against size" };
+const PUSHED = ["tab", "view", "open", "compare"]; // these make a step that "back" undoes
+
+class Page {
+  constructor(index) {
+    this.index = index;
+    this.tabs = index.tabs.map((tab) => ({ ...tab, cell: index.cell }));
+    this.shards = new Map(); // tab id -> its rows, unpacked
+    const open = (row) => this.change({ open: row.id, compare: [] });
+    this.views = {
+      ranking: new Ranking(open),
+      scores: new Scores(open, (sort, order) => this.change({ sort, order })),
+      settings: new Settings(open),
+      size: new Size(open, (x) => this.change({ x })),
+    };
+    this.filters = new Filters(index, (fields) => this.change(fields));
+    this.drawer = new Drawer((fields) => this.change(fields));
+    this.parts = {
+      groups: h("nav"),
+      head: h("div", { class: "tab-head" }),
+      switches: h("div", { class: "switches" }),
+      answer: h("div", { class: "answer", "aria-live": "polite" }),
+      views: h("div"),
+      view: h("div", { id: "view", role: "tabpanel" }),
+      about: h("div", { class: "tab-about" }),
+    };
+    const main = document.getElementById("board");
+    main.replaceChildren(
+      this.parts.groups,
+      h(
+        "div",
+        { id: "panel", role: "tabpanel" },
+        this.parts.head,
+        this.parts.answer,
+        this.parts.views,
+        this.filters.box,
+        this.parts.view,
+        downloads(() => ({ tab: this.tab, rows: this.shown }), index.updated),
+        this.parts.about,
+      ),
+      this.drawer.element,
+    );
+    addEventListener("hashchange", () => this.go(parse(location.hash, this.ids)));
+    addEventListener("popstate", () => this.go(parse(location.hash, this.ids)));
+    let width = innerWidth;
+    addEventListener("resize", () => {
+      if (innerWidth === width) return; // a phone's address bar comes and goes
+      width = innerWidth;
+      if (["settings", "size"].includes(this.state.view)) this.draw();
+    });
+  }
+
+  get ids() {
+    return this.tabs.map(({ id }) => id);
+  }
+
+  /** The state with these fields, in the address and on the page. */
+  change(fields) {
+    const state = { ...this.state, ...fields };
+    if (fields.tab && fields.tab !== this.state.tab)
+      Object.assign(state, { open: "", compare: [], columns: [], sort: "", order: "" });
+    const address = written(state);
+    if (address !== written(this.state)) {
+      const push = PUSHED.some((key) => JSON.stringify(state[key]) !== JSON.stringify(this.state[key]));
+      try {
+        if (push) history.pushState(null, "", address);
+        else history.replaceState(null, "", address);
+      } catch {
+        location.hash = address;
+      }
+    }
+    this.go(state);
+  }
+
+  async go(state) {
+    if (this.state && written(state) === written(this.state)) return;
+    this.state = state;
+    const tab = this.tabs.find(({ id }) => id === state.tab);
+    this.frame(tab);
+    try {
+      const shard = await load(`tabs/${tab.id}`);
+      if (this.state !== state) return; // overtaken by another click
+      this.take(tab, shard);
+      this.draw();
+    } catch (error) {
+      if (this.state !== state) return;
+      this.parts.answer.replaceChildren(
+        h("p", { class: "banner" }, `${error.message}. Is the whole site there? This page needs the files beside it.`),
+      );
+      this.parts.view.replaceChildren();
+      this.drawn = this.said = null;
+      console.error(error);
+    }
+  }
+
+  take(tab, shard) {
+    if (!this.shards.has(tab.id)) {
+      const rows = ["measured", "published"].flatMap((kind) =>
+        shard[kind].map((row, at) => unpacked(row, kind, at, this.index.cell)),
+      );
+      this.shards.set(tab.id, { rows, shard, names: names(rows) });
+      tab.ranked = rows.filter((row) => row.rank).length;
+    }
+    Object.assign(this, { tab }, { rows: this.shards.get(tab.id).rows, names: this.shards.get(tab.id).names });
+  }
+
+  /** What is known before the rows are there: protocols, switches, views. */
+  frame(tab) {
+    const mine = this.tabs.filter(({ group }) => group === tab.group);
+    const signature = JSON.stringify([tab.id, this.state.view]);
+    if (this.framed === signature) return;
+    this.framed = signature;
+    const focus = document.activeElement?.closest("[data-key]") ? document.activeElement : null;
+    this.last = { ...this.last, [tab.group]: tab.id };
+    const first = (group) => this.last[group] ?? this.tabs.find((each) => each.group === group).id;
+    this.keep(
+      this.parts.groups,
+      tablist(
+        "Protocols",
+        this.index.groups.map(({ id, title }) => ({
+          id: `group-${id}`,
+          title,
+          href: written({ ...parse("", this.ids), tab: first(id) }),
+        })),
+        `group-${tab.group}`,
+        (id) => this.change({ tab: first(id.slice(6)) }),
+        "panel",
+      ),
+    );
+    document.getElementById("panel").setAttribute("aria-labelledby", `tab-group-${tab.group}`);
+    const title = this.index.groups.find(({ id }) => id === tab.group).title;
+    this.parts.head.replaceChildren(
+      h("h2", {}, `${title}: ${tab.title}`),
+      this.parts.switches,
+      tab.sample
+        ? h(
+            "p",
+            { class: "banner" },
+            h("strong", {}, "Sample data."),
+            " Measured on the few sentences that come with the package: comparable with nothing outside this table.",
+          )
+        : "",
+    );
+    this.parts.switches.replaceChildren(...switchboard(mine, tab, (id) => this.change({ tab: id })));
+    if (focus)
+      document
+        .querySelector(
+          focus.value !== undefined && focus.type === "radio"
+            ? `[name="${focus.name}"]:checked`
+            : "[data-key=form] select",
+        )
+        ?.focus();
+    const views = Object.keys(NAMED).filter(
+      (view) => view !== "settings" || mine.filter(({ measured }) => measured).length > 1,
+    );
+    this.keep(
+      this.parts.views,
+      tablist(
+        "Views",
+        views.map((view) => ({ id: `view-${view}`, title: NAMED[view], href: written({ ...this.state, view }) })),
+        `view-${this.state.view}`,
+        (id) => this.change({ view: id.slice(5) }),
+        "view",
+      ),
+    );
+    this.parts.views.firstElementChild.classList.add("views");
+    this.parts.view.setAttribute("aria-labelledby", `tab-view-${this.state.view}`);
+  }
+
+  /** Replace a list of tabs without losing the keyboard's place in it. */
+  keep(place, list) {
+    const id = place.contains(document.activeElement) ? document.activeElement.id : null;
+    place.replaceChildren(list);
+    if (id) document.getElementById(id)?.focus();
+  }
+
+  draw() {
+    const { state, tab } = this;
+    const kept = this.rows.filter((row) => passes(row, state));
+    this.shown = state.sort
+      ? ["measured", "published"].flatMap((kind) =>
+          kept.filter((row) => row.kind === kind).sort((a, b) => compared(a, b, state.sort, state.order)),
+        )
+      : kept;
+    this.filters.sync(tab, this.rows, this.shown, state);
+    this.say(tab);
+    this.drawView(tab, kept);
+    this.drawer.show(tab, this.rows, state, this.names, this.index);
+  }
+
+  /** The view, unless a row was only opened: what has the focus stays where it is. */
+  drawView(tab, kept) {
+    const { state } = this;
+    const signature = JSON.stringify([written({ ...state, open: "", compare: [] }), innerWidth]);
+    if (this.drawn === signature) return;
+    this.drawn = signature;
+    const view = this.views[state.view];
+    if (this.parts.view.firstChild !== view.element) this.parts.view.replaceChildren(view.element);
+    if (state.view === "ranking") view.show(tab, kept, this.names, this.index.flags);
+    if (state.view === "scores") view.show(tab, kept, state, this.index.flags);
+    if (state.view === "size") view.show(tab, kept, state, this.names);
+    if (state.view === "settings") {
+      const setting = (other) =>
+        ["metric", "aggregation"]
+          .map((key) => other[key] && worded(key, other[key]))
+          .filter(Boolean)
+          .join(", ");
+      view.show(
+        tab,
+        this.tabs.filter(({ group }) => group === tab.group),
+        kept,
+        this.names,
+        setting,
+      );
+    }
+  }
+
+  /** The answer, and what stands behind the table as a whole. It is of all rows: filters change no rank. */
+  say(tab) {
+    if (this.said === tab.id) return;
+    this.said = tab.id;
+    const { head, how, sure, said } = answer(tab, this.rows, this.names, this.index.flags);
+    const word =
+      sure === null ? "" : h("span", { class: `sure ${sure ? "yes" : "no"}` }, sure ? "clear lead" : "no clear lead");
+    const measured = this.rows.filter((row) => row.rank);
+    this.parts.answer.replaceChildren(
+      h("p", { class: "lead" }, head, " ", word),
+      h("p", {}, how, said ? [" ", said] : ""),
+      measured.length > 1
+        ? h(
+            "p",
+            { class: "how" },
+            "Dot: score. Bar: its 95 % interval. Filled dots: rows that could be first. “Rank, 95 %”: the places a row may have, over all rows at once. ",
+            h(
+              "button",
+              {
+                type: "button",
+                class: "open",
+                onclick: () => this.change({ open: "", compare: measured.slice(0, 2).map(({ id }) => id) }),
+              },
+              "Compare the first two",
+            ),
+          )
+        : "",
+    );
+    const { shard } = this.shards.get(tab.id);
+    const facts = [
+      ["metric", [tab.metric + (tab.aggregation ? `, ${tab.aggregation}` : "")]],
+      ...Object.entries(shard.settings).map(([key, value]) => [key, lines(value)]),
+      ...Object.entries(shard.data).map(([key, value]) => [`data of ${key}`, [h("code", {}, value)]]),
+      ["published tables", shard.notes],
+    ];
+    this.parts.about.replaceChildren(
+      h("p", {}, tab.about),
+      h(
+        "details",
+        {},
+        h("summary", {}, "Settings, data and notes"),
+        h(
+          "dl",
+          {},
+          facts
+            .filter(([, said_]) => said_.length)
+            .map(([key, said_]) => [
+              h("dt", {}, key),
+              h(
+                "dd",
+                {},
+                said_.map((line, i) => [i ? h("br") : [], line]),
+              ),
+            ]),
+        ),
+      ),
+    );
+  }
+}
+
+function signs(index) {
+  const list = [
+    ["1–3", "The places that a row may have, at 95 %, over all rows of its table at once."],
+    ["alone 1–2", "The same for this row alone."],
+    ["a, ab", "Rows that share a letter do not differ significantly. Letters are shown for up to 20 ranked rows."],
+    ["†", "Something about the row is odd: open it."],
+    ...Object.entries(index.settings),
+    ...Object.values(index.flags).map(({ label, about }) => [label, about]),
+  ];
+  return h(
+    "dl",
+    {},
+    list.map(([sign, about]) => [h("dt", {}, sign), h("dd", {}, about)]),
+  );
+}
+
+themeButton(document.getElementById("theme"));
+load("index")
+  .then((index) => {
+    if (index.schema_version !== SCHEMA)
+      throw new Error(
+        `the board's data have schema ${index.schema_version}, this page reads ${SCHEMA}: reload, or build the board again`,
+      );
+    document.getElementById("updated").textContent = index.updated
+      ? `Last updated ${index.updated.slice(0, 10)}, by the newest record.`
+      : "";
+    document.getElementById("signs").replaceChildren(signs(index));
+    if (!index.tabs.length) {
+      document.getElementById("board").replaceChildren(h("p", {}, "No results yet."));
+      return;
+    }
+    const page = new Page(index);
+    page.go(parse(location.hash, page.ids));
+  })
+  .catch((error) => {
+    document.getElementById("board").replaceChildren(h("p", { class: "banner" }, error.message));
+    console.error(error);
+  });

@@ -1,0 +1,80 @@
+// Rows as the page takes them: scores by field name, filters, order.
+
+/** A shard's row with its scores as {value, low, high, sd, n}; `at` is its place in the board's order. */
+export function unpacked(row, kind, at, fields) {
+  const scores = {};
+  for (const [column, cell] of Object.entries(row.scores)) {
+    scores[column] = Object.fromEntries(fields.map((field, i) => [field, cell[i] ?? null]));
+  }
+  return {
+    setting: "",
+    flags: [],
+    marks: [],
+    rank: null,
+    unranked: "",
+    source: "",
+    link: "",
+    card: "",
+    entry: "",
+    ...row,
+    scores,
+    kind,
+    at,
+  };
+}
+
+/** Whether a row passes the filters of a state. */
+export function passes(row, state) {
+  const words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
+  const text = `${row.method} ${row.backbone} ${row.id}`.toLowerCase();
+  return (
+    (!state.kind || state.kind === row.kind) &&
+    (!state.setting || state.setting === (row.setting || "-")) &&
+    (!state.backbone || state.backbone === row.backbone) &&
+    words.every((word) => text.includes(word)) &&
+    !state.hide.some((flag) => row.flags.includes(flag))
+  );
+}
+
+/** What a row is sorted by in a column; null where it has nothing there. */
+export function key(row, column) {
+  if (column === "rank") return row.rank?.place ?? null;
+  if (["method", "backbone", "setting"].includes(column)) return row[column]?.toLowerCase() || null;
+  if (["seeds", "year"].includes(column)) return row[column] ?? null;
+  if (column === "flags") return row.flags.join(" ") || null;
+  return row.scores[column]?.value ?? null;
+}
+
+/** Compares two rows by a column; rows with nothing there come last either way, equal ones stay in the board's order. */
+export function compared(one, other, column, order) {
+  const [a, b] = [key(one, column), key(other, column)];
+  if ((a === null) !== (b === null)) return a === null ? 1 : -1;
+  const sign = order === "desc" ? -1 : 1;
+  return sign * ((a > b) - (a < b)) || one.at - other.at;
+}
+
+/** The order that a first click on a heading gives: the best, or the first of the alphabet, on top. */
+export function bestFirst(tab, column) {
+  const known = tab.columns.find((each) => each.name === column);
+  return known && !known.lower_is_better ? "desc" : "asc";
+}
+
+/** Whether two ranked rows differ significantly: by their letters; null where the board has no letters or no rank. */
+export function differ(one, other) {
+  const letters = (row) => new Set((row.rank?.ties ?? "").match(/[a-z]\d*/g) ?? []);
+  const [a, b] = [letters(one), letters(other)];
+  return a.size && b.size ? ![...a].some((letter) => b.has(letter)) : null;
+}
+
+/** "1", "1–3". */
+export const interval = (first, last) => (first === last ? String(first) : `${first}–${last}`);
+
+/** Names by which rows can be told from each other: the method, with backbone or id where others have the same. */
+export function names(rows) {
+  const count = (make) => rows.reduce((all, row) => all.set(make(row), (all.get(make(row)) ?? 0) + 1), new Map());
+  const makes = [(row) => row.method, (row) => `${row.method} (${row.backbone})`, (row) => `${row.method} (${row.id})`];
+  const counts = makes.map(count);
+  return new Map(
+    rows.map((row) => [row.id, makes.find((make, i) => counts[i].get(make(row)) === 1)?.(row) ?? makes[2](row)]),
+  );
+}

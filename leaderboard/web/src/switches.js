@@ -1,0 +1,29 @@
+// The tabs of a protocol differ in aggregation, metric and form (text version, changed settings): one switch for each.
+
+export const KEYS = ["aggregation", "metric", "form"];
+const LABELS = { aggregation: "Pooling", metric: "Score", form: "Text and settings" };
+
+/** [{key, label, values}] of what the measured tabs of a group differ in. */
+export function switches(tabs) {
+  const measured = tabs.filter((tab) => tab.measured);
+  return KEYS.map((key) => ({
+    key,
+    label: LABELS[key],
+    values: [...new Set(measured.map((tab) => tab[key] ?? ""))],
+  })).filter(({ values }) => values.length > 1);
+}
+
+/** The tab one comes to by setting `key` to `value`: of those that have it, the one that else differs least from `tab`. */
+export function turned(tabs, tab, key, value) {
+  const able = tabs.filter((other) => other.measured && (other[key] ?? "") === value);
+  const kept = (other) => KEYS.filter((each) => (other[each] ?? "") === (tab[each] ?? "")).length;
+  return able.reduce((best, other) => (best && kept(best) >= kept(other) ? best : other), null);
+}
+
+/** What a switch says for a value. */
+export function worded(key, value) {
+  if (key === "form") return value || "SentEval’s text, defaults";
+  if (key === "metric")
+    return { mse: "MSE", f1: "F1", mrr: "MRR" }[value] ?? value.charAt(0).toUpperCase() + value.slice(1);
+  return value || "none";
+}

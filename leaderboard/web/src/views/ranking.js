@@ -1,0 +1,236 @@
+// The first picture: a line a row with its score, the score's interval and the rank's; rows move when a switch is turned.
+
+import { fixed, h, span, still } from "../dom.js";
+import { interval } from "../rows.js";
+import { scale } from "./scale.js";
+
+const SHOWN = 20; // rows before "show all"
+const MOVE = { duration: 600, easing: "cubic-bezier(.3,0,.2,1)" };
+
+/** The ranking in an element. `open(row)` is called for a row that is clicked. */
+export class Ranking {
+  constructor(open) {
+    this.open = open;
+    this.items = new Map(); // row key -> its element
+    this.whole = { measured: false, published: false };
+    this.axis = h("div", { class: "axis", "aria-hidden": "true" });
+    this.head = h(
+      "div",
+      { class: "line head", "aria-hidden": "true" },
+      h("span", { class: "place" }, "Rank"),
+      h("span", { class: "name" }, "Method and backbone"),
+      this.axis,
+      h("span", { class: "score" }),
+      h("span", { class: "between" }, "Rank, 95 %"),
+    );
+    this.measured = h("ol", { class: "lines measured", "aria-label": "Measured rows, best first" });
+    this.published = h("ol", { class: "lines published", "aria-label": "Published rows, never ranked" });
+    this.note = h("p", { class: "apart" });
+    this.more = { measured: this.button("measured"), published: this.button("published") };
+    this.element = h(
+      "div",
+      { class: "ranking" },
+      this.head,
+      this.measured,
+      this.more.measured,
+      this.note,
+      this.published,
+      this.more.published,
+    );
+  }
+
+  button(kind) {
+    return h("button", {
+      type: "button",
+      class: "more",
+      onclick: () => {
+        this.whole[kind] = !this.whole[kind];
+        this.show(...this.last);
+      },
+    });
+  }
+
+  /** Show these rows of a tab. Rows that were there already move to their new places. */
+  show(tab, rows, names, flags) {
+    this.last = [tab, rows, names, flags];
+    this.flags = flags;
+    const before = still() ? new Map() : this.places();
+    const kinds = {
+      measured: rows.filter((row) => row.kind === "measured"),
+      published: rows.filter((row) => row.kind === "published"),
+    };
+    const cut = (kind, most) => (this.whole[kind] ? kinds[kind] : kinds[kind].slice(0, most));
+    const shown = { measured: cut("measured", SHOWN), published: cut("published", kinds.measured.length ? 5 : SHOWN) };
+    const values = [...shown.measured, ...shown.published].flatMap((row) => {
+      const cell = row.scores[tab.lead];
+      return cell ? [cell.value, cell.low ?? cell.value, cell.high ?? cell.value] : [];
+    });
+    this.scale = values.length ? scale(values) : null;
+    this.drawAxis();
+    const leader = shown.measured.find((row) => row.rank?.place === 1);
+    for (const kind of ["measured", "published"]) {
+      arrange(
+        this[kind],
+        shown[kind].map((row) => this.line(tab, row, leader)),
+      );
+      const rest = kinds[kind].length - shown[kind].length;
+      this.more[kind].hidden = !rest && !(this.whole[kind] && kinds[kind].length > SHOWN);
+      this.more[kind].textContent = rest ? `Show all ${kinds[kind].length} ${kind} rows` : "Show fewer";
+    }
+    const lower = tab.columns.find(({ name }) => name === tab.lead)?.lower_is_better;
+    this.head.querySelector(".score").replaceChildren(tab.lead, lower ? h("small", {}, "lower is better") : "");
+    const ranked = shown.measured.some((row) => row.rank);
+    this.head.querySelector(".place").textContent = ranked ? "Rank" : "";
+    this.head.querySelector(".between").textContent = ranked ? "Rank, 95 %" : "";
+    this.head.hidden = !shown.measured.length && !shown.published.length;
+    this.note.hidden = !kinds.published.length;
+    this.note.replaceChildren(
+      h("b", {}, `Published, as the papers print it (${kinds.published.length}). `),
+      tab.group === "cost"
+        ? ""
+        : "Never ranked: papers give no digest of their data, and few say which text they measured.",
+    );
+    this.move(before);
+  }
+
+  drawAxis() {
+    const ticks = this.scale?.ticks ?? [];
+    const inside = ticks.filter((tick) => this.scale.at(tick) > 0.02 && this.scale.at(tick) < 0.98);
+    this.axis.replaceChildren(
+      ...inside.map((tick) => at(h("span", {}, String(tick).replace("-", "−")), this.scale.at(tick))),
+    );
+    this.ticks = inside;
+  }
+
+  line(tab, row, leader) {
+    const key = `${row.kind}:${row.id}`; // a measured row has its entry's id in every tab
+    let item = this.items.get(key);
+    if (!item) this.items.set(key, (item = new Line((each) => this.open(each))));
+    item.show(tab, row, this.flags, leader, this.scale, this.ticks);
+    return item.element;
+  }
+
+  places() {
+    return new Map(
+      [...this.items]
+        .filter(([, item]) => item.element.isConnected)
+        .map(([key, item]) => [key, item.element.getBoundingClientRect().top]),
+    );
+  }
+
+  /** From where each line stood to where it stands now. */
+  move(before) {
+    const moves = [...before]
+      .map(([key, top]) => [this.items.get(key).element, top])
+      .filter(([element]) => element.isConnected)
+      .map(([element, top]) => [element, top - element.getBoundingClientRect().top]);
+    for (const [element, by] of moves) {
+      if (Math.abs(by) > 1) element.animate([{ transform: `translateY(${by}px)` }, { transform: "none" }], MOVE);
+    }
+  }
+}
+
+class Line {
+  constructor(open) {
+    this.bar = h("span", { class: "bar" });
+    this.dot = h("span", { class: "dot" });
+    this.guide = h("span", { class: "guide" });
+    this.grid = h("span", { class: "grid" });
+    this.place = h("span", { class: "place" });
+    this.title = h("button", { type: "button", class: "open", onclick: () => open(this.row) });
+    this.about = h("span", { class: "about" });
+    this.score = h("span", { class: "score" });
+    this.between = h("span", { class: "between" });
+    this.element = h(
+      "li",
+      { class: "line" },
+      this.place,
+      h("span", { class: "name" }, this.title, this.about),
+      h("span", { class: "track", "aria-hidden": "true" }, this.grid, this.guide, this.bar, this.dot),
+      this.score,
+      this.between,
+    );
+  }
+
+  show(tab, row, flags, leader, scaled, ticks) {
+    this.row = row;
+    const cell = row.scores[tab.lead];
+    this.element.className = `line ${row.rank?.first === 1 ? "able" : ""} ${row.rank ? "" : "unranked"}`;
+    this.place.replaceChildren(
+      row.rank
+        ? String(row.rank.place)
+        : row.kind === "measured"
+          ? h("abbr", { title: row.unranked || "not ranked" }, "–")
+          : "",
+    );
+    this.title.replaceChildren(row.method);
+    this.about.replaceChildren(...about(row, flags));
+    this.score.replaceChildren(
+      h("b", {}, fixed(cell?.value, tab.digits)),
+      cell?.low == null ? "" : h("small", {}, span(cell.low, cell.high, tab.digits)),
+    );
+    this.between.replaceChildren(...standing(row));
+    for (const each of [this.bar, this.dot]) each.hidden = !cell || !scaled;
+    const led = leader?.scores[tab.lead];
+    this.guide.hidden = !led || !scaled;
+    if (!scaled) return;
+    this.grid.replaceChildren(...ticks.map((tick) => at(h("i"), scaled.at(tick))));
+    if (led) at(this.guide, scaled.at(led.value));
+    if (!cell) return;
+    at(this.dot, scaled.at(cell.value));
+    at(this.bar, scaled.at(cell.low ?? cell.value));
+    this.bar.style.width = `${100 * (scaled.at(cell.high ?? cell.value) - scaled.at(cell.low ?? cell.value))}%`;
+  }
+}
+
+/** Backbone, seeds and flags of a row, and whether something about it is odd. */
+function about(row, flags) {
+  const seeds = row.seeds > 1 ? h("span", { class: "chip" }, `${row.seeds} seeds`) : "";
+  const best = row.best_of ? h("span", { class: "chip warn" }, `best of ${row.best_of}`) : "";
+  const odd =
+    row.marks.length || row.average_printed !== undefined
+      ? h("span", { class: "mark", role: "img", "aria-label": "Note: open this row" }, "†")
+      : "";
+  const source = row.kind === "published" ? h("span", { class: "source" }, row.source || row.id) : "";
+  return [
+    row.backbone ? h("span", { class: "backbone" }, row.backbone) : "",
+    row.setting ? h("span", { class: "chip" }, row.setting) : "",
+    row.flags
+      .filter((flag) => flag !== "best-of-n" || !row.best_of)
+      .map((flag) => h("span", { class: "chip warn", title: flags[flag]?.about }, flags[flag]?.label ?? flag)),
+    seeds,
+    best,
+    source,
+    odd,
+  ]
+    .flat()
+    .filter((part) => part !== "");
+}
+
+function standing(row) {
+  if (!row.rank)
+    return row.kind === "measured" ? [h("small", {}, row.best_of ? `best of ${row.best_of}` : "not ranked")] : [];
+  const { first, last, alone, ties } = row.rank;
+  const letters = ties ? h("span", { class: "ties" }, ties) : "";
+  const single = alone
+    ? h("small", { title: "95 % interval of this row's rank alone" }, `alone ${interval(...alone)}`)
+    : "";
+  return [h("b", {}, interval(first, last)), letters, single].filter((part) => part !== "");
+}
+
+/** Make these the children, in this order; those that stay are moved, not taken out, so that focus and motion last. */
+function arrange(parent, elements) {
+  const kept = new Set(elements);
+  for (const child of [...parent.children]) if (!kept.has(child)) child.remove();
+  elements.forEach((element, i) => {
+    const there = parent.children[i] ?? null;
+    if (there === element) return;
+    if (element.parentNode === parent && parent.moveBefore) parent.moveBefore(element, there);
+    else parent.insertBefore(element, there);
+  });
+}
+
+function at(element, share) {
+  element.style.left = `${(100 * share).toFixed(3)}%`;
+  return element;
+}

@@ -1,0 +1,173 @@
+// Score against what a row costs: width, parameters, speed, year, where the records say; and the front nothing else beats.
+
+import * as Plot from "@observablehq/plot";
+import { fixed, h } from "../dom.js";
+import { picture } from "./picture.js";
+import { front } from "./scale.js";
+
+export const AXES = {
+  width: { label: "Dimensions of the vector", noun: "vector’s dimension", smaller: true, log: true },
+  parameters: { label: "Parameters", noun: "number of parameters", smaller: true, log: true },
+  sentences_per_second: { label: "Sentences per second", noun: "speed", smaller: false, log: true },
+  year: { label: "Year of the paper", noun: "paper’s year", smaller: true, log: false },
+};
+
+/** The axes that some row has a number for. */
+export const known = (rows) => Object.keys(AXES).filter((key) => rows.some((row) => Number.isFinite(row[key])));
+
+/** {points, left, best}: rows with both numbers, how many lack one, and the ids of the front among the ranked rows. */
+export function chart(tab, rows, axis) {
+  const points = rows
+    .filter((row) => Number.isFinite(row[axis]) && row.scores[tab.lead])
+    .map((row) => ({ row, x: row[axis], y: row.scores[tab.lead].value }));
+  const lower = tab.columns.find(({ name }) => name === tab.lead)?.lower_is_better;
+  const able = points
+    .filter(({ row }) => row.rank)
+    .map((point) => ({ ...point, x: AXES[axis].smaller ? point.x : -point.x }));
+  return { points, left: rows.length - points.length, best: front(able, lower).map(({ row }) => row) };
+}
+
+/** The view. `turn(axis)` when another axis is chosen, `open(row)` for a point. */
+export class Size {
+  constructor(open, turn) {
+    Object.assign(this, { open, turn });
+    this.element = h("div", { class: "size" });
+  }
+
+  show(tab, rows, state, names) {
+    const there = known(rows);
+    const axis = there.includes(state.x) ? state.x : there[0];
+    if (!axis)
+      return this.element.replaceChildren(
+        h(
+          "p",
+          {},
+          "Unknown: no record of these rows holds an encoder’s width, parameters or speed, or the year of its paper.",
+        ),
+      );
+    const choice = h(
+      "label",
+      {},
+      "Against ",
+      h(
+        "select",
+        { onchange: (event) => this.turn(event.target.value) },
+        Object.entries(AXES).map(([key, { label }]) =>
+          h(
+            "option",
+            { value: key, selected: key === axis, disabled: !there.includes(key) },
+            there.includes(key) ? label : `${label} (unknown: no record holds it)`,
+          ),
+        ),
+      ),
+    );
+    const { points, left, best } = chart(tab, rows, axis);
+    const shown = best.toSorted((a, b) => a[axis] - b[axis]);
+    const list = shown.map((row) =>
+      h(
+        "li",
+        {},
+        h("button", { type: "button", class: "open", onclick: () => this.open(row) }, names.get(row.id)),
+        `: ${tab.lead} ${fixed(row.scores[tab.lead].value, tab.digits)}, ${row[axis]}`,
+      ),
+    );
+    this.element.replaceChildren(
+      h("p", {}, choice),
+      this.picture(tab, points, shown, axis, names),
+      h(
+        "p",
+        { class: "legend" },
+        h("span", { class: "key measured" }, "measured here"),
+        points.some(({ row }) => row.kind === "published")
+          ? h("span", { class: "key published" }, "published, never ranked")
+          : "",
+        shown.length ? h("span", { class: "key front" }, "front: no ranked row is as small and better") : "",
+      ),
+      left
+        ? h(
+            "p",
+            {},
+            `${left} of ${rows.length} rows are not drawn: their ${AXES[axis].noun} is unknown, or they have no ${tab.lead}.`,
+          )
+        : "",
+      h(
+        "div",
+        { class: "front" },
+        shown.length
+          ? [
+              h("h3", {}, `On the front of ${tab.lead} and ${AXES[axis].noun}`),
+              h("ul", { "aria-label": "Rows on the front" }, list),
+            ]
+          : "",
+      ),
+    );
+  }
+
+  picture(tab, points, best, axis, names) {
+    const { label, log } = AXES[axis];
+    const flat = points.map(({ row, x, y }) => ({
+      x,
+      y,
+      row,
+      kind: row.kind,
+      low: row.scores[tab.lead].low ?? y,
+      high: row.scores[tab.lead].high ?? y,
+      name: names.get(row.id),
+    }));
+    const measured = flat.filter(({ kind }) => kind === "measured");
+    const line = flat.filter(({ row }) => best.includes(row)).toSorted((a, b) => a.x - b.x);
+    const integers = [...new Set(flat.map(({ x }) => x))].toSorted((a, b) => a - b);
+    const few = integers.length <= 8 || axis === "year";
+    const steps = [1, 2, 5].flatMap((factor) => Array.from({ length: 12 }, (_, i) => factor * 10 ** i));
+    const ticks = steps.filter((step) => step >= integers[0] && step <= integers.at(-1)).toSorted((a, b) => a - b);
+    const plot = Plot.plot({
+      className: "plot",
+      width: Math.min(900, Math.max(320, this.element.clientWidth || 900)),
+      height: 380,
+      marginLeft: 48,
+      marginRight: 40,
+      marginBottom: 44,
+      x: { type: log ? "log" : "linear", inset: 24, axis: null },
+      y: { label: tab.lead, grid: true, inset: 8, nice: true },
+      marks: [
+        // As texts of our own: a logarithmic axis would leave out most labels.
+        Plot.axisX(few ? integers : ticks, { label, text: String }),
+        Plot.dot(
+          flat.filter(({ kind }) => kind === "published"),
+          { x: "x", y: "y", symbol: "diamond", r: 4, stroke: "var(--muted)", strokeOpacity: 0.7 },
+        ),
+        Plot.line(line, { x: "x", y: "y", curve: "step-after", stroke: "var(--accent)", strokeWidth: 2 }),
+        Plot.ruleX(measured, { x: "x", y1: "low", y2: "high", stroke: "var(--line-1)", strokeOpacity: 0.35 }),
+        Plot.dot(measured, { x: "x", y: "y", r: 4.5, fill: "var(--line-1)", stroke: "var(--bg)" }),
+        Plot.text(line, {
+          x: "x",
+          y: "y",
+          text: "name",
+          dy: -12,
+          textAnchor: "start",
+          fill: "var(--ink)",
+          stroke: "var(--bg)",
+          strokeWidth: 4,
+          lineWidth: 16,
+          textOverflow: "ellipsis",
+        }),
+        Plot.tip(
+          flat,
+          Plot.pointer({
+            x: "x",
+            y: "y",
+            fill: "var(--band)",
+            title: ({ name, x, y, row }) =>
+              `${name}\n${tab.lead} ${fixed(y, tab.digits)}, ${x}${row.kind === "published" ? "\npublished" : ""}`,
+          }),
+        ),
+      ],
+    });
+    plot.addEventListener("click", () => plot.value && this.open(plot.value.row));
+    return h(
+      "figure",
+      {},
+      picture(plot, `${tab.lead} against ${label.toLowerCase()}: ${points.length} rows; the front is listed below`),
+    );
+  }
+}

@@ -1,0 +1,45 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { answer } from "../src/answer.js";
+import { names } from "../src/rows.js";
+import { rank, rows, TAB } from "./example.js";
+
+const said = (all, tab = TAB) => answer(tab, all, names(all));
+
+test("a lead that another row may have is not clear, and that row is named", () => {
+  const { head, how, sure, said: words } = said(rows());
+  assert.equal(head, "Method one (one) has the best score."); // a published row has the same method and backbone
+  assert.match(how, /^80\.00 \(95 % interval 79\.00–81\.00\), 0\.50 points ahead of Method two\.$/);
+  assert.equal(sure, false);
+  assert.equal(words, "At 95 %, Method two could be first as well. Read it with its flag: nli.");
+});
+
+test("a lead is clear where the leader's rank interval is 1", () => {
+  const { head, sure, said: words } = said(rows([rank(1, 1, 1), rank(2, 2, 2), rank(3, 3, 3)]));
+  assert.match(head, / leads\.$/);
+  assert.equal(sure, true);
+  assert.match(words, /none of the other 2 ranked rows could be first/);
+});
+
+test("a row that is not ranked never leads, whatever its score", () => {
+  assert.doesNotMatch(said(rows()).head, /four/);
+});
+
+test("published rows never lead", () => {
+  const only = rows().filter(({ kind }) => kind === "published");
+  assert.equal(said(only).head, "Published figures only.");
+  assert.equal(said(only).sure, null);
+});
+
+test("where nothing is ranked the reason is said, and what is best", () => {
+  const all = rows([null, null, null]);
+  for (const row of all) if (row.kind === "measured") row.unranked = "not ranked: two sides of one thing";
+  const { head, how, said: words } = said(all, { ...TAB, columns: [{ name: "Avg", lower_is_better: true }] });
+  assert.equal(head, "No row is ranked here.");
+  assert.match(how, /^Lowest Avg: Method one.*, 80\.00\.$/);
+  assert.equal(words, "Not ranked: two sides of one thing.");
+});
+
+test("one ranked row alone is said to be alone", () => {
+  assert.match(said(rows([rank(1, 1, 1), null, null])).how, /The only ranked row\.$/);
+});

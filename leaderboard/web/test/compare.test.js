@@ -1,0 +1,71 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { gaps, verdict } from "../src/drawer/compare.js";
+import { lines } from "../src/drawer/details.js";
+import { places, tau } from "../src/views/settings.js";
+import { chart, known } from "../src/views/size.js";
+import { rows, TAB } from "./example.js";
+
+test("differences, and who is ahead where lower is better", () => {
+  const [one, two] = rows();
+  assert.deepEqual(
+    gaps(TAB, one, two).map(({ name, gap, better }) => [name, gap, better]),
+    [
+      ["Avg", 0.5, 1],
+      ["STS12", 0.5, 1],
+    ],
+  );
+  const lower = { ...TAB, columns: [{ name: "Avg", lower_is_better: true }] };
+  assert.equal(gaps(lower, one, two)[0].better, -1);
+  assert.equal(gaps(TAB, one, rows()[4])[1].gap, null);
+});
+
+test("a test is claimed only where the board made one", () => {
+  const [one, two, three, four, printed] = rows();
+  assert.match(verdict(TAB, one, two), /do not differ significantly/);
+  assert.match(verdict(TAB, one, three), /The two differ significantly/);
+  assert.match(verdict(TAB, one, four), /^Not tested: .* not ranked/);
+  for (const row of [one, two, three]) row.rank.ties = ""; // as above 20 rows
+  assert.match(verdict(TAB, one, two), /^Not shown to differ .* not tested on this page/);
+  assert.match(verdict(TAB, three, two), /^The two differ significantly .* do not overlap/);
+  assert.match(verdict(TAB, one, printed), /^Not tested: .* published/);
+});
+
+test("only what the records hold is drawn", () => {
+  const all = rows();
+  assert.deepEqual(known(all), ["year"]);
+  Object.assign(all[0], { width: 768 });
+  Object.assign(all[2], { width: 384 });
+  const { points, left, best } = chart(TAB, all, "width");
+  assert.equal(points.length, 2);
+  assert.equal(left, 3);
+  assert.deepEqual(
+    best.map(({ id }) => id),
+    ["three", "one"],
+  );
+  assert.deepEqual(chart(TAB, all, "year").best, []); // a published row is on no front
+});
+
+test("places among rows that every setting has, and tau-b", () => {
+  const shard = (setting, values) => ({
+    setting,
+    lead: "Avg",
+    lower: false,
+    rows: Object.entries(values).map(([id, value]) => ({ id, rank: {}, scores: { Avg: { value } } })),
+  });
+  const all = places([shard("all", { a: 3, b: 2, c: 2, d: 9 }), shard("mean", { a: 1, b: 2, c: 3 })]);
+  assert.deepEqual(
+    all.map(({ id, setting, place }) => `${setting} ${id} ${place}`),
+    ["all a 1", "all b 2", "all c 2", "mean a 3", "mean b 2", "mean c 1"],
+  );
+  assert.equal(tau([1, 2, 3], [1, 2, 3]), 1);
+  assert.equal(tau([1, 2, 3], [3, 2, 1]), -1);
+  assert.ok(Math.abs(tau([1, 2, 2, 4], [1, 3, 2, 4]) - 0.912870929175277) < 1e-12); // scipy.stats.kendalltau
+  assert.equal(tau([1, 1], [1, 2]), null);
+});
+
+test("provenance of any shape is text; a command can be copied", () => {
+  assert.deepEqual(lines(["stsbench", "eval", "--model", "a b", "it's"]), [`stsbench eval --model 'a b' 'it'"'"'s'`]);
+  assert.deepEqual(lines({ b: null, a: [1, { c: 2 }] }), ["a [1, {c 2}], b none"]);
+  assert.deepEqual([lines(null), lines(""), lines([]), lines({}), lines(0)], [[], [], [], [], ["0"]]);
+});

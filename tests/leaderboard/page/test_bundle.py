@@ -1,0 +1,67 @@
+"""The committed bundle is that of the sources, asks for nothing elsewhere, and keeps the licences of what is in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+
+from stsbench.leaderboard.page.site import PAGE
+from stsbench.leaderboard.records.paths import BUNDLE
+
+WEB = BUNDLE.parent
+
+
+def text(name: str) -> str:
+    return (BUNDLE / name).read_text("utf-8")
+
+
+def test_the_bundle_was_made_of_these_sources() -> None:
+    """`make web` brings it up to date, and writes the same digest (build.mjs)."""
+    digest = hashlib.sha256()
+    sources = sorted(path.relative_to(WEB).as_posix() for path in (WEB / "src").rglob("*") if path.is_file())
+    for name in ("build.mjs", "package-lock.json", "package.json", *sources):
+        digest.update(f"{name}\0".encode() + (WEB / name).read_bytes() + b"\0")
+    for name in ("board.js", "board.css"):
+        assert f"sources sha256:{digest.hexdigest()}" in text(name), (
+            f"{name} is stale: run `make web` and commit what it wrote"
+        )
+    assert text("index.html") == (WEB / "src/index.html").read_text("utf-8")
+    assert sorted(path.name for path in BUNDLE.iterdir()) == sorted(PAGE)
+
+
+def test_the_policy_takes_nothing_inline_and_nothing_from_elsewhere() -> None:
+    html = text("index.html")
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', html)
+    rules = dict(part.strip().split(" ", 1) for part in policy[1].split(";"))
+    assert rules["default-src"] == "'none'" and rules["script-src"] == rules["style-src"] == "'self'"
+    assert rules["require-trusted-types-for"] == "'script'" and "unsafe" not in policy[1]
+    assert re.findall(r"<script[^>]*>", html) == ['<script defer src="board.js">', '<script defer src="index.js">']
+    assert "<style" not in html and not re.search(r"\s(?:style|on\w+)=", html)
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', html)
+    assert "url(" not in text("board.css") and "@import" not in text("board.css")
+
+
+def test_the_pages_own_code_takes_no_markup_and_asks_for_nothing() -> None:
+    for path in (WEB / "src").rglob("*.js"):
+        forbidden = re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|\bfetch\(|XMLHttp|Function\(",
+            path.read_text("utf-8"),
+        )
+        assert not forbidden, f"{path.name}: {forbidden}"
+
+
+def test_every_package_in_the_bundle_has_its_licence() -> None:
+    packages = json.loads((WEB / "package.json").read_text("utf-8"))["dependencies"]
+    notices = text("LICENSES.txt")
+    for name, version in packages.items():
+        assert re.search(rf"^{re.escape(name)} {re.escape(version)} \((?:MIT|ISC)\)\n\n", notices, re.MULTILINE)
+    heads = re.findall(r"^(\S+) \d[\w.]* \(([^)]+)\)$", notices, re.MULTILINE)
+    assert len(heads) > 10 and {licence for _, licence in heads} <= {"MIT", "ISC", "BSD-3-Clause", "Apache-2.0"}
+    assert notices.count("Copyright") >= len(heads) - 2
+
+
+def test_the_lock_file_names_no_machine() -> None:
+    lock = (WEB / "package-lock.json").read_text("utf-8")
+    hosts = set(re.findall(r'"resolved": "https?://([^/"]+)', lock))
+    assert hosts <= {"registry.npmjs.org"}
