@@ -86,7 +86,8 @@ def test_everything_is_there(made):
     assert {f"leaderboard/site/{name}" for name in pages} <= found.keys()
     readme = found["README.md"].decode()
     assert readme.startswith("# Title") and readme.endswith("End.\n") and "old" not in readme and "letters" in readme
-    for name in (SITE, ROWS.replace(".json", ".js"), "docs/findings/protocol-sensitivity.svg", "README.md", "leaderboard/site/leaderboard.md"):
+    rows = ROWS.replace(".json", ".js")
+    for name in (SITE, rows, "docs/findings/protocol-sensitivity.svg", "README.md", "leaderboard/site/leaderboard.md"):
         assert HOSTILE not in found[name].decode()
 
 
