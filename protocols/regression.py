@@ -152,7 +152,8 @@ class RegressionProtocol(Protocol):
     def draws_together(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
         """The counts and the gold scores' ranks are computed once for all encoders."""
         drawn: list[Drawn] = [{} for _ in observed]
-        for places in alike(observed, ("row", "gold")) if resamples else ():
+        kinds = ("row", "gold") if "dev_accuracy" in observed[0].arrays else ("gold",)
+        for places in alike(observed, kinds) if resamples else ():
             members = [observed[at].arrays for at in places]
             counts = _counts(len(members[0]["gold"]), data_id, resamples, seed)
             for at, each in zip(places, self._redrawn(members, counts), strict=True):

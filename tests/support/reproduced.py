@@ -1,10 +1,14 @@
 """Runs for `stsbench reproduce`: records of the committed board, as if of another training or command."""
 
+import hashlib
 import json
-import shutil
+from fnmatch import fnmatch
 from pathlib import Path
 
 from stsbench.data.sets.catalog import entry
+from stsbench.evaluation.measure import _packed
+from stsbench.evaluation.records import read_record
+from stsbench.evaluation.rescore import observations_of
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.leaderboard.reproduce.table import find_rows, lines_of
@@ -21,11 +25,17 @@ YEARS = tuple(f"sts.sts{year}*" for year in range(12, 17))  # nearly all pairs, 
 def copied(name, target, number=0, without=WITHOUT, **provenance):
     """The records of a committed entry's run, whose observations give its scores, as if of another training or command."""
     source = sorted(path for path in (ENTRIES / name).iterdir() if path.is_dir())[number]
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns(*without))
-    for path in target.glob("*.json"):
+    (target / "observations").mkdir(parents=True)
+    for path in source.glob("*.json"):
+        if any(fnmatch(path.name, pattern) for pattern in without):
+            continue
+        # As `stsbench eval` writes it: a board's records share files, which a single folder does not have.
+        packed = _packed(observations_of(source, read_record(path)))
+        (target / "observations" / f"{path.stem}.npz").write_bytes(packed)
         stored = json.loads(path.read_text("utf-8"))
+        stored["observations"] = {"file": f"observations/{path.stem}.npz", "sha256": hashlib.sha256(packed).hexdigest()}
         stored["provenance"] |= provenance
-        path.write_text(json.dumps(stored), "utf-8")
+        (target / path.name).write_text(json.dumps(stored), "utf-8")
     return target
 
 

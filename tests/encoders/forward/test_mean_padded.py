@@ -46,7 +46,7 @@ def test_the_mean_over_all_positions(tmp_path, family):
         vectors[length] = encoded.vectors
         assert np.abs(encoded.vectors - want(folder, length)).max() < 1e-5
         assert encoded.truncated[-1] and not encoded.truncated[-2]
-        assert np.abs(encoder.encode(TEXTS[:1]) - encoded.vectors[:1]).max() < 1e-6  # whatever stands beside it
+        assert np.abs(encoder.encode(TEXTS[:1]) - encoded.vectors[:1]).max() < 5e-6  # float32, whatever stands beside it
     mean = load_encoder(str(folder), pooler="mean").encode(TEXTS)
     gaps = [np.abs(a - b).max() for a, b in ((vectors[10], vectors[16]), (vectors[16], mean))]
     assert min(gaps) > 1e-2
