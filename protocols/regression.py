@@ -152,7 +152,7 @@ class RegressionProtocol(Protocol):
     def draws_together(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
         """The counts and the gold scores' ranks are computed once for all encoders."""
         drawn: list[Drawn] = [{} for _ in observed]
-        kinds = ("row", "gold") if "dev_accuracy" in observed[0].arrays else ("gold",)
+        kinds = ("row", "gold") if any("dev_accuracy" in each.arrays for each in observed) else ("gold",)
         for places in alike(observed, kinds) if resamples else ():
             members = [observed[at].arrays for at in places]
             counts = _counts(len(members[0]["gold"]), data_id, resamples, seed)
