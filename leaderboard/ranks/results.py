@@ -32,14 +32,16 @@ from stsbench.leaderboard.ranks.lines import ScoreLine
 from stsbench.leaderboard.records.entries import EntryRun
 from stsbench.leaderboard.records.together import RESAMPLES
 
-FORM = 1  # of the files
+FORM = 2  # of the files
 KEPT = 30 * 24 * 3600  # seconds that a file which no build has used stays
 DIGEST, LENGTH = 64, 16  # bytes at the beginning of a file; the matrix begins at a multiple of 64
 # The code and the files that a score, its draws and the verdict on a record may follow from.
 SCORER = {
     "stsbench": ("*.py", "metrics/*.py", "evaluation/*.py", "data/sets/*.py", "data/sets/*.yaml", "encoders/*.py"),
     "stsbench.protocols": ("*.py", "presets/*.yaml"),
-    "stsbench.leaderboard": ("expected.yaml", "records/*.py", "ranks/lines.py", "ranks/results.py", "ranks/scored.py"),
+    "stsbench.leaderboard": (
+        "expected.yaml", "records/*.py", "ranks/board.py", "ranks/lines.py", "ranks/results.py", "ranks/scored.py",
+    ),
 }
 
 
@@ -114,9 +116,9 @@ def write(key: str, result: RunResult, run: EntryRun) -> None:
     for line in result.lines:
         kept = {
             "setting": dataclasses.asdict(line.setting), "protocol": place[id(line.protocol)], "sample": line.sample,
-            "cells": {column: dataclasses.astuple(cell) for column, cell in line.cells.items()}, "known": line.known,
+            "cells": {column: dataclasses.asdict(cell) for column, cell in line.cells.items()}, "known": line.known,
             "draws": {column: rows.setdefault(id(drawn), (len(rows), drawn))[0] for column, drawn in line.draws.items()},
-            "subsets": [[*part, dataclasses.astuple(cell)] for part, cell in line.subsets.items()],
+            "subsets": [[*part, dataclasses.asdict(cell)] for part, cell in line.subsets.items()],
             "digests": line.digests, "cut": line.cut, "marks": line.marks,
         }  # fmt: skip
         lines.append(kept)
@@ -150,9 +152,9 @@ def _lines(kept: list[dict[str, Any]], matrix: np.ndarray[Any, Any], run: EntryR
     for each in kept:
         yield ScoreLine(
             Setting(**each["setting"]), run.records[each["protocol"]].protocol,
-            {column: Cell(*values) for column, values in each["cells"].items()},
+            {column: Cell(**values) for column, values in each["cells"].items()},
             {column: matrix[row] for column, row in each["draws"].items()}, each["digests"], each["cut"], each["marks"],
-            {(task, subset): Cell(*values) for task, subset, values in each["subsets"]},
+            {(task, subset): Cell(**values) for task, subset, values in each["subsets"]},
             sample=each["sample"], known=each["known"],
         )  # fmt: skip
 

@@ -14,7 +14,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from board_runs import REVISION, Letters, own_runs, read_once, runs  # noqa: F401  fixtures
+from board_runs import REVISION, Letters, checkout, own_runs, read_once, runs  # noqa: F401  fixtures
 from clirun import cli, place  # noqa: F401  fixtures
 
 import stsbench.leaderboard.build as build_module
@@ -54,15 +54,6 @@ def made(own_runs, tmp_path_factory):
     (home / "docs" / "findings").mkdir(parents=True)
     (home / "README.md").write_text(f"# Title\n\n{BEGIN}\nold\n{END}\n\nEnd.\n")
     build(board)
-    return home
-
-
-@pytest.fixture
-def checkout(made, tmp_path, monkeypatch):
-    """A copy of it to damage, as the working folder."""
-    home = tmp_path / "mine"
-    shutil.copytree(made, home)
-    monkeypatch.chdir(home)
     return home
 
 

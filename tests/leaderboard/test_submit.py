@@ -1,10 +1,9 @@
 """`leaderboard submit` and `leaderboard placement`: what a run adds is shown, or committed beside the working tree."""
 
-import shutil
 import subprocess
 
 import pytest
-from board_runs import copied, own_runs, read_once, runs  # noqa: F401  fixtures
+from board_runs import checkout, copied, own_runs, read_once, runs  # noqa: F401  fixtures
 from clirun import cli, place  # noqa: F401  fixtures
 
 from stsbench.leaderboard.records.add import add
@@ -21,18 +20,6 @@ def made(own_runs, tmp_path_factory):
     for command in (("init", "-q", "-b", "main"), ("add", "-A"),
                     ("-c", "user.name=tester", "-c", "user.email=t@example.org", "commit", "-qm", "board")):  # fmt: skip
         subprocess.run(["git", *command], cwd=home, check=True)
-    return home
-
-
-@pytest.fixture
-def checkout(made, tmp_path, monkeypatch):
-    """A copy of a committed board of two entries, as the working folder."""
-    home = tmp_path / "mine"
-    shutil.copytree(made, home)
-    monkeypatch.chdir(home)
-    for name in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{name}_NAME", "tester")
-        monkeypatch.setenv(f"GIT_{name}_EMAIL", "tester@example.org")
     return home
 
 

@@ -38,15 +38,15 @@ def test_the_order_of_seeds_matters_to_pairs_alone() -> None:
 def test_one_seed_each_is_the_items_bootstrap() -> None:
     rng = np.random.default_rng(0)
     draws = rng.normal(70, 0.5, 1000), rng.normal(69, 0.5, 1000)
-    found = difference_over_seeds(np.array([70.0]), np.array([69.0]), *draws)
-    assert (found.high - found.low) / 2 == pytest.approx(1.96 * np.sqrt(0.5), rel=0.1)
-    assert found.p == pytest.approx(2 * stats.norm.sf(np.sqrt(2)), abs=0.04)
+    difference = difference_over_seeds(np.array([70.0]), np.array([69.0]), *draws)
+    assert (difference.high - difference.low) / 2 == pytest.approx(1.96 * np.sqrt(0.5), rel=0.1)
+    assert difference.p == pytest.approx(2 * stats.norm.sf(np.sqrt(2)), abs=0.04)
 
 
 def test_too_many_missing_draws_are_no_test() -> None:
     draws = np.where(np.arange(1000) % 10, 70.0, np.nan)
-    found = difference_over_seeds(A, B, draws, draws)
-    assert found.p is None and found.low is None and found.value == pytest.approx(0.95)
+    difference = difference_over_seeds(A, B, draws, draws)
+    assert difference.p is None and difference.low is None and difference.value == pytest.approx(0.95)
 
 
 def equal_rows(rng: np.random.Generator, sds: np.ndarray, common: float) -> Scores:

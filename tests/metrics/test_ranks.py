@@ -38,9 +38,9 @@ def test_equal_models_are_all_together_in_about_95_of_100_simulations() -> None:
 
 
 def test_a_better_model_is_found() -> None:
-    found = [jointly(*simulated(1.5, number)) for number in range(50)]
-    assert np.mean([different[0, 1:] for different in found]) > 0.9
-    assert np.mean([different[1:, 1:] for different in found]) < 0.05
+    matrices = [jointly(*simulated(1.5, number)) for number in range(50)]
+    assert np.mean([different[0, 1:] for different in matrices]) > 0.9
+    assert np.mean([different[1:, 1:] for different in matrices]) < 0.05
 
 
 @pytest.mark.parametrize("number", range(4))

@@ -90,3 +90,12 @@ def copied(runs, tmp_path):
         return Path(shutil.copytree(runs[name], tmp_path / f"copy-{name}"))
 
     return copy
+
+
+@pytest.fixture
+def checkout(made, tmp_path, monkeypatch):
+    """A copy, as the working folder and to be damaged, of what the module's fixture `made` has made."""
+    home = tmp_path / "mine"
+    shutil.copytree(made, home)
+    monkeypatch.chdir(home)
+    return home
