@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,8 @@ class DeCLUTR(Method):
 
     name = "declutr"
     default_recipe = "roberta-base"
+    # its documents are short
+    sample_settings: ClassVar[Mapping[str, Any]] = {"options.l_max": 32, "options.l_min": 8, "backbone.max_length": 34}
     Options = DeCLUTROptions
     options: DeCLUTROptions
 
