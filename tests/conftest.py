@@ -1,6 +1,6 @@
 """What makes the suite quick and repeatable: no search for garbage among all that is imported, no wait for the disk, no
-numbers drawn for weights that are read from a file, no stack kept for a seed, nothing compiled twice, the files of trainings
-and browsers first, and hypothesis' examples the same every time."""
+numbers drawn for weights that are read from a file, no stack kept for a seed, nothing compiled or looked for twice, the
+files of trainings and browsers first, and hypothesis' examples the same every time."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def pytest_configure(config):
     """Each process of pytest-xdist takes the next file of the order below; its own order is by the number of tests."""
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
+    gc.disable()  # while a hundred thousand objects that stay are imported: a fifth of the time
 
 
 def pytest_collection_modifyitems(items):
@@ -51,6 +52,7 @@ def pytest_collection_finish():
     """Whatever looks for garbage does not look among all that the test files import."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     if "training_runs" in sys.modules:
         sys.modules["training_runs"].serve()
 
@@ -99,6 +101,16 @@ def models_are_read_once():
             import models_once
 
             models_once.patch(patch)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def packages_are_looked_for_once():
+    """accelerate looks for three optional packages in all of sys.path at each step of each training."""
+    imports = sys.modules.get("accelerate.utils.imports")
+    with pytest.MonkeyPatch.context() as patch:
+        if imports:
+            patch.setattr(imports, "_is_package_available", cache(imports._is_package_available))
         yield
 
 
