@@ -40,7 +40,16 @@ def pytest_configure(config):
     """Each process of pytest-xdist takes the next file of the order below; its own order is by the number of tests."""
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
-    gc.disable()  # while a hundred thousand objects that stay are imported: a fifth of the time
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Hundreds of thousands of objects are imported that stay: to look for garbage among them takes a fifth of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items):
