@@ -102,9 +102,11 @@ def test_an_export_holds_what_a_test_needs_and_gives_the_same_vectors(folders, o
     module = options.get("module", "prefix")
     if module == "prefix":  # plain keys and values, without the network that made them
         slots = {"both": [4], "average": [2, 2]}[options["at_test"]]
-        assert held == {f"prefix.{i}.{kind}": (LAYERS, count, 32) for i, count in enumerate(slots) for kind in ("keys", "values")}
+        assert held == {
+            f"prefix.{i}.{kind}": (LAYERS, count, 32) for i, count in enumerate(slots) for kind in ("keys", "values")
+        }
     elif module == "adapter":
-        assert held == {"bottlenecks.down": (1, 3, 2, 32, 4), "bottlenecks.up": (1, 3, 2, 4, 32)}
+        assert held == {"bottlenecks.down": (1, LAYERS, 2, 32, 4), "bottlenecks.up": (1, LAYERS, 2, 4, 32)}
     else:
         assert held == {}
     names = load_file(tmp_path / "out" / "model.safetensors").keys()
