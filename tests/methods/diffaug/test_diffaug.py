@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from diffaug_oracle import FIRST, TEMPLATES, WIDTH, oracle_of
+from diffaug_oracle import FIRST, LAYERS, TEMPLATES, WIDTH, oracle_of
 from diffaug_small import NLI, PAIRS, PLAIN, QUADRUPLES, TRIPLETS, Texts, batch_for, check, diffaug, folders
 from training_runs import one_thread
 from transformers import BertConfig, BertModel
@@ -195,7 +195,7 @@ def test_plain_keys_and_values_are_the_oracles(folders):
     assert isinstance(plain, KeyValues) and plain.keys.shape == (3, 6, WIDTH)
     for number, change in enumerate(oracle.changes):
         slots = slice(3 * number, 3 * number + 3)
-        for layer in range(3):
+        for layer in range(LAYERS):
             assert torch.allclose(plain.keys[layer, slots], change.keys[layer], atol=1e-12)
             assert torch.allclose(plain.values[layer, slots], change.values[layer], atol=1e-12)
 
