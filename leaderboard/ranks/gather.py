@@ -14,7 +14,7 @@ from stsbench.evaluation.comparability import SeedPairs
 from stsbench.evaluation.records import Record
 from stsbench.leaderboard.imports.model import FOLDER, load_imported
 from stsbench.leaderboard.publications.load import load_publications
-from stsbench.leaderboard.ranks.board import FLAGS, Board, Provenance, Rank, Row, Tab
+from stsbench.leaderboard.ranks.board import FLAGS, Board, PairTests, Provenance, Rank, Row, Tab
 from stsbench.leaderboard.ranks.imported_rows import with_imported
 from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine
 from stsbench.leaderboard.ranks.published_tabs import published_rows, published_tabs
@@ -103,6 +103,7 @@ def _tabs(groups: Sequence[Sequence[Placed]], tests: dict[str, Tested]) -> list[
             measured=_sorted(members, columns, lead, lower, ranks, reasons), published=(),
             sample=first.sample, known=first.known, settings=json.loads(setting.settings),
             data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
+            pairs=_pairs(tests[name]) if len(able) > 1 else None,
         ))  # fmt: skip
     return tabs
 
@@ -128,7 +129,12 @@ def _tested(tab: str, members: Sequence[Placed], lead: str) -> Tested:
     values = np.array([line.cells[lead].value for line in lines])
     scores = Scores(values, np.stack([line.draws[lead] for line in lines]), seeds, np.array(pairs.groups))
     # Seeds are redrawn for each tab by itself: a seed's effect under one setting is not all of its effect under another.
-    return tuple(entry.id for entry in entries), significantly_different(scores, [SEED, *tab.encode()])
+    return tuple(entry.id for entry in entries), significantly_different(scores, [SEED, *tab.encode()], intervals=True)
+
+
+def _pairs(tested: Tested) -> PairTests | None:
+    rows, significance = tested
+    return None if significance.halves is None else PairTests(rows, significance.jointly, significance.halves)
 
 
 def _ranks(values: Values, tested: Tested, lower: bool) -> list[Rank]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stsbench.leaderboard.ranks.board import Board, Cell, Provenance, Rank, Row, Tab
+from stsbench.leaderboard.ranks.board import Board, Cell, PairTests, Provenance, Rank, Row, Tab
 
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 PARTS = tuple((task, f"part-{i}") for task in TASKS for i in range(3))
@@ -22,6 +22,7 @@ def synthetic(rows: int, published: int = 60) -> Board:
         for how in ("all", "mean", "wmean"):
             scores = quality[:, None] + rng.normal(0, 4, (rows, len(TASKS)))
             first = not tabs
+            ranked = _ranked(scores, rng)
             tabs.append(
                 Tab(
                     f"sts-{metric}-{how}",
@@ -34,10 +35,11 @@ def synthetic(rows: int, published: int = 60) -> Board:
                     "Avg",
                     2,
                     False,
-                    _ranked(scores, rng),
+                    ranked,
                     tuple(_published(i, rng) for i in range(published)) if first else (),
                     settings={"similarity": "cosine"},
                     data={task: f"{k:064x}" for k, task in enumerate(TASKS)},
+                    pairs=_pairs(ranked, rng),
                 )
             )
     return Board(tuple(tabs), entries, None)
@@ -71,6 +73,14 @@ def _ranked(scores: np.ndarray, rng: np.random.Generator) -> tuple[Row, ...]:
             )
         )
     return tuple(rows)
+
+
+def _pairs(ranked: tuple[Row, ...], rng: np.random.Generator) -> PairTests:
+    """Tests as the ranks of the rows have them: jointly, scores differ that are 1.2 apart."""
+    values = np.array([row.cells["Avg"].value for row in ranked])
+    sizes = np.abs(values[:, None] - values)
+    drawn = rng.uniform(0.3, 1.2, sizes.shape)
+    return PairTests(tuple(row.id for row in ranked), sizes > 1.2, np.minimum(drawn, drawn.T))
 
 
 def _cell(value: float, rng: np.random.Generator) -> Cell:

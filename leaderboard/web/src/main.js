@@ -203,7 +203,7 @@ class Page {
     this.filters.sync(tab, this.rows, this.shown, state);
     this.say(tab);
     this.drawView(tab, kept);
-    this.drawer.show(tab, this.rows, state, this.names, this.index);
+    this.drawer.show(tab, this.rows, state, this.names, this.index, this.shards.get(tab.id).shard.pairs);
   }
 
   /** The view, unless a row was only opened: what has the focus stays where it is. */

@@ -59,13 +59,6 @@ export function bestFirst(tab, column) {
   return known && !known.lower_is_better ? "desc" : "asc";
 }
 
-/** Whether two ranked rows differ significantly: by their letters; null where the board has no letters or no rank. */
-export function differ(one, other) {
-  const letters = (row) => new Set((row.rank?.ties ?? "").match(/[a-z]\d*/g) ?? []);
-  const [a, b] = [letters(one), letters(other)];
-  return a.size && b.size ? ![...a].some((letter) => b.has(letter)) : null;
-}
-
 /** "1", "1–3". */
 export const interval = (first, last) => (first === last ? String(first) : `${first}–${last}`);
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bestFirst, compared, differ, interval, names, passes } from "../src/rows.js";
+import { bestFirst, compared, interval, names, passes } from "../src/rows.js";
 import { parse } from "../src/state.js";
 import { rows, TAB } from "./example.js";
 
@@ -40,14 +40,6 @@ test("scores begin with the best, names with the first", () => {
   assert.equal(bestFirst(TAB, "Avg"), "desc");
   assert.equal(bestFirst({ columns: [{ name: "alignment", lower_is_better: true }] }, "alignment"), "asc");
   assert.equal(bestFirst(TAB, "method"), "asc");
-});
-
-test("pairs differ where they share no letter; without letters nothing is known", () => {
-  const [one, two, three, four] = rows();
-  assert.equal(differ(one, two), false);
-  assert.equal(differ(one, three), true);
-  assert.equal(differ(one, four), null);
-  assert.equal(differ({ rank: { ties: "a1b" } }, { rank: { ties: "a" } }), true); // a1 is one letter
 });
 
 test("intervals and names", () => {

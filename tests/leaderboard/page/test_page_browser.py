@@ -250,10 +250,16 @@ def test_a_row_opens_by_keyboard_to_its_provenance(visit: Callable[..., Any]) ->
 
 def test_two_rows_side_by_side(visit: Callable[..., Any]) -> None:
     browser = visit(which="small")
+    requests(browser)
     css(browser, ".answer .open")[0].click()
     one, other = SMALL.tabs[0].measured[:2]
+    comes_to(lambda: css(browser, "#drawer .verdict[aria-busy]"), [])
+    # The tests of pairs are loaded when two rows are compared, and not before.
+    assert [each.rpartition("/")[2] for each in requests(browser)] == [f"{SMALL.tabs[0].id}.0.js"]
     text = said(browser, "#drawer")
-    assert one.rank.last < other.rank.first and "The two differ significantly in Avg: their rank intervals" in text
+    gap = f"{one.cells['Avg'].value - other.cells['Avg'].value:.2f}"
+    assert f"{one.method} is ahead of {other.method} by {gap} in Avg. significant 95 % interval" in text
+    assert "The two differ significantly, at 5 % over all 66 pairs of rows of this table at once." in text
     for task, cell in one.cells.items():
         gap = round(cell.value, 4) - round(other.cells[task].value, 4)
         assert f"{cell.value:.2f}" in text and f"{gap:+.2f}".replace("-", "−") in text
@@ -263,9 +269,14 @@ def test_two_rows_side_by_side(visit: Callable[..., Any]) -> None:
     css(browser, f"#drawer .picker label:first-of-type option[value='{one.id}']")[0].click()
     css(browser, f"#drawer .picker label:last-of-type option[value='{last.id}']")[0].click()
     comes_to(lambda: f"compare={one.id}&compare={last.id}" in fragment(browser), True)
-    assert "Not shown to differ in Avg: their rank intervals overlap. The pair itself is not tested" in said(
-        browser, "#drawer"
-    )
+    assert SMALL.tabs[0].pairs is not None
+    half = SMALL.tabs[0].pairs.halves[one.rank.place - 1, last.rank.place - 1]
+    alone = one.cells["Avg"].value - last.cells["Avg"].value > half
+    comes_to(lambda: said(browser, "#drawer .verdict .sure"), "significant alone" if alone else "not significant")
+    published = SMALL.tabs[0].published[0]
+    css(browser, f"#drawer .picker label:last-of-type option[value='{published.id}']")[0].click()
+    comes_to(lambda: said(browser, "#drawer .verdict").startswith("Not tested: nothing was observed"), True)
+    browser.back()
     browser.back()
     comes_to(lambda: other.method in said(browser, "#drawer h2"), True)
     css(browser, "#drawer .close")[0].click()

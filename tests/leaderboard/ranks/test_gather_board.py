@@ -7,11 +7,13 @@ from scipy import stats
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.compare import compare
 from stsbench.evaluation.records import load_records
 from stsbench.evaluation.rescore import read_observations
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry
+from stsbench.leaderboard.records.together import RESAMPLES, SEED
 
 LETTERS = Entry(method="letters", backbone="none", setting="unsup", flags=("nli",))
 
@@ -67,6 +69,25 @@ def test_ranks_are_bounded_by_significant_differences(board, tmp_path, monkeypat
         assert 1 <= one.rank.first <= one.rank.alone[0] <= one.rank.place <= one.rank.alone[1] <= one.rank.last <= 4
     assert not set(rows["letters"].rank.ties) & set(rows["noisy"].rank.ties)
     assert min(rows["noisy"].rank.first, rows["twin"].rank.first) == 3
+
+
+def test_a_pair_is_tested_as_by_compare(board, runs):
+    """Rows of one seed by the same draws, so by the same numbers; seeds' variance is moderated over all rows of the tab."""
+    seeds = ["noisy", "noisy-2"]
+    found = board(letters=(["letters"], LETTERS), words=(["words"], LETTERS), noisy=(seeds, LETTERS))
+    pairs = tab(found, "sts-spearman-all-sample").pairs
+    place = {row: at for at, row in enumerate(pairs.rows)}
+    assert pairs.rows and np.array_equal(pairs.different, pairs.different.T)
+    for one, other in (("letters", "words"), ("letters", "noisy")):
+        folders = [[runs[name] for name in ([each] if each != "noisy" else seeds)] for each in (one, other)]
+        result = compare(*folders, protocols=["sts"], resamples=RESAMPLES, seed=SEED)
+        (table,) = [each for each in result.tables if each.average]
+        assert (table.setting.metric, table.setting.aggregation) == ("spearman", "all")
+        alone = table.average.difference
+        half = pairs.halves[place[one], place[other]]
+        assert half == pytest.approx(alone.high - alone.value, rel=0.01 if other == "words" else 0.5)
+        assert pairs.different[place[one], place[other]] <= (alone.p < 0.05)
+    assert tab(found, "geometry-sample").pairs is None
 
 
 def test_another_setting_or_other_data_is_another_tab(board, runs, tmp_path, monkeypatch):

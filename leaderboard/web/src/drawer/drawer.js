@@ -30,7 +30,7 @@ export class Drawer {
   }
 
   /** Show what the state names, or nothing. Rows that the tab does not have are as if not named. */
-  show(tab, rows, state, names, index) {
+  show(tab, rows, state, names, index, files) {
     const [one, other] = [state.compare[0] ?? state.open, state.compare[1]].map((id) =>
       rows.find((row) => row.id === id),
     );
@@ -42,7 +42,7 @@ export class Drawer {
     this.element.classList.toggle("wide", Boolean(other));
     this.body.replaceChildren(
       ...(other
-        ? [this.pickers(rows, one, other, names), comparison(tab, one, other, names)]
+        ? [this.pickers(rows, one, other, names), comparison(tab, files, rows, one, other, names)]
         : [
             h("p", { class: "about" }, `${one.backbone}${one.backbone ? ". " : ""}${tab.title}: ${tab.about}`),
             this.picker(rows, one, names),
