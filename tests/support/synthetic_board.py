@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
 from stsbench.leaderboard.ranks.board import Board, Cell, PairTests, Provenance, Rank, Row, Tab
@@ -12,22 +14,25 @@ SIZES = {"MiniLM-L6": 384, "BERT-base": 768, "RoBERTa-large": 1024, "words": 300
 METHODS = ("SimCSE", "DiffCSE", "PromptBERT", "ConSERT", "SBERT", "whitening")
 
 
-def synthetic(rows: int, published: int = 60) -> Board:
-    """Six STS tabs of `rows` measured rows each, with `published` rows in the first. The same size gives the same board."""
+def synthetic(rows: int, published: int = 60, texts: tuple[str, ...] = ("",)) -> Board:
+    """Six STS tabs of `rows` measured rows each, with `published` rows in the first. The same size gives the same board.
+
+    texts: as tabs' titles say it, "" for SentEval's; each has its six tabs, with scores of its own.
+    """
     rng = np.random.default_rng(rows)
     quality = np.sort(rng.normal(70, 6, rows))[::-1]
     entries = {f"entry-{i:04}": _provenance(i) for i in range(rows)}
     tabs = []
-    for metric in ("spearman", "pearson"):
+    for text, metric in product(texts, ("spearman", "pearson")):
         for how in ("all", "mean", "wmean"):
             scores = quality[:, None] + rng.normal(0, 4, (rows, len(TASKS)))
             first = not tabs
             ranked = _ranked(scores, rng)
             tabs.append(
                 Tab(
-                    f"sts-{metric}-{how}",
+                    "-".join(["sts", metric, how, *text.split()]),
                     "sts",
-                    f"{metric.title()}, {how}",
+                    ", ".join(filter(None, (metric.title(), how, text))),
                     "Drawn at random.",
                     metric,
                     how,

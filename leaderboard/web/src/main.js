@@ -248,7 +248,7 @@ class Page {
         ? h(
             "p",
             { class: "how" },
-            "Dot: score. Bar: its 95 % interval. Filled dots: rows that could be first. “Rank, 95 %”: the places a row may have, over all rows at once. ",
+            "Dot: score. Bar: its 95 % interval. Filled dots: rows that could be first. “Rank, 95 %”: the places a row may have, over all rows at once; “alone”: for that row by itself. ",
             h(
               "button",
               {

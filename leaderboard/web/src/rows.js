@@ -59,6 +59,22 @@ export function bestFirst(tab, column) {
   return known && !known.lower_is_better ? "desc" : "asc";
 }
 
+/** Whether a row was taken from another tool's result files. */
+export const imported = (row) => row.flags.includes("imported");
+
+/** {title, why}: what stands below the measured rows, and why it is never ranked. */
+export function beside(rows) {
+  const some = rows.filter(imported).length;
+  const unchecked = "nothing behind imported scores was checked";
+  const undated = "papers give no digest of their data, and few say which text they measured";
+  if (!some) return { title: "Published, as the papers print it", why: `Never ranked: ${undated}.` };
+  if (some === rows.length) return { title: "Imported from another tool’s result files", why: `Never ranked: ${unchecked}.` };
+  return {
+    title: "Published, as the papers print it, and imported from another tool’s result files",
+    why: `Never ranked: ${undated}; ${unchecked}.`,
+  };
+}
+
 /** "1", "1–3". */
 export const interval = (first, last) => (first === last ? String(first) : `${first}–${last}`);
 

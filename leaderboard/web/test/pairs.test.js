@@ -49,7 +49,8 @@ test("what was not tested says why", async () => {
   const all = rows();
   const [one, two, , four, printed] = all;
   assert.match(untested(one, four), /^Not tested: .* not ranked/);
-  assert.match(untested(one, printed), /^Not tested: .* published/);
+  assert.match(untested(one, printed), /^Not tested: .* a published row/);
+  assert.match(untested({ ...printed, flags: ["imported"] }, one), /^Not tested: .* an imported row/);
   assert.equal(untested(one, two), "");
   assert.equal(await tested(TAB, FILES, all, one, four), null);
   assert.equal(await tested(TAB, undefined, all, one, two), null); // a board of before

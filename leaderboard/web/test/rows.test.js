@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bestFirst, compared, interval, names, passes } from "../src/rows.js";
+import { beside, bestFirst, compared, imported, interval, names, passes } from "../src/rows.js";
 import { parse } from "../src/state.js";
 import { rows, TAB } from "./example.js";
 
@@ -49,4 +49,14 @@ test("intervals and names", () => {
   assert.equal(new Set(known.values()).size, 5);
   assert.equal(known.get("two"), "Method two");
   assert.equal(known.get("paper:1:2"), "Method one (paper:1:2)");
+});
+
+test("imported rows are not said to be printed by papers", () => {
+  const printed = rows().filter(({ kind }) => kind === "published");
+  const taken = printed.map((row) => ({ ...row, flags: ["imported"] }));
+  assert.deepEqual([...printed, ...taken].map(imported), [false, true]);
+  assert.match(beside(printed).title, /^Published, as the papers print it$/);
+  assert.match(beside(taken).title, /^Imported/);
+  assert.doesNotMatch(beside(taken).why, /papers/);
+  assert.match(beside([...printed, ...taken]).why, /papers give no digest.*imported scores/);
 });

@@ -2,6 +2,7 @@
 
 import { fixed, span } from "../dom.js";
 import { load } from "../load.js";
+import { imported } from "../rows.js";
 
 const ROWS = 64; // of a file
 
@@ -34,8 +35,9 @@ export async function tested(tab, files, rows, one, other) {
 
 /** Why two rows have no test, as a sentence; "" where they have one. */
 export function untested(one, other) {
-  if (one.kind === "published" || other.kind === "published")
-    return "Not tested: nothing was observed item by item for a published row.";
+  const outside = [one, other].find((row) => row.kind === "published");
+  if (outside)
+    return `Not tested: nothing was observed item by item for ${imported(outside) ? "an imported" : "a published"} row.`;
   return one.rank && other.rank ? "" : "Not tested: a row that is not ranked is not tested.";
 }
 
