@@ -7,6 +7,8 @@ export function unpacked(row, kind, at, fields) {
     scores[column] = Object.fromEntries(fields.map((field, i) => [field, cell[i] ?? null]));
   }
   return {
+    method: "",
+    backbone: "",
     setting: "",
     flags: [],
     marks: [],

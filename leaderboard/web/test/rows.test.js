@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { beside, bestFirst, compared, imported, interval, names, passes } from "../src/rows.js";
+import { beside, bestFirst, compared, imported, interval, key, names, passes, unpacked } from "../src/rows.js";
 import { parse } from "../src/state.js";
 import { rows, TAB } from "./example.js";
 
@@ -59,4 +59,10 @@ test("imported rows are not said to be printed by papers", () => {
   assert.match(beside(taken).title, /^Imported/);
   assert.doesNotMatch(beside(taken).why, /papers/);
   assert.match(beside([...printed, ...taken]).why, /papers give no digest.*imported scores/);
+});
+
+test("what a shard leaves out is empty, not undefined", () => {
+  const row = unpacked({ id: "mteb:x", method: "x", scores: {} }, "published", 0, []);
+  assert.deepEqual([row.backbone, row.setting, row.rank], ["", "", null]);
+  assert.equal(key(row, "backbone"), null);
 });

@@ -109,7 +109,7 @@ def test_imported_rows_are_not_called_published(browser: Any, tmp_path: Path) ->
     tab = synthetic(3, 2).tabs[0]
     source, long = "results of mteb 2.26.24, revision 0123456789ab", "somebody/an-encoder-with-a-rather-long-name"
     rows = tuple(
-        dataclasses.replace(row, method=f"{long}-{i}", marks=("odd",), flags=("imported",), source=source)
+        dataclasses.replace(row, method=f"{long}-{i}", backbone="", marks=("odd",), flags=("imported",), source=source)
         for i, row in enumerate(tab.published)
     )
     mine = tuple(dataclasses.replace(row, method=f"{row.method}: {long}", marks=("odd",)) for row in tab.measured)
