@@ -12,6 +12,8 @@ from types import SimpleNamespace
 import pytest
 from shipped_recipes import METHODS
 
+from stsbench.training.recipes.methods import load_method
+
 PLACE = Path(__file__).resolve().parents[1] / "benchmarks" / "gpu"
 
 
@@ -78,3 +80,10 @@ def test_the_report_names_what_failed(modules, tmp_path):
     assert "| simcse | float32 | 2.00e-05 | 0 | 12.5 | 1,200 | 0 | 1 | ok |" in page
     assert "| bf16 | 2.50 (2.00, 3.00) | reached | ok |" in page and "| torch | 2 |" in page
     assert json.loads((tmp_path / "out" / "report.json").read_text())["rows"] == rows
+
+
+def test_names_survive_the_command_line_and_batches_hold_whole_groups(modules):
+    for name in modules.cases.CASES:
+        recipe = modules.cases.recipe_of(name, "model", "float32")
+        kind = load_method(recipe.method)
+        assert "," not in name and not recipe.training.batch_size % kind.group_size(kind.Options(**recipe.options))

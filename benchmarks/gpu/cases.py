@@ -12,10 +12,10 @@ _PAIRS = {"labelled.file": str(SAMPLE / "nli_pairs.tsv")}
 _TEMPLATE = 'This sentence of "{}" means [MASK].'
 CASES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> method, settings
     "simcse": ("simcse", {"options.mlm_weight": 0.1}),
-    "simcse, triplets": ("simcse", {"options.view": "given", "data.file": str(SAMPLE / "nli_for_simcse.csv"),
-                                    "data.columns": {"anchor": "sent0", "positive": "sent1", "negative": "hard_neg"}}),
-    "mlm": ("mlm", {}),
-    "diffcse": ("diffcse", {}),
+    "simcse triplets": ("simcse", {"options.view": "given", "data.file": str(SAMPLE / "nli_for_simcse.csv"),
+                                   "data.columns": {"anchor": "sent0", "positive": "sent1", "negative": "hard_neg"}}),
+    "mlm": ("mlm", {"data.held_out": 0}),
+    "diffcse": ("diffcse", {"options.generator": None}),
     "sarcse": ("sarcse", {}),
     "promptbert": ("promptbert", {}),
     "diffaug": ("diffaug", {"backbone.pooler": "mask", "options.template": _TEMPLATE, "options.diagnose": 0,
@@ -23,7 +23,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> method, settings
     "consert": ("consert", {"options.setting": "joint-unsup", **_PAIRS}),
     "declutr": ("declutr", {"data.lines_per_row": 8, "options.l_min": 4, "options.l_max": 20}),
     "sbert": ("sbert", {"options.objective": "nli", "data": {}, **_PAIRS}),
-    "ct": ("ct", {"options.k": 3}),
+    "ct": ("ct", {"options.k": 1, "options.keep": "model2", "training.batch_size": 15}),
     "mirror-bert": ("mirror-bert", {"data.sample": None, "data.sample_seed": None}),
     "sg-opt": ("sg-opt", {}),
     "cmlm": ("cmlm", {"options.sentence": "same"}),

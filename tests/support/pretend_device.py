@@ -18,7 +18,7 @@ from functools import cache
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
-from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
+from torch.utils.backend_registration import _DummyBackendModule, _DummyDeviceGuard, _DummyPrivateUse1Hook
 
 aten = torch.ops.aten
 COPIES = {aten.copy_.default, aten._to_copy.default}  # between devices, by nature
@@ -47,14 +47,21 @@ class Pretended:
 _now: Pretended | None = None
 
 
+# At import, and so before the process takes its first gradient: autograd starts a thread for each device known then.
+_acc = torch._C._acc
+_acc.register_python_privateuseone_device_guard(_DummyDeviceGuard())
+
+
+@cache
 def _register() -> None:
-    """At import, and so before the process takes its first gradient: autograd starts a thread for each device known then."""
+    """The rest on first use, not at import: torch.distributed takes an accelerator that has a name for the one to use, and
+    the tests' two processes are forks of one that has imported everything."""
     module = _DummyBackendModule()
     module.get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]
-    _setup_privateuseone_for_python_backend("pretend", backend_module=module)
-
-
-_register()
+    torch.utils.rename_privateuse1_backend("pretend")
+    torch.utils.generate_methods_for_privateuse1_backend()
+    torch._register_device_module("pretend", module)
+    _acc.register_python_privateuseone_hook(_DummyPrivateUse1Hook())
 
 
 class OnDevice(torch.Tensor):
@@ -238,6 +245,7 @@ def _run(func, args, kwargs):
 def pretend_device():
     """A `Pretended`, whose device there is as long as this lasts."""
     global _now
+    _register()
     _now, inference_mode = Pretended(), torch.inference_mode
     torch.inference_mode = torch.no_grad  # tensors of inference cannot be wrapped
     try:

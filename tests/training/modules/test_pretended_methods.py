@@ -60,7 +60,7 @@ def loss_of(method, device):
     terms = method(batch)
     total(terms).backward()
     squares = [weight.grad.square().sum() for weight in method.parameters() if weight.grad is not None]
-    values = {name: (float(term.value), term.count) for name, term in terms.items()}
+    values = {name: (float(term.value.detach()), term.count) for name, term in terms.items()}
     return {**values, "metrics": method.metrics()}, float(torch.stack(squares).sum().sqrt())
 
 
