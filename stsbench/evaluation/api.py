@@ -21,6 +21,7 @@ from stsbench.evaluation.fitting import Targets, check_fitting, post_processed
 from stsbench.evaluation.measure import Result, measure
 from stsbench.evaluation.plan import Planned, plan
 from stsbench.evaluation.provenance import git_revision, why_not_repeatable
+from stsbench.evaluation.time_left import EncodingTime
 from stsbench.files import cache_root
 from stsbench.wording import counted
 
@@ -133,7 +134,7 @@ def _encoded(
     """Every distinct text encoded, unless the encoder has to be fitted on each set first."""
     began, said = time.monotonic(), len(encoder.notes)
     texts = targets.all(sets) if targets else list(dict.fromkeys(text for data in sets for text in data.texts))
-    step = progress(len(texts)) if progress else None
+    step = EncodingTime(texts, log, progress(len(texts)) if progress else None)
     embed = Embed(encoder, cache, None if targets else step)
     if encoder.fitted_per_set and encoder.spec.fitted_on is None and not targets:
         return embed
