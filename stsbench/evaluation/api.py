@@ -23,6 +23,7 @@ from stsbench.evaluation.plan import Planned, plan
 from stsbench.evaluation.provenance import git_revision, why_not_repeatable
 from stsbench.evaluation.time_left import EncodingTime
 from stsbench.files import cache_root
+from stsbench.notebook import in_notebook, start_bar
 from stsbench.wording import counted
 
 # Settings that an option or a protocol's name stands for: changed alone, rows would carry the name of another measurement.
@@ -342,5 +343,9 @@ def _announce(encoder: Encoder, options: EvalOptions, chosen: list[DataSet], log
 
 
 def evaluate(model: str | Encoder | Callable[..., Any], *, output: str | Path, **options: Any) -> Result:
-    """Measure `model` as `stsbench eval` does; options by the names of `EvalOptions`. Returns rows, records and failures."""
-    return run(EvalOptions(model=model, output=Path(output), **options), log=lambda line: None)
+    """Measure `model` as `stsbench eval` does; options by the names of `EvalOptions`. Returns rows, records and failures.
+
+    Nothing is printed; in a notebook there is a progress bar.
+    """
+    progress = start_bar if in_notebook() else None
+    return run(EvalOptions(model=model, output=Path(output), **options), log=lambda line: None, progress=progress)
