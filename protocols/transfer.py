@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from stsbench.data.sets.sets import BLANK, LabelledSet
+from stsbench.data.sets.sets import BLANK, DataSet, LabelledSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, alike
@@ -108,6 +108,14 @@ class TransferProtocol(Protocol):
 
     def tasks(self) -> dict[str, str]:
         return dict(TASKS)
+
+    def work(self, data: DataSet) -> float:
+        """Training items times the root of the number of fits, which share passes over the items: roughly what the seconds
+        in the leaderboard's records follow."""
+        k, r = self.settings["k"], len(self.settings["grid_kfold" if data.id in FOLDED else "grid"])
+        fits = r + 1 if data.id in GIVEN else r * k + 1 if data.id in FOLDED else r * k * k + k
+        splits = data.splits if isinstance(data, LabelledSet) else ()
+        return float((splits.count("train") or len(data)) * fits**0.5)
 
     def observe(self, embed: Embed, data: LabelledSet) -> Observations:
         """What the classifiers did; m tested items, o outer folds, r grid values.

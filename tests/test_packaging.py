@@ -1,9 +1,14 @@
-"""What pip installs is what lies in the folders."""
+"""What pip installs is what lies in the folders, and what a release is made of."""
 
 from __future__ import annotations
 
+import re
+import runpy
 import tomllib
 from pathlib import Path
+
+import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
@@ -29,3 +34,78 @@ def test_every_package_has_an_init():
         parts = name.split(".")
         folder = ROOT.joinpath(*(parts[1:] if parts[1:2] and parts[1] in ("protocols", "methods", "leaderboard") else parts))
         assert (folder / "__init__.py").is_file(), name
+
+
+# The release ----------------------------------------------------------------------------------------------------------
+
+
+def script(path):
+    """A script of the checkout as a module, its `__main__` part not run."""
+    return runpy.run_path(str(ROOT / path), run_name="a test")
+
+
+@pytest.mark.parametrize(
+    ("relative", "absolute"),
+    [
+        ("[install](docs/install.md#gpu)", "[install](https://github.com/a/b/blob/v1.2/docs/install.md#gpu)"),
+        ("[`sts`](docs/x.md), [card](m/card.md)",
+         "[`sts`](https://github.com/a/b/blob/v1.2/docs/x.md), [card](https://github.com/a/b/blob/v1.2/m/card.md)"),
+        ("![rows: 7](docs/board.svg)", "![rows: 7](https://raw.githubusercontent.com/a/b/v1.2/docs/board.svg?sanitize=true)"),
+        ("![rows](docs/board.png)", "![rows](https://raw.githubusercontent.com/a/b/v1.2/docs/board.png)"),
+        ("[paper](https://arxiv.org/abs/1), [below](#here)", "[paper](https://arxiv.org/abs/1), [below](#here)"),
+    ],
+)  # fmt: skip
+def test_links_of_the_description_are_absolute(relative, absolute):
+    assert script("setup.py")["description"](relative, "https://github.com/a/b", "1.2") == absolute
+
+
+def test_the_description_has_no_relative_link():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    readme = (ROOT / "README.md").read_text("utf-8")
+    made = script("setup.py")["description"](readme, project["urls"]["Repository"], project["version"])
+    targets = re.findall(r"\]\(([^)\s]+)\)", made)
+    assert len(targets) > 10 and [link for link in targets if not link.startswith(("https://", "#"))] == []
+    assert re.sub(r"\]\([^)]*\)", "]()", made) == re.sub(r"\]\([^)]*\)", "]()", readme)
+
+
+def test_files_name_one_version():
+    assert script(".ci/version")["faults"](ROOT, None) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "fault"),
+    [
+        ("CITATION.cff", "version: 1.0", "version: 0.9", "CITATION.cff says 0.9, and pyproject.toml 1.0"),
+        ("CHANGELOG.md", "(2026-01-01)", "(unreleased)", "CHANGELOG.md has nothing below a heading"),
+        ("CHANGELOG.md", "- A change.\n", "", "CHANGELOG.md has nothing below a heading"),
+    ],
+)
+def test_a_version_left_behind_is_named(tmp_path, file, old, new, fault):
+    version = script(".ci/version")
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "1.0"\n')
+    (tmp_path / "CITATION.cff").write_text("version: 1.0\n")
+    (tmp_path / "CHANGELOG.md").write_text(
+        "# Changelog\n\n## 1.0 (2026-01-01)\n\n- A change.\n\n## 0.9 (2025-01-01)\n\n- Old.\n"
+    )
+    assert version["faults"](tmp_path, "v1.0") == []
+    assert version["changes"]((tmp_path / "CHANGELOG.md").read_text(), "1.0") == "- A change."
+    assert version["faults"](tmp_path, "v1.1") == ["the tag is v1.1, and pyproject.toml says 1.0: the tag must be v1.0"]
+    (tmp_path / file).write_text((tmp_path / file).read_text().replace(old, new))
+    assert len(faults := version["faults"](tmp_path, None)) == 1 and faults[0].startswith(fault)
+
+
+def test_who_may_publish_runs_no_code_of_the_repository():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text("utf-8"))["jobs"]
+    for name, job in jobs.items():
+        assert (job["permissions"] == {"contents": "read"}) == (name == "build")
+        assert name == "build" or not any("checkout" in step.get("uses", "") for step in job["steps"])
+    assert jobs["publish"]["permissions"] == {"id-token": "write"} and jobs["publish"]["needs"] == "build"
+
+
+def test_the_docker_context_has_what_the_build_reads():
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    folders = {folder.split("/")[0] for folder in project["tool"]["setuptools"]["package-dir"].values()}
+    assert folders | {"pyproject.toml", "setup.py", "README.md", *project["project"]["license-files"]} <= allowed
+    copied = re.findall(r"^COPY (?!--from)(\S+) ", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
+    assert set(copied) - {"."} <= allowed

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stsbench.cli.output.messages import log
 from stsbench.errors import StsbenchError
 
 if TYPE_CHECKING:
@@ -62,21 +63,17 @@ def identify(
     folders = [folder for model in models for folder in runs_of[model] or [
         _measured(model, sources[model], pooler, published, data_dir, sample) for pooler in poolers or (None,)
     ]]  # fmt: skip
-    seen = observed(dict.fromkeys(folder.resolve() for folder in folders), _log)
+    seen = observed(dict.fromkeys(folder.resolve() for folder in folders), log)
     result = search(resolved(published, known_tasks(seen)), seen)
     if not result.matches:
         for line in _first(unchecked(result, len(seen) > 1), top):
-            _log(line)
+            click.echo(line, err=True)
         raise StsbenchError(NOTHING)
     if json_target:
         _write_json(result, len(seen) > 1, json_target)
     if json_target != "-":
         _print(result, seen, top)
     return 0
-
-
-def _log(line: str) -> None:
-    click.echo(line, err=True)
 
 
 def _first(lines: list[str], top: int) -> list[str]:
@@ -107,12 +104,12 @@ def _measured(
     result = run(EvalOptions(
         model=source, output=Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{slug}", protocols=chosen,
         tasks=sorted(tasks), pooler=pooler, data_dir=data_dir, sample=sample, command=["stsbench", *sys.argv[1:]],
-    ), log=_log)  # fmt: skip
+    ), log=log)  # fmt: skip
     for name, reason in result.failures.items():
-        _log(f"failed: {name}: {reason}")
+        log(f"failed: {name}: {reason}")
     if not result.records:
         raise StsbenchError(f"no task could be scored with {model}")
-    _log(f"run: {result.folder}")
+    log(f"run: {result.folder}")
     return result.folder
 
 

@@ -19,6 +19,8 @@ from stsbench.leaderboard.records.admission import check_record
 from stsbench.leaderboard.records.board_form import BoardRecord, board_forms, write_observations
 from stsbench.leaderboard.records.entries import DESCRIPTION, Entry, check_runs, read_entry, run_name, runs_of
 
+_AS_IN = "--method 'all-MiniLM-L6-v2, mean' --backbone MiniLM-L6 --setting sup --flag nli"  # what describes a new entry
+
 
 @dataclass(frozen=True)
 class Added:
@@ -101,7 +103,7 @@ def _describe(path: Path, entry: Entry | None) -> None:
     """Write entry.yaml, or check that the one there says the same."""
     if entry is None:
         if not path.exists():
-            raise StsbenchError(f"{path.parent} is a new entry: say what it is (--method, --backbone, --setting)")
+            raise StsbenchError(f"{path.parent} is a new entry: say what it is, as in {_AS_IN}")
         read_entry(path)
         return
     stated = {key: value for key, value in entry.model_dump(mode="json").items() if value not in (None, "", [])}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stsbench.cli.output.messages import is_quiet
 from stsbench.errors import DataError
 from stsbench.wording import counted
 
@@ -196,12 +197,12 @@ def _write_json(target: str, value: Any) -> None:
 
 @contextmanager
 def _progress(title: str) -> Iterator[Progress]:
-    """A bar on stderr; rich shows none when stderr is not a terminal."""
+    """A bar on stderr; none with --quiet, and where stderr is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
     console = Console(stderr=True)
     with Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), console=console,
-                  disable=not console.is_terminal) as bar:
+                  disable=is_quiet() or not console.is_terminal) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import sys
@@ -52,14 +51,11 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
 
     Scores go to stdout; a run folder keeps records and observations, for `stsbench score`.
     """
+    from stsbench.cli.output.messages import log
     from stsbench.cli.output.progress import progress_bar
     from stsbench.cli.output.report import print_report
     from stsbench.cli.output.tables import SAMPLE, emit_json, print_failures
     from stsbench.evaluation.api import EvalOptions, run
-
-    def log(line: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # `2>&1 | head`: what is measured is kept whoever reads on
-            click.echo(line, err=True)
 
     if options["offline"]:
         os.environ["HF_HUB_OFFLINE"] = "1"  # for the libraries that load from the Hub by themselves, such as mteb
@@ -84,7 +80,7 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     if not result.records:
         raise StsbenchError("no task could be scored" if result.failures else "no task was asked for")
     if options["sample"] and json_target == "-":
-        log(SAMPLE)
+        click.echo(SAMPLE, err=True)
     log(f"run: {result.folder}")  # before anything that can still fail: the run is kept whatever happens to its table
     if json_target != "-":
         print_report(result, form)

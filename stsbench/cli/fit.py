@@ -28,6 +28,7 @@ def fit(
     NAME: whitening, all-but-the-top, standardise, flow, or a chain such as standardise+whitening:dimensions=256. The folder
     is a --model for stsbench and loads in sentence-transformers, where an affine map is a Dense module.
     """
+    from stsbench.cli.output.messages import log
     from stsbench.cli.output.progress import progress_bar
     from stsbench.encoders.base import EncoderOptions
     from stsbench.encoders.cache.cache import EmbeddingCache
@@ -41,8 +42,5 @@ def fit(
     spelled = f"{post}:{','.join(settings)}" if settings else post
     cache = None if no_cache else EmbeddingCache(cache_dir or cache_root() / "embeddings", int(cache_limit * 1e9))
     with progress_bar() as progress:
-        fit_model(model, EncoderOptions(model=model, **how), spelled, data, output, cache=cache, log=_log, progress=progress)
+        fit_model(model, EncoderOptions(model=model, **how), spelled, data, output, cache=cache, log=log, progress=progress)
 
-
-def _log(line: str) -> None:
-    click.echo(line, err=True)

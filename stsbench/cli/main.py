@@ -5,13 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import warnings
 from importlib import import_module
+from typing import NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from stsbench.cli.interrupt import exit_code, stop_on_sigterm
+from stsbench.cli.output.messages import be_quiet
 from stsbench.errors import StsbenchError
 
+_COMPLETING = "_STSBENCH_COMPLETE"  # as in cli/setup/completion.py: set, by its script, for the call of a tab key
 _LONGEST = 500  # characters of an unforeseen error: some libraries' messages fill a screen
 # name -> (module, one line of help): the module is imported only when its command runs.
 _COMMANDS = {
@@ -31,6 +36,8 @@ _COMMANDS = {
     "show": ("stsbench.cli.show:show", "Show one protocol, data set, method or recipe in full."),
     "data": ("stsbench.cli.data:data", "Fetch, verify, bundle data; find sentences shared by sets."),
     "cache": ("stsbench.cli.cache:cache", "Show or clear the embedding cache."),
+    "doctor": ("stsbench.cli.setup.doctor:doctor", "Say what is installed, which data are there, what can be measured."),
+    "completion": ("stsbench.cli.setup.completion:completion", "Print the script for the tab key in bash, zsh or fish."),
 }
 
 
@@ -43,17 +50,26 @@ class _Lazy(click.Group):
             return None
         module, _, attribute = _COMMANDS[name][0].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
+        if ctx.resilient_parsing:  # a tab key asks
+            from stsbench.cli.setup.values import complete_values
+
+            complete_values(command)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             from stsbench.registry import did_you_mean
 
             ctx.fail(f"no such command '{args[0]}'{did_you_mean(args[0], _COMMANDS)}")
         _refuse_several_processes(args[0] if args else "")
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        # not the group's own, which imports every command for its line of help
+        named = [CompletionItem(name, help=line) for name, (_, line) in _COMMANDS.items() if name.startswith(incomplete)]
+        return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -71,15 +87,21 @@ def _refuse_several_processes(name: str) -> None:
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="stsbench")
 def cli() -> None:
-    """Measure sentence embeddings under the protocols of the literature. --debug, anywhere, shows tracebacks."""
+    """Measure sentence embeddings under the protocols of the literature, train encoders by its methods.
+
+    Anywhere on the line: --quiet shows results, warnings and errors alone, --debug shows tracebacks.
+    """
 
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 finished with some tasks failed, 130 after
     Ctrl-C, 143 after SIGTERM.
     """
-    arguments = [word for word in sys.argv[1:] if word != "--debug"]
-    debug = len(arguments) < len(sys.argv) - 1
+    if _COMPLETING in os.environ:
+        _complete()
+    arguments = [word for word in sys.argv[1:] if word not in ("--debug", "--quiet")]
+    debug = "--debug" in sys.argv[1:]
+    be_quiet("--quiet" in sys.argv[1:])
     if debug:
         _show_debugging()
     stop_on_sigterm()
@@ -101,6 +123,18 @@ def main() -> None:
         sys.stderr.write("stsbench: error: " + " ".join(text.split()) + "\n")
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complete() -> NoReturn:
+    """Answer the shell's tab key. Whatever fails completes to nothing: a message would stand in the middle of a line."""
+    import stsbench.cli.setup.completion  # noqa: F401 - registers the answer for bash
+
+    warnings.simplefilter("ignore")
+    try:
+        cli.main([], prog_name="stsbench", complete_var=_COMPLETING)
+    except Exception:
+        sys.exit(1)
+    sys.exit(0)
 
 
 def _unforeseen(error: Exception) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from stsbench.cli.interrupt import exit_code
+from stsbench.cli.output.messages import is_quiet, log
 
 
 @click.command("train")
@@ -107,7 +108,7 @@ def _main() -> bool:
 
 def _log(line: str) -> None:
     if _main():
-        click.echo(line, err=True)
+        log(line)
 
 
 def _folder_name(method: str) -> str:
@@ -122,7 +123,7 @@ def _run(run_options: dict[str, Any], seeds: int | None, subsets: int | None) ->
 
     chosen, folder = TrainOptions(**run_options), run_options["output"]
     _announce(chosen, _log)
-    progress = TrainingProgress(_log)
+    progress = TrainingProgress(_log, shown=not is_quiet())
     try:
         if subsets:
             from stsbench.training.runs.subset_runs import train_subsets
@@ -136,7 +137,9 @@ def _run(run_options: dict[str, Any], seeds: int | None, subsets: int | None) ->
             summary = train(chosen, _log, progress)
     except KeyboardInterrupt as error:
         progress.close()
-        _log(f"stopped; the same command with --resume --output {folder} goes on from the last checkpoint")
+        if _main():
+            again = f"the same command with --resume --output {folder} goes on from the last checkpoint"
+            click.echo(f"stopped; {again}", err=True)
         return exit_code(error)
     finally:
         progress.close()

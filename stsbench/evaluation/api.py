@@ -21,7 +21,9 @@ from stsbench.evaluation.fitting import Targets, check_fitting, post_processed
 from stsbench.evaluation.measure import Result, measure
 from stsbench.evaluation.plan import Planned, plan
 from stsbench.evaluation.provenance import git_revision, why_not_repeatable
+from stsbench.evaluation.time_left import EncodingTime
 from stsbench.files import cache_root
+from stsbench.notebook import in_notebook, start_bar
 from stsbench.wording import counted
 
 # Settings that an option or a protocol's name stands for: changed alone, rows would carry the name of another measurement.
@@ -133,7 +135,7 @@ def _encoded(
     """Every distinct text encoded, unless the encoder has to be fitted on each set first."""
     began, said = time.monotonic(), len(encoder.notes)
     texts = targets.all(sets) if targets else list(dict.fromkeys(text for data in sets for text in data.texts))
-    step = progress(len(texts)) if progress else None
+    step = EncodingTime(texts, log, progress(len(texts)) if progress else None)
     embed = Embed(encoder, cache, None if targets else step)
     if encoder.fitted_per_set and encoder.spec.fitted_on is None and not targets:
         return embed
@@ -341,5 +343,9 @@ def _announce(encoder: Encoder, options: EvalOptions, chosen: list[DataSet], log
 
 
 def evaluate(model: str | Encoder | Callable[..., Any], *, output: str | Path, **options: Any) -> Result:
-    """Measure `model` as `stsbench eval` does; options by the names of `EvalOptions`. Returns rows, records and failures."""
-    return run(EvalOptions(model=model, output=Path(output), **options), log=lambda line: None)
+    """Measure `model` as `stsbench eval` does; options by the names of `EvalOptions`. Returns rows, records and failures.
+
+    Nothing is printed; in a notebook there is a progress bar.
+    """
+    progress = start_bar if in_notebook() else None
+    return run(EvalOptions(model=model, output=Path(output), **options), log=lambda line: None, progress=progress)

@@ -36,12 +36,13 @@ from stsbench.evaluation.records import (
     record_stem,
     write_record,
 )
+from stsbench.evaluation.time_left import TasksTime
 from stsbench.files import atomic_write
 from stsbench.metrics.similarity import zero_rows
 from stsbench.plugins import calling, where
 
 _TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}  # a run or a file of that name is there
-LONG = 10  # seconds after which a task's time is said: a sign of life
+LONG = 10  # seconds after which a task's time is said, and how much is left: a sign of life
 
 
 @dataclass
@@ -116,8 +117,14 @@ def measure(
     encoder that is fitted on each set is fitted on; None: the set's distinct texts.
     """
     before = len(result.records)
+    rest = TasksTime(protocol, sets)
     for task, data in sets.items():
+        began = time.monotonic()
         _measure_one(result, embed, protocol, task, data, strict, log, extra_provenance or {}, targets)
+        seconds = time.monotonic() - began
+        left = rest.after(task, seconds)
+        if seconds > LONG:
+            log(f"{protocol.label} {task}: {seconds:.0f} s{left}")
     records = result.records[before:]
     try:
         result.summaries += calling(type(protocol), "summarise", lambda: protocol.summarise(records), raising=ScoreError)
@@ -148,8 +155,6 @@ def _measure_one(
     seconds = time.monotonic() - began
     for note in observations.names.get("notes", []):
         log(f"{protocol.label} {task}: {note}")
-    if seconds > LONG:
-        log(f"{protocol.label} {task}: {seconds:.0f} s")
     who = EncoderIdentity(spec=asdict(mine.spec), fingerprint=mine.spec.fingerprint(), dimension=mine.dimension)
     how = ProtocolIdentity(
         name=protocol.name, label=protocol.label, version=protocol.version, settings=protocol.settings

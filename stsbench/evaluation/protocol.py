@@ -135,6 +135,10 @@ class Protocol(ABC):
         """`average_draws` of several encoders; a protocol may share work among them."""
         return [self.average_draws(each, resamples, seed) for each in observed]
 
+    def work(self, data: DataSet) -> float:
+        """How long `observe` takes on this set compared with others, in any unit: for estimates of the time left."""
+        return float(len(data))
+
     def load(self, set_id: str) -> DataSet | None:
         """A set that is not in the catalog (a user's own files), or None: the catalog's sets are loaded for it."""
         return None

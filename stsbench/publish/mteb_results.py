@@ -77,7 +77,8 @@ def export_mteb(run: Path, output: Path) -> tuple[list[Path], dict[str, str]]:
             left_out[task] = reason
     if not good:
         first = "; ".join(f"{task}: {reason}" for task, reason in list(left_out.items())[:1])
-        raise StsbenchError(f"{run} has no score that is MTEB's: {first or 'it holds no record of the protocol mteb'}")
+        none = "it holds no record of the protocol mteb; `stsbench eval --protocol mteb --text raw` makes those that count"
+        raise StsbenchError(f"{run} has no score that is MTEB's: {first or none}")
     return _written(list(good.values()), output), left_out
 
 

@@ -1,4 +1,4 @@
-"""A progress bar on stderr; none where stderr is not a terminal."""
+"""A progress bar on stderr; none with --quiet, and where stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from stsbench.cli.output.messages import is_quiet
 from stsbench.evaluation.api import StartProgress
 
 
 @contextmanager
 def progress_bar() -> Iterator[StartProgress | None]:
     """Yield a function that starts a bar of a given length and returns its step function; None without a terminal."""
-    if not sys.stderr.isatty():
+    if is_quiet() or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console

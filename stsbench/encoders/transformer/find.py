@@ -132,7 +132,8 @@ def _download(name: str, offline: bool, revision: str | None, patterns: list[str
         raise EncoderError(f"--model {name}: no such folder, and no such model on the Hub") from error
     except LocalEntryNotFoundError as error:
         why = "and --offline forbids fetching it" if offline else "and the Hub cannot be reached"
-        raise EncoderError(f"--model {name}: no such folder, not in the Hub cache, {why}") from error
+        absent = f"--model {name}: no such folder, not in the Hub cache, {why}"
+        raise EncoderError(f"{absent}; name a folder that holds the model, or minilm, which needs no network") from error
     except Exception as error:  # the client's other failures come from several libraries: HTTP, sockets, files
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise EncoderError(f"cannot fetch {name} from the Hub: {reason}") from error

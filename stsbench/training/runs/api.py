@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from stsbench.notebook import TrainingBar, in_notebook
 from stsbench.training.recipes.recipe import Recipe
 
 
@@ -19,9 +20,9 @@ def train(
     method: a name, or FILE.py:CLASS; settings: values in the place of the recipe's, by dotted key
     ("training.learning_rate"); without "precision" among them fp16 is float32 where there is no CUDA device; seeds: so many
     runs, seeds counted up; subsets: the recipe's sampled rows are drawn anew so many times, each trained on with all these
-    seeds; options: those of stsbench.training.runs.options.TrainOptions (stage,
-    start_from, ...). Returns what the folder's train.json (or seeds.json, subsets.json) holds. Raises StsbenchError, one
-    line.
+    seeds; options: those of stsbench.training.runs.options.TrainOptions (stage, start_from, ...). Nothing is printed; in a
+    notebook there is a progress bar. Returns what the folder's train.json (or seeds.json, subsets.json) holds. Raises
+    StsbenchError, one line.
     """
     from stsbench.training.recipes.precision import load_for_device
     from stsbench.training.recipes.recipes import load_recipe
@@ -34,10 +35,15 @@ def train(
     def log(line: str) -> None:
         pass
 
+    bar = TrainingBar() if in_notebook() else None
     if not isinstance(recipe, Recipe):
         load = partial(load_recipe, method, None if recipe is None else str(recipe), [])
         recipe = load_for_device(load, dict(settings or {}), options.get("device"), log)
     chosen = TrainOptions(recipe=recipe, output=Path(output), **options)
-    if subsets:
-        return train_subsets(chosen, subsets, seeds or 1, log, None)
-    return train_seeds(chosen, seeds, log, None) if seeds else run(chosen, log)
+    try:
+        if subsets:
+            return train_subsets(chosen, subsets, seeds or 1, log, bar)
+        return train_seeds(chosen, seeds, log, bar) if seeds else run(chosen, log, bar)
+    finally:
+        if bar is not None:
+            bar.close()

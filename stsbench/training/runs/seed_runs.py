@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +43,11 @@ def train_seeds(
             earlier_run(options.start_from, seed)  # one that lacks is not to be noticed after the others' training
     failures: dict[str, str] = {}
     runs = []
+    seconds: list[float] = []  # of the seeds trained here from their first step on
     for seed in numbers:
         run = folder / f"seed-{seed}"
-        log(f"seed {seed}: {run}")
+        log(f"seed {seed}: {run}{_left(seconds, numbers.stop - seed)}")
+        began = time.monotonic()
         started = (run / "recipe.yaml").is_file()
         summary = train(
             replace(options, recipe=options.recipe.model_copy(update={"seed": seed}), output=run,
@@ -51,10 +55,21 @@ def train_seeds(
         )  # fmt: skip
         failures |= {f"seed {seed} {task}": why for task, why in summary.get("failures", {}).items()}
         runs.append(run)
+        if not started:
+            seconds.append(time.monotonic() - began)
     over_seeds = summarise_seeds(runs)
     with atomic_write(folder / "seeds.json") as stream:  # every process writes the same bytes; a rename is whole
         stream.write(json.dumps(over_seeds, indent=1) + "\n")
     return {**over_seeds, "failures": failures}
+
+
+def _left(seconds: list[float], seeds: int) -> str:
+    """"; about 0:20:00 for this and 3 more, ...", by the seeds before; "" where none was trained before."""
+    if not seconds:
+        return ""
+    left = timedelta(seconds=round(seeds * sum(seconds) / len(seconds)))
+    more = f" and {seeds - 1} more" if seeds > 1 else ""
+    return f"; about {left} for this{more}, by the seeds before"
 
 
 def as_started(options: TrainOptions, runs: str = "seed-*") -> TrainOptions:

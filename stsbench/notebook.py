@@ -1,0 +1,65 @@
+"""Progress in a notebook, where nothing else of stsbench is printed: tqdm's bars, widgets where ipywidgets is installed."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook (Jupyter's, Colab's), and not a terminal's IPython or a script."""
+    module = sys.modules.get("IPython")
+    shell = module.get_ipython() if module is not None else None
+    return any(kind.__name__ == "ZMQInteractiveShell" for kind in type(shell).__mro__)
+
+
+def _bar(**settings: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that ipywidgets is not installed: the bar is text then
+        from tqdm.auto import tqdm
+    return tqdm(**settings)
+
+
+def start_bar(total: int) -> Callable[[int], None]:
+    """A bar of `total` texts; call what is returned with the number of texts that were encoded since."""
+    bar = _bar(total=total, desc="encoding", unit="text")
+
+    def step(done: int) -> None:
+        bar.update(done)
+        if bar.n >= total:
+            bar.close()
+
+    return step
+
+
+class TrainingBar:
+    """A bar for each stage of a training, with the last loss and the last score on development data beside it."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._beside: dict[str, str] = {}
+
+    def stage(self, name: str, steps: int, start: int) -> None:
+        """A stage of this many steps begins, or goes on after `start`."""
+        self.close()
+        self._beside = {}
+        self._bar = _bar(total=steps, initial=start, desc=name, unit="step")
+
+    def step(self, step: int, loss: float, sentences_per_second: float) -> None:
+        """`step` steps of the stage are done."""
+        self._beside["loss"] = f"{loss:.4f}"
+        self._bar.set_postfix(self._beside, refresh=False)
+        self._bar.update(step - self._bar.n)
+
+    def dev(self, step: int, name: str, score: float, best: bool) -> None:
+        """A dev evaluation after `step` steps."""
+        self._beside[name] = f"{score:.4f}" if name.startswith("held-out") else f"{score:.2f}"
+        self._bar.set_postfix(self._beside)
+
+    def close(self) -> None:
+        """Leave the last bar as it is. May be called twice."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

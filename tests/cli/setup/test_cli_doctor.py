@@ -1,0 +1,48 @@
+"""`stsbench doctor`: what it says would be measured is what `eval` plans; its exit code says whether something is broken."""
+
+import json
+from pathlib import Path
+
+import pytest
+from clirun import SAMPLE, cli, damaged, place  # noqa: F401 - fixtures
+
+from stsbench.doctor import data
+from stsbench.evaluation.api import EvalOptions, _chosen
+
+
+def test_a_bare_machine_is_not_broken(cli):
+    code, out, err = cli("doctor", "--offline")
+    assert (code, err) == (0, "")
+    assert "senteval text: 0 of 22 sets; not sts12/test" in out and "--sample has some" in out
+    assert "is not asked: --offline" in out and "\n  no data: sts STS12" in out
+
+
+def test_all_is_what_eval_would_measure(cli, damaged):
+    (damaged / "downstream/MR/rt-polarity.neg").unlink()
+    (damaged / "downstream/STS/STS12-en-test/STS.gs.MSRpar.txt").unlink()
+    code, out, _ = cli("doctor", "--data-dir", damaged, "--offline", "--json", "-")
+    said = json.loads(out)["all"]
+    _, chosen = _chosen(EvalOptions("lexical:token-set", Path("run"), ["all"], data_dir=damaged, offline=True), print)
+    assert code == 0 and said["measured"] == {each.label: list(sets) for each, sets in chosen if sets}
+    assert "STS12" in said["without_data"]["sts"] and "MR" in said["without_data"]["transfer:exact"]
+
+
+def test_the_user_cache_comes_after_stsbench_data(monkeypatch, tmp_path):
+    monkeypatch.setenv("STSBENCH_DATA", str(SAMPLE))
+    assert [each.named for each in data.places()] == ["$STSBENCH_DATA", "user cache"]
+    assert {each.folder for each in data.sets() if each.text_version == "senteval"} == {SAMPLE}
+
+
+@pytest.mark.parametrize("option", [False, True])
+def test_a_data_folder_that_is_not_there_is_broken(cli, monkeypatch, option):
+    if not option:
+        monkeypatch.setenv("STSBENCH_DATA", "nowhere")
+    code, _, err = cli("doctor", "--offline", *(["--data-dir", "nowhere"] if option else []))
+    assert code == 1 and err.startswith("broken: ") and "nowhere" in err and err.count("\n") == 1
+
+
+def test_json_goes_to_a_file_too(cli):
+    code, out, _ = cli("doctor", "--offline", "--json", "report.json")
+    report = json.loads(Path("report.json").read_text("utf-8"))
+    assert code == 0 and out.startswith(f"stsbench {report['stsbench']}, {report['system']}\n")
+    assert report["problems"] == [] and report["hub"]["state"] == "not asked" and report["devices"]

@@ -1,0 +1,80 @@
+"""Estimates of the time left: right where work is what they take it for, and silent where there is nothing to say."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clirun import cli, evaluate, folder, place  # noqa: F401 - fixtures
+
+from stsbench.data.sets.sets import PairSet
+from stsbench.evaluation import time_left
+from stsbench.evaluation.time_left import EncodingTime, TasksTime
+from stsbench.protocols.sts import StsProtocol
+from stsbench.protocols.transfer import TransferProtocol
+
+RNG = np.random.default_rng(0)
+TEXTS = ["x" * int(length) for length in RNG.integers(1, 400, size=6000)]
+
+
+def encoded(texts, *, cached=0, batch=50, second=60_000.0, loading=4.0):
+    """(lines said, seconds that were left when they were) where a second encodes so many characters, longest text first."""
+    now, lines, done_at = [0.0], [], []
+    time = EncodingTime(texts, lambda line: lines.append((line, now[0])), done_at.append, clock=lambda: now[0])
+    if cached:
+        time(cached)
+    now[0] += loading
+    computed = sorted(texts[cached:], key=len, reverse=True)
+    for start in range(0, len(computed), batch):
+        part = computed[start : start + batch]
+        now[0] += sum(map(len, part)) / second
+        time(len(part))
+    assert sum(done_at) == len(texts)
+    return [(line, now[0] - at) for line, at in lines]
+
+
+@pytest.mark.parametrize("cached", [0, 2000])
+def test_the_estimate_is_right_though_the_longest_texts_come_first(cached):
+    # the rate in texts a second of the first three seconds alone would say about twice as much
+    [(line, left)] = encoded(TEXTS, cached=cached, second=20_000.0)
+    hours, minutes, seconds = map(int, re.search(r"about (\d+):(\d+):(\d+) left for [\d,]+ texts", line).groups())
+    assert 3600 * hours + 60 * minutes + seconds == pytest.approx(left, rel=0.06) and left > 30
+
+
+def test_nothing_is_said_of_what_is_soon_done():
+    assert encoded(TEXTS, second=200_000.0) == []
+    assert encoded(TEXTS, cached=len(TEXTS)) == [] and encoded([]) == []
+
+
+def test_tasks_are_weighed_by_the_protocol():
+    text = tuple("ab")
+    sets = {task: PairSet(task, task, "own", text * n, text * n, np.zeros(2 * n), ("",) * 2 * n)
+            for task, n in (("STS12", 10), ("STS13", 5), ("STS14", 15))}  # fmt: skip
+    rest = TasksTime(StsProtocol({}), sets)
+    assert rest.after("STS12", 20.0) == "; about 0:00:40 left for STS13, STS14"
+    assert rest.after("STS13", 10.0) == "; about 0:00:30 left for STS14"
+    assert rest.after("STS14", 30.0) == ""
+
+
+def test_nested_folds_are_more_work_than_one_training():
+    transfer = TransferProtocol({})
+    [nested, folded, given] = [transfer.work(_labelled(id)) for id in ("mr", "trec", "sst2")]
+    assert nested > 3 * folded > 3 * given > 0
+
+
+def _labelled(id):
+    from stsbench.data.sets.sets import LabelledSet
+
+    return LabelledSet(id, id.upper(), "own", ("a",) * 100, np.zeros(100, dtype=np.int64), ("train",) * 100)
+
+
+def test_eval_says_it(evaluate, folder, monkeypatch):
+    monkeypatch.setattr(time_left, "WATCHED", 0.0)
+    monkeypatch.setattr(time_left, "WORTH_SAYING", 0.0)
+    code, _, err = evaluate(folder, "--pooler", "mean", "--batch-tokens", "64")
+    assert code == 0
+    assert len(re.findall(r"^encoding: about 0:0\d:\d\d left for \d+ texts, by the speed so far$", err, re.M)) == 1
+    monkeypatch.setattr("stsbench.evaluation.measure.LONG", -1)
+    _, _, err = evaluate("lexical:token-set", "--output", "again", tasks=("--tasks", "STS12,STS-B"))
+    assert re.search(r"^sts STS12: 0 s; about 0:00:00 left for STS-B\nsts STS-B: 0 s$", err, re.M)
+    assert Path("again").is_dir()

@@ -1,0 +1,62 @@
+"""In a notebook the Python functions show bars; elsewhere they print nothing."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+from clirun import place  # noqa: F401 - a fixture
+
+import stsbench
+from stsbench.notebook import TrainingBar, in_notebook
+
+
+class ZMQInteractiveShell:
+    """Stands for IPython's class of this name, the shell of a kernel."""
+
+
+class ColabShell(ZMQInteractiveShell):
+    """Colab's is derived from it."""
+
+
+class TerminalInteractiveShell:
+    """IPython's in a terminal."""
+
+
+@pytest.fixture
+def shell(monkeypatch):
+    def run_in(kind):
+        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: kind and kind()))
+
+    return run_in
+
+
+@pytest.mark.parametrize(
+    ("kind", "notebook"),
+    [(ZMQInteractiveShell, True), (ColabShell, True), (TerminalInteractiveShell, False), (None, False)],
+)
+def test_which_shell_is_a_notebook(shell, kind, notebook):
+    shell(kind)
+    assert in_notebook() == notebook
+
+
+@pytest.mark.parametrize("notebook", [False, True])
+def test_evaluate_counts_the_texts_it_encodes(shell, monkeypatch, capsys, notebook):
+    monkeypatch.setattr("tqdm.auto.tqdm", __import__("tqdm").std.tqdm)  # as tqdm.auto has it without ipywidgets
+    shell(ZMQInteractiveShell if notebook else None)
+    stsbench.evaluate("lexical:token-set", output="run", tasks=["STS-B"], sample=True, resamples=0)
+    out, err = capsys.readouterr()
+    assert out == "" and ("encoding: 100%" in err and "84/84" in err if notebook else err == "")
+
+
+def test_a_training_s_bar_has_its_loss_and_score(monkeypatch, capsys):
+    monkeypatch.setattr("tqdm.auto.tqdm", __import__("tqdm").std.tqdm)
+    bar = TrainingBar()
+    bar.stage("main", 20, 10)
+    bar.dev(10, "sts-b dev", 71.234, False)
+    bar.step(20, 0.51239, 100.0)
+    bar.stage("second", 5, 0)
+    bar.close()
+    bar.close()
+    err = capsys.readouterr().err
+    assert "main: 100%" in err and "20/20" in err and "sts-b dev=71.23" in err and "loss=0.5124" in err
+    assert "second:   0%" in err
