@@ -142,11 +142,12 @@ def check(model: Path, source: Path, store: Path, texts: int) -> None:
     print(f"{len(rows):,} rows compared with vectors in memory: they differ by {difference:.1e} at most")
 
 
-def memory(folder: Path, texts: int) -> None:
+def memory(folder: Path, texts: int, kill: bool) -> None:
     model, source = tiny_model(folder / "model"), sentences(folder / f"{texts}.txt", texts)
     store = folder / f"store-{texts}"
     print(f"{texts:,} texts, {source.stat().st_size / 1e6:,.0f} MB")
-    watched(command(model, source, store), store, kill_at=texts * 11 // 20)
+    if kill:
+        watched(command(model, source, store), store, kill_at=texts * 11 // 20)
     watched(command(model, source, store), store, kill_at=None)
     check(model, source, store, texts)
 
@@ -177,12 +178,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=["memory", "processes"], required=True)
     parser.add_argument("--texts", type=int, default=1_000_000)
+    parser.add_argument("--kill", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--folder", type=Path, required=True, help="of the texts and stores, which stay there")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     if args.part == "memory":
-        memory(args.folder, args.texts)
+        memory(args.folder, args.texts, args.kill)
     else:
         processes(args.folder, args.texts, args.rounds)
 

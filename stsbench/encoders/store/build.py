@@ -194,9 +194,9 @@ def _manifest(encoder: Encoder, texts: Texts, folder: Path, dtype: str, shard_ro
         raise EncoderError(f"{folder} was made with other libraries ({', '.join(newer)}): choose another --output")
     asked = {"--store-dtype": (manifest.dtype, dtype), "--shard-size": (manifest.shard_rows, shard_rows),
              "--column": (manifest.column, texts.column)}  # fmt: skip
-    for option, (theirs, mine) in asked.items():
-        if theirs != mine and (option, mine) != ("--shard-size", None):
-            raise StsbenchError(f"{folder} was made with {option} {theirs}, not {mine}: choose another --output")
+    for option, (stored, wanted) in asked.items():
+        if stored != wanted and not (option == "--shard-size" and wanted is None):
+            raise StsbenchError(f"{folder} was made with {option} {stored}, not {wanted}: choose another --output")
     return manifest
 
 

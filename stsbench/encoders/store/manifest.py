@@ -54,8 +54,8 @@ class InputNote(_Strict):
 class Manifest(_Strict):
     """A store. While `complete` is false its shards are those folders that are there, and it is not read."""
 
-    format: Literal["stsbench vectors"] = FORMAT
-    version: Literal[1] = VERSION
+    format: Literal["stsbench vectors"] = "stsbench vectors"
+    version: Literal[1] = 1
     complete: bool = False
     dtype: Literal["float32", "float16", "int8", "binary"]
     shard_rows: int  # texts of every shard but the last

@@ -25,6 +25,7 @@ from stsbench.data.text.ragged import RaggedWriter
 from stsbench.encoders.base import Encoder, Progress
 from stsbench.encoders.cache.encode import encode_cached
 from stsbench.encoders.store.manifest import ShardNote, StoredFile, shard_folder
+from stsbench.encoders.store.memory import give_back
 from stsbench.encoders.store.numbers import calibrated, stored
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.files import sha256_file
@@ -77,7 +78,9 @@ def encode_shard(encoder: Encoder, job: ShardJob, progress: Progress) -> ShardDo
         scales=None if chosen is None else tuple(chosen.tolist()), files={},
     )  # fmt: skip
     arrays = {VECTORS: rows, TRUNCATED: encoded.truncated, DIGESTS: text_digests(job.texts)}
-    return ShardDone(job.number, _write(shard_folder(job.store, job.number), arrays, job.texts, note), encoder.notes)
+    note = _write(shard_folder(job.store, job.number), arrays, job.texts, note)
+    give_back()
+    return ShardDone(job.number, note, encoder.notes)
 
 
 def text_digests(texts: Sequence[str]) -> Digests:
