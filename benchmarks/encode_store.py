@@ -154,24 +154,55 @@ def memory(folder: Path, texts: int, kill: bool) -> None:
 
 def processes(folder: Path, texts: int, rounds: int) -> None:
     model, source = tiny_model(folder / "model"), sentences(folder / f"{texts}.txt", texts)
-    digests, times = {}, {1: [], 2: []}
+    digests, taken = {}, {1: [], 2: []}
     for _ in range(rounds):
         for count in (1, 2):
             store = folder / f"processes-{count}"
             shutil.rmtree(store, ignore_errors=True)
-            began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run(command(model, source, store, count), check=True, stderr=subprocess.DEVNULL)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            times[count].append((time.monotonic() - began, busy))
+            taken[count].append(timed(command(model, source, store, count), store, count))
             shards = json.loads((store / "manifest.json").read_text())["shards"]
             digests[count] = [shard["files"]["vectors.npy"]["sha256"] for shard in shards]
-            print(f"{count} process(es): {times[count][-1][0]:.1f} s, {busy:.1f} processor seconds", flush=True)
-    wall = [one[0] / two[0] for one, two in zip(times[1], times[2], strict=True)]
-    work = [two[1] / one[1] for one, two in zip(times[1], times[2], strict=True)]
-    for what, ratios in (("wall clock, one over two", wall), ("processor seconds, two over one", work)):
-        print(f"{what}: {np.median(ratios):.2f} ({min(ratios):.2f}, {max(ratios):.2f})")
+            wall, busy, steady_wall, steady_busy = taken[count][-1]
+            print(f"{count} process(es): {wall:.1f} s, {busy:.1f} processor seconds; once started {steady_wall:.1f} us and "
+                  f"{steady_busy:.1f} processor us a text", flush=True)  # fmt: skip
+    one, two = np.array(taken[1]), np.array(taken[2])
+    names = {0: "wall clock, one over two", 2: "the same once started", 1: "processor seconds, two over one",
+             3: "the same a text once started"}  # fmt: skip
+    for column, what in names.items():
+        ratios = one[:, column] / two[:, column] if column in (0, 2) else two[:, column] / one[:, column]
+        print(f"{what}: {np.median(ratios):.2f} ({ratios.min():.2f}, {ratios.max():.2f})")
     print(f"equal files: {digests[1] == digests[2]}")
+
+
+def timed(arguments: list[str], store: Path, count: int) -> tuple[float, float, float, float]:
+    """Seconds of wall clock and of processor; and microseconds a text of both from when each process has written a shard."""
+    began, started, last = time.monotonic(), None, None
+    process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
+    while process.poll() is None:
+        now = rows_of(store), time.monotonic(), tree_seconds(process.pid)
+        if last is None or now[0] != last[0]:
+            last = now
+            started = now if started is None and now[0] >= count * 32_768 else started
+        time.sleep(POLL / 10)
+    if process.returncode or started is None or last[0] <= started[0]:
+        raise SystemExit(f"exit code {process.returncode}, or too few texts: take more")
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = usage.ru_utime + usage.ru_stime - timed.before
+    timed.before += busy
+    steady = [1e6 * (last[i] - started[i]) / (last[0] - started[0]) for i in (1, 2)]
+    return time.monotonic() - began, busy, *steady
+
+
+timed.before = 0.0
+
+
+def tree_seconds(pid: int) -> float:
+    """Processor seconds of a process and its children that run."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return resident(pid)[2] + sum(resident(int(child))[2] for child in children)
+    except (OSError, KeyError, ValueError):
+        return 0.0
 
 
 def main() -> None:

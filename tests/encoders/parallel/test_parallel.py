@@ -71,11 +71,15 @@ def test_two_processes_give_the_vectors_of_one(module, tmp_path):
         assert alone is encoder
 
 
-def test_both_processes_compute(module, tmp_path):
+def test_both_processes_compute_and_end_with_the_pipe(module):
     encoder, options = both(f"{module}:who")
     with in_processes(encoder, options, processes=2) as two:
         numbers = set(two.encode(TEXTS).ravel().tolist())
-    assert len(numbers) == 2 and os.getpid() not in numbers
+        assert len(numbers) == 2 and os.getpid() not in numbers
+        workers = two._workers._workers
+        for worker in workers:
+            worker.connection.close()  # as the system does when this process is killed
+        assert [worker._process.join(30) or worker._process.exitcode for worker in workers] == [0, 0]
 
 
 def test_a_store_of_two_processes_is_that_of_one(module, tmp_path):
