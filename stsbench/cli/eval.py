@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import encoder_options
+from stsbench.cli.options import encoder_options, process_options
 from stsbench.errors import StsbenchError
 
 
@@ -22,6 +22,7 @@ def _split(text: str | None) -> list[str] | None:
 
 @click.command("eval")
 @encoder_options
+@process_options
 @click.option("--post", metavar="NAME[:SETTING=VALUE,...]", help="Post-processing of the vectors, several joined by +: "
               "whitening, all-but-the-top, standardise, flow (`stsbench list post`); needs --fit-on.")  # fmt: skip
 @click.option("--fit-on", metavar="target|FILE", help="What --post is fitted on: each set's own texts, or a file of "

@@ -15,7 +15,7 @@ from stsbench.cli.options import encoder_options
 @click.argument("post", metavar="NAME")
 @encoder_options
 @click.option("--data", required=True, type=click.Path(path_type=Path), help="Texts to fit on: .txt, a sentence a line, or "
-              ".csv, .tsv, .jsonl of NLI pairs (both sentences).")  # fmt: skip
+              ".csv, .tsv, .jsonl of NLI pairs (both sentences); or a folder that `stsbench encode` wrote.")  # fmt: skip
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="A new folder for the model.")
 @click.option("--set", "settings", multiple=True, metavar="SETTING=VALUE",
               help="A setting of NAME (`stsbench show post NAME` lists them); repeatable.")  # fmt: skip

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
@@ -17,6 +18,7 @@ from stsbench.cli.output.messages import be_quiet
 from stsbench.errors import StsbenchError
 
 _COMPLETING = "_STSBENCH_COMPLETE"  # as in cli/setup/completion.py: set, by its script, for the call of a tab key
+_IN_PROCESSES = ("eval", "encode")  # commands with --processes
 _LONGEST = 500  # characters of an unforeseen error: some libraries' messages fill a screen
 # name -> (module, one line of help): the module is imported only when its command runs.
 _COMMANDS = {
@@ -27,6 +29,7 @@ _COMMANDS = {
     "identify": ("stsbench.leaderboard.identify.command:identify", "Find the protocol that reproduces published numbers."),
     "reproduce": ("stsbench.leaderboard.reproduce.command:reproduce",
                   "Print a paper's table, what was measured of it here, and each row's command."),
+    "encode": ("stsbench.cli.encode:encode", "Encode any number of texts into a folder of vectors."),
     "neighbours": ("stsbench.cli.neighbours:neighbours", "Find the lines of a text file nearest to a query."),
     "fit": ("stsbench.cli.fit:fit", "Fit a post-processing (whitening, ...) and write a model with it."),
     "plot": ("stsbench.cli.plot:plot", "Draw similarity, geometry, spectrum or training of runs, as PNG or SVG."),
@@ -63,7 +66,9 @@ class _Lazy(click.Group):
             from stsbench.registry import did_you_mean
 
             ctx.fail(f"no such command '{args[0]}'{did_you_mean(args[0], _COMMANDS)}")
-        _refuse_several_processes(args[0] if args else "")
+        name = args[0] if args else ""
+        if count := _processes_of_torchrun(name, args[1:]):
+            ctx.default_map = {name: {"processes": count}}
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -76,12 +81,25 @@ class _Lazy(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
 
 
-def _refuse_several_processes(name: str) -> None:
-    """Raises StsbenchError below torchrun: each process would do the same work, and write a run of its own."""
+def _processes_of_torchrun(name: str, arguments: Sequence[str]) -> int | None:
+    """In how many processes a command is to compute that torchrun started; None: as it says itself.
+
+    `train` runs in each of torchrun's processes. Of `eval` and `encode` the first does all, with as many of its own,
+    and the others end here. StsbenchError for other commands, and on several machines: each would do the same work.
+    """
     count = os.environ.get("WORLD_SIZE", "1")
-    if name != "train" and count.isdecimal() and int(count) > 1:
-        raise StsbenchError(f"only `stsbench train` runs in several processes, and this is one of {count}: start `stsbench "
-                            f"{name}` without torchrun, WORLD_SIZE unset")  # fmt: skip
+    if name == "train" or not count.isdecimal() or int(count) <= 1:
+        return None
+    if name not in _IN_PROCESSES:
+        raise StsbenchError(f"only `stsbench train`, `eval` and `encode` run in several processes, and this is one of "
+                            f"{count}: start `stsbench {name}` without torchrun, WORLD_SIZE unset")  # fmt: skip
+    if os.environ.get("LOCAL_WORLD_SIZE", count) != count:
+        raise StsbenchError(f"`stsbench {name}` runs on one machine, and torchrun started it on several: leave --nnodes out")
+    if os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) != "0":
+        sys.exit(0)
+    for variable in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK"):  # no library is to wait for the others
+        os.environ.pop(variable, None)
+    return None if any(word.split("=")[0] == "--devices" for word in arguments) else int(count)
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})

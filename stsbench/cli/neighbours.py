@@ -17,8 +17,9 @@ from stsbench.wording import counted
 
 @click.command("neighbours")
 @encoder_options
-@click.option("--corpus", required=True, metavar="FILE|SET", help="UTF-8, one text per line, blank lines skipped; or a data "
-              "set whose sentences are searched, e.g. stsb/test (`stsbench list data`).")  # fmt: skip
+@click.option("--corpus", required=True, metavar="FILE|SET|DIR", help="UTF-8, one text per line, blank lines skipped; a "
+              "data set whose sentences are searched, e.g. stsb/test (`stsbench list data`); or a folder that `stsbench "
+              "encode` wrote, whose vectors are read.")  # fmt: skip
 @click.option("--column", type=click.IntRange(min=1), help="Which tab-separated column of the corpus holds the text, from "
               "1; needed where lines hold tabs (Flickr30k's image.jpg#0<TAB>caption: 2).")  # fmt: skip
 @click.option("--data-dir", type=click.Path(path_type=Path), help="For a SET: a folder in SentEval's layout.")
@@ -43,6 +44,9 @@ def neighbours(
     from stsbench.encoders.cache.cache import EmbeddingCache
     from stsbench.encoders.cache.embed import Embed
     from stsbench.encoders.load import load_encoder
+    from stsbench.encoders.store.manifest import is_store
+    from stsbench.encoders.store.nearest import check_same_encoder
+    from stsbench.encoders.store.vectors import VectorStore
     from stsbench.files import cache_root
     from stsbench.metrics.similarity import zero_rows
 
@@ -54,12 +58,18 @@ def neighbours(
     asked = list(dict.fromkeys(asked))
     if not asked:
         raise click.UsageError("no query: give --query TEXT or --query-file FILE")
-    lines, unit = _corpus(corpus, column, data_dir, sample, how["offline"])
+    stored = is_store(Path(corpus))
+    if stored and (column is not None or data_dir or sample):
+        raise click.UsageError(f"--column, --data-dir and --sample do not apply to {corpus}, a folder of vectors")
+    lines, unit = ({}, "line") if stored else _corpus(corpus, column, data_dir, sample, how["offline"])
     texts, name = list(lines), Path(corpus).name if unit == "line" else corpus
     encoder = load_encoder(model, **how)
     for note in encoder.notes:
         click.echo(note, err=True)
     cache = None if no_cache else EmbeddingCache(cache_dir or cache_root() / "embeddings", int(cache_limit * 1e9))
+    store = VectorStore(Path(corpus)) if stored else None
+    if store is not None:
+        check_same_encoder(store, encoder)
     everything = list(dict.fromkeys([*texts, *asked]))
     with progress_bar() as progress:
         embed = Embed(encoder, cache, progress(len(everything)) if progress else None).for_set(texts, _named(name, texts))
@@ -69,7 +79,10 @@ def neighbours(
     for query, zero in zip(asked, zero_rows(embed(asked)), strict=True):
         if zero:
             click.echo(f"the vector of the query '{query}' is zero: every cosine is 0 and the order is arbitrary", err=True)
-    rows = _rows(asked, texts, lines, unit, embed, top, backend)
+    if store is None:
+        rows = _rows(asked, texts, lines, unit, embed, top, backend)
+    else:
+        rows = _stored_rows(asked, store, embed, top, backend)
     if json_target:
         _write(rows, json_target)
     if json_target != "-":
@@ -155,6 +168,17 @@ def _rows(
         {"query": query, "rank": rank + 1, "cosine": float(scores[i, rank]), unit: lines[texts[place]][0],
          "copies": len(lines[texts[place]]), "text": texts[place]}
         for i, query in enumerate(asked) for rank, place in enumerate(places[i].tolist())
+    ]  # fmt: skip
+
+
+def _stored_rows(asked: Sequence[str], store: Any, embed: Any, top: int, backend: str) -> list[dict[str, Any]]:
+    """The same of a folder of vectors; its row i is line i + 1 of what was encoded."""
+    from stsbench.encoders.store.nearest import neighbours_in
+
+    lists = neighbours_in(store, embed(asked), top, backend=backend)
+    return [
+        {"query": query, "rank": rank, "cosine": each.cosine, "line": each.row + 1, "copies": each.copies, "text": each.text}
+        for query, neighbours in zip(asked, lists, strict=True) for rank, each in enumerate(neighbours, start=1)
     ]  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import click
 
 _ENCODER = (
     click.option("--model", required=True, help="Hub id, model folder, minilm, lexical:token-set, lexical:tfidf, "
-                 "vectors:FILE.npz, words:GLOVE.txt, python:module:callable, a run of `stsbench train`, or "
+                 "vectors:FILE.npz|DIR, words:GLOVE.txt, python:module:callable, a run of `stsbench train`, or "
                  "KIND:ARGUMENT of a plug-in."),
     click.option("--pooler", help="cls, cls+dense, mean, first_last:embeddings, first_last:layer1, last2, max, mask, "
                  "text_cnn, mean_cnn, last, weighted_mean. Default: what the model folder stores."),
@@ -29,15 +29,36 @@ _ENCODER = (
     click.option("--device", help="cpu, cuda, cuda:1, mps. Default: cuda where there is one, else cpu."),
     click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True),
     click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens a batch."),
+    click.option("--offline", is_flag=True, help="Never touch the network."),
+)  # fmt: skip
+_CACHE = (
     click.option("--cache", "cache_dir", type=click.Path(path_type=Path), help="Embedding cache folder."),
     click.option("--cache-limit", type=float, default=20.0, show_default=True, help="Embedding cache limit, GB."),
     click.option("--no-cache", is_flag=True, help="Neither read nor write cached embeddings."),
-    click.option("--offline", is_flag=True, help="Never touch the network."),
+)  # fmt: skip
+_PROCESSES = (
+    click.option("--devices", metavar="cuda:0,cuda:1|all", help="Encode in one process for each of these devices."),
+    click.option("--processes", type=click.IntRange(min=1), help="Encode in so many processes: the CUDA devices in turn, or "
+                 "shares of the CPU's cores."),
 )  # fmt: skip
 
 
 def encoder_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add which encoder, how it computes and where its vectors are kept."""
-    for option in reversed(_ENCODER):
+    return _with(_ENCODER + _CACHE, command)
+
+
+def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add which encoder and how it computes, of a command that keeps its vectors itself."""
+    return _with(_ENCODER, command)
+
+
+def process_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add in how many processes an encoder computes."""
+    return _with(_PROCESSES, command)
+
+
+def _with(options: Sequence[Callable[..., Any]], command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(options):
         command = option(command)
     return command

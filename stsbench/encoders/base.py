@@ -108,6 +108,7 @@ class Encoder(ABC):
     trained_on: tuple[str, ...] = ()  # the test data whose sentences it was trained on: its scores there are transductive
     equal_lengths: bool = False  # see `keep_lengths_apart`
     libraries: tuple[str, ...] = ()  # installed packages whose version may change a vector
+    processes: int = 1  # in which it computes
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:

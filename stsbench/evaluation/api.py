@@ -14,6 +14,7 @@ from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.base import CHANGING, EQUAL_LENGTHS, Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.parallel.encoder import in_processes
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError
 from stsbench.evaluation.announce import described_encoder
@@ -34,6 +35,7 @@ _ELSEWHERE = {
     "retrieval.folder": "--protocol retrieval:FOLDER",
     "mteb.tasks": "--protocol mteb:NAME", "mteb.benchmark": "--protocol mteb:NAME",
 }  # fmt: skip
+_ENCODER = (*CHANGING, "device", "batch_tokens", "offline")
 StartProgress = Callable[[int], Progress]  # number of texts -> step function
 
 
@@ -67,6 +69,8 @@ class EvalOptions:
     strict_data: bool = False
     strict: bool = False
     device: str | None = None
+    devices: str | None = None  # "cuda:0,cuda:1" or "all": a process for each
+    processes: int | None = None
     dtype: str = "float32"
     batch_tokens: int | None = None
     cache_dir: Path | None = None
@@ -89,7 +93,18 @@ def run(options: EvalOptions, log: Callable[[str], None] = print, progress: Star
     if reason := why_not_repeatable(git_revision()):
         log(f"warning: these records cannot enter a leaderboard: measured by {reason}; commit them first")
     result, chosen = _chosen(options, log)
-    encoder, cache = _encoder(options), _cache(options)
+    with _encoder(options) as encoder:
+        _run(encoder, chosen, result, options, log, progress)
+    log(f"done in {time.monotonic() - began:.1f} s{_peak_memory()}")
+    return result
+
+
+def _run(
+    encoder: Encoder, chosen: Chosen, result: Result, options: EvalOptions, log: Callable[[str], None],
+    progress: StartProgress | None,
+) -> None:  # fmt: skip
+    """Encode what the protocols ask for and measure, one protocol after another."""
+    cache = _cache(options)
     if options.post is not None and options.fit_on is not None:
         encoder = post_processed(encoder, options.post, options.fit_on, cache, log, progress)
     set_by_set = isinstance(encoder, PostProcessed) and encoder.fitted_per_set
@@ -100,8 +115,6 @@ def run(options: EvalOptions, log: Callable[[str], None] = print, progress: Star
     with _kept(result, log):
         for each, mine in chosen:
             _measure(each, mine, embed, result, options, log, len(chosen) > 1, targets)
-    log(f"done in {time.monotonic() - began:.1f} s{_peak_memory()}")
-    return result
 
 
 Chosen = list[tuple[Planned, dict[str, DataSet]]]
@@ -236,6 +249,8 @@ def _check(options: EvalOptions) -> None:
     if options.sample and options.text_version == "raw":
         raise StsbenchError("the sample is its own text version: leave text_version='raw' out")
     if not isinstance(options.model, str):
+        if options.devices is not None or options.processes is not None:
+            raise EncoderError("devices and processes need a model that each process can load by its name, a string")
         for name in CHANGING:
             if getattr(options, name) != getattr(EncoderOptions, name):
                 raise EncoderError(f"{name} does not apply to an encoder that is already loaded: give it to load_encoder")
@@ -315,17 +330,21 @@ def _without_overlap(chosen: Chosen, options: EvalOptions, log: Callable[[str], 
     return filtered
 
 
-def _encoder(options: EvalOptions) -> Encoder:
+@contextmanager
+def _encoder(options: EvalOptions) -> Iterator[Encoder]:
+    """The encoder, for as long as the block lasts: then processes in which it computed end."""
     from stsbench.encoders.load import load_encoder
 
-    if isinstance(options.model, Encoder):
-        return options.model
-    if not isinstance(options.model, str):
+    if isinstance(options.model, str):
+        asked = EncoderOptions(**{name: getattr(options, name) for name in ("model", *_ENCODER)})
+        with in_processes(load_encoder(options.model, asked), asked, options.devices, options.processes) as encoder:
+            yield encoder
+    elif isinstance(options.model, Encoder):
+        yield options.model
+    else:
         from stsbench.encoders.light.callable import CallableEncoder
 
-        return CallableEncoder(options.model)
-    asked = {name: getattr(options, name) for name in (*CHANGING, "device", "batch_tokens", "offline")}
-    return load_encoder(options.model, **asked)
+        yield CallableEncoder(options.model)
 
 
 def _announce(encoder: Encoder, options: EvalOptions, chosen: list[DataSet], log: Callable[[str], None]) -> None:

@@ -14,9 +14,10 @@ from stsbench.encoders.base import Encoder, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
-from stsbench.encoders.post.texts import ListedTexts, read_texts
+from stsbench.encoders.post.fit_data import fitted_on_data
+from stsbench.encoders.post.texts import ListedTexts
+from stsbench.encoders.store.manifest import is_store
 from stsbench.errors import StsbenchError
-from stsbench.wording import counted
 
 TARGET = "target"
 _CHOICES = (
@@ -35,7 +36,7 @@ def check_fitting(post: str | None, fit_on: str | Path | None) -> None:
     Chain.parse(post)
     if fit_on is None:
         raise StsbenchError(f"--post {post} needs --fit-on target or --fit-on FILE: {_CHOICES}")
-    if str(fit_on) != TARGET and not Path(fit_on).is_file():
+    if str(fit_on) != TARGET and not Path(fit_on).is_file() and not is_store(Path(fit_on)):
         raise StsbenchError(f"--fit-on {fit_on}: there is no such file; {_CHOICES}")
 
 
@@ -54,10 +55,7 @@ def post_processed(
             *wrapped.notes,
         )
         return wrapped
-    texts = read_texts(Path(fit_on), log)
-    count = texts.items * texts.sides
-    log(f"fitting {post} on {texts.name.partition('@')[0]}: {counted(count, 'text')}")
-    return wrapped.fit_on(texts, progress(count) if progress else None)
+    return fitted_on_data(wrapped, Path(fit_on), log, progress)[0]
 
 
 def siblings(set_id: str, text_version: str) -> list[str]:

@@ -12,6 +12,7 @@ from clirun import cli, evaluate, fails, place  # noqa: F401 - fixtures
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import api, measure, rescore
+from stsbench.evaluation.measure import Result
 from stsbench.evaluation.records import load_records
 from stsbench.evaluation.rescore import score_again
 from stsbench.leaderboard.records.admission import check_record
@@ -66,16 +67,38 @@ def test_a_second_sigterm_does_not_end_what_the_first_makes_it_write(evaluate, o
 # Several processes -----------------------------------------------------------------------------------------------
 
 
-def test_torchrun_runs_no_command_but_train(cli, evaluate, monkeypatch):
-    monkeypatch.setattr(api, "run", None)
-    for rank in "01":
-        monkeypatch.setenv("WORLD_SIZE", "2")
-        monkeypatch.setenv("RANK", rank)
-        line = fails(evaluate("lexical:token-set"), "only `stsbench train` runs in several processes")
-        assert "start `stsbench eval` without torchrun" in line
+@pytest.fixture
+def torchrun(monkeypatch):
+    """What torchrun tells process `rank` of two, on so many machines."""
+
+    def start(rank, machines=1):
+        told = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2 // machines, "RANK": rank, "LOCAL_RANK": rank % (2 // machines)}
+        for name, value in told.items():
+            monkeypatch.setenv(name, str(value))
+
+    return start
+
+
+def test_torchrun_runs_no_command_that_would_do_its_work_twice(cli, torchrun):
+    for rank in range(2):
+        torchrun(rank)
+        line = fails(cli("score", "run"), "only `stsbench train`, `eval` and `encode` run in several processes")
+        assert "start `stsbench score` without torchrun" in line
         assert cli("train", "--help")[0] == 0
-    monkeypatch.setenv("WORLD_SIZE", "1")
-    assert cli("eval", "--help")[0] == 0
+
+
+def test_eval_below_torchrun_is_one_run_in_as_many_processes(evaluate, torchrun, monkeypatch):
+    asked = []
+    monkeypatch.setattr(api, "run", lambda options, **_: asked.append(options.processes) or Result(options.output))
+    for rank, more in ((1, ()), (0, ()), (0, ("--devices", "cpu,cpu")), (0, ("--processes", "3"))):
+        torchrun(rank)
+        evaluate("lexical:token-set", *more)
+        assert ("WORLD_SIZE" in os.environ) == (rank == 1)  # no library waits for the processes that have ended
+    assert asked == [2, None, 3]
+    torchrun(1)
+    assert evaluate("lexical:token-set")[0] == 0
+    torchrun(0, machines=2)
+    fails(evaluate("lexical:token-set"), "`stsbench eval` runs on one machine", "leave --nnodes out")
 
 
 # Uncommitted changes ---------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from stsbench.errors import DataError
 
@@ -26,19 +27,26 @@ def numbered_lines(path: Path, on_bytes: Callable[[bytes], object] | None = None
         raise DataError(f"{path} is not a regular file")
     try:
         with path.open("rb") as stream:
-            number = 0
-            while raw := stream.readline(LONGEST + 1):
-                number += 1
-                if on_bytes is not None:
-                    on_bytes(raw)
-                if number == 1:
-                    _check_start(raw, path)
-                    raw = raw.removeprefix(_BOM)
-                    if not raw:
-                        continue
-                yield number, _decoded(raw, path, number)
+            yield from lines_of(stream, path, on_bytes)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def lines_of(
+    stream: BinaryIO, name: Path | str, on_bytes: Callable[[bytes], object] | None = None
+) -> Iterator[tuple[int, str]]:
+    """The same of an open stream, called `name` in messages. OSError where it cannot be read."""
+    number = 0
+    while raw := stream.readline(LONGEST + 1):
+        number += 1
+        if on_bytes is not None:
+            on_bytes(raw)
+        if number == 1:
+            _check_start(raw, name)
+            raw = raw.removeprefix(_BOM)
+            if not raw:
+                continue
+        yield number, _decoded(raw, name, number)
 
 
 def without_end(line: str) -> str:
@@ -46,14 +54,14 @@ def without_end(line: str) -> str:
     return line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
 
 
-def _check_start(raw: bytes, path: Path) -> None:
+def _check_start(raw: bytes, path: Path | str) -> None:
     for start, what in _NOT_TEXT.items():
         if raw.startswith(start) and not (start == b"BZh" and raw[4:10] != b"1AY&SY"):
             wanted = "convert it to UTF-8" if what == "UTF-16" else "unpack it first"
             raise DataError(f"{path} is {what}, not plain text: {wanted}")
 
 
-def _decoded(raw: bytes, path: Path, number: int) -> str:
+def _decoded(raw: bytes, path: Path | str, number: int) -> str:
     if len(raw) > LONGEST:
         raise DataError(f"{path}:{number}: a line of more than {LONGEST:,} bytes: not a text file")
     if b"\0" in raw:

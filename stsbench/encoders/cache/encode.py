@@ -16,7 +16,7 @@ from stsbench.encoders.cache.key import cache_key, versions
 from stsbench.errors import EncoderError
 from stsbench.plugins import calling, where
 
-CHUNK = 1024  # texts between two writes: what an interrupted run loses at most
+CHUNK = 1024  # texts between two writes, for each process: what an interrupted run loses at most
 
 
 @runtime_checkable
@@ -71,8 +71,9 @@ def _through(
     if isinstance(encoder, Preparable):
         ahead = [texts[i] for i in missing]
         calling(type(encoder), "prepare", lambda: encoder.prepare(ahead), raising=EncoderError)
-    for start in range(0, len(missing), CHUNK):
-        rows = missing[start : start + CHUNK]
+    size = CHUNK * encoder.processes
+    for start in range(0, len(missing), size):
+        rows = missing[start : start + size]
         chunk = [texts[i] for i in rows]
         encoded = _run(encoder, chunk, progress, tolerant)
         if issparse(encoded.vectors):

@@ -1,4 +1,4 @@
-"""`vectors:FILE.npz`: vectors computed elsewhere. The file holds `texts` (n strings) and `vectors` (n, d)."""
+"""`vectors:FILE.npz`: vectors computed elsewhere, `texts` (n strings) and `vectors` (n, d). `vectors:DIR` is a store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.encoders.base import Encoded, Encoder, EncoderSpec, Progress
+from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
 from stsbench.errors import EncoderError
 from stsbench.files import sha256_file
 
@@ -23,6 +23,16 @@ class StoredVectors(Encoder):
         texts, self._vectors = _read(path)
         self._rows = _rows(path, texts, self._vectors)
         self.spec = EncoderSpec(name=f"vectors:{path}", kind="vectors", weights=sha256_file(path))
+
+    @classmethod
+    def load(cls, argument: str, options: EncoderOptions) -> Encoder:
+        """`vectors:FILE.npz`, or `vectors:DIR`, which `stsbench encode` wrote."""
+        options.refuse_changes()
+        if not Path(argument).is_dir():
+            return cls(argument)
+        from stsbench.encoders.light.vector_store import StoreEncoder
+
+        return StoreEncoder(argument, options.model)
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 (n, d). Raises EncoderError naming the first text that is not in the file, and how many are not."""

@@ -13,6 +13,7 @@ from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.encode import encode_cached
 from stsbench.encoders.fitted import STATE
+from stsbench.encoders.post.base import VectorSource
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.source import EncodedTexts
 from stsbench.encoders.post.texts import FitTexts, ListedTexts
@@ -58,8 +59,11 @@ class PostProcessed(Encoder):
 
     def fit_on(self, texts: FitTexts, progress: Progress | None = None) -> PostProcessed:
         """A copy fitted on texts of any number, which are encoded block by block. StsbenchError, one line."""
-        source = EncodedTexts(texts, lambda block: self._encoded(block, progress), self.base)
-        fitted = PostProcessed(self.base, self.chain.unfitted().fit(source), texts.name)
+        return self.fit_vectors(EncodedTexts(texts, lambda block: self._encoded(block, progress), self.base))
+
+    def fit_vectors(self, source: VectorSource) -> PostProcessed:
+        """A copy fitted on vectors of `base`, known by the name of their texts. StsbenchError, one line."""
+        fitted = PostProcessed(self.base, self.chain.unfitted().fit(source), source.name)
         fitted._cache, fitted._memory = self._cache, self._memory
         return fitted
 

@@ -12,7 +12,8 @@ from stsbench.encoders.fitted import shortened
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.encoder import PostProcessed
-from stsbench.encoders.post.texts import FitTexts, read_texts
+from stsbench.encoders.post.fit_data import fitted_on_data
+from stsbench.encoders.post.texts import FitTexts
 from stsbench.encoders.transformer.exported import stored_head
 from stsbench.encoders.transformer.lazy import LazyEncoder
 from stsbench.errors import StsbenchError
@@ -20,14 +21,13 @@ from stsbench.publish.model_card import plain
 from stsbench.training.api.method import Inference
 from stsbench.training.export.export import export_model
 from stsbench.training.export.folder import new_folder
-from stsbench.wording import counted
 
 
 def fit_model(
     model: str, options: EncoderOptions, post: str, data: Path, output: Path, *, cache: EmbeddingCache | None = None,
     log: Callable[[str], None] = print, progress: Callable[[int], Progress] | None = None,
 ) -> None:
-    """Fit `post` on the texts of `data`, as `model` encodes them, and write both to `output`, a new folder.
+    """Fit `post` on the texts of `data`, as `model` encodes or encoded them, and write both to `output`, a new folder.
 
     It appears whole or not at all. StsbenchError, one line: `output` is there, `model` is run by another library or changed
     by options that no folder can hold, or the texts do not suffice.
@@ -38,10 +38,7 @@ def fit_model(
         base = _native(encoder, options)
         wrapped = PostProcessed(base, chain)  # refuses a width that does not suit, before the texts are read
         wrapped.use_cache(cache)
-        texts = read_texts(data, log)
-        count = texts.items * texts.sides
-        log(f"fitting {chain.spelled()} on {texts.name.partition('@')[0]}: {counted(count, 'text')}")
-        fitted = wrapped.fit_on(texts, progress(count) if progress else None)
+        fitted, texts = fitted_on_data(wrapped, data, log, progress)
         export_model(
             _inference(base), building, card=_card(base, fitted.chain, texts), max_length=base.spec.max_length,
             normalize=base.spec.normalize, post=(fitted.chain, texts.name), trained_on=base.trained_on,

@@ -1,0 +1,67 @@
+"""How far a long encoding is, on stderr: a bar on a terminal, elsewhere a line now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+from stsbench.encoders.store.build import Pace
+
+EVERY = 30.0  # seconds between two lines
+
+
+@contextmanager
+def pace_shown() -> Iterator[Callable[[Pace], None]]:
+    """Yield a function that shows a pace."""
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("encoding"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task, clock = bar.add_task("encoding", total=None, left=""), Clock()
+        yield lambda pace: bar.update(task, completed=pace.texts, total=pace.total, left=clock(pace))
+
+
+class Clock:
+    """Texts a second and the time left, of what is encoded in this call."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._began = now()
+
+    def __call__(self, pace: Pace) -> str:
+        """"1,200 texts/s, 2 h 10 min left"; of a stream the speed alone, and nothing before the first new text."""
+        seconds, new = self._now() - self._began, pace.texts - pace.kept
+        if new <= 0 or seconds <= 0:
+            return ""
+        speed = f"{new / seconds:,.0f} texts/s"
+        return speed if pace.total is None else f"{speed}, {duration((pace.total - pace.texts) * seconds / new)} left"
+
+
+def duration(seconds: float) -> str:
+    """"2 h 10 min", "5 min", "40 s"."""
+    whole = max(0, round(seconds))
+    if whole < 100:
+        return f"{whole} s"
+    minutes = round(whole / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self._clock, self._said = Clock(), time.monotonic()
+
+    def __call__(self, pace: Pace) -> None:
+        if time.monotonic() - self._said < EVERY:
+            return
+        self._said = time.monotonic()
+        about = "" if pace.total is None else f" of about {pace.total:,}"
+        left = self._clock(pace)
+        click.echo(f"{pace.texts:,}{about} texts" + (f", {left}" if left else ""), err=True)

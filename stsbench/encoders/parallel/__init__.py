@@ -1,0 +1,1 @@
+"""The same encoder in several processes, one a device."""

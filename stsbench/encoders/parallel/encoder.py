@@ -1,0 +1,101 @@
+"""An encoder whose texts are shared out over processes; everything else it leaves to the encoder of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress
+from stsbench.encoders.parallel.devices import chosen_devices
+from stsbench.encoders.parallel.pool import Workers
+from stsbench.errors import EncoderError
+
+_PART = 8192  # texts a job at most: bounds what is in a pipe
+
+
+@dataclass(frozen=True)
+class _Part:
+    rows: Any  # int64 (n,): where the texts stand among all
+    texts: list[str]
+    role: str | None
+    prompt: str | None
+
+
+class ParallelEncoder(Encoder):
+    """`encoder`, computed by `workers`. A text's vector moves by rounding alone: it stands in another batch."""
+
+    def __init__(self, encoder: Encoder, workers: Workers, role: str | None = None, prompt: str | None = None) -> None:
+        """EncoderError: the encoder is fitted on each set, so that no other process could know it."""
+        check_shareable(encoder)
+        self._encoder, self._workers, self._role, self._prompt = encoder, workers, role, prompt
+        self.spec, self.cacheable, self.notes = encoder.spec, encoder.cacheable, encoder.notes
+        self.dimension, self.engine, self.similarity = encoder.dimension, encoder.engine, encoder.similarity
+        self.prompts, self.trained_on = encoder.prompts, encoder.trained_on
+        self.equal_lengths, self.libraries, self.processes = encoder.equal_lengths, encoder.libraries, workers.count
+
+    def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
+        """Vectors of n distinct texts, dense. EncoderError: they are sparse, a text has none, or a process ended."""
+        order = np.array(sorted(range(len(texts)), key=lambda row: -len(texts[row])), dtype=np.int64)
+        parts = max(1, min(len(texts), max(self.processes, -(-len(texts) // _PART))))
+        rows = [order[start::parts] for start in range(parts)]  # of every length, so that each takes as long
+        jobs = [_Part(each, [texts[row] for row in each.tolist()], self._role, self._prompt) for each in rows]
+        vectors: Any = None
+        truncated = np.zeros(len(texts), dtype=bool)
+        for mine, encoded, apart_lengths in self._workers.run(encode_part, jobs, progress):
+            if issparse(encoded.vectors):
+                raise EncoderError(f"{self.spec.name} gives sparse vectors, which one process computes: leave --processes "
+                                   "and --devices out")  # fmt: skip
+            if vectors is None:
+                vectors = np.zeros((len(texts), encoded.vectors.shape[1]), encoded.vectors.dtype)
+            vectors[mine], truncated[mine] = encoded.vectors, encoded.truncated
+            if apart_lengths:
+                self.keep_lengths_apart()
+        return Encoded(vectors, truncated)
+
+    def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
+        """The same model in the same processes, behind the prompt of a role or `prompt`."""
+        encoder = self._encoder.for_role(role, prompt)
+        return self if encoder is self._encoder else ParallelEncoder(encoder, self._workers, role, prompt)
+
+    def with_dropout(self, seed: int) -> Encoder:
+        """In this process."""
+        return self._encoder.with_dropout(seed)
+
+
+def encode_part(encoder: Encoder, part: _Part, progress: Progress) -> tuple[Any, Encoded, bool]:
+    """What a worker does: the rows it was given, their vectors, and whether its batches hold texts of one length."""
+    if part.role is not None or part.prompt is not None:
+        encoder = encoder.for_role(part.role, part.prompt)
+    encoded = encoder.run(part.texts, progress)
+    return part.rows, encoded, encoder.equal_lengths
+
+
+def check_shareable(encoder: Encoder) -> None:
+    """EncoderError for an encoder that only one process can hold."""
+    if encoder.fitted_per_set:
+        raise EncoderError(f"{encoder.spec.name} is fitted on each set of texts, by one process: leave --processes and "
+                           "--devices out")  # fmt: skip
+
+
+@contextmanager
+def in_processes(
+    encoder: Encoder, options: EncoderOptions, devices: str | None = None, processes: int | None = None
+) -> Iterator[Encoder]:
+    """`encoder` itself, or computed by a process for each device; they end with the block.
+
+    options: what `load_encoder` made it of, the model's name among them. EncoderError as `chosen_devices`.
+    """
+    names = chosen_devices(devices, processes, options.device)
+    if not names:
+        yield encoder
+        return
+    workers = Workers(options.model, options, names, encoder.spec.fingerprint())
+    try:
+        yield ParallelEncoder(encoder, workers)
+    finally:
+        workers.close()

@@ -1,0 +1,196 @@
+"""Processes that each hold the same encoder on a device of their own, and tasks for whichever of them is idle.
+
+A worker is a new interpreter: a copy of this one could have been made while a library's thread held a lock. It ends when its
+pipe does, however this process ends.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol, TypeVar
+
+from stsbench.encoders.base import Encoder, EncoderOptions, Progress
+from stsbench.encoders.load import load_encoder
+from stsbench.errors import EncoderError, StsbenchError
+
+J = TypeVar("J")
+R = TypeVar("R")
+Task = Callable[[Encoder, J, Progress], R]  # a function of a module: it travels to a worker by its name
+
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")  # RAYON: of tokenizers
+_SAID_EVERY = 0.5  # seconds between two reports of a worker
+_END_SECONDS = 5
+
+
+class Runner(Protocol):
+    """Where tasks run."""
+
+    def run(self, task: Task[J, R], jobs: Iterable[J], progress: Progress | None = None) -> Iterator[R]:
+        """task(encoder, job, progress) for every job, in the order in which they end."""
+
+
+class Here:
+    """One job after another in this process."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+
+    def run(self, task: Task[J, R], jobs: Iterable[J], progress: Progress | None = None) -> Iterator[R]:
+        """The results, in the order of the jobs."""
+        for job in jobs:
+            yield task(self.encoder, job, progress or _ignored)
+
+
+class Workers:
+    """A process for each device; they start with the first job."""
+
+    def __init__(self, model: str, options: EncoderOptions, devices: Sequence[str | None], fingerprint: str) -> None:
+        """model, options: for `load_encoder`; devices: one a process, None for the default; fingerprint: of the encoder
+        here, which a worker's has to equal."""
+        self.count = len(devices)
+        self._each = [(model, replace(options, device=device), fingerprint) for device in devices]
+        self._workers: list[_Worker] = []
+
+    def run(self, task: Task[J, R], jobs: Iterable[J], progress: Progress | None = None) -> Iterator[R]:
+        """The results as they are ready; the next job is read while the workers are busy.
+
+        EncoderError, one line: a task failed, or a worker was killed. All workers are ended then.
+        """
+        try:
+            yield from self._run(task, iter(jobs), progress or _ignored)
+        except BaseException:  # Ctrl-C too: what workers still do is nobody's
+            self.close()
+            raise
+
+    def _run(self, task: Any, jobs: Iterator[Any], progress: Progress) -> Iterator[Any]:
+        job, busy = next(jobs, None), dict[Connection, _Worker]()
+        if job is None:
+            return
+        idle = self._started()
+        while job is not None or busy:
+            while idle and job is not None:
+                worker = idle.pop()
+                worker.send((task, job))
+                busy[worker.connection] = worker
+                job = next(jobs, None)
+            for connection in wait(list(busy)):
+                worker = busy[connection]  # type: ignore[index]
+                kind, value = worker.receive()
+                if kind == "progress":
+                    progress(value)
+                elif kind == "failed":
+                    raise EncoderError(value)
+                else:
+                    del busy[worker.connection]
+                    idle.append(worker)
+                    yield value
+
+    def close(self) -> None:
+        """End the processes; a later run starts new ones."""
+        for worker in self._workers:
+            worker.end()
+        self._workers = []
+
+    def _started(self) -> list[_Worker]:
+        if not self._workers:
+            with _threads(max(1, cores() // self.count)):
+                self._workers = [_Worker(*each) for each in self._each]
+        return list(self._workers)
+
+
+class _Worker:
+    def __init__(self, model: str, options: EncoderOptions, fingerprint: str) -> None:
+        self._where = options.device or "the default device"
+        spawn = multiprocessing.get_context("spawn")
+        self.connection, there = spawn.Pipe()
+        self._process = spawn.Process(target=_work, args=(there, model, options, fingerprint), daemon=True)
+        self._process.start()
+        there.close()  # so that this end hears when the process has ended
+
+    def send(self, message: Any) -> None:
+        with self._alive():
+            self.connection.send(message)
+
+    def receive(self) -> Any:
+        with self._alive():
+            return self.connection.recv()
+
+    def end(self) -> None:
+        self._process.terminate()
+        self._process.join(_END_SECONDS)
+        if self._process.is_alive():
+            self._process.kill()
+        self.connection.close()
+
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, OSError) as error:
+            self._process.join(_END_SECONDS)
+            raise EncoderError(
+                f"a process that encodes on {self._where} ended with exit code {self._process.exitcode}: if it lacked "
+                "memory, use fewer --processes or smaller --batch-tokens"
+            ) from error
+
+
+def _work(connection: Connection, model: str, options: EncoderOptions, fingerprint: str) -> None:
+    """Tasks until the pipe ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the first ends the others
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    encoder: Encoder | None = None
+    with suppress(EOFError, OSError):
+        while True:
+            task, job = connection.recv()
+            try:
+                if encoder is None:
+                    encoder = load_encoder(model, options)
+                    if encoder.spec.fingerprint() != fingerprint:
+                        raise EncoderError(f"{model} changed while processes were started: start again")
+                message = "done", task(encoder, job, _Reports(connection))
+            except StsbenchError as error:
+                message = "failed", str(error)
+            except (MemoryError, Exception) as error:
+                message = "failed", f"{model}: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
+            connection.send(message)
+
+
+class _Reports:
+    """Counts of texts for the process that waits, not more often than it can use."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._count, self._sent = connection, 0, time.monotonic()
+
+    def __call__(self, count: int) -> None:
+        self._count += count
+        if time.monotonic() - self._sent > _SAID_EVERY:
+            self._connection.send(("progress", self._count))
+            self._count, self._sent = 0, time.monotonic()
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Processes that start within have so many threads each, where the user has not said how many."""
+    mine = [name for name in _THREADS if name not in os.environ]
+    os.environ.update(dict.fromkeys(mine, str(count)))
+    try:
+        yield
+    finally:
+        for name in mine:
+            os.environ.pop(name, None)
+
+
+def _ignored(count: int) -> None:
+    return

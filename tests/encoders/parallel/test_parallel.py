@@ -1,0 +1,147 @@
+"""Several processes: the vectors of one, the errors of one line, and no process that stays."""
+
+import multiprocessing
+import os
+import sys
+
+import numpy as np
+import pytest
+from toy_encoder import Toy
+
+from stsbench.encoders.base import EncoderOptions
+from stsbench.encoders.cache.cache import EmbeddingCache
+from stsbench.encoders.cache.encode import encode_cached
+from stsbench.encoders.cache.key import cache_key
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.parallel.devices import chosen_devices
+from stsbench.encoders.parallel.encoder import ParallelEncoder, in_processes
+from stsbench.encoders.parallel.pool import Workers
+from stsbench.encoders.store.build import build_store
+from stsbench.encoders.store.texts import Texts
+from stsbench.errors import EncoderError, StsbenchError
+
+MODULE = """
+import os
+import numpy as np
+
+def vectors(texts):
+    return np.array([[len(t), sum(map(ord, t)) % 97, os.getpid() % 1] for t in texts], dtype=float)
+
+vectors.fingerprint = "1"
+
+def who(texts):
+    return np.array([[float(os.getpid())] for t in texts])
+
+def bad(texts):
+    raise RuntimeError("no such word")
+
+def dead(texts):
+    os._exit(7)
+"""
+TEXTS = [f"text {'x' * (i % 13)} {i}" for i in range(90)]
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    (tmp_path / "mine_parallel.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    yield "python:mine_parallel"
+    sys.modules.pop("mine_parallel", None)
+    assert not multiprocessing.active_children()
+
+
+def both(model):
+    """The encoder in this process, and what `load_encoder` made it of."""
+    options = EncoderOptions(model=model)
+    return load_encoder(model, options), options
+
+
+def test_two_processes_give_the_vectors_of_one(module, tmp_path):
+    encoder, options = both(f"{module}:vectors")
+    steps = []
+    with in_processes(encoder, options, processes=2) as two:
+        assert two.processes == 2 and two.spec == encoder.spec and two.for_role("query") is two
+        cache = EmbeddingCache(tmp_path / "cache")
+        encoded = encode_cached(two, TEXTS, cache, steps.append)
+        assert sum(steps) == len(TEXTS) and np.array_equal(encoded.vectors, encoder.encode(TEXTS))
+        assert two.encode(["one"]).tolist() == encoder.encode(["one"]).tolist()
+    assert cache.get(cache_key(encoder), TEXTS).mask.all()
+    with in_processes(encoder, options) as alone:
+        assert alone is encoder
+
+
+def test_both_processes_compute_and_end_with_the_pipe(module):
+    encoder, options = both(f"{module}:who")
+    with in_processes(encoder, options, processes=2) as two:
+        numbers = set(two.encode(TEXTS).ravel().tolist())
+        assert len(numbers) == 2 and os.getpid() not in numbers
+        workers = two._workers._workers
+        for worker in workers:
+            worker.connection.close()  # as the system does when this process is killed
+        assert [worker._process.join(30) or worker._process.exitcode for worker in workers] == [0, 0]
+
+
+def test_a_store_of_two_processes_is_that_of_one(module, tmp_path):
+    encoder, options = both(f"{module}:vectors")
+    (tmp_path / "in.txt").write_text("\n".join(TEXTS))
+    workers = Workers(options.model, options, [None, None], encoder.spec.fingerprint())
+    try:
+        two = build_store(encoder, Texts("in.txt"), tmp_path / "two", dtype="int8", shard_rows=8, runner=workers)
+    finally:
+        workers.close()
+    one = build_store(encoder, Texts("in.txt"), tmp_path / "one", dtype="int8", shard_rows=8)
+    assert one.manifest == two.manifest and len(one.manifest.shards) == 12
+    assert np.array_equal(np.concatenate(list(one.blocks())), np.concatenate(list(two.blocks())))
+
+
+@pytest.mark.parametrize(("function", "said"), [
+    ("bad", r"python:mine_parallel:bad.*RuntimeError: no such word"),
+    ("dead", "ended with exit code 7: if it lacked memory, use fewer --processes"),
+])  # fmt: skip
+def test_what_fails_in_a_process_is_one_line(module, function, said):
+    encoder, options = both(f"{module}:{function}")
+    with in_processes(encoder, options, processes=2) as two, pytest.raises(StsbenchError, match=said) as failed:
+        two.encode(TEXTS)
+    assert "\n" not in str(failed.value)
+
+
+def test_a_model_that_changes_meanwhile_is_refused(module):
+    encoder, options = both(f"{module}:vectors")
+    workers = Workers(options.model, options, [None], "0" * 64)
+    with pytest.raises(EncoderError, match="changed while processes were started"):
+        ParallelEncoder(encoder, workers).encode(["a"])
+
+
+def test_what_one_process_has_to_compute():
+    lexical, options = both("lexical:tfidf")
+    with pytest.raises(EncoderError, match="lexical:tfidf is fitted on"), in_processes(lexical, options, processes=2):
+        pass
+
+    class Sparse(Workers):
+        def run(self, task, jobs, progress=None):
+            encoder = load_encoder("lexical:token-set")
+            return (task(encoder, job, lambda count: None) for job in jobs)
+
+    sparse = ParallelEncoder(Toy(), Sparse("toy", EncoderOptions(), [None, None], ""))
+    with pytest.raises(EncoderError, match="sparse vectors, which one process computes"):
+        sparse.encode(["a b", "c"])
+
+
+def test_devices(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert chosen_devices(None, None, "cpu") == [] == chosen_devices(None, 1, None)
+    assert chosen_devices("cuda:0, cuda:1", None, None) == ["cuda:0", "cuda:1"]
+    assert chosen_devices(None, 2, None) == [None, None] and chosen_devices(None, 2, "cpu") == ["cpu", "cpu"]
+    for arguments, said in (
+        (("all", None, None), "'all': there is no CUDA device"), ((" ,", None, None), "it names no device"),
+        (("cpu", 2, None), "--devices and --processes exclude"), (("cpu", None, "cpu"), "--devices and --device exclude"),
+        ((None, 0, None), "must be at least 1, not 0"),
+    ):  # fmt: skip
+        with pytest.raises(EncoderError, match=said):
+            chosen_devices(*arguments)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert chosen_devices("all", None, None) == ["cuda:0", "cuda:1"]
+    assert chosen_devices(None, 3, None) == ["cuda:0", "cuda:1", "cuda:0"]
