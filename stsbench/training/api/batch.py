@@ -38,10 +38,10 @@ class Examples(Protocol):
 class Views:
     """A global batch of n examples before padding.
 
-    tokens: [view][example] -> token ids, each view of n examples; extra: name -> [view][example] -> integers aligned with
-    those tokens (masked copies, MLM labels); it may hold fewer views than tokens do. labels: [example] class numbers;
-    scores: [example] numbers. one_length: every process pads to the longest row of the whole batch, for losses that padding
-    is part of. by_row: name -> [view] -> (n, ...) numbers of each row, as many whatever its length.
+    tokens: `[view][example]` -> token ids, each view of n examples; extra: name -> `[view][example]` -> integers aligned
+    with those tokens (masked copies, MLM labels); it may hold fewer views than tokens do. labels: `[example]` class
+    numbers; scores: `[example]` numbers. one_length: every process pads to the longest row of the whole batch, for losses
+    that padding is part of. by_row: name -> `[view]` -> (n, ...) numbers of each row, as many whatever its length.
     """
 
     tokens: list[Ragged]
