@@ -18,7 +18,7 @@ from stsbench.leaderboard.ranks.gather import gather
 
 FOREST = "leaderboard.svg"  # below docs/: the README's picture
 SITE = "site"  # below the board's folder, ignored by git
-SHARDS = ("tabs", "entries")  # the site's folders that hold a file for each table and entry
+SHARDS = ("tabs", "entries", "pairs")  # the site's folders that hold files for each table and entry
 BEGIN, END = "<!-- leaderboard: made by `stsbench leaderboard build` -->", "<!-- end of leaderboard -->"
 Content = str | bytes
 
