@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from stsbench.cli.main import _COMMANDS
 
 _ENDS = (
@@ -21,3 +23,8 @@ def pages() -> dict[str, tuple[str, str]]:
         rows += f"| [`stsbench {name}`]({name}.md) | {line} |\n"
     index = f"# Command line\n\n| command | what it does |\n| --- | --- |\n{rows}\n{_ENDS}\n"
     return {"cli/index.md": ("All commands", index), **made}
+
+
+def without_missing(html: str) -> str:
+    """Empty cells where an option has no default: mkdocs-click prints click's marks for it."""
+    return re.sub(r"<td>(?:None|(?:<code>)?Sentinel\.UNSET(?:</code>)?)</td>", "<td></td>", html)

@@ -9,6 +9,7 @@ from typing import Any
 
 import api
 import commands
+import notebooks
 import tables
 from links import rewrite
 from lists import four_columns
@@ -51,7 +52,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     readme = files.get_file_from_path("README.md")
     if readme is not None:
         files.remove(readme)
-    config.extra["elsewhere"] = elsewhere = _elsewhere()
+    elsewhere, books = _elsewhere(), notebooks.pages(ROOT)
+    config.extra["elsewhere"] = {**elsewhere, **{f"docs/{place[:-3]}.ipynb": place for place in books}}
     for name, place in elsewhere.items():
         files.append(File.generated(config, place, abs_src_path=str(ROOT / name)))
         _SOURCES[place] = ROOT / name
@@ -60,6 +62,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "post": {p: (p[5:-3].replace("_", "-"), "") for p in elsewhere.values() if p.startswith("post/")},
         "cli": commands.pages(),
         "api": api.pages(ROOT),
+        "notebooks": {place: (book.title, book.text) for place, book in books.items()},
         "recipes": tables.recipe_pages(ROOT),
         "settings": {"reference/settings.md": ("", tables.settings_page())},
         "presets": {"reference/presets.md": ("", tables.presets_page())},
@@ -69,6 +72,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for place, (_, text) in pages.items():
             if text:
                 files.append(File.generated(config, place, content=text))
+    for place, content in (item for book in books.values() for item in book.pictures.items()):
+        files.append(File.generated(config, place, content=content))
     config.nav = _filled(config.nav, made)
     return files
 
@@ -96,22 +101,29 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links to files of the repository become links of the site."""
     place = page.file.src_uri
+    if place == "index.md":
+        page.meta["hide"] = ["navigation"]  # a column with one line
     source = _SOURCES.get(place) or ROOT / "docs" / place
     if not source.is_file():
         return markdown  # made here, with links of the site
     return four_columns(rewrite(markdown, source, place, ROOT, config.extra["elsewhere"], config.extra["repository"]))
 
 
-def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> None:
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Warn where Python-Markdown reads other headings, list items, rows or code blocks than GitHub does."""
     source = _SOURCES.get(page.file.src_uri) or ROOT / "docs" / page.file.src_uri
+    if page.file.src_uri.startswith("cli/"):
+        html = commands.without_missing(html)
+        if "Sentinel" in html:
+            log.warning(f"{page.file.src_uri}: click's mark of a missing default is on the page")
     if not source.is_file():
-        return
+        return html
     github = _count(MarkdownIt("commonmark").enable("table").render(source.read_text("utf-8")))
     site = _count(re.sub(r'<div class="toc">.*?</div>', "", html, flags=re.DOTALL))
     for tag in _BLOCKS:
         if github.get(tag, 0) != site.get(tag, 0):
             log.warning(f"{page.file.src_uri}: {site.get(tag, 0)} <{tag}> here, {github.get(tag, 0)} on GitHub")
+    return html
 
 
 def _count(html: str) -> dict[str, int]:
