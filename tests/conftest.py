@@ -21,6 +21,7 @@ from stsbench.evaluation import provenance
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # four threads for a tiny model's weights wait for one another
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"  # as `checkpoint.quiet` sets it for each model, which it then need not
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)  # the same examples, however busy the machine is
 settings.load_profile("repeatable")

@@ -1,16 +1,17 @@
-"""A tiny model is read twice from the same files, and copied from then on, which takes a quarter of the time."""
+"""A tiny model is read once from the same files, and copied from then on, which takes a twentieth of the time."""
 
 from __future__ import annotations
 
 import copy
 import functools
 import hashlib
+import io
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 LARGEST = 4_000_000  # bytes of a folder: copies of larger models would stay in memory
@@ -26,8 +27,7 @@ def patch(patches: pytest.MonkeyPatch) -> None:
 
 
 def _read_once(read):
-    known: dict[Any, tuple[nn.Module, dict[str, Any]]] = {}
-    seen: set[Any] = set()
+    known: dict[Any, Copied] = {}
 
     @functools.wraps(read)
     def from_pretrained(cls, name, *args, config=None, output_loading_info=False, **how):
@@ -35,7 +35,7 @@ def _read_once(read):
         if key is None:
             return read(cls, name, *args, config=config, output_loading_info=output_loading_info, **how)
         if key in known:
-            model, info = copy.deepcopy(known[key])
+            model, info = known[key].again()
             model.config.name_or_path = name
             for part in model.modules():
                 if isinstance(part, PreTrainedModel):
@@ -43,12 +43,46 @@ def _read_once(read):
             _draw_missing(model, info["missing_keys"])
         else:
             model, info = read(cls, name, config=config, output_loading_info=True, **how)
-            if key in seen and _can_be_copied(model, info):  # most folders of the tests of folders are read once
-                known[key] = copy.deepcopy((model, info))
-            seen.add(key)
+            if _can_be_copied(model, info):
+                known[key] = Copied((model, info))
         return (model, info) if output_loading_info else model
 
     return from_pretrained
+
+
+class Copied:
+    """What `copy.deepcopy` gives, by pickle: in a sixth of the time for a tiny model, most of which is not tensors."""
+
+    def __init__(self, model):
+        self.tensors: list[torch.Tensor] = []
+        stream = io.BytesIO()
+        _Pickler(stream, self.tensors).dump(model)
+        self.rest, self.tensors = stream.getvalue(), copy.deepcopy(self.tensors)
+
+    def again(self):
+        """Another one; tensors that were one are one again."""
+        return _Unpickler(io.BytesIO(self.rest), copy.deepcopy(self.tensors)).load()
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, stream, tensors):
+        super().__init__(stream, pickle.HIGHEST_PROTOCOL)
+        self.tensors = tensors
+
+    def persistent_id(self, value):
+        if not isinstance(value, torch.Tensor):
+            return None
+        self.tensors.append(value)
+        return len(self.tensors) - 1
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, stream, tensors):
+        super().__init__(stream)
+        self.tensors = tensors
+
+    def persistent_load(self, number):
+        return self.tensors[number]
 
 
 def _key(cls, name, config, how):

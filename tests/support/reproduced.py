@@ -53,7 +53,7 @@ def trained(folder, made, number=0, dev=82.0, **summary):
         "stage": None, "selected_by": "sts-b dev", "best": {"score": dev}, "after": 80.0,
         "dev_data": {"stsb/dev": entry("stsb/dev").digest}, **summary,
     }), "utf-8")  # fmt: skip
-    copied("minilm-mlm-simcse", folder / "eval", number, recipe=f"{made.method}/{made.name}")
+    copied("minilm-mlm32-simcse", folder / "eval", number, recipe=f"{made.method}/{made.name}")
 
 
 def asked(*names, board=None):

@@ -241,12 +241,14 @@ def quiet() -> Iterator[None]:
     from transformers.utils import logging
 
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
+    if level != logging.ERROR:  # to set a level costs half a millisecond, whatever it was
+        logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        logging.set_verbosity(level)
+        if level != logging.ERROR:
+            logging.set_verbosity(level)
         if bar:
             logging.enable_progress_bar()
 

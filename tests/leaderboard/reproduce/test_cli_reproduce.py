@@ -113,7 +113,7 @@ def test_what_makes_a_training_no_reproduction(place):
     trained(place / "runs" / "stage", made, stage="main")
     trained(place / "runs" / "eval", made)
     shutil.rmtree(place / "runs" / "eval" / "eval")
-    copied("minilm-mlm-simcse", place / "runs" / "eval" / "eval", recipe="simcse/other")
+    copied("minilm-mlm32-simcse", place / "runs" / "eval" / "eval", recipe="simcse/other")
     (place / "runs" / "unfinished").mkdir()
     (place / "runs" / "unfinished" / "recipe.yaml").write_text(resolved_yaml(made), "utf-8")
     row = asked("simcse:5:7")["simcse:5:7"]
@@ -154,9 +154,9 @@ def test_an_entry_of_a_board(place):
     board, made = place / "board", recipe("unsup-bert-base")
     facts = trained_as(made)
     for number in range(2):
-        copied("minilm-mlm-simcse", board / "measured" / "mine" / str(number), number, recipe="simcse/unsup-bert-base",
+        copied("minilm-mlm32-simcse", board / "measured" / "mine" / str(number), number, recipe="simcse/unsup-bert-base",
                seed=number, **facts)  # fmt: skip
-    copied("minilm-mlm-simcse", board / "measured" / "old" / "0", 2, recipe="simcse/unsup-bert-base", settings="0" * 16)
+    copied("minilm-mlm32-simcse", board / "measured" / "old" / "0", 2, recipe="simcse/unsup-bert-base", settings="0" * 16)
     row = asked("simcse:5:7", board=board)["simcse:5:7"]
     assert [(each["name"], each["scores"]["Avg"]["n"]) for each in row["measured"]] == [("mine on the board", 2)]
     assert row["changed"] == ["old on the board: simcse/unsup-bert-base, other settings than the recipe has now"]
@@ -166,7 +166,7 @@ def test_the_committed_board_holds_changed_recipes_only(place):
     """On another backbone: none of its entries is a reproduction."""
     rows = asked("simcse:5", board=ENTRIES.parent)
     assert not any(row["measured"] for row in rows.values())
-    entries = ("minilm-mlm-simcse", "minilm-mlm32-simcse")
+    entries = ("minilm-mlm32-simcse",)
     assert rows["simcse:5:7"]["changed"] == [f"{name} on the board: simcse/unsup-bert-base, changed" for name in entries]
 
 

@@ -21,7 +21,7 @@ WAY = load_ways()[ROW]
 def evaluated(target, model, number, *further):
     """A run of `stsbench eval` by the row's options, on the weights of a committed run."""
     command = ["stsbench", "eval", "--model", str(model), *shlex.split(WAY.eval), *further, "--protocol", "sts:wmean"]
-    return copied("minilm-mlm-simcse", target, number, recipe=None, command=command)
+    return copied("minilm-mlm32-simcse", target, number, recipe=None, command=command)
 
 
 @pytest.fixture
