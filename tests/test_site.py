@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -66,6 +68,27 @@ def test_every_public_name_is_on_a_page_with_its_definition():
         for name, origin in origins.items():
             where, _, attribute = origin.rpartition(".")
             assert getattr(importlib.import_module(where), attribute) is getattr(loaded, name), origin
+
+
+def described(path):
+    """The names at the top of a module that have a docstring; a value's stands below it."""
+    body = ast.parse(path.read_text("utf-8")).body
+    names = {node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node)}
+    for node, after in itertools.pairwise(body):
+        text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str)
+        if text and isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
+def test_every_public_name_is_described():
+    api, without = module("api"), []
+    for package in api.PACKAGES:
+        for origin in api.origins(package, ROOT).values():
+            where, _, attribute = origin.rpartition(".")
+            if attribute not in described(Path(importlib.import_module(where).__file__)):
+                without.append(origin)
+    assert without == []
 
 
 def test_every_command_has_a_page_without_clicks_mark_of_no_default():

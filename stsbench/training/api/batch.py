@@ -10,9 +10,11 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-IGNORED = -100  # a label at a position without a loss
+IGNORED = -100
+"""A label at a position without a loss."""
 
-Ragged = Sequence["Sequence[int] | np.ndarray"]  # [example] -> token ids
+Ragged = Sequence["Sequence[int] | np.ndarray"]
+"""`[example]` -> token ids."""
 
 
 class Examples(Protocol):
