@@ -55,7 +55,7 @@ site: $(DOCS_STAMP) board
 notebooks: env
 	mkdir -p build/notebooks
 	for book in docs/notebooks/*.ipynb; do \
-	  .venv/bin/papermill --no-progress-bar --cwd docs/notebooks $$book build/notebooks/$$(basename $$book) || exit 1; \
+	  .venv/bin/python -m papermill --no-progress-bar --cwd docs/notebooks $$book build/notebooks/$$(basename $$book) || exit 1; \
 	done
 
 $(DOCS_STAMP): $(STAMP)
