@@ -8,8 +8,9 @@ DATA ?= $(firstword $(wildcard $(STSBENCH_DATA) ../shared/data) $(CACHED))
 # Everything quick; `make eval PROTOCOL=all` adds the transfer tasks, hundreds of fits each.
 PROTOCOL ?= sts,regression,retrieval,geometry,mteb
 STAMP = .venv/.stsbench-ready
+DOCS_STAMP = .venv/.stsbench-docs-ready
 
-.PHONY: env eval test lint gpu board web web-test web-check clean build/types
+.PHONY: env eval test lint gpu board site notebooks web web-test web-check clean build/types
 
 env: $(STAMP)
 
@@ -45,6 +46,22 @@ build/types:
 # Is the board valid? The page is made from its records into build/board.
 board: env
 	.venv/bin/stsbench leaderboard build --output build/board
+
+# The documentation, with the board below it as leaderboard/. A warning is an error, and so is a broken link.
+site: $(DOCS_STAMP) board
+	.venv/bin/python docs/site/build.py --board build/board --output build/site
+
+# Every notebook in a kernel of its own and in full; `make test` runs the same cells on a tiny model.
+notebooks: env
+	mkdir -p build/notebooks
+	for book in docs/notebooks/*.ipynb; do \
+	  .venv/bin/python -m papermill --no-progress-bar --cwd docs/notebooks $$book build/notebooks/$$(basename $$book) || exit 1; \
+	done
+
+$(DOCS_STAMP): $(STAMP)
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --group docs
+	touch $@
 
 # The board's page: leaderboard/web/bundle is committed, so that only those who change the page need npm.
 WEB = leaderboard/web

@@ -27,8 +27,8 @@ class Observations:
     memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # what was drawn from them: not stored
 
 
-# (subset, aggregation, metric) of a score -> float64 (resamples,), in the unit of its ScoreRow
 Drawn = dict[tuple[str | None, str | None, str], NDArray[np.float64]]
+"""(subset, aggregation, metric) of a score -> float64 (resamples,), in the unit of its ScoreRow."""
 
 
 def alike(observed: Sequence[Observations], arrays: Sequence[str], names: Sequence[str] = ()) -> list[list[int]]:

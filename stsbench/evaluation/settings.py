@@ -59,13 +59,19 @@ def _filled(values: list[T]) -> list[T]:
 
 
 Whole = Annotated[int, Field(ge=0, le=LARGEST)]
+"""A whole number from 0."""
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
+"""A whole number from 1."""
 Fraction = Annotated[float, Field(gt=0, lt=1)]
-Factor = Annotated[float, Field(gt=0, lt=1e12)]  # of a loss or a penalty: far more would overflow float32
+"""A number between 0 and 1, both left out."""
+Factor = Annotated[float, Field(gt=0, lt=1e12)]
+"""A positive factor of a loss or a penalty. Far more would overflow float32."""
 Text = Annotated[str, Field(min_length=1)]
-# Different values of one type; one value alone is a list of one.
+"""A text that is not empty."""
 AnyOf = Annotated[list[T], BeforeValidator(_listed), AfterValidator(_different)]
+"""Different values of one type, or none. One value alone is a list of one."""
 SomeOf = Annotated[list[T], BeforeValidator(_listed), AfterValidator(_different), AfterValidator(_filled)]
+"""Different values of one type, at least one. One value alone is a list of one."""
 
 
 def checked(model: SettingsModel, settings: Mapping[str, Any], protocol: str) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
     python tests/support/workflow_runs.py WORKFLOW REPOSITORY OUT --event pull_request --head BRANCH
 
-`run` steps run in bash as the runner starts it. Of actions, those that a board's workflow uses are imitated: checkout (of a
+`run` steps run in bash as the runner starts it. Of actions, those that the pages' workflow uses are imitated: checkout (of a
 pull request: the merge with its base, as deep as `fetch-depth` says), setup-python (a virtual environment), cache (always
-empty), the uploads and deploy-pages (folders below OUT). There are no tokens: a step that needs one fails, and none of these
-steps does.
+empty), the uploads, download-artifact and deploy-pages (folders below OUT). There are no tokens: a step that needs one
+fails, and none of these steps does.
 """
 
 from __future__ import annotations
@@ -75,6 +75,9 @@ def _run_job(
         elif action in ("actions/upload-artifact", "actions/upload-pages-artifact"):
             name = given.get("name", "github-pages")
             done.artifacts[name] = Path(shutil.copytree(work / given["path"], out / "artifacts" / name))
+        elif action == "actions/download-artifact":
+            (source,) = out.parent.glob(f"*/artifacts/{given['name']}")
+            shutil.copytree(source, work / given["path"], dirs_exist_ok=True)
         elif action == "actions/cache":
             continue  # HOME is new, and so the cache is empty
         elif action == "actions/deploy-pages":

@@ -10,9 +10,11 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-IGNORED = -100  # a label at a position without a loss
+IGNORED = -100
+"""A label at a position without a loss."""
 
-Ragged = Sequence["Sequence[int] | np.ndarray"]  # [example] -> token ids
+Ragged = Sequence["Sequence[int] | np.ndarray"]
+"""`[example]` -> token ids."""
 
 
 class Examples(Protocol):
@@ -38,10 +40,10 @@ class Examples(Protocol):
 class Views:
     """A global batch of n examples before padding.
 
-    tokens: [view][example] -> token ids, each view of n examples; extra: name -> [view][example] -> integers aligned with
-    those tokens (masked copies, MLM labels); it may hold fewer views than tokens do. labels: [example] class numbers;
-    scores: [example] numbers. one_length: every process pads to the longest row of the whole batch, for losses that padding
-    is part of. by_row: name -> [view] -> (n, ...) numbers of each row, as many whatever its length.
+    tokens: `[view][example]` -> token ids, each view of n examples; extra: name -> `[view][example]` -> integers aligned
+    with those tokens (masked copies, MLM labels); it may hold fewer views than tokens do. labels: `[example]` class
+    numbers; scores: `[example]` numbers. one_length: every process pads to the longest row of the whole batch, for losses
+    that padding is part of. by_row: name -> `[view]` -> (n, ...) numbers of each row, as many whatever its length.
     """
 
     tokens: list[Ragged]

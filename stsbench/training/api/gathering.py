@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from stsbench.training.api.batch import Shares
 
 Gathering = Literal["exact", "simcse", "local"]
+"""How the vectors of several processes come together: see `gather`."""
 
 
 def gather(vectors: Tensor, shares: Shares, mode: Gathering = "exact") -> Tensor:

@@ -18,7 +18,8 @@ from stsbench.training.api.labelled import nli_roles, nli_views
 from stsbench.training.api.options import Options
 from stsbench.training.modules.backbone import Backbone
 
-LabelledUse = Literal["none", "only", "with"]  # of labelled rows in a stage: see `Method.labelled`
+LabelledUse = Literal["none", "only", "with"]
+"""Whether a stage reads labelled rows, alone or with others: see `Method.labelled`."""
 
 
 @dataclass

@@ -1,0 +1,52 @@
+"""Pages of the Python API: one a package, with the names that its `__all__` lists. mkdocstrings reads their docstrings."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+PACKAGES = {
+    "stsbench": "The four names that most programs need.",
+    "stsbench.encoders": "From text to vectors.",
+    "stsbench.evaluation": "Measuring, records, and what a protocol is.",
+    "stsbench.training": "Training in a program.",
+    "stsbench.training.api": "What a method's author imports.",
+    "stsbench.publish": "Model cards and mteb's result files.",
+}
+
+
+def origins(package: str, root: Path) -> dict[str, str]:
+    """Public name -> the dotted name of its definition, from the package's source: nothing is imported."""
+    tree = ast.parse(root.joinpath(*package.split("."), "__init__.py").read_text("utf-8"))
+    where: dict[str, str] = {}
+    public: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("stsbench."):
+            where |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            if node.targets[0].id == "__all__":
+                public = ast.literal_eval(node.value)
+            elif node.targets[0].id == "_PUBLIC":
+                modules = {name: str(module) for name, module in ast.literal_eval(node.value).items()}
+                full = {n: m if m.startswith("stsbench.") else f"{package}.{m}" for n, m in modules.items()}
+                where = {name: f"{module}.{name}" for name, module in full.items()} | where
+    if missing := [name for name in public if name not in where]:
+        raise ValueError(f"{package}: where is {', '.join(missing)} defined?")
+    return {name: where[name] for name in sorted(public, key=str.lower)}
+
+
+def _summary(package: str, root: Path) -> str:
+    tree = ast.parse(root.joinpath(*package.split("."), "__init__.py").read_text("utf-8"))
+    return ast.get_docstring(tree) or ""
+
+
+def pages(root: Path) -> dict[str, tuple[str, str]]:
+    """Site path -> (title, Markdown)."""
+    made = {}
+    for package in PACKAGES:
+        names = origins(package, root)
+        body = "".join(f"\n::: {origin}\n" for origin in names.values())
+        made[f"api/{package}.md"] = (package, f"# {package}\n\n{_summary(package, root)}\n\n## Names\n{body}")
+    listed = "".join(f"- [{package}]({package}.md): {line}\n" for package, line in PACKAGES.items())
+    index = f"# Python\n\n{listed}\nExamples: [Python](../reference/python.md).\n"
+    return {"api/index.md": ("Packages", index), "reference/python.md": ("Examples", ""), **made}

@@ -1,0 +1,125 @@
+"""Pages made from recipe files, presets, settings and the record schema, by the code that `stsbench show` runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from stsbench.evaluation.load import kinds
+from stsbench.evaluation.plan import presets, protocol_of
+from stsbench.registry import names
+from stsbench.settings import described
+from stsbench.training.recipes.describe import options, title
+from stsbench.training.recipes.methods import GROUP, default_recipe_of, find_method, stages_of
+from stsbench.training.recipes.recipes import find_recipe, recipe_names
+
+Pages = dict[str, tuple[str, str]]
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A Markdown table; what Markdown would read in a cell is escaped."""
+    head = list(head)
+    lines = [head, ["---"] * len(head), *rows]
+    cells = ([str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in lines)
+    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+
+
+def code(value: object) -> str:
+    """A value as a code span; empty for none."""
+    return f"`{value}`" if value not in (None, "") else ""
+
+
+def plain(text: str) -> str:
+    """Prose from a source file, its Markdown and HTML signs shown as they are."""
+    for sign in "\\*_<[":
+        text = text.replace(sign, "&lt;" if sign == "<" else "\\" + sign)
+    return text
+
+
+def recipe_pages(root: Path) -> Pages:
+    """A page a method: its options, its recipes, and what each file says."""
+    made, rows = {}, []
+    for method in names(GROUP):
+        folder = find_method(method).folder
+        card = f"../methods/{method}.md"
+        recipes = [(name, find_recipe(method, name)[0]) for name in recipe_names(method)]
+        rows.append([f"[{method}]({method}.md)", len(recipes), plain(title(method))])
+        text = f"# Recipes of {method}\n\n{plain(title(method))}: [card]({card}). Stages: {', '.join(stages_of(method))}. "
+        text += f"Default recipe: {code(default_recipe_of(method) or 'none')}.\n\n"
+        text += table(["recipe", "backbone", "description"],
+                      [[f"[{name}](#{name.replace('.', '')})", code(one.backbone.model), plain(one.description)]
+                       for name, one in recipes])  # fmt: skip
+        if chosen := options(method):
+            text += "\n## Options\n\n`--set options.NAME=VALUE`, or `options` of a recipe.\n\n"
+            cells = [[code(one.name), code(json.dumps(one.default)), plain(one.values), plain(one.meaning)]
+                     for one in chosen]  # fmt: skip
+            text += table(["option", "default", "values", "meaning"], cells)
+        text += "\n## Files\n\nWhat a file does not say, the one that it `extends` says.\n"
+        parts = sorted((folder / "recipes").glob("_*.yaml"))
+        for path in [*parts, *((folder / "recipes" / f"{name}.yaml") for name, _ in recipes)]:
+            body = path.read_text("utf-8").rstrip()
+            text += f"\n### {path.stem.replace('_', chr(92) + '_')}\n\n```yaml\n{body}\n```\n"
+        made[f"recipes/{method}.md"] = (method, text)
+    index = "# Recipes\n\nA recipe is one published row of a paper with every hyperparameter. "
+    index += "[How recipes are changed](../reference/recipes.md).\n\n" + table(["method", "recipes", "paper"], rows)
+    return {"recipes/index.md": ("All methods", index), **made}
+
+
+def _settings(rows: Iterable[Any]) -> str:
+    cells = [[code(one.name), code(one.default), plain(one.values), plain(one.meaning), plain(one.source)] for one in rows]
+    return table(["setting", "default", "values", "meaning", "source"], cells)
+
+
+def settings_page() -> str:
+    """Every setting of every protocol."""
+    text = "# Settings of the protocols\n\n`--set PROTOCOL.NAME=VALUE` changes one. All are part of every record.\n"
+    for name in kinds():
+        protocol = protocol_of(name, {})
+        tasks = ", ".join(protocol.tasks()) or "those that are named"
+        text += f"\n## {name}\n\nVersion {protocol.version}. Tasks: {tasks}.\n"
+        if protocol.variants:
+            forms = [[code(f"{name}:{word}"), code(json.dumps(dict(value)))] for word, value in protocol.variants.items()]
+            text += "\n" + table(["form", "its settings"], forms)
+        rows = described(protocol.settings_model(protocol.settings), protocol.settings)
+        text += "\n" + (_settings(rows) if rows else "No settings.\n")
+    return text
+
+
+def presets_page() -> str:
+    """Every paper's preset."""
+    text = "# Papers' presets\n\n`--protocol NAME` applies the settings that a paper reports.\n"
+    for name, preset in presets().items():
+        text += f"\n## {name}\n\n{plain(preset['paper'])}\n\n"
+        cells = [[code(part["protocol"]), code(json.dumps(part.get("settings", {})))] for part in preset["parts"]]
+        text += table(["protocol", "settings"], cells)
+    return text
+
+
+def _type(field: dict[str, Any]) -> str:
+    if "$ref" in field:
+        name = field["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in field:
+        return " or ".join(_type(each) for each in field["anyOf"])
+    if "enum" in field or "const" in field:
+        return ", ".join(code(each) for each in field.get("enum", [field.get("const")]))
+    if field.get("type") == "array":
+        return f"list of {_type(field.get('items', {}))}"
+    if field.get("type") == "object" and isinstance(field.get("additionalProperties"), dict):
+        return f"mapping to {_type(field['additionalProperties'])}"
+    return str(field.get("type", "any"))
+
+
+def schema_page(root: Path) -> str:
+    """The record's JSON Schema as tables, one a definition."""
+    schema = json.loads((root / "docs/reference/record.schema.json").read_text("utf-8"))
+    text = "# Record schema\n\nMade from [record.schema.json](record.schema.json). [Records](records.md) has the meanings.\n"
+    for name, part in {"Record": schema, **schema["$defs"]}.items():
+        text += f"\n## {name}\n\n{plain(part.get('description', ''))}\n\n"
+        required = set(part.get("required", []))
+        text += table(["field", "type", "required"],
+                      [[code(key), _type(field), "yes" if key in required else "no"]
+                       for key, field in part.get("properties", {}).items()])  # fmt: skip
+    return text

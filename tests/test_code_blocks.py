@@ -1,0 +1,128 @@
+"""README and docs/: every code block runs in its page's order, in an empty folder, or says above itself why not.
+
+What is trained is a tiny model in MiniLM's place, two steps on the same texts by the same commands. What is measured is
+MiniLM itself, and the scores that a page prints are compared. Commands that are not run are parsed. Pages that a test
+of their own runs stand in `doc_blocks.BY_TEST`.
+"""
+
+from __future__ import annotations
+
+import click
+import pytest
+import tiny_models
+from clirun import cli, place
+from doc_blocks import BY_TEST, ROOT, Block, blocks, fences, pages, parse
+from training_runs import one_thread
+
+from stsbench.evaluation import provenance
+from stsbench.training.recipes import methods, sample
+
+__all__ = ["cli", "one_thread", "place"]
+PAGES = {name: blocks(text) for name, text in pages().items()}
+RUN = [name for name, parts in PAGES.items() if name not in BY_TEST and any(part.reason is None for part in parts)]
+MARKED = [(name, block) for name, parts in PAGES.items() for block in parts if block.reason]
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory):
+    """One cache for all pages: several of them measure the same encoder."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return tiny_models.build(tmp_path_factory.mktemp("model") / "tiny", pooler=False, positions=128)
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_the_page_runs_from_top_to_bottom(name, vectors, tiny, cli, place, monkeypatch, capsys):
+    monkeypatch.setattr(sample, "BACKBONE", str(tiny))
+    monkeypatch.setattr(sample, "STEPS", 2)
+    monkeypatch.setenv("STSBENCH_CACHE", str(vectors))
+    # As if the working copy were committed: `leaderboard add` refuses what uncommitted code has measured.
+    monkeypatch.setattr(provenance, "git_revision", lambda: "0" * 40)
+    (place / "leaderboard").symlink_to(ROOT / "leaderboard")
+    for block in PAGES[name]:
+        if block.file:
+            (place / block.file).write_text(block.text, "utf-8")
+        elif block.reason is None:
+            getattr(Runner(name, cli, capsys), block.kind)(block)
+    methods.find_method.cache_clear()
+
+
+class Runner:
+    """Runs a block, by its language."""
+
+    def __init__(self, page, cli, capsys):
+        self.page, self.cli, self.capsys = page, cli, capsys
+
+    def sh(self, block):
+        """Every command ends well."""
+        for words in block.commands:
+            self.command(words)
+
+    def console(self, block):
+        """The rows of the table stand in what the command prints."""
+        first, *lines = block.text.splitlines()
+        assert first.startswith("$ ")
+        printed = self.command(Block("sh", first[2:]).commands[0]).splitlines()
+        rows = [line for line in lines if line.startswith("│")]
+        assert rows and set(rows) <= set(printed)
+
+    def python(self, block):
+        """It prints what the page says."""
+        self.capsys.readouterr()
+        exec(compile(block.text, self.page, "exec"), {"__name__": "__main__"})
+        printed = self.capsys.readouterr().out
+        assert block.output is None or printed == block.output
+
+    def command(self, words):
+        assert words[0] == "stsbench", f"{self.page}: {words}: only stsbench runs here"
+        code, out, err = self.cli(*words[1:])
+        assert code == 0, f"{self.page}: {words}\n{err}"
+        return out
+
+
+@pytest.mark.parametrize(("name", "block"), MARKED, ids=[f"{name}-{n}" for n, (name, _) in enumerate(MARKED)])
+def test_a_command_that_is_not_run_is_one_that_stsbench_knows(name, block):
+    for words in block.commands if block.kind == "sh" else ():
+        if "stsbench" in words:  # behind torchrun, too
+            parse(words[words.index("stsbench") + 1 :])
+
+
+def test_every_block_is_run_saved_or_marked():
+    counts = {"run": 0, "marked": 0}
+    for name, text in pages().items():
+        languages = [kind for kind, _ in fences(text) if kind]
+        assert [block.kind for block in PAGES[name]] == languages, f"{name}: a block that the tests do not see"
+        for kind, body in fences(text):
+            assert kind or not body.startswith(("stsbench ", "$ ")), f"{name}: a command without a language:\n{body}"
+        for block in PAGES[name]:
+            if name not in BY_TEST and not block.reason and not block.file:
+                assert hasattr(Runner, block.kind), f"{name}: say where this is saved, or why it is not run:\n{block.text}"
+            counts["marked" if block.reason else "run"] += 1
+    assert counts["run"] > counts["marked"] > 0, counts
+
+
+def test_the_tests_of_their_own_read_their_page():
+    for page, test in BY_TEST.items():
+        assert PAGES[page] and not any(block.reason for block in PAGES[page])
+        assert page.rpartition("/")[2] in (ROOT / "tests" / test).read_text("utf-8")
+
+
+def test_a_block_is_run_saved_or_marked():
+    text = ("Save this as `a.py`:\n\n```python\nx = 1\n```\n\nThen:\n\n```sh\nstsbench list data\n```\n\n"
+            "```\nprinted\n```\n\n<!-- not run by the tests: it costs money -->\n```sh\nbuy\n```\n\n"
+            "```python\nprint(1)\n```\n\nprints\n\n```\n1\n```\n")  # fmt: skip
+    assert blocks(text) == [
+        Block("python", "x = 1\n", file="a.py"), Block("sh", "stsbench list data\n"),
+        Block("sh", "buy\n", reason="it costs money"), Block("python", "print(1)\n", output="1\n"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "words", ["evaluate", "eval --modell x", "export RUN --to nowhere", "plot similarity RUN --colour red", "cache clean"]
+)
+def test_a_planted_command_is_refused(words):
+    with pytest.raises(click.UsageError):
+        parse(words.split())
