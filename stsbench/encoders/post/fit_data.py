@@ -26,7 +26,8 @@ def fitted_on_data(
 ) -> tuple[PostProcessed, FitTexts]:  # fmt: skip
     """`wrapped` fitted on a file of texts or on a folder of `stsbench encode`, and those texts.
 
-    post: what the fit is called in `log`, by default with all its settings. StsbenchError, one line: not readable, or the folder holds the vectors of another encoder.
+    post: what the fit is called in `log`, by default with all its settings. StsbenchError, one line: not readable, or the
+    folder holds the vectors of another encoder.
     """
     stored = StoredVectorSource(VectorStore(data), wrapped.base) if is_store(data) else None
     texts = read_texts(data, log) if stored is None else stored.texts
