@@ -55,7 +55,7 @@ def post_processed(
             *wrapped.notes,
         )
         return wrapped
-    return fitted_on_data(wrapped, Path(fit_on), log, progress)[0]
+    return fitted_on_data(wrapped, Path(fit_on), log, progress, post)[0]
 
 
 def siblings(set_id: str, text_version: str) -> list[str]:

@@ -21,17 +21,19 @@ _BLOCK = 16_384  # vectors in memory at a time
 
 
 def fitted_on_data(
-    wrapped: PostProcessed, data: Path, log: Callable[[str], None], progress: Callable[[int], Progress] | None = None
-) -> tuple[PostProcessed, FitTexts]:
+    wrapped: PostProcessed, data: Path, log: Callable[[str], None], progress: Callable[[int], Progress] | None = None,
+    post: str | None = None,
+) -> tuple[PostProcessed, FitTexts]:  # fmt: skip
     """`wrapped` fitted on a file of texts or on a folder of `stsbench encode`, and those texts.
 
-    StsbenchError, one line: not readable, or the folder holds the vectors of another encoder.
+    post: what the fit is called in `log`, by default with all its settings. StsbenchError, one line: not readable, or the
+    folder holds the vectors of another encoder.
     """
     stored = StoredVectorSource(VectorStore(data), wrapped.base) if is_store(data) else None
     texts = read_texts(data, log) if stored is None else stored.texts
     count = texts.items * texts.sides
     where = "" if stored is None else ", whose vectors are read"
-    log(f"fitting {wrapped.chain.spelled()} on {texts.name.partition('@')[0]}: {counted(count, 'text')}{where}")
+    log(f"fitting {post or wrapped.chain.spelled()} on {texts.name.partition('@')[0]}: {counted(count, 'text')}{where}")
     if stored is None:
         return wrapped.fit_on(texts, progress(count) if progress else None), texts
     return wrapped.fit_vectors(stored), texts

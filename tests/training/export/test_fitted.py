@@ -152,7 +152,7 @@ def test_another_file_in_its_place_is_noticed(tmp_path, data):
         read_post(other)
 
 
-@pytest.mark.parametrize("where", ["_inference", "_card", "read_texts"])
+@pytest.mark.parametrize("where", ["_inference", "_card", "fitted_on_data"])
 def test_an_interrupted_fit_leaves_nothing(tmp_path, data, monkeypatch, where):
     build(tmp_path / "model")
 
