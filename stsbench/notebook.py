@@ -39,24 +39,24 @@ class TrainingBar:
 
     def __init__(self) -> None:
         self._bar: Any = None
-        self._beside: dict[str, str] = {}
+        self._numbers: dict[str, str] = {}
 
     def stage(self, name: str, steps: int, start: int) -> None:
         """A stage of this many steps begins, or goes on after `start`."""
         self.close()
-        self._beside = {}
+        self._numbers = {}
         self._bar = _bar(total=steps, initial=start, desc=name, unit="step")
 
     def step(self, step: int, loss: float, sentences_per_second: float) -> None:
         """`step` steps of the stage are done."""
-        self._beside["loss"] = f"{loss:.4f}"
-        self._bar.set_postfix(self._beside, refresh=False)
+        self._numbers["loss"] = f"{loss:.4f}"
+        self._bar.set_postfix(self._numbers, refresh=False)
         self._bar.update(step - self._bar.n)
 
     def dev(self, step: int, name: str, score: float, best: bool) -> None:
         """A dev evaluation after `step` steps."""
-        self._beside[name] = f"{score:.4f}" if name.startswith("held-out") else f"{score:.2f}"
-        self._bar.set_postfix(self._beside)
+        self._numbers[name] = f"{score:.4f}" if name.startswith("held-out") else f"{score:.2f}"
+        self._bar.set_postfix(self._numbers)
 
     def close(self) -> None:
         """Leave the last bar as it is. May be called twice."""
