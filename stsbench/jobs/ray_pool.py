@@ -1,0 +1,83 @@
+"""The same pool on a Ray cluster, or on a Ray of this machine: a task of Ray's for each try."""
+
+from __future__ import annotations
+
+import os
+import time
+from types import ModuleType
+from typing import Any
+
+from stsbench.errors import StsbenchError
+from stsbench.jobs.attempt import Outcome, Place, Start, attempt, start
+from stsbench.jobs.job import Job
+
+LOCAL = "local"
+
+
+class RayPool:
+    """Tries jobs as tasks of Ray, each with the processors of `place.threads` and, on CUDA, one GPU.
+
+    All nodes need this folder and the plan's output in one file system, and stsbench installed. Ray schedules; which jobs
+    there are and which are done is read from run folders, as everywhere.
+    """
+
+    def __init__(
+        self, address: str, workers: int | None, place: Place, gpu: bool = False, start: Start = start
+    ) -> None:
+        """address: `local` starts a Ray that ends with this process; workers: tasks at once, None: as many as Ray has
+        places for. Raises StsbenchError where Ray is not installed or not there."""
+        self._ray = _ray()
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "include_dashboard": False}
+        if address == LOCAL:
+            options |= {"num_cpus": (workers or 1) * place.threads}
+        else:
+            options = {"log_to_driver": False, "address": address}
+        try:
+            self._ray.init(**options)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise StsbenchError(f"--ray {address}: {' '.join(str(error).split())}") from error
+        has = int(self._ray.cluster_resources().get("GPU" if gpu else "CPU", 0))
+        self.workers = workers or max(1, has if gpu else has // place.threads)
+        self._place, self._start = place, start
+        self._tasks: dict[Any, Job] = {}
+        # A lost task is tried again by the schedule, which first looks what it has left.
+        needs = {"num_cpus": place.threads, "num_gpus": 1 if gpu else 0, "max_retries": 0}
+        self._attempt = self._ray.remote(**needs)(attempt)
+
+    def submit(self, job: Job) -> None:
+        self._tasks[self._attempt.remote(job, self._place, self._start)] = job
+
+    def wait(self, seconds: float) -> list[tuple[Job, Outcome]]:
+        ended, _ = self._ray.wait(list(self._tasks), num_returns=1, timeout=seconds)
+        return [(self._tasks.pop(task), self._outcome(task)) for task in ended]
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            self._ray.cancel(task)  # raises KeyboardInterrupt in the task, which stops its process
+        deadline = time.monotonic() + 60
+        while self._tasks and time.monotonic() < deadline and self.wait(5):
+            pass
+        self._ray.shutdown()
+
+    def _outcome(self, task: Any) -> Outcome:
+        errors = self._ray.exceptions
+        try:
+            outcome: Outcome = self._ray.get(task)
+            return outcome
+        except (
+            errors.WorkerCrashedError, errors.NodeDiedError, errors.TaskCancelledError, errors.OutOfMemoryError
+        ) as error:  # fmt: skip
+            return Outcome("lost", f"Ray lost its worker ({type(error).__name__})")
+        except errors.RayTaskError as error:
+            if isinstance(error.cause, KeyboardInterrupt):
+                return Outcome("lost", "stopped")
+            return Outcome("failed", " ".join(str(error.cause).split()))
+
+
+def _ray() -> ModuleType:
+    try:
+        import ray
+    except ImportError as error:
+        raise StsbenchError("--ray needs Ray: pip install 'stsbench[ray]'") from error
+    return ray

@@ -1,0 +1,139 @@
+"""Processes of `stsbench train` and `eval` that start in a moment: forks of one that has imported everything.
+
+`python job_server.py SOCKET` serves; `ServedStart(SOCKET)` takes the place of stsbench.jobs.attempt.start. Each job is a
+process as elsewhere: it has the lock's file, its own log, and can be killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ServedStart:
+    """Starts a command in a fork of the server."""
+
+    address: str
+
+    def __call__(self, words, log, lock, place):
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(self.address)
+        told = {"words": words, "folder": str(place.folder), "log": str(log), "environment": dict(place.environment)}
+        socket.send_fds(client, [json.dumps(told).encode()], [lock])
+        return ServedProcess(client)
+
+
+class ServedProcess:
+    """A job's process: what `subprocess.Popen` is elsewhere."""
+
+    def __init__(self, client):
+        self._stream = client.makefile("r")
+        client.close()
+        self.pid = int(self._stream.readline())
+
+    def wait(self):
+        return int(self._stream.readline())
+
+    def terminate(self):
+        self._kill(signal.SIGTERM)
+
+    def kill(self):
+        self._kill(signal.SIGKILL)
+
+    def _kill(self, which):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, which)
+
+
+class JobServer:
+    """The server, as long as the block lasts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.address = str(folder / "jobs.socket")
+        self._log = folder / "jobs.server.log"
+
+    def __enter__(self):
+        with self._log.open("wb") as stream:
+            self._server = subprocess.Popen([sys.executable, __file__, self.address], stdout=stream, stderr=stream)
+        while not Path(self.address).exists():
+            assert self._server.poll() is None, self._log.read_text("utf-8")
+            time.sleep(0.05)
+        return ServedStart(self.address)
+
+    def __exit__(self, *_):
+        self._server.kill()
+        self._server.wait()
+
+
+def serve(address):
+    import preloaded
+
+    for name in ("stsbench.cli.train", "stsbench.cli.eval", "stsbench.cli.output.report", "stsbench.evaluation.api",
+                 "stsbench.training.runs.run", "stsbench.cli.output.training_report"):  # fmt: skip
+        import_module(name)
+    preloaded.patch()
+    preloaded.rehearse()
+    gc.collect()
+    gc.freeze()
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(address + ".new")
+    server.listen(16)
+    Path(address + ".new").rename(address)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait
+    while True:
+        client, _ = server.accept()
+        if not os.fork():
+            server.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _attend(client)
+        client.close()
+
+
+def _attend(client):
+    message, descriptors, _, _ = socket.recv_fds(client, 1 << 20, 1)
+    job = os.fork()
+    if not job:
+        client.close()
+        _run(**json.loads(message))
+    os.close(descriptors[0])  # the job has the lock, not who waits for it
+    client.sendall(f"{job}\n".encode())
+    client.sendall(f"{os.waitstatus_to_exitcode(os.waitpid(job, 0)[1])}\n".encode())
+    os._exit(0)
+
+
+def _run(words, folder, log, environment):
+    code = 9
+    try:
+        stream = os.open(log, os.O_WRONLY | os.O_APPEND)
+        os.dup2(stream, 1)
+        os.dup2(stream, 2)
+        os.environ.update(environment)
+        os.chdir(folder)
+        sys.argv = ["stsbench", *words]
+        from stsbench.cli.main import main
+
+        main()
+    except SystemExit as stop:
+        code = stop.code or 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
