@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -102,12 +103,11 @@ def locks_work(output: Path) -> bool:
 
 def clock(output: Path) -> float:
     """The present moment by the file system's clock, which all machines share."""
-    path = output / BESIDE / f"clock.{os.getpid()}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    moment = path.stat().st_mtime
-    path.unlink()
-    return moment
+    (output / BESIDE).mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=output / BESIDE, prefix="clock.") as stream:
+        stream.write(b".")
+        stream.flush()
+        return os.fstat(stream.fileno()).st_mtime
 
 
 def write_failure(output: Path, job: Job, line: str) -> None:

@@ -1,7 +1,7 @@
 """Processes of `stsbench train` and `eval` that start in a moment: forks of one that has imported everything.
 
-`python job_server.py SOCKET` serves; `ServedStart(SOCKET)` takes the place of stsbench.jobs.attempt.start. Each job is a
-process as elsewhere: it has the lock's file, its own log, and can be killed.
+`ServedStart` takes the place of stsbench.jobs.attempt.start. Each job is a process as elsewhere: it has the lock's file, its
+log, and can be killed.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 import traceback
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+
+import training_runs
 
 
 @dataclass(frozen=True)
@@ -58,34 +59,30 @@ class ServedProcess:
 
 
 class JobServer:
-    """The server, as long as the block lasts."""
+    """The server, as long as the block lasts: a fork of the process that training_runs forks all its trainings from."""
 
     def __init__(self, folder: Path) -> None:
         self.address = str(folder / "jobs.socket")
-        self._log = folder / "jobs.server.log"
 
     def __enter__(self):
-        with self._log.open("wb") as stream:
-            self._server = subprocess.Popen([sys.executable, __file__, self.address], stdout=stream, stderr=stream)
+        training_runs.serve()
+        self._server = training_runs._context.Process(target=serve, args=(self.address,))
+        self._server.start()
         while not Path(self.address).exists():
-            assert self._server.poll() is None, self._log.read_text("utf-8")
-            time.sleep(0.05)
+            assert self._server.is_alive()
+            time.sleep(0.02)
         return ServedStart(self.address)
 
     def __exit__(self, *_):
         self._server.kill()
-        self._server.wait()
+        self._server.join()
 
 
 def serve(address):
-    import preloaded
-
+    """Fork a process for each command that a client sends, and another one that waits for it."""
     for name in ("stsbench.cli.train", "stsbench.cli.eval", "stsbench.cli.output.report", "stsbench.evaluation.api",
-                 "stsbench.training.runs.run", "stsbench.cli.output.training_report"):  # fmt: skip
+                 "stsbench.cli.output.training_report"):  # fmt: skip
         import_module(name)
-    preloaded.patch()
-    preloaded.rehearse()
-    gc.collect()
     gc.freeze()
     server = socket.socket(socket.AF_UNIX)
     server.bind(address + ".new")
@@ -116,11 +113,11 @@ def _attend(client):
 def _run(words, folder, log, environment):
     code = 9
     try:
+        os.chdir(folder)
         stream = os.open(log, os.O_WRONLY | os.O_APPEND)
         os.dup2(stream, 1)
         os.dup2(stream, 2)
         os.environ.update(environment)
-        os.chdir(folder)
         sys.argv = ["stsbench", *words]
         from stsbench.cli.main import main
 
@@ -134,6 +131,3 @@ def _run(words, folder, log, environment):
         sys.stderr.flush()
         os._exit(code)
 
-
-if __name__ == "__main__":
-    serve(sys.argv[1])

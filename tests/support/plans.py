@@ -25,7 +25,6 @@ def start(tmp_path_factory):
     """What starts jobs, as forks of a server."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("server")
-        patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("STSBENCH_CACHE", str(folder / "cache"))
         with JobServer(folder) as serving:
             yield serving
@@ -60,13 +59,14 @@ def jobs_of(path):
 
 def place(output="out"):
     """Where tries are made: here, one thread."""
-    return Place(Path(output), Path.cwd(), 1, clock(Path(output)))
+    cache = {name: os.environ[name] for name in ("STSBENCH_CACHE",) if name in os.environ}
+    return Place(Path(output), Path.cwd(), 1, clock(Path(output)), cache)
 
 
 def run(jobs, start, log=None, workers=2, output="out"):
     """Run jobs by name -> job; name -> (where it stands, what is said)."""
     pool = LocalPool(workers, place(output), start)
-    ended = run_jobs(list(jobs.values()), pool, Path(output), (log or []).append)
+    ended = run_jobs(list(jobs.values()), pool, Path(output), ([] if log is None else log).append)
     pool.stop()
     return {job.name: (ended[job.id].where, ended[job.id].said) for job in jobs.values()}
 
@@ -86,9 +86,8 @@ class Counting:
 
 
 def finished(output="out"):
-    """Name of each run folder -> how often its training ended, by its log."""
-    folders = [path for path in Path(output).iterdir() if not path.name.startswith(".")]
-    return {path.name: (path / "log.jsonl").read_text("utf-8").count('"kind": "end"') for path in folders}
+    """Name of each training's run folder -> how often it ended, by its log."""
+    return {path.parent.name: path.read_text("utf-8").count('"kind": "end"') for path in Path(output).glob("*/log.jsonl")}
 
 
 def alive(process):
