@@ -55,8 +55,9 @@ def main() -> None:
         run(jobs, argparse.Namespace(**{**vars(options), "kill_every": 0}), start)
     ends = [path.read_text("utf-8").count('"kind": "end"') for path in Path("out").glob("*/log.jsonl")]
     results = len(list(Path("out").glob("*/train.json")))
-    print(f"{len(jobs)} jobs, {options.workers} workers, {'Ray ' + options.ray if options.ray else 'local pool'}: {seconds:.0f} s")
-    print(f"{tries} tries, {kills} kills, {results} results; trainings by how often they ended: {dict(collections.Counter(ends))}")
+    by = f"Ray {options.ray}" if options.ray else "local pool"
+    print(f"{len(jobs)} jobs, {options.workers} workers, {by}: {seconds:.0f} s")
+    print(f"{tries} tries, {kills} kills, {results} results; how often trainings ended: {dict(collections.Counter(ends))}")
     print(f"the same plan again: {count(jobs) - tries} tries")
     sys.exit(0 if results == len(jobs) and set(ends) == {1} and count(jobs) == tries else 1)
 
@@ -70,7 +71,10 @@ def run(jobs: list[Any], options: argparse.Namespace, start: Any) -> int:
     from stsbench.jobs.schedule import run_jobs
 
     here = place()
-    pool = RayPool(options.ray, options.workers, here, start=start) if options.ray else LocalPool(options.workers, here, start)
+    if options.ray:
+        pool: Any = RayPool(options.ray, options.workers, here, start=start)
+    else:
+        pool = LocalPool(options.workers, here, start)
     ended, kills = threading.Event(), []
     killer = threading.Thread(target=kill, args=(options, ended, kills))
     killer.start()
@@ -85,7 +89,7 @@ def run(jobs: list[Any], options: argparse.Namespace, start: Any) -> int:
 
 
 def kill(options: argparse.Namespace, ended: threading.Event, kills: list[int]) -> None:
-    """Kill jobs, those that `ps` shows with a run folder of this plan's, until `ended`."""
+    """Kill a job now and then, until `ended`."""
     draw = random.Random(options.seed)
     while options.kill_every and not ended.wait(draw.expovariate(1 / options.kill_every)):
         running = [path for path in Path("out/.jobs").glob("*.pid") if path.is_file()]

@@ -2,9 +2,9 @@
 
     python benchmarks/wiki_documents.py --data-dir ../shared/data --output runs/wiki_docs.txt
 
-train/wiki_sentences.txt holds a sentence a line. Its first 11,893 lines are whole articles in their order, titles and headings
-among them. A document begins at each line that is a title or a heading: short, with a capital or a digit first, ending
-without punctuation, and followed by a line that ends with some. A blank line goes before it; nothing is left out.
+train/wiki_sentences.txt holds a sentence a line. Its first 11,893 lines are whole articles in their order, titles and
+headings among them. A document begins at each line that is a title or a heading: short, with a capital or a digit first,
+ending without punctuation, and followed by a line that ends with some. A blank line goes before it; nothing is left out.
 """
 
 from __future__ import annotations

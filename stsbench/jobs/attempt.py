@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from stsbench.jobs.job import Job
-from stsbench.jobs.state import beside, failure, is_done, job_lock, missing_records, write_failure
+from stsbench.jobs.state import beside, failure, is_done, is_pruned, job_lock, missing_records, write_failure
 
 _STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # how a command ends that was asked to stop
 _LONGEST = 300  # characters of an error line
@@ -24,9 +24,9 @@ _LONGEST = 300  # characters of an error line
 @dataclass(frozen=True)
 class Outcome:
     """How a try ended. done: the result is there (ran: made just now); failed, with the error; lost: its process was
-    killed, another try goes on; busy: another worker has the job."""
+    killed, another try goes on; busy: another worker has the job; pruned: it was given up."""
 
-    how: Literal["done", "failed", "lost", "busy"]
+    how: Literal["done", "failed", "lost", "busy", "pruned"]
     line: str = ""
     seconds: float = 0.0
     ran: bool = False
@@ -73,6 +73,8 @@ def attempt(job: Job, place: Place, start: Start = start, started: Callable[[Pro
             return Outcome("busy")
         if is_done(job, place.output):
             return Outcome("done")
+        if is_pruned(job, place.output):
+            return Outcome("pruned")
         if (line := failure(place.output, job, place.since)) is not None:
             return Outcome("failed", line)
         beside(place.output, job, "failed").unlink(missing_ok=True)
@@ -89,10 +91,17 @@ def _run(job: Job, place: Place, lock: int, start: Start, started: Callable[[Pro
     process = start(words, log, lock, place)
     if started is not None:
         started(process)
-    code = process.wait()
+    try:
+        code = process.wait()
+    except BaseException:  # a task of Ray's is cancelled by one
+        process.terminate()
+        process.wait()
+        raise
     seconds = time.monotonic() - began
     if is_done(job, place.output):
         return Outcome("done", seconds=seconds, ran=True)
+    if is_pruned(job, place.output):
+        return Outcome("pruned", seconds=seconds)
     if code < 0 or code in _STOPPED:
         return Outcome("lost", f"killed by {signal.Signals(-code).name}" if code < 0 else "stopped", seconds)
     line = _last_line(log, before) if code else "the command ended without its result"

@@ -23,6 +23,10 @@ class Pool(Protocol):
         """The tries that have ended, after `seconds` at the latest."""
         ...
 
+    def cancel(self, job: Job) -> None:
+        """Ask the process of this job to stop, if it runs."""
+        ...
+
     def stop(self) -> None:
         """Ask the processes of all running jobs to stop, and wait for them."""
         ...
@@ -36,7 +40,7 @@ class LocalPool:
         self.workers, self._place, self._start = workers, place, start
         self._threads = ThreadPoolExecutor(workers)
         self._tries: dict[Future[Outcome], Job] = {}
-        self._processes: set[Process] = set()
+        self._processes: dict[str, Process] = {}  # by the job's id
         self._devices = devices(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
         self._lock, self._stopping = Lock(), False
 
@@ -47,20 +51,22 @@ class LocalPool:
         ended, _ = wait(self._tries, seconds, FIRST_COMPLETED)
         return [(self._tries.pop(each), each.result()) for each in ended]
 
+    def cancel(self, job: Job) -> None:
+        with self._lock:
+            if job.id in self._processes:
+                self._processes[job.id].terminate()
+
     def stop(self) -> None:
         with self._lock:
             self._stopping = True
-            for process in self._processes:
+            for process in self._processes.values():
                 process.terminate()
         self._threads.shutdown(cancel_futures=True)
 
     def _try(self, job: Job) -> Outcome:
-        mine: list[Process] = []
-
         def started(process: Process) -> None:
             with self._lock:
-                mine.append(process)
-                self._processes.add(process)
+                self._processes[job.id] = process
                 if self._stopping:
                     process.terminate()
 
@@ -73,7 +79,7 @@ class LocalPool:
             return attempt(job, place, self._start, started)
         finally:
             with self._lock:
-                self._processes -= set(mine)
+                self._processes.pop(job.id, None)
                 self._devices += [device] if device is not None else []
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from stsbench.errors import StsbenchError
 from stsbench.jobs.attempt import Outcome, Place, Start, attempt, start
 from stsbench.jobs.job import Job
+from stsbench.jobs.state import is_pruned
 
 LOCAL = "local"
 
@@ -50,29 +51,37 @@ class RayPool:
 
     def wait(self, seconds: float) -> list[tuple[Job, Outcome]]:
         ended, _ = self._ray.wait(list(self._tasks), num_returns=1, timeout=seconds)
-        return [(self._tasks.pop(task), self._outcome(task)) for task in ended]
+        return [(job, self._outcome(task, job)) for task in ended for job in (self._tasks.pop(task),)]
+
+    def cancel(self, job: Job) -> None:
+        for task in [task for task, other in self._tasks.items() if other.id == job.id]:
+            self._ray.cancel(task)  # raises KeyboardInterrupt in the task, which stops its process
 
     def stop(self) -> None:
         for task in self._tasks:
-            self._ray.cancel(task)  # raises KeyboardInterrupt in the task, which stops its process
+            self._ray.cancel(task)
         deadline = time.monotonic() + 60
         while self._tasks and time.monotonic() < deadline and self.wait(5):
             pass
         self._ray.shutdown()
 
-    def _outcome(self, task: Any) -> Outcome:
+    def _outcome(self, task: Any, job: Job) -> Outcome:
         errors = self._ray.exceptions
         try:
             outcome: Outcome = self._ray.get(task)
             return outcome
-        except (
-            errors.WorkerCrashedError, errors.NodeDiedError, errors.TaskCancelledError, errors.OutOfMemoryError
-        ) as error:  # fmt: skip
+        except errors.TaskCancelledError:
+            return self._stopped(job)
+        except (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError) as error:
             return Outcome("lost", f"Ray lost its worker ({type(error).__name__})")
         except errors.RayTaskError as error:
             if isinstance(error.cause, KeyboardInterrupt):
-                return Outcome("lost", "stopped")
+                return self._stopped(job)
             return Outcome("failed", " ".join(str(error.cause).split()))
+
+
+    def _stopped(self, job: Job) -> Outcome:
+        return Outcome("pruned") if is_pruned(job, self._place.output) else Outcome("lost", "stopped")
 
 
 def _ray() -> ModuleType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from stsbench.jobs.attempt import Outcome
 from stsbench.jobs.job import Job
@@ -14,16 +15,35 @@ from stsbench.wording import counted
 
 TRIES = 5  # of a job whose process is killed, by one caller: what kills it may do so every time
 POLL = 0.5  # seconds; between looks at a job that another worker has, ten times that at most
+LOOK = 1.0  # seconds between looks at running jobs, where somebody wants to look
 Log = Callable[[str], None]
 
 
-def run_jobs(jobs: Sequence[Job], pool: Pool, output: Path, log: Log) -> dict[str, Standing]:
-    """Job id -> done, failed (with its error) or stopped, when there is nothing left to do.
+class Feed(Protocol):
+    """Who decides while jobs run which others there are: a sweep."""
+
+    def more(self) -> list[Job]:
+        """Further jobs, for a worker that has nothing to do; [] when there are none left."""
+        ...
+
+    def ended(self, job: Job, standing: Standing) -> None:
+        """A job has ended, in whatever way."""
+        ...
+
+    def given_up(self) -> list[Job]:
+        """Running jobs to stop: those that were pruned (`state.prune`)."""
+        ...
+
+
+def run_jobs(
+    jobs: Sequence[Job], pool: Pool, output: Path, log: Log, feed: Feed | None = None
+) -> dict[str, Standing]:  # fmt: skip
+    """Job id -> done, failed (with its error), stopped or pruned, when there is nothing left to do.
 
     jobs: each behind those that it needs; what a job needs and is not among them has to be done already.
     """
     try:
-        return _Schedule(jobs, pool, output, log).run()
+        return _Schedule(jobs, pool, output, log, feed).run()
     except BaseException:
         pool.stop()
         raise
@@ -32,8 +52,9 @@ def run_jobs(jobs: Sequence[Job], pool: Pool, output: Path, log: Log) -> dict[st
 class _Schedule:
     """The jobs of one call, and where they stand."""
 
-    def __init__(self, jobs: Sequence[Job], pool: Pool, output: Path, log: Log) -> None:
-        self.pool, self.output, self.log = pool, output, log
+    def __init__(self, jobs: Sequence[Job], pool: Pool, output: Path, log: Log, feed: Feed | None) -> None:
+        self.pool, self.output, self.log, self.feed = pool, output, log, feed
+        self.exhausted = feed is None  # the feed has no more jobs
         self.jobs = {job.id: job for job in jobs}
         self.ended: dict[str, Standing] = {}
         self.tried: dict[str, int] = {}
@@ -47,11 +68,13 @@ class _Schedule:
                 self.ended[job.id] = Standing("done")
         if self.ended:
             self.log(f"{counted(len(self.ended), 'job')} of {len(self.jobs)} done already")
-        while len(self.ended) < len(self.jobs):
+        while len(self.ended) < len(self.jobs) or not self.exhausted:
             self._stop_what_waits()
-            for job in self._ready()[: self.pool.workers - len(self.running)]:
+            for job in self._next(self.pool.workers - len(self.running)):
                 self.running.add(job.id)
                 self.pool.submit(job)
+            for job in self.feed.given_up() if self.feed else ():
+                self.pool.cancel(job)
             if self.running:
                 for job, outcome in self.pool.wait(self._until_next_look()):
                     self.running.discard(job.id)
@@ -59,6 +82,16 @@ class _Schedule:
             elif len(self.ended) < len(self.jobs):
                 time.sleep(self._until_next_look())
         return self.ended
+
+    def _next(self, places: int) -> list[Job]:
+        """What the free workers start now."""
+        ready = self._ready()
+        while len(ready) < places and self.feed is not None and not self.exhausted:
+            new = [job for job in self.feed.more() if job.id not in self.jobs]
+            self.exhausted = not new
+            self.jobs |= {job.id: job for job in new}
+            ready = self._ready()
+        return ready[:places]
 
     def _ready(self) -> list[Job]:
         now = time.monotonic()
@@ -75,11 +108,12 @@ class _Schedule:
         for job in self.jobs.values():
             bad = [id for id in job.needs if id in self.ended and self.ended[id].where != "done"]
             if bad and job.id not in self.ended:
-                self.ended[job.id] = Standing("stopped", f"needs {short(bad[0])}")
+                self._end(job, Standing("stopped", f"needs {short(bad[0])}"))
 
     def _until_next_look(self) -> float:
         waiting = [moment for id, moment in self.again.items() if id not in self.ended and id not in self.running]
-        return max(0.05, min([moment - time.monotonic() for moment in waiting], default=60.0))
+        longest = 60.0 if self.feed is None else LOOK
+        return max(0.05, min([longest, *(moment - time.monotonic() for moment in waiting)]))
 
     def _take(self, job: Job, outcome: Outcome) -> None:
         if outcome.how == "busy":
@@ -92,7 +126,11 @@ class _Schedule:
                 self.log(f"{job.name}: {outcome.line} after {outcome.seconds:.0f} s, tried again")
                 return
             outcome = Outcome("failed", f"{outcome.line} at {TRIES} tries", outcome.seconds)
-        self.ended[job.id] = Standing("done" if outcome.how == "done" else "failed", outcome.line)
+        self._end(job, Standing(outcome.how, outcome.line))
         took = f" in {outcome.seconds:.0f} s" if outcome.ran else ""
-        self.log(f"{job.name}: {'done' if outcome.how == 'done' else outcome.line}{took} "
-                 f"({len(self.ended)} of {len(self.jobs)})")  # fmt: skip
+        self.log(f"{job.name}: {outcome.line or outcome.how}{took} ({len(self.ended)} of {len(self.jobs)})")
+
+    def _end(self, job: Job, standing: Standing) -> None:
+        self.ended[job.id] = standing
+        if self.feed is not None:
+            self.feed.ended(job, standing)

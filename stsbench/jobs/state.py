@@ -16,7 +16,7 @@ from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write, lock_file
 from stsbench.jobs.job import Job
 
-Where = Literal["done", "running", "failed", "stopped", "interrupted", "waiting"]
+Where = Literal["done", "running", "failed", "stopped", "interrupted", "waiting", "pruned"]
 BESIDE = ".jobs"  # in the plan's output: locks, logs, failures; results are in the run folders alone
 
 
@@ -127,6 +127,17 @@ def failure(output: Path, job: Job, since: float | None = None) -> str | None:
         return None
 
 
+def prune(output: Path, job: Job) -> None:
+    """Say that the job is given up: nobody starts it any more."""
+    with atomic_write(beside(output, job, "pruned")):
+        pass
+
+
+def is_pruned(job: Job, output: Path) -> bool:
+    """Whether a sweep has given the job up."""
+    return beside(output, job, "pruned").exists()
+
+
 def standings(jobs: Sequence[Job], output: Path) -> dict[str, Standing]:
     """Job id -> where it stands now, seen from the file system alone."""
     seen: dict[str, Standing] = {}
@@ -142,6 +153,8 @@ def _standing(job: Job, output: Path, before: dict[str, Standing]) -> Standing:
         with job_lock(output, job) as lock:
             if lock is None:
                 return Standing("running")
+    if is_pruned(job, output):
+        return Standing("pruned")
     if (line := failure(output, job)) is not None:
         return Standing("failed", line)
     needs = [id for id in job.needs if id in before and before[id].where != "done"]

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from plans import Counting, alive, finished, here, jobs_of, place, run, start, training, write
+from plans import Counting, alive, finished, here, jobs_of, place, run, start, training, write  # noqa: F401
 
 from stsbench.jobs.attempt import attempt
 from stsbench.jobs.schedule import TRIES

@@ -33,19 +33,22 @@ class ServedStart:
         client.connect(self.address)
         told = {"words": words, "folder": str(place.folder), "log": str(log), "environment": dict(place.environment)}
         socket.send_fds(client, [json.dumps(told).encode()], [lock])
-        return ServedProcess(client)
+        return ServedProcess(client, log.with_suffix(".pid"))
 
 
 class ServedProcess:
     """A job's process: what `subprocess.Popen` is elsewhere."""
 
-    def __init__(self, client):
-        self._stream = client.makefile("r")
+    def __init__(self, client, noted):
+        self._stream, self._noted = client.makefile("r"), noted  # for those who kill from outside
         client.close()
         self.pid = int(self._stream.readline())
+        noted.write_text(str(self.pid), "utf-8")
 
     def wait(self):
-        return int(self._stream.readline())
+        code = int(self._stream.readline())
+        self._noted.unlink()
+        return code
 
     def terminate(self):
         self._kill(signal.SIGTERM)

@@ -36,6 +36,7 @@ _LATER: dict[str, Any] = {  # settings that were added after the first records -
     "backbone.mean_cnn": None,
 }  # fmt: skip
 _ABSENT = object()
+SEARCH = "search.json"  # in a run folder: what the run was chosen among, by `stsbench sweep`
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,10 @@ def stored_facts(run: Path) -> dict[str, Any]:
         return {}
     recipe = load_recipe(str(read_yaml(run / "recipe.yaml").get("method")), str(run / "recipe.yaml"))
     try:
-        return _training_facts(recipe, json.loads(path.read_text("utf-8")))
+        facts = _training_facts(recipe, json.loads(path.read_text("utf-8")))
+        if (run / SEARCH).is_file():
+            facts["search"] = json.loads((run / SEARCH).read_text("utf-8"))
+        return facts
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} holds no summary of a run: {error!r}") from error
 
