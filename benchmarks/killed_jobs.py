@@ -1,11 +1,11 @@
 """Does a plan end with every result, each once, while its jobs are killed at random?
 
-    python benchmarks/killed_jobs.py --jobs 40 --workers 2 [--kill-every 3] [--ray local|ADDRESS] [--output DIR]
+    python benchmarks/killed_jobs.py --jobs 40 --workers 2 [--kill-every 6] [--ray local|ADDRESS]
 
 The jobs are trainings of a tiny random model, a few steps each, on an invented text. A thread kills a running one, drawn at
-random, by SIGKILL at random moments, --kill-every seconds on average. Then the same plan is run again without kills. Printed:
-tries, kills, results, how often each training ended by its log, and what the second run started. Jobs are forks of one
-process that has imported everything (tests/support/job_server.py): real processes of the real command, without its start.
+random, by SIGKILL at random moments, --kill-every seconds on average. Then the same plan is run again without kills.
+Printed: tries, kills, results, how often each training ended by its log, and what the second run started. Jobs are forks
+of one process that has imported everything (tests/support/job_server.py): processes of the real command, without its start.
 """
 
 from __future__ import annotations

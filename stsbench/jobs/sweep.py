@@ -72,7 +72,7 @@ def sweep(
 ) -> list[TrialResult]:
     """Run trials until there are none left to begin; all of the study, the best first.
 
-    Writes OUTPUT/trials.json, OUTPUT/best.yaml (a recipe with the best trial's values) and in each trained run
+    Writes OUTPUT/trials.json, OUTPUT/best.yaml (a recipe with the best trial's values) and in each trained run's
     folder search.json, by which records of it say that it was chosen among so many. Trials that other processes work on are
     left to them. Raises StsbenchError where optuna is not installed.
     """
@@ -80,9 +80,15 @@ def sweep(
     study = Study(search.name, search.space, search.sampler, search.trials, search.output, storage=storage,
                   seed=search.seeds[0], prune=search.prune)  # fmt: skip
     run_jobs([], pool, search.output, log, _Feed(search, study, log))
-    results = sorted(_results(search, study), key=lambda each: -(each.trial.score or float("-inf")))
+    results = sorted(_results(search, study), key=_rank)
     _write(search, results, command)
     return results
+
+
+def _rank(result: TrialResult) -> tuple[bool, float, int]:
+    """The best first, then those without a score."""
+    trial = result.trial
+    return trial.score is None, -(trial.score or 0.0), trial.number
 
 
 def check_selection(search: Sweep) -> None:
@@ -123,7 +129,8 @@ class _Feed:
             return []
         stopped: list[Job] = []
         for trial, jobs in self.jobs.values():
-            if jobs and self.standing[jobs[0].id] is None and any(self._bad(trial, *point) for point in self._curve(trial, jobs[0])):
+            points = self._curve(trial, jobs[0]) if self.standing[jobs[0].id] is None else ()
+            if any(self._bad(trial, *point) for point in points):
                 self.log(f"trial {trial.number}: given up after step {self.reported[trial.number]}")
                 mine = [job for job in jobs if not is_done(job, self.search.output)]
                 for job in mine:
@@ -155,7 +162,7 @@ class _Feed:
             del self.jobs[number]
             where = {each.where for each in ends if each}
             score = None
-            if where == {"done"}:
+            if all(each == "done" for each in where):
                 score = spread(_scores(self.search, jobs)[0])["mean"]
             self.study.tell(trial, score, pruned="pruned" in where)
             values = ", ".join(f"{key} {value}" for key, value in trial.values.items())

@@ -117,8 +117,8 @@ def test_the_command_line_counts_before_groups_and_defaults(here):
 def test_values_of_set_are_read_back_as_they_were():
     from stsbench.config import parse_yaml
 
-    values = {"a": 3e-05, "b": None, "c": True, "d": "sts-b dev", "e": "1e-5", "f": [1, 2], "g": "null", "h": "", "i": "x: y",
-              "j": 0.1}  # fmt: skip
+    values = {"a": 3e-05, "b": None, "c": True, "d": "sts-b dev", "e": "1e-5", "f": [1, 2], "g": "null", "h": "",
+              "i": "x: y", "j": 0.1}  # fmt: skip
     words = words_of({"set": values})
     assert words[::2] == ["--set"] * len(values)
     assert {word.partition("=")[0]: parse_yaml(word.partition("=")[2], "") for word in words[1::2]} == values
