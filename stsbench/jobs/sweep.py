@@ -92,7 +92,7 @@ def _rank(result: TrialResult) -> tuple[bool, float, int]:
 
 
 def check_selection(search: Sweep) -> None:
-    """Raises StsbenchError where a recipe keeps the last weights: without a development score there is nothing to compare."""
+    """Raises StsbenchError where a recipe keeps the last weights: without development scores nothing can be compared."""
     group = search.group
     named = [f"{key}={value}" for key, value in group.set.items() if key == "selection.by"]
     recipe = load_recipe(group.method[0], group.recipe[0] if group.recipe else None, named)
@@ -150,7 +150,7 @@ class _Feed:
             if line["kind"] == "start":
                 before = before + last
             last = line.get("step", 0)
-            if line["kind"] == "dev" and 0 < last and before + last > self.reported.get(trial.number, 0):
+            if line["kind"] == "dev" and last > 0 and before + last > self.reported.get(trial.number, 0):
                 yield before + last, line["score"]
 
     def _tell(self) -> None:
