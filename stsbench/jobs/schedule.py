@@ -10,7 +10,7 @@ from typing import Protocol
 from stsbench.jobs.attempt import Outcome
 from stsbench.jobs.job import Job
 from stsbench.jobs.pool import Pool
-from stsbench.jobs.state import Standing, is_done, short
+from stsbench.jobs.state import Standing, Where, is_done, short
 from stsbench.wording import counted
 
 TRIES = 5  # of a job whose process is killed, by one caller: what kills it may do so every time
@@ -126,7 +126,8 @@ class _Schedule:
                 self.log(f"{job.name}: {outcome.line} after {outcome.seconds:.0f} s, tried again")
                 return
             outcome = Outcome("failed", f"{outcome.line} at {TRIES} tries", outcome.seconds)
-        self._end(job, Standing(outcome.how, outcome.line))
+        where: Where = "done" if outcome.how == "done" else "pruned" if outcome.how == "pruned" else "failed"
+        self._end(job, Standing(where, outcome.line))
         took = f" in {outcome.seconds:.0f} s" if outcome.ran else ""
         self.log(f"{job.name}: {outcome.line or outcome.how}{took} ({len(self.ended)} of {len(self.jobs)})")
 

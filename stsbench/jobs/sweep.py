@@ -16,7 +16,7 @@ from stsbench.jobs.plan_file import Defaults, Plan, TrainGroup
 from stsbench.jobs.pool import Pool
 from stsbench.jobs.schedule import run_jobs
 from stsbench.jobs.space import Space
-from stsbench.jobs.state import Standing, is_done, prune
+from stsbench.jobs.state import Standing, is_done, is_pruned, prune
 from stsbench.jobs.study import Sampler, Study, Trial
 from stsbench.training.recipes.recipe import Recipe, SearchSettings
 from stsbench.training.recipes.recipes import load_recipe, resolved_yaml
@@ -129,7 +129,8 @@ class _Feed:
             return []
         stopped: list[Job] = []
         for trial, jobs in self.jobs.values():
-            points = self._curve(trial, jobs[0]) if self.standing[jobs[0].id] is None else ()
+            running = self.standing[jobs[0].id] is None and not is_pruned(jobs[0], self.search.output)
+            points = self._curve(trial, jobs[0]) if running else ()
             if any(self._bad(trial, *point) for point in points):
                 self.log(f"trial {trial.number}: given up after step {self.reported[trial.number]}")
                 mine = [job for job in jobs if not is_done(job, self.search.output)]
