@@ -9,7 +9,7 @@ DATA ?= $(firstword $(wildcard $(STSBENCH_DATA) ../shared/data) $(CACHED))
 PROTOCOL ?= sts,regression,retrieval,geometry,mteb
 STAMP = .venv/.stsbench-ready
 
-.PHONY: env eval test lint board web web-test web-check clean build/types
+.PHONY: env eval test lint gpu board web web-test web-check clean build/types
 
 env: $(STAMP)
 
@@ -31,6 +31,10 @@ test: env
 lint: env build/types
 	.venv/bin/ruff check .
 	.venv/bin/mypy
+
+# What a CUDA machine makes of it, in one report: build/gpu. `make gpu ARGS=--cpu` is the dry run.
+gpu: env
+	.venv/bin/python benchmarks/gpu $(if $(DATA),--data-dir $(DATA)) $(ARGS)
 
 # The checkout in the shape of an installed stsbench, made of links: mypy knows no setuptools' package-dir.
 build/types:

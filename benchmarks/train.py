@@ -121,7 +121,8 @@ def library(folder: Path, data: Path, work: Path, args: argparse.Namespace) -> l
         args=SentenceTransformerTrainingArguments(
             output_dir=str(work / "st"), per_device_train_batch_size=args.batch, max_steps=args.warm_up + args.steps + 1,
             learning_rate=3e-5, lr_scheduler_type="linear", warmup_steps=0, weight_decay=0.0, max_grad_norm=1.0,
-            bf16=args.precision == "bf16", use_cpu=args.device == "cpu", save_strategy="no", report_to="none",
+            bf16=args.precision == "bf16", fp16=args.precision == "fp16", use_cpu=args.device == "cpu",
+            save_strategy="no", report_to="none",
             logging_steps=10, disable_tqdm=True,
         ),
         train_dataset=Dataset.from_dict({"anchor": texts, "positive": texts}),
@@ -203,7 +204,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--warm-up", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--precision", default="float32", choices=["float32", "bf16"])
+    parser.add_argument("--precision", default="float32", choices=["float32", "bf16", "fp16"])
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--no-head", action="store_true", help="neither side has the dense layer and tanh")

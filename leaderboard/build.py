@@ -8,6 +8,7 @@ from pathlib import Path
 
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
+from stsbench.leaderboard.page.forest import forest
 from stsbench.leaderboard.page.picture import picture
 from stsbench.leaderboard.page.sensitivity_page import sensitivity_page
 from stsbench.leaderboard.page.site import site
@@ -15,8 +16,9 @@ from stsbench.leaderboard.page.tables import csv_table, latex_tables, markdown_t
 from stsbench.leaderboard.ranks.board import Board
 from stsbench.leaderboard.ranks.gather import gather
 
+FOREST = "leaderboard.svg"  # below docs/: the README's picture
 SITE = "site"  # below the board's folder, ignored by git
-SHARDS = ("tabs", "entries")  # the site's folders that hold a file for each table and entry
+SHARDS = ("tabs", "entries", "pairs")  # the site's folders that hold files for each table and entry
 BEGIN, END = "<!-- leaderboard: made by `stsbench leaderboard build` -->", "<!-- end of leaderboard -->"
 Content = str | bytes
 
@@ -39,7 +41,7 @@ def outputs(board: Board) -> dict[str, Content]:
 
 def kept(root: Path, board: Board) -> dict[Path, Content]:
     """Path -> content of what is made from the board and yet stands in git, because pages of the repository show it: the
-    README's table, and docs/findings/protocol-sensitivity, which README and docs link to.
+    README's table and picture, and docs/findings/protocol-sensitivity, which README and docs link to.
 
     Only of a board in a checkout whose README has a place for the table: a second board must not replace the first.
     """
@@ -50,6 +52,8 @@ def kept(root: Path, board: Board) -> dict[Path, Content]:
         return {}
     findings = home / "docs" / "findings"
     about = {findings / name: text for name, text in sensitivity_files(board).items()}
+    if drawn := forest(board):
+        about[home / "docs" / FOREST] = drawn
     return {**about, readme: with_table(readme, short_table(board))}
 
 

@@ -1,6 +1,6 @@
 """What makes the suite quick and repeatable: no search for garbage among all that is imported, no wait for the disk, no
-numbers drawn for weights that are read from a file, no stack kept for a seed, nothing compiled twice, the files of trainings
-and browsers first, and hypothesis' examples the same every time."""
+numbers drawn for weights that are read from a file, no stack kept for a seed, nothing compiled or looked for twice, the
+files of trainings and browsers first, and hypothesis' examples the same every time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # four threads for a tiny model's weights wait for one another
 
-settings.register_profile("repeatable", derandomize=True)  # the same examples every time
+settings.register_profile("repeatable", derandomize=True, deadline=None)  # the same examples, however busy the machine is
 settings.load_profile("repeatable")
 
 
@@ -42,6 +42,16 @@ def pytest_configure(config):
         config.option.loadscopereorder = False
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Hundreds of thousands of objects are imported that stay: to look for garbage among them takes a fifth of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items):
     """A long file that came last would keep one process at work alone."""
     items.sort(key=lambda item: -starts(item.path))
@@ -51,6 +61,7 @@ def pytest_collection_finish():
     """Whatever looks for garbage does not look among all that the test files import."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     if "training_runs" in sys.modules:
         sys.modules["training_runs"].serve()
 
@@ -99,6 +110,16 @@ def models_are_read_once():
             import models_once
 
             models_once.patch(patch)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def packages_are_looked_for_once():
+    """accelerate looks for three optional packages in all of sys.path at each step of each training."""
+    imports = sys.modules.get("accelerate.utils.imports")
+    with pytest.MonkeyPatch.context() as patch:
+        if imports:
+            patch.setattr(imports, "_is_package_available", cache(imports._is_package_available))
         yield
 
 

@@ -8,19 +8,21 @@ from typing import Any
 
 from stsbench.leaderboard.page.checks import safe_link
 from stsbench.leaderboard.page.index_json import SCHEMA, lower_first
+from stsbench.leaderboard.page.pair_shards import pair_files
 from stsbench.leaderboard.ranks.board import Board, Cell, Provenance, Row, Tab
 
 _ARXIV = re.compile(r"arxiv\.org/(?:abs|pdf)/(\d\d)(?:0[1-9]|1[0-2])\.\d{4,5}", re.IGNORECASE)
 
 
 def tab_shard(board: Board, tab: Tab) -> dict[str, Any]:
-    """A tab's rows."""
+    """A tab's rows, and the files with the tests of their pairs."""
     return {
         "schema_version": SCHEMA, "id": tab.id,
         "settings": {key: tab.settings[key] for key in sorted(tab.settings)},
         "data": {key: tab.data[key] for key in sorted(tab.data)}, "notes": list(tab.notes),
         "measured": [_row(board, tab, row) for row in _best_first(tab)],
         "published": [_row(board, tab, row) for row in tab.published],
+        **_filled({"pairs": [f"{name}.json" for name in pair_files(tab)]}),
     }  # fmt: skip
 
 

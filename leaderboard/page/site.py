@@ -8,6 +8,7 @@ from typing import Any
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.page.checks import check
 from stsbench.leaderboard.page.index_json import index
+from stsbench.leaderboard.page.pair_shards import pair_shards
 from stsbench.leaderboard.page.shards import entry_shard, rows_of, tab_shard
 from stsbench.leaderboard.ranks.board import Board
 from stsbench.leaderboard.records.paths import BUNDLE
@@ -24,6 +25,8 @@ def site(board: Board) -> dict[str, str]:
     files = {name: _bundled(name) for name in PAGE} | _both("index", index(board))
     for tab in board.tabs:
         files |= _both(f"tabs/{tab.id}", tab_shard(board, tab))
+        for name, shard in pair_shards(tab).items():
+            files |= _both(name, shard)
     for key, rows in rows_of(board).items():
         files |= _both(f"entries/{key}", entry_shard(board.entries[key], rows))
     return files

@@ -105,26 +105,27 @@ def csv_table(board: Board) -> str:
     return stream.getvalue()
 
 
-def short_table(board: Board) -> str:
-    """The README's table: the best measured rows of STS by Spearman, all, with intervals of score and rank; Markdown."""
+def readme_tab(board: Board) -> Tab | None:
+    """The tab that the README shows: STS by Spearman, all; None where nothing has been measured so."""
     fitting = (tab for tab in board.tabs if tab.group == "sts" and (tab.metric, tab.aggregation) == ("spearman", "all"))
-    tab = next((tab for tab in fitting if tab.measured and not tab.sample), None)
+    return next((tab for tab in fitting if tab.measured and not tab.sample), None)
+
+
+def short_table(board: Board) -> str:
+    """The README's table: the best measured rows of STS by Spearman, all: the average, its interval and that of the rank."""
+    tab = readme_tab(board)
     if tab is None:
         return "Nothing has been measured yet.\n"
-    # What stands behind the average is not part of it.
-    columns = tab.columns[: tab.columns.index(tab.lead) + 1] if tab.lead in tab.columns else tab.columns
     rows = tab.measured[:README_ROWS]
     flagged, notes = any(row.flags for row in rows), _Notes()
-    flags_header = ["Flags"] if flagged else []
-    grid = [["Method", "Backbone", *map(plain_markdown, columns), "95 % interval", "Rank", *flags_header]]
+    grid = [["Method", "Backbone", plain_markdown(tab.lead), "95 % interval", "Rank", *(["Flags"] if flagged else [])]]
     for row in rows:
         lead = row.cells.get(tab.lead)
         method = plain_markdown(row.method) + _superscript(notes.marks(_sentences(row)))
-        scores = [_fixed(row.cells[column].value, tab.digits) if column in row.cells else "" for column in columns]
+        score, interval = (_fixed(lead.value, tab.digits), _interval(lead, tab.digits)) if lead else ("", "")
         rank = _rank_interval(row) or plain_markdown(_standing(row))
         flags = [plain_markdown(_flags(row))] if flagged else []
-        interval = _interval(lead, tab.digits) if lead else ""
-        grid.append([method, plain_markdown(row.backbone), *scores, interval, rank, *flags])
+        grid.append([method, plain_markdown(row.backbone), score, interval, rank, *flags])
     what = f"{plain_markdown(GROUPS.get(tab.group, tab.group))}, {plain_markdown(tab.title)}: {plain_markdown(tab.about)}"
     shown = f"The best {len(rows)} of {len(tab.measured)} measured rows." if len(rows) < len(tab.measured) else ""
     what = " ".join(filter(None, (what, shown, "Rank: the 95 % interval of the place among all measured rows.")))

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 Number = float | None
 
 
@@ -63,6 +66,20 @@ class Row:
     year: int | None = None  # of the paper, where the source states it
 
 
+@dataclass(frozen=True, eq=False)
+class PairTests:
+    """The test of every pair of ranked rows in a tab's lead column. rows: r ids, in any order.
+
+    different: bool (r, r), symmetric: whether the two differ at 5 %, over all pairs of the tab jointly; halves: (r, r)
+    half the width of the 95 % interval of the pair's difference, for this pair by itself, in the unit of the scores: it
+    leaves 0 out exactly where the pair differs by itself; NaN where there is none.
+    """
+
+    rows: tuple[str, ...]
+    different: NDArray[np.bool_]
+    halves: NDArray[np.float64]
+
+
 @dataclass(frozen=True)
 class Tab:
     """One table: everything in it was measured alike. `lead` is the column it is ranked and sorted by at first."""
@@ -84,6 +101,7 @@ class Tab:
     settings: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, str] = field(default_factory=dict)  # column -> digest
     notes: tuple[str, ...] = ()  # what is said of the published tables
+    pairs: PairTests | None = None
 
 
 @dataclass(frozen=True)

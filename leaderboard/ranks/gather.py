@@ -14,7 +14,7 @@ from stsbench.evaluation.comparability import SeedPairs
 from stsbench.evaluation.records import Record
 from stsbench.leaderboard.imports.model import FOLDER, load_imported
 from stsbench.leaderboard.publications.load import load_publications
-from stsbench.leaderboard.ranks.board import FLAGS, Board, Provenance, Rank, Row, Tab
+from stsbench.leaderboard.ranks.board import FLAGS, Board, PairTests, Provenance, Rank, Row, Tab
 from stsbench.leaderboard.ranks.imported_rows import with_imported
 from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine
 from stsbench.leaderboard.ranks.published_tabs import published_rows, published_tabs
@@ -29,7 +29,7 @@ from stsbench.metrics.ranks import letters, rank_intervals, significantly_differ
 
 Values = NDArray[np.float64]
 Placed = tuple[LoadedEntry, ScoreLine, tuple[str, ...]]  # a line, whose it is, and what is odd about it
-LEADS = ("recall@1", "alignment")  # where metrics are columns
+LEADS = ("recall@1", "alignment", "STS-B")  # where no row has an average
 MOST_LETTERS = 20  # ranked rows that letters are shown for: among more, a row may have hundreds of them
 UNRANKED = {
     "geometry": "not ranked: alignment and uniformity are read together, and neither alone is better or worse",
@@ -98,17 +98,28 @@ def _tabs(groups: Sequence[Sequence[Placed]], tests: dict[str, Tested]) -> list[
             ranks = dict(zip(able, _ranks(values, tests[name], lower), strict=True))
         tabs.append(Tab(
             id=name, group=setting.protocol,
-            title=title(first) + (f", data {number}" if number > 1 else ""), about=about(first), metric=setting.metric,
-            aggregation=setting.aggregation, columns=columns, lead=lead, digits=digits_of(first), lower_is_better=lower,
+            title=title(first) + (f", data {number}" if number > 1 else ""), about=_about(first, lead),
+            metric=setting.metric, aggregation=setting.aggregation, columns=columns, lead=lead, digits=digits_of(first),
+            lower_is_better=lower,
             measured=_sorted(members, columns, lead, lower, ranks, reasons), published=(),
             sample=first.sample, known=first.known, settings=json.loads(setting.settings),
             data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
+            pairs=_pairs(tests[name]) if len(able) > 1 else None,
         ))  # fmt: skip
     return tabs
 
 
+def _about(line: ScoreLine, lead: str) -> str:
+    averaged = line.protocol.averaged
+    by = f" Ranked by {lead}: no row has all {len(averaged)} tasks of the average." if averaged and lead != AVERAGE else ""
+    return about(line) + by
+
+
 def _columns(members: Sequence[Placed]) -> tuple[str, ...]:
-    """The protocol's order of tasks, with the average behind its last task; metrics in the order they were scored."""
+    """The protocol's order of tasks, with the average behind its last task; metrics in the order they were scored.
+
+    Where no row has the average, there is none: on the raw text, SICK-R's 4,927 pairs are missing; F1 is that of one task.
+    """
     there = list(dict.fromkeys(column for _, line, _ in members for column in line.cells))
     protocol = members[0][1].protocol
     if protocol.metrics_across:
@@ -116,7 +127,6 @@ def _columns(members: Sequence[Placed]) -> tuple[str, ...]:
     order = list(protocol.tasks())
     if protocol.averaged:
         order.insert(order.index(protocol.averaged[-1]) + 1, AVERAGE)
-        there = list(dict.fromkeys([*there, AVERAGE]))  # where no row has it, that is what keeps them from a rank
     return tuple(sorted(there, key=lambda name: order.index(name) if name in order else len(order)))
 
 
@@ -128,7 +138,12 @@ def _tested(tab: str, members: Sequence[Placed], lead: str) -> Tested:
     values = np.array([line.cells[lead].value for line in lines])
     scores = Scores(values, np.stack([line.draws[lead] for line in lines]), seeds, np.array(pairs.groups))
     # Seeds are redrawn for each tab by itself: a seed's effect under one setting is not all of its effect under another.
-    return tuple(entry.id for entry in entries), significantly_different(scores, [SEED, *tab.encode()])
+    return tuple(entry.id for entry in entries), significantly_different(scores, [SEED, *tab.encode()], intervals=True)
+
+
+def _pairs(tested: Tested) -> PairTests | None:
+    rows, significance = tested
+    return None if significance.halves is None else PairTests(rows, significance.jointly, significance.halves)
 
 
 def _ranks(values: Values, tested: Tested, lower: bool) -> list[Rank]:
@@ -158,7 +173,7 @@ def _why_unranked(entry: LoadedEntry, line: ScoreLine, lead: str) -> str:
     if entry.entry.best_of:
         return f"not ranked: the best of {entry.entry.best_of} seeds is not a fair measure of a method"
     if lead not in line.cells:
-        missing = [task for task in line.protocol.averaged if task not in line.cells]
+        missing = [task for task in line.protocol.averaged if task not in line.cells] if lead == AVERAGE else [lead]
         return f"not ranked: {', '.join(missing)} not measured" if missing else f"not ranked: no {lead}"
     if lead not in line.draws:
         return "not ranked: nothing was observed item by item, so differences cannot be tested"

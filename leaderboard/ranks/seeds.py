@@ -61,8 +61,24 @@ def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: 
         if digests:
             joined.digests[column] = digests.pop()
     for part in first.subsets:
-        several = [line.subsets[part].value for line in lines if part in line.subsets]
+        several = [line.subsets[part] for line in lines if part in line.subsets]
         if len(several) == runs:
-            joined.subsets[part] = Cell(float(np.mean(several)), sd=float(np.std(several, ddof=1)))
+            joined.subsets[part] = _joined_part(several)
     return joined, tuple(marks)
 
+
+def _joined_part(cells: Sequence[Cell]) -> Cell:
+    """The mean of a task's part over seeds. No draws of parts are kept, so its interval is put together from those of the
+    seeds: the items' reach is the mean of theirs, which that of the mean cannot exceed, and the seeds' is Student's."""
+    from scipy import stats
+
+    values = np.array([cell.value for cell in cells])
+    mean, spread = float(np.mean(values)), float(np.std(values, ddof=1))
+    counts = {cell.n for cell in cells}
+    count = counts.pop() if len(counts) == 1 else None
+    ends = [(cell.value - cell.low, cell.high - cell.value) for cell in cells if not (cell.low is None or cell.high is None)]
+    if len(ends) < len(cells):
+        return Cell(mean, sd=spread, n=count)
+    of_seeds = stats.t.ppf(0.975, len(cells) - 1) * spread / np.sqrt(len(cells))
+    below, above = (float(np.hypot(reach, of_seeds)) for reach in np.maximum(np.mean(ends, axis=0), 0.0))
+    return Cell(mean, mean - below, mean + above, spread, count)

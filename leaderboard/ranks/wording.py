@@ -14,7 +14,7 @@ GROUPS = {
     "mteb": "MTEB", "dev": "Ablations", "few-labels": "Few labels", "cost": "Cost",
 }  # fmt: skip
 METRICS = {"f1": "F1", "mse": "MSE", "mrr": "MRR", "cosine_spearman": "Spearman of cosines"}
-LOWER = {"mse", "alignment", "uniformity", "minutes", "memory", "parameters"}
+LOWER = {"mse", "alignment", "uniformity", "anisotropy", "explained by first", "minutes", "memory", "parameters"}
 ABOUT = {
     "sts": "Cosine of two sentences' vectors against human scores; nothing is trained.",
     "regression": "SentEval's trained head on [|u - v| ; u * v]: relatedness (STS-B, SICK-R) or entailment (SICK-E).",

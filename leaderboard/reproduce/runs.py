@@ -203,7 +203,7 @@ def _scored(folder: Path, protocols: Collection[str]) -> tuple[list[Record], dic
     groups: dict[str, tuple[Protocol, list[Record]]] = {}
     for path, record in records:
         if record.protocol.name in protocols and _plain(record):
-            protocol, record.scores = rescored(path, record)
+            protocol, record.scores = rescored(path, record, intervals=False)
             groups.setdefault(record.protocol.model_dump_json(), (protocol, []))[1].append(record)
     scores = {}
     for protocol, mine in groups.values():

@@ -79,10 +79,10 @@ class ConditionalMaskedLM(Method):
         hidden = self._states(batch, masked)
         terms = {}
         for name, states, labels in zip(_TERMS, hidden.split(len(batch)), self._labels(batch), strict=False):
-            chosen = labels != IGNORED
-            logits = self.head(states[chosen])
-            count_guesses(self.guesses, logits, labels[chosen])
-            terms[name] = Term(masked_lm(logits, labels[chosen]), len(logits))
+            chosen = (labels != IGNORED).nonzero(as_tuple=True)  # a GPU is waited for once
+            logits, targets = self.head(states[chosen]), labels[chosen]
+            count_guesses(self.guesses, logits, targets)
+            terms[name] = Term(masked_lm(logits, targets), len(logits))
         return terms
 
     def view_vectors(self, batch: Batch) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,8 @@ class DeCLUTR(Method):
 
     name = "declutr"
     default_recipe = "roberta-base"
+    # its documents are short
+    sample_settings: ClassVar[Mapping[str, Any]] = {"options.l_max": 32, "options.l_min": 8, "backbone.max_length": 34}
     Options = DeCLUTROptions
     options: DeCLUTROptions
 
@@ -98,9 +101,9 @@ class DeCLUTR(Method):
             terms["contrastive"] = Term(term.value, term.count, options.contrastive_weight)
         if self.lm_head is not None:
             labels = batch.extra[_LABELS][:, : last.shape[1]]
-            chosen = labels != IGNORED
-            value = masked_lm(self.lm_head(last[chosen]), labels[chosen])
-            terms["mlm"] = Term(value, int(chosen.sum()), options.mlm_weight)
+            chosen = (labels != IGNORED).nonzero(as_tuple=True)  # a GPU is waited for once
+            targets = labels[chosen]
+            terms["mlm"] = Term(masked_lm(self.lm_head(last[chosen]), targets), len(targets), options.mlm_weight)
         return terms
 
     def counts(self, batch: Batch) -> dict[str, int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,8 @@ class DiffCSE(Method):
 
     name = "diffcse"
     default_recipe = "bert-base-sts"
+    # no masked LM is in the package
+    sample_settings: ClassVar[Mapping[str, Any]] = {"options.generator": None, "options.operators": ["delete"]}
     Options = DiffCSEOptions
     options: DiffCSEOptions
 

@@ -66,7 +66,7 @@ class MaskedLM(Method):
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """mlm: mean cross-entropy over the masked positions; only they get logits."""
-        chosen = batch.extra["mlm_labels"] != IGNORED
+        chosen = (batch.extra["mlm_labels"] != IGNORED).nonzero(as_tuple=True)  # a GPU is waited for once
         labels = batch.extra["mlm_labels"][chosen]
         logits = self.head(self.backbone(batch.ids, batch.mask)[0][chosen])
         count_guesses(self.guesses, logits, labels)

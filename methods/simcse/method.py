@@ -92,7 +92,7 @@ class SimCSE(Method):
         }  # fmt: skip
         if self.lm_head is not None:
             hidden = self.backbone(batch.extra["mlm_ids"], batch.mask)[0]
-            chosen = batch.extra["mlm_labels"] != IGNORED
+            chosen = (batch.extra["mlm_labels"] != IGNORED).nonzero(as_tuple=True)  # a GPU is waited for once
             labels = batch.extra["mlm_labels"][chosen]
             terms["mlm"] = Term(masked_lm(self.lm_head(hidden[chosen]), labels), len(labels), options.mlm_weight)
         return terms

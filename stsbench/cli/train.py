@@ -39,7 +39,8 @@ from stsbench.cli.interrupt import exit_code
 @click.option("--dtype", type=click.Choice(["float32", "bf16", "fp16"]), help="Sets precision.")
 @click.option("--eval", "protocols", metavar="PROTOCOL,...", help="Test the best afterwards, as `stsbench eval` does.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Development and test data in SentEval's layout.")
-@click.option("--sample", is_flag=True, help="Development and test data from the small set inside the package.")
+@click.option("--sample", is_flag=True, help="A first training without any file: minilm, a few steps on texts inside the "
+              "package. With texts of your own: development and test data from the package alone.")  # fmt: skip
 @click.option("--track", multiple=True, metavar="tensorboard|wandb", help="Log there, too; repeatable.")
 @click.option("--offline", is_flag=True, help="Never touch the network.")
 def train(
@@ -57,6 +58,7 @@ def train(
     from stsbench.training.recipes.methods import canonical
     from stsbench.training.recipes.precision import load_for_device
     from stsbench.training.recipes.recipes import load_recipe
+    from stsbench.training.recipes.sample import WARNING, sample_settings
 
     method = canonical(method)
     if resume and output is None:
@@ -74,6 +76,11 @@ def train(
     if recipe is None:
         recipe = resumed or _stored_recipe(None, start_from, options["seed"])
     chosen = load_recipe(method, recipe, list(sets), overrides)
+    keys = {*overrides, *(word.partition("=")[0] for word in sets)}
+    on_sample = options["sample"] and not (resume or start_from or _of_the_users_own(recipe, keys))
+    if on_sample:
+        overrides |= sample_settings(chosen, keys, _log)
+        chosen = load_recipe(method, recipe, list(sets), overrides)
     _refuse_overridden(chosen, sets)
     if options["max_steps"] and (longer := _longer(chosen, options["max_steps"], sets)):
         overrides |= dict.fromkeys(longer, options["max_steps"])
@@ -87,7 +94,10 @@ def train(
         "evaluate": _split(protocols) or (), "command": ["stsbench", *sys.argv[1:]], "stage": stage,
         "start_from": start_from,
     }  # fmt: skip
-    return _run(run_options, seeds, subsets)
+    code = _run(run_options, seeds, subsets)
+    if on_sample and code == 0:
+        _log(WARNING)
+    return code
 
 
 def _main() -> bool:
@@ -136,6 +146,11 @@ def _run(run_options: dict[str, Any], seeds: int | None, subsets: int | None) ->
         print_summary(folder, summary)
         _log(f"run: {folder}")
     return 3 if summary.get("failures") else 0
+
+
+def _of_the_users_own(recipe: str | None, keys: set[str]) -> bool:
+    """Whether a training has texts of the user's own: then --sample means the development data alone."""
+    return bool(recipe and Path(recipe).is_file()) or any(key.endswith(("data.file", "labelled.file")) for key in keys)
 
 
 def _stored_recipe(resumed: Path | None, start_from: Path | None, seed: int | None) -> str | None:

@@ -132,16 +132,18 @@ def protocol_of_record(path: Path, record: Record) -> Protocol:
     return protocol
 
 
-def rescored(path: Path, record: Record) -> tuple[Protocol, list[ScoreRow]]:
-    """A record's protocol and its scores, recomputed from the observations beside it; errors as those of `reread`."""
-    protocol, scores, _ = reread(path, record)
+def rescored(path: Path, record: Record, intervals: bool = True) -> tuple[Protocol, list[ScoreRow]]:
+    """A record's protocol and its scores, recomputed from the observations beside it; as `reread` otherwise."""
+    protocol, scores, _ = reread(path, record, intervals=intervals)
     return protocol, scores
 
 
 def reread(
-    path: Path, record: Record, observations: Observations | None = None
+    path: Path, record: Record, observations: Observations | None = None, intervals: bool = True
 ) -> tuple[Protocol, list[ScoreRow], Observations]:
     """A record's protocol, its scores recomputed from the observations beside it, and these, if they were not read before.
+
+    intervals: False leaves them out and unchecked: they take nearly all of the time, and a table of values shows none.
 
     Raises StsbenchError, naming the file, when the record was renamed or edited or its observations are not those it names;
     ScoreError when they give no score.
@@ -154,12 +156,13 @@ def reread(
         observations = observations_of(path.parent, record)
     _check_items(file, observations)
     try:
-        again = protocol.score(observations, record.data.id, task_of(protocol, record))
+        scoring = protocol if intervals else _without_intervals(protocol)
+        again = scoring.score(observations, record.data.id, task_of(protocol, record))
     except StsbenchError:
         raise
     except Exception as error:  # whatever arrays that are missing, too short or of another kind raise in its arithmetic
         raise StsbenchError(f"{file} is not what {protocol.name} observes: {_line(error)}") from error
-    if not _same(again, record.scores):
+    if not _same(again, record.scores, ("value", "low", "high") if intervals else ("value",)):
         raise StsbenchError(f"{path} was edited: its scores are not those that its observations give")
     return protocol, again, observations
 
@@ -169,11 +172,16 @@ def task_of(protocol: Protocol, record: Record) -> str:
     return {id: name for name, id in protocol.tasks().items()}.get(record.data.id, record.data.task)
 
 
-def _same(again: Sequence[ScoreRow], stored: Sequence[ScoreRow]) -> bool:
+def _without_intervals(protocol: Protocol) -> Protocol:
+    settings = protocol.settings
+    return type(protocol)({**settings, "resamples": 0}, protocol.label) if settings.get("resamples") else protocol
+
+
+def _same(again: Sequence[ScoreRow], stored: Sequence[ScoreRow], compared: Sequence[str]) -> bool:
     names = [[row.model_dump(exclude=_NUMBERS) for row in rows] for rows in (again, stored)]
     if names[0] != names[1]:
         return False
-    numbers = [np.array([[row.value, row.low, row.high] for row in rows], dtype=float) for rows in (again, stored)]
+    numbers = [np.array([[getattr(row, key) for key in compared] for row in rows], dtype=float) for rows in (again, stored)]
     return np.allclose(numbers[0], numbers[1], rtol=0, atol=1e-6, equal_nan=True)  # NaN: no interval
 
 

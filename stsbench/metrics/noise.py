@@ -102,8 +102,8 @@ class Noise:
         finite = np.where(np.isinf(ratios), 0.0, ratios)
         return np.asarray(ratios * np.sqrt((self.draws - 1) / (self.draws - 1 + self._share * (finite**2 - 1))))
 
-    def bound(self, critical: float) -> Floats:
-        """(r, r) the differences whose statistic is `critical`, in the scores' unit."""
+    def bound(self, critical: float | Floats) -> Floats:
+        """(r, r) the differences whose statistic is `critical`, one number or (r, r), in the scores' unit."""
         left = self.draws - 1 - self._share
         right = np.maximum(self.draws - 1 - self._share * critical**2, 1.0)
         return np.asarray(self.errors * critical * np.sqrt(left / right))

@@ -32,11 +32,17 @@ def critical_value(draws: Floats, level: float = LEVEL) -> float:
 
     draws: (B,) of the statistic where the null hypothesis holds. Infinite for fewer than 1 / (1 - level) draws.
     """
-    allowed = ceil((1 - level) * (len(draws) + 1) - 1e-9) - 2  # how many draws may reach a significant statistic
+    return float(critical_values(draws[None, :], level)[0])
+
+
+def critical_values(draws: Floats, level: float = LEVEL) -> Floats:
+    """(m,): `critical_value` of each row of draws (m, B)."""
+    count = draws.shape[1]
+    allowed = ceil((1 - level) * (count + 1) - 1e-9) - 2  # how many draws may reach a significant statistic
     if allowed < 0:
-        return inf
-    at = len(draws) - 1 - allowed
-    return float(np.partition(draws, at)[at])
+        return np.full(len(draws), inf)
+    at = count - 1 - allowed
+    return np.asarray(np.partition(draws, at, axis=1)[:, at])
 
 
 def paired_difference(value_a: float, value_b: float, draws_a: Floats, draws_b: Floats) -> Difference:

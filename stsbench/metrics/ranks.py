@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.metrics.noise import Noise, Scores
-from stsbench.metrics.paired import LEVEL, critical_value
+from stsbench.metrics.paired import LEVEL, critical_value, critical_values
 from stsbench.metrics.stepdown import rejected
 
 Floats = NDArray[np.float64]
@@ -26,27 +26,33 @@ class Significance:
     line i of `alone`, at 5 % for the pairs of row i together. What differs jointly differs alone.
 
     statistics: (r, r) sizes of the differences in standard errors; largest: (draws,) the largest drawn one of all pairs.
+    halves: (r, r) half the width of each difference's 95 % interval, for this pair by itself, in the scores' unit: the
+    interval leaves 0 out exactly where p < 5 % for this pair. NaN where there are too few draws; None where not asked for.
     """
 
     jointly: Bools
     alone: Bools
     statistics: Floats
     largest: Floats
+    halves: Floats | None = None
 
 
-def significantly_different(scores: Scores, seed: Sequence[int] = (0,), level: float = LEVEL) -> Significance:
+def significantly_different(
+    scores: Scores, seed: Sequence[int] = (0,), level: float = LEVEL, *, intervals: bool = False
+) -> Significance:
     """Which scores differ, by studentised differences and the step-down method (Mogstad, Romano, Shaikh & Wilhelm 2024,
     Inference for Ranks, sections 3 and 4; Romano & Wolf 2005).
 
-    seed: of what is redrawn of the variance over training seeds. With too few resamples (19 at 5 %), no pair differs. A
-    difference that is the same in every resample is significant, unless it is 0.
+    seed: of what is redrawn of the variance over training seeds. intervals: compute each pair's own `halves`, too.
+    With too few resamples (19 at 5 %), no pair differs. A difference that is the same in every resample is significant,
+    unless it is 0.
     """
     noise = Noise(scores, np.random.default_rng(seed))
     count, draws = len(scores.values), noise.draws
     jointly, alone = (np.zeros((count, count), dtype=np.bool_) for _ in range(2))
     statistics, largest = noise.statistics(), np.zeros(draws)
     if count < 2 or critical_value(largest, level) == inf:
-        return Significance(jointly, alone, statistics, largest)
+        return Significance(jointly, alone, statistics, largest, np.full((count, count), np.nan) if intervals else None)
     for i in range(count):  # the pairs of a row at a time: 1000 rows have half a million
         others = np.delete(np.arange(count), i)
         line = partial(_of_row, noise, np.asarray(i), others)
@@ -58,7 +64,17 @@ def significantly_different(scores: Scores, seed: Sequence[int] = (0,), level: f
     if len(one):
         result, _ = rejected(statistics[one, other], lambda some: noise.drawn(one[some], other[some]), draws, level)
         jointly[one, other] = jointly[other, one] = result
-    return Significance(jointly, alone | jointly, statistics, largest)
+    return Significance(jointly, alone | jointly, statistics, largest, _halves(noise, level) if intervals else None)
+
+
+def _halves(noise: Noise, level: float) -> Floats:
+    """(r, r) half the width of the interval of each difference: what its own draws stay below in 95 %."""
+    count = len(noise.values)
+    critical = np.zeros((count, count))
+    for i in range(count - 1):
+        others = np.arange(i + 1, count)
+        critical[i, others] = critical[others, i] = critical_values(noise.drawn(np.asarray(i), others), level)
+    return noise.bound(critical)
 
 
 def significant_in_all(tests: Sequence[Significance], level: float = LEVEL) -> list[Bools]:

@@ -32,7 +32,7 @@ from stsbench.evaluation.records import (
     record_stem,
     write_record,
 )  # fmt: skip
-from stsbench.evaluation.rescore import encoder_key, score_again, task_of
+from stsbench.evaluation.rescore import encoder_key, rescored, score_again, task_of
 from stsbench.protocols.sts import StsProtocol
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "reference" / "record.schema.json"
@@ -262,6 +262,18 @@ def test_an_edited_record_is_refused(run):
     path.write_text(json.dumps(content))
     with pytest.raises(StsbenchError, match="renamed or edited"):
         score_again(run.folder)
+
+
+def test_without_intervals_an_edited_value_is_refused_all_the_same(tmp_path):
+    folder = evaluate("lexical:token-set", output=tmp_path / "run", sample=True, tasks=["STS-B"], resamples=50).folder
+    [(path, record)] = load_records(folder)
+    protocol, rows = rescored(path, record, intervals=False)
+    assert [row.value for row in rows] == pytest.approx([row.value for row in record.scores], abs=1e-9)
+    assert all(row.low is row.high is None for row in rows) and all(row.low < row.high for row in record.scores)
+    assert protocol.settings["resamples"] == 50 and rescored(path, record)[1][0].low is not None
+    record.scores[0].value += 0.01
+    with pytest.raises(StsbenchError, match="was edited"):
+        rescored(path, record, intervals=False)
 
 
 def test_records_of_two_encoders_share_no_table(run, tmp_path):

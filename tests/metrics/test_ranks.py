@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from stsbench.metrics.bootstrap import resample_counts
 from stsbench.metrics.noise import Scores
+from stsbench.metrics.paired import paired_difference
 from stsbench.metrics.ranks import Significance, letters, rank_intervals, significant_in_all, significantly_different
+from stsbench.metrics.seeds import difference_over_seeds
 
 ITEMS, MODELS = 250, 5
 
@@ -74,6 +76,35 @@ def test_significance_is_the_step_down_method_of_a_naive_loop(number: int) -> No
         of_row = naive({pair for pair in pairs if row in pair})
         assert {pair for pair in pairs if row in pair and tested.alone[row, sum(pair) - row]} == of_row
     assert not (tested.jointly & ~tested.alone).any()
+
+
+def test_half_an_interval_is_that_of_the_pair_compared_by_itself() -> None:
+    values, draws = simulated(0.35, 1)
+    tested = significantly_different(Scores(values, draws), intervals=True)
+    assert tested.halves is not None and np.array_equal(tested.halves, tested.halves.T)
+    sure = []
+    for i, j in combinations(range(MODELS), 2):
+        alone = paired_difference(values[i], values[j], draws[i], draws[j])
+        assert alone.high is not None and alone.p is not None
+        # A pair among others is studentised: its interval is wider by a thousandth.
+        assert tested.halves[i, j] == pytest.approx(alone.high - alone.value, rel=0.01)
+        sure.append(abs(alone.value) > tested.halves[i, j])
+        assert sure[-1] == (alone.p < 0.05) and (sure[-1] or not tested.jointly[i, j])
+    assert {True, False} == set(sure)
+    assert significantly_different(Scores(values, draws)).halves is None
+    few = significantly_different(Scores(values, draws[:, :10]), intervals=True).halves
+    assert few is not None and np.isnan(few).all()
+
+
+def test_half_an_interval_over_seeds_is_that_of_the_two_means() -> None:
+    seeds = [np.array([70.0, 71.5, 70.4]), np.array([72.1, 71.9])]
+    _, draws = simulated(0.0, 2)
+    values = np.array([each.mean() for each in seeds])
+    draws = draws[:2] - draws[:2].mean(axis=1, keepdims=True) + values[:, None]
+    alone = difference_over_seeds(seeds[0], seeds[1], draws[0], draws[1], seed=(3,))
+    halves = significantly_different(Scores(values, draws, seeds), (3,), intervals=True).halves
+    assert halves is not None and alone.high is not None
+    assert halves[0, 1] == pytest.approx(alone.high - alone.value, rel=1e-12)
 
 
 def test_differences_without_spread_and_missing_draws() -> None:

@@ -12,7 +12,10 @@ import stsbench
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
 from stsbench.evaluation import rescore
 from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.columns import digest_of
 from stsbench.files import sha256_file
+from stsbench.leaderboard.publications import load as publications
+from stsbench.protocols.sts import StsProtocol
 
 SAMPLE = Path(stsbench.__file__).parent / "data" / "sample"
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -61,11 +64,51 @@ def _read_once(path, digest, read=rescore.read_observations):
     return _kept[digest]
 
 
+_memos = {}  # digest of observations -> what was drawn from them
+_scores = {}  # what a score depends on, and the digest of its observations -> the rows
+
+
+def _remembering(observations):
+    """Equal observations, read from whichever file, share what was drawn from them. Returns their digest."""
+    digest = digest_of(observations)
+    object.__setattr__(observations, "memo", _memos.setdefault(digest, observations.memo))
+    return digest
+
+
+@functools.wraps(StsProtocol.draw_all)
+def _draw_all(protocol, observed, *how, real=StsProtocol.draw_all):
+    for each in observed:
+        _remembering(each)
+    return real(protocol, observed, *how)
+
+
+@functools.wraps(StsProtocol.score)
+def _score(protocol, observations, *of, real=StsProtocol.score):
+    key = (type(protocol), repr(protocol.settings), protocol.label, _remembering(observations), *of)
+    if key not in _scores:
+        _scores[key] = real(protocol, observations, *of)
+    return [row.model_copy() for row in _scores[key]]
+
+
+_publications = {}
+
+
+@functools.wraps(publications._read)
+def _published(path, read=publications._read):
+    key = path, sha256_file(path)
+    if key not in _publications:
+        _publications[key] = read(path)
+    return _publications[key]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def read_once(tmp_path_factory):
-    """What the same bytes hold is read, and redrawn, once; what builds keep is kept for the tests of a file alone."""
+    """What the same bytes hold is read, redrawn and scored once; what builds keep is kept for the tests of a file alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rescore, "read_observations", _read_once)
+        patch.setattr(StsProtocol, "draw_all", _draw_all)
+        patch.setattr(StsProtocol, "score", _score)
+        patch.setattr(publications, "_read", _published)
         patch.setenv("STSBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
 

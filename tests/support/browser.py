@@ -41,6 +41,8 @@ def started(profile: Path) -> Iterator[Any]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     browser = webdriver.Chrome(options=options, service=Service(driver))
     try:
+        browser.get("about:blank")
+        browser.get_log("performance")  # Chromium's own first page asks its maker for things
         yield browser
     finally:
         browser.quit()

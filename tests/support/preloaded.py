@@ -13,7 +13,7 @@ import tiny_models
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
-from accelerate.utils import memory
+from accelerate.utils import imports, memory
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
 import stsbench
@@ -36,6 +36,7 @@ def patch():
     provenance.git_revision = cache(provenance.git_revision)
     models_once.patch(pytest.MonkeyPatch())
     memory.gc = SimpleNamespace(collect=lambda: 0)
+    imports._is_package_available = cache(imports._is_package_available)
     for kind in (torch.cuda, torch.xpu, torch.mtia):
         kind.traceback = SimpleNamespace(format_stack=list)
 

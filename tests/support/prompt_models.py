@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
-from tiny_models import SHAPE, build
+from tiny_models import READ, SHAPE, build
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 from written_once import written_once
@@ -78,12 +78,13 @@ class Slow(PreTrainedTokenizer):
 def folder(path: Path, family: str) -> Path:
     """A tiny random model: "bert" or "roberta" with WordPiece (tiny_models), or "bpe", RoBERTa with the byte-level BPE."""
     if family != "bpe":
-        return build(path, family, pooler=False)
+        return build(path, family, pooler=False, layers=READ)
     torch.manual_seed(7)
     tok = bpe()
     config = RobertaConfig(
-        **SHAPE, vocab_size=len(tok), pad_token_id=1, initializer_range=0.3, max_position_embeddings=66, type_vocab_size=1
-    )
+        **{**SHAPE, "num_hidden_layers": READ}, vocab_size=len(tok), pad_token_id=1, initializer_range=0.3,
+        max_position_embeddings=66, type_vocab_size=1,
+    )  # fmt: skip
     model = RobertaModel(config, add_pooling_layer=False)
     with torch.no_grad():
         for name, weight in model.named_parameters():

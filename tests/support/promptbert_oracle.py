@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import cache
 
 import pytest
 import tiny_models
@@ -110,12 +111,17 @@ def small_run(place, **more):
     })  # fmt: skip
 
 
+@cache
+def _vocab(folder):
+    return PreTrainedTokenizerFast.from_pretrained(folder).get_vocab()
+
+
 class Oracle:
     """The same weights, and what the method makes of texts with them. All weights may have gradients."""
 
     def __init__(self, folder, family, method):
         self.family, self.options = family, method.options
-        self.vocab = PreTrainedTokenizerFast.from_pretrained(folder).get_vocab()
+        self.vocab = _vocab(folder)
         self.model = AutoModel.from_pretrained(folder, dtype=torch.float32, add_pooling_layer=False).double().eval()
         self.model.config._attn_implementation = "eager"
         stored = load_file(folder / "model.safetensors")

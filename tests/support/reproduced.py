@@ -3,6 +3,7 @@
 import hashlib
 import json
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 
 from stsbench.data.sets.catalog import entry
@@ -29,14 +30,19 @@ def copied(name, target, number=0, without=WITHOUT, **provenance):
     for path in source.glob("*.json"):
         if any(fnmatch(path.name, pattern) for pattern in without):
             continue
-        # As `stsbench eval` writes it: a board's records share files, which a single folder does not have.
-        packed = _packed(observations_of(source, read_record(path)))
+        packed = _npz(path)
         (target / "observations" / f"{path.stem}.npz").write_bytes(packed)
         stored = json.loads(path.read_text("utf-8"))
         stored["observations"] = {"file": f"observations/{path.stem}.npz", "sha256": hashlib.sha256(packed).hexdigest()}
         stored["provenance"] |= provenance
         (target / path.name).write_text(json.dumps(stored), "utf-8")
     return target
+
+
+@cache
+def _npz(path):
+    """As `stsbench eval` writes it: a board's records share files, which a single folder does not have."""
+    return _packed(observations_of(path.parent, read_record(path)))
 
 
 def trained(folder, made, number=0, dev=82.0, **summary):

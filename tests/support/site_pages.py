@@ -17,11 +17,13 @@ from stsbench.leaderboard.ranks.board import Board
 
 ODD = board(12, 50)  # everything a page must be able to show
 SMALL = synthetic(12)  # the same rows in every tab
+TEXTS = synthetic(9, 3, ("", "raw text"))  # the same, on two texts
 
 
 @pytest.fixture(scope="module")
 def urls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return {name: write_site(each, tmp_path_factory.mktemp(name)) for name, each in (("odd", ODD), ("small", SMALL))}
+    boards = {"odd": ODD, "small": SMALL, "texts": TEXTS}
+    return {name: write_site(each, tmp_path_factory.mktemp(name)) for name, each in boards.items()}
 
 
 @pytest.fixture(scope="module")

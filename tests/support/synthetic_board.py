@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
-from stsbench.leaderboard.ranks.board import Board, Cell, Provenance, Rank, Row, Tab
+from stsbench.leaderboard.ranks.board import Board, Cell, PairTests, Provenance, Rank, Row, Tab
 
 TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 PARTS = tuple((task, f"part-{i}") for task in TASKS for i in range(3))
@@ -12,21 +14,25 @@ SIZES = {"MiniLM-L6": 384, "BERT-base": 768, "RoBERTa-large": 1024, "words": 300
 METHODS = ("SimCSE", "DiffCSE", "PromptBERT", "ConSERT", "SBERT", "whitening")
 
 
-def synthetic(rows: int, published: int = 60) -> Board:
-    """Six STS tabs of `rows` measured rows each, with `published` rows in the first. The same size gives the same board."""
+def synthetic(rows: int, published: int = 60, texts: tuple[str, ...] = ("",)) -> Board:
+    """Six STS tabs of `rows` measured rows each, with `published` rows in the first. The same size gives the same board.
+
+    texts: as tabs' titles say it, "" for SentEval's; each has its six tabs, with scores of its own.
+    """
     rng = np.random.default_rng(rows)
     quality = np.sort(rng.normal(70, 6, rows))[::-1]
     entries = {f"entry-{i:04}": _provenance(i) for i in range(rows)}
     tabs = []
-    for metric in ("spearman", "pearson"):
+    for text, metric in product(texts, ("spearman", "pearson")):
         for how in ("all", "mean", "wmean"):
             scores = quality[:, None] + rng.normal(0, 4, (rows, len(TASKS)))
             first = not tabs
+            ranked = _ranked(scores, rng)
             tabs.append(
                 Tab(
-                    f"sts-{metric}-{how}",
+                    "-".join(["sts", metric, how, *text.split()]),
                     "sts",
-                    f"{metric.title()}, {how}",
+                    ", ".join(filter(None, (metric.title(), how, text))),
                     "Drawn at random.",
                     metric,
                     how,
@@ -34,10 +40,11 @@ def synthetic(rows: int, published: int = 60) -> Board:
                     "Avg",
                     2,
                     False,
-                    _ranked(scores, rng),
+                    ranked,
                     tuple(_published(i, rng) for i in range(published)) if first else (),
                     settings={"similarity": "cosine"},
                     data={task: f"{k:064x}" for k, task in enumerate(TASKS)},
+                    pairs=_pairs(ranked, rng),
                 )
             )
     return Board(tuple(tabs), entries, None)
@@ -71,6 +78,14 @@ def _ranked(scores: np.ndarray, rng: np.random.Generator) -> tuple[Row, ...]:
             )
         )
     return tuple(rows)
+
+
+def _pairs(ranked: tuple[Row, ...], rng: np.random.Generator) -> PairTests:
+    """Tests as the ranks of the rows have them: jointly, scores differ that are 1.2 apart."""
+    values = np.array([row.cells["Avg"].value for row in ranked])
+    sizes = np.abs(values[:, None] - values)
+    drawn = rng.uniform(0.3, 1.2, sizes.shape)
+    return PairTests(tuple(row.id for row in ranked), sizes > 1.2, np.minimum(drawn, drawn.T))
 
 
 def _cell(value: float, rng: np.random.Generator) -> Cell:

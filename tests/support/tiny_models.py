@@ -24,7 +24,8 @@ WORDS = [
     "a", "the", "man", "woman", "cat", "dog", "plays", "eats", "runs", "sleeps", "guitar", "food", "park", "red",
     "blue", "big", "small", "with", "in", "on", "means", ":", ".",
 ]
-SHAPE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
+SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+READ = 3  # layers of a model that is read, not trained: with two, first_last of the first layer would be last2
 MINILM = Path(__file__).resolve().parents[3] / "shared" / "models" / "minilm-l6-fp16"
 
 
@@ -54,21 +55,28 @@ def tokenizer(family: str) -> PreTrainedTokenizerFast:
 
 
 @written_once
-def build(folder: Path, family: str = "bert", pooler: bool = True, positions: int = 64) -> Path:
-    """Write a random model of `family` and its tokenizer to `folder`, with weights that tell texts apart."""
+def build(
+    folder: Path, family: str = "bert", pooler: bool = True, positions: int = 64, layers: int | None = None
+) -> Path:
+    """Write a random model of `family` and its tokenizer to `folder`, with weights that tell texts apart.
+
+    layers: by default READ with a pooler layer and as in SHAPE without one, as trainings want it.
+    """
+    layers = layers or (READ if pooler else SHAPE["num_hidden_layers"])
+    shape = {**SHAPE, "num_hidden_layers": layers}
     torch.manual_seed(7)
     tok = tokenizer("bert" if family in ("bert", "distilbert") else "roberta")
     vocab = {"vocab_size": len(tok), "pad_token_id": tok.pad_token_id, "initializer_range": 0.3}
     if family == "bert":
-        model = BertModel(BertConfig(**SHAPE, **vocab, max_position_embeddings=positions), add_pooling_layer=pooler)
+        model = BertModel(BertConfig(**shape, **vocab, max_position_embeddings=positions), add_pooling_layer=pooler)
     elif family == "roberta":
-        config = RobertaConfig(**SHAPE, **vocab, max_position_embeddings=positions + 2, type_vocab_size=1)
+        config = RobertaConfig(**shape, **vocab, max_position_embeddings=positions + 2, type_vocab_size=1)
         model = RobertaModel(config, add_pooling_layer=pooler)
     elif family == "mpnet":
-        model = MPNetModel(MPNetConfig(**SHAPE, **vocab, max_position_embeddings=positions + 2))
+        model = MPNetModel(MPNetConfig(**shape, **vocab, max_position_embeddings=positions + 2))
     else:
         model = DistilBertModel(
-            DistilBertConfig(dim=32, n_layers=3, n_heads=4, hidden_dim=48, **vocab, max_position_embeddings=positions)
+            DistilBertConfig(dim=32, n_layers=layers, n_heads=4, hidden_dim=48, **vocab, max_position_embeddings=positions)
         )
     with torch.no_grad():  # biases are initialised to zero, which would hide a forgotten one
         for name, weight in model.named_parameters():

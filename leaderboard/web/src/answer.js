@@ -30,7 +30,7 @@ export function answer(tab, rows, names, flags = {}) {
   const sure = first.rank.last === 1;
   const labels = first.flags.map((flag) => flags[flag]?.label ?? flag);
   const flagged = labels.length ? ` Read it with its flag${labels.length > 1 ? "s" : ""}: ${listed(labels)}.` : "";
-  const how = `${score(first)}${within}, ${fixed(gap, tab.digits)} points ${tab.columns.find((each) => each.name === tab.lead)?.lower_is_better ? "below" : "ahead of"} ${names.get(second.id)}.`;
+  const how = `${tab.lead} ${score(first)}${within}, ${fixed(gap, tab.digits)} points ${tab.columns.find((each) => each.name === tab.lead)?.lower_is_better ? "below" : "ahead of"} ${names.get(second.id)}.`;
   if (sure)
     return {
       head: `${names.get(first.id)} leads.`,

@@ -2,7 +2,7 @@
 
 import { bibtex, csv, json, save } from "./downloads.js";
 import { h } from "./dom.js";
-import { switches, turned, worded } from "./switches.js";
+import { switches, TEXT, turned, worded } from "./switches.js";
 
 /** A list of links that act as tabs; arrows, Home and End move as in the pattern of WAI-ARIA. */
 export function tablist(label, items, chosen, pick, panel) {
@@ -45,12 +45,14 @@ export function switchboard(tabs, tab, pick) {
     const now = tab[key] ?? "";
     const choose = (value) => pick(turned(tabs, tab, key, value).id);
     const choice =
-      values.length > 4 || key === "form"
+      values.length > 4 || (key === "form" && label !== TEXT)
         ? h(
             "select",
             { "aria-label": label, onchange: (event) => choose(event.target.value) },
             tab.measured ? "" : h("option", { value: "", selected: true }, "–"),
-            values.map((value) => h("option", { value, selected: tab.measured && value === now }, worded(key, value))),
+            values.map((value) =>
+              h("option", { value, selected: tab.measured && value === now }, worded(key, value, label)),
+            ),
           )
         : h(
             "span",
@@ -66,7 +68,7 @@ export function switchboard(tabs, tab, pick) {
                   checked: tab.measured && value === now,
                   onchange: () => choose(value),
                 }),
-                h("span", {}, worded(key, value)),
+                h("span", {}, worded(key, value, label)),
               ),
             ),
           );
@@ -146,7 +148,7 @@ export class Filters {
           { name: "kind" },
           h("option", { value: "" }, "all"),
           h("option", { value: "measured" }, "measured here"),
-          h("option", { value: "published" }, "published"),
+          h("option", { value: "published" }, index.flags.imported ? "published or imported" : "published"),
         ),
       ),
       hide.length

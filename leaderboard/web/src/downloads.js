@@ -1,5 +1,7 @@
 // The rows in view as CSV, JSON and BibTeX.
 
+import { imported } from "./rows.js";
+
 const csvCell = (value) => {
   const text = value === null || value === undefined ? "" : String(value);
   // A spreadsheet would run a text that begins so as a formula.
@@ -72,7 +74,7 @@ export function bibtex(tab, rows, updated) {
     const where =
       row.kind === "measured"
         ? `measured by stsbench${updated ? `, board of ${updated.slice(0, 10)}` : ""}`
-        : `published: ${row.source || row.id}`;
+        : `${imported(row) ? "imported, not checked" : "published"}: ${row.source || row.id}`;
     const fields = [
       ["title", `{${texed(`${row.method}${row.backbone ? ` (${row.backbone})` : ""}`)}}`],
       ["note", texed([`${tab.group}: ${tab.title}`, score, where].filter(Boolean).join("; "))],

@@ -203,7 +203,7 @@ class Page {
     this.filters.sync(tab, this.rows, this.shown, state);
     this.say(tab);
     this.drawView(tab, kept);
-    this.drawer.show(tab, this.rows, state, this.names, this.index);
+    this.drawer.show(tab, this.rows, state, this.names, this.index, this.shards.get(tab.id).shard.pairs);
   }
 
   /** The view, unless a row was only opened: what has the focus stays where it is. */
@@ -248,7 +248,7 @@ class Page {
         ? h(
             "p",
             { class: "how" },
-            "Dot: score. Bar: its 95 % interval. Filled dots: rows that could be first. “Rank, 95 %”: the places a row may have, over all rows at once. ",
+            "Dot: score. Bar: its 95 % interval. Filled dots: rows that could be first. “Rank, 95 %”: the places a row may have, over all rows at once; “alone”: for that row by itself. ",
             h(
               "button",
               {

@@ -7,6 +7,8 @@ export function unpacked(row, kind, at, fields) {
     scores[column] = Object.fromEntries(fields.map((field, i) => [field, cell[i] ?? null]));
   }
   return {
+    method: "",
+    backbone: "",
     setting: "",
     flags: [],
     marks: [],
@@ -59,11 +61,20 @@ export function bestFirst(tab, column) {
   return known && !known.lower_is_better ? "desc" : "asc";
 }
 
-/** Whether two ranked rows differ significantly: by their letters; null where the board has no letters or no rank. */
-export function differ(one, other) {
-  const letters = (row) => new Set((row.rank?.ties ?? "").match(/[a-z]\d*/g) ?? []);
-  const [a, b] = [letters(one), letters(other)];
-  return a.size && b.size ? ![...a].some((letter) => b.has(letter)) : null;
+/** Whether a row was taken from another tool's result files. */
+export const imported = (row) => row.flags.includes("imported");
+
+/** {title, why}: what stands below the measured rows, and why it is never ranked. */
+export function beside(rows) {
+  const some = rows.filter(imported).length;
+  const unchecked = "nothing behind imported scores was checked";
+  const undated = "papers give no digest of their data, and few say which text they measured";
+  if (!some) return { title: "Published, as the papers print it", why: `Never ranked: ${undated}.` };
+  if (some === rows.length) return { title: "Imported from another tool’s result files", why: `Never ranked: ${unchecked}.` };
+  return {
+    title: "Published, as the papers print it, and imported from another tool’s result files",
+    why: `Never ranked: ${undated}; ${unchecked}.`,
+  };
 }
 
 /** "1", "1–3". */

@@ -1,16 +1,18 @@
 // The tabs of a protocol differ in aggregation, metric and form (text version, changed settings): one switch for each.
 
 export const KEYS = ["aggregation", "metric", "form"];
+export const TEXT = "Text"; // the label where forms differ in the text alone
+const TEXTS = ["", "raw text", "own files"];
 const LABELS = { aggregation: "Pooling", metric: "Score", form: "Text and settings" };
 
 /** [{key, label, values}] of what the measured tabs of a group differ in. */
 export function switches(tabs) {
   const measured = tabs.filter((tab) => tab.measured);
-  return KEYS.map((key) => ({
-    key,
-    label: LABELS[key],
-    values: [...new Set(measured.map((tab) => tab[key] ?? ""))],
-  })).filter(({ values }) => values.length > 1);
+  return KEYS.map((key) => {
+    const values = [...new Set(measured.map((tab) => tab[key] ?? ""))];
+    const texts = key === "form" && values.every((value) => TEXTS.includes(value));
+    return { key, label: texts ? TEXT : LABELS[key], values };
+  }).filter(({ values }) => values.length > 1);
 }
 
 /** The tab one comes to by setting `key` to `value`: of those that have it, the one that else differs least from `tab`. */
@@ -20,8 +22,9 @@ export function turned(tabs, tab, key, value) {
   return able.reduce((best, other) => (best && kept(best) >= kept(other) ? best : other), null);
 }
 
-/** What a switch says for a value. */
-export function worded(key, value) {
+/** What a switch says for a value; `label`: that of the switch. */
+export function worded(key, value, label) {
+  if (key === "form" && label === TEXT) return value.replace(" text", "") || "SentEval’s";
   if (key === "form") return value || "SentEval’s text, defaults";
   if (key === "metric")
     return { mse: "MSE", f1: "F1", mrr: "MRR" }[value] ?? value.charAt(0).toUpperCase() + value.slice(1);

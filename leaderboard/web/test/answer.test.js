@@ -9,7 +9,7 @@ const said = (all, tab = TAB) => answer(tab, all, names(all));
 test("a lead that another row may have is not clear, and that row is named", () => {
   const { head, how, sure, said: words } = said(rows());
   assert.equal(head, "Method one (one) has the best score."); // a published row has the same method and backbone
-  assert.match(how, /^80\.00 \(95 % interval 79\.00–81\.00\), 0\.50 points ahead of Method two\.$/);
+  assert.match(how, /^Avg 80\.00 \(95 % interval 79\.00–81\.00\), 0\.50 points ahead of Method two\.$/);
   assert.equal(sure, false);
   assert.equal(words, "At 95 %, Method two could be first as well. Read it with its flag: nli.");
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { gaps, verdict } from "../src/drawer/compare.js";
+import { gaps } from "../src/drawer/compare.js";
 import { lines } from "../src/drawer/details.js";
 import { places, tau } from "../src/views/settings.js";
 import { chart, known } from "../src/views/size.js";
@@ -18,17 +18,6 @@ test("differences, and who is ahead where lower is better", () => {
   const lower = { ...TAB, columns: [{ name: "Avg", lower_is_better: true }] };
   assert.equal(gaps(lower, one, two)[0].better, -1);
   assert.equal(gaps(TAB, one, rows()[4])[1].gap, null);
-});
-
-test("a test is claimed only where the board made one", () => {
-  const [one, two, three, four, printed] = rows();
-  assert.match(verdict(TAB, one, two), /do not differ significantly/);
-  assert.match(verdict(TAB, one, three), /The two differ significantly/);
-  assert.match(verdict(TAB, one, four), /^Not tested: .* not ranked/);
-  for (const row of [one, two, three]) row.rank.ties = ""; // as above 20 rows
-  assert.match(verdict(TAB, one, two), /^Not shown to differ .* not tested on this page/);
-  assert.match(verdict(TAB, three, two), /^The two differ significantly .* do not overlap/);
-  assert.match(verdict(TAB, one, printed), /^Not tested: .* published/);
 });
 
 test("only what the records hold is drawn", () => {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bestFirst, compared, differ, interval, names, passes } from "../src/rows.js";
+import { beside, bestFirst, compared, imported, interval, key, names, passes, unpacked } from "../src/rows.js";
 import { parse } from "../src/state.js";
 import { rows, TAB } from "./example.js";
 
@@ -42,14 +42,6 @@ test("scores begin with the best, names with the first", () => {
   assert.equal(bestFirst(TAB, "method"), "asc");
 });
 
-test("pairs differ where they share no letter; without letters nothing is known", () => {
-  const [one, two, three, four] = rows();
-  assert.equal(differ(one, two), false);
-  assert.equal(differ(one, three), true);
-  assert.equal(differ(one, four), null);
-  assert.equal(differ({ rank: { ties: "a1b" } }, { rank: { ties: "a" } }), true); // a1 is one letter
-});
-
 test("intervals and names", () => {
   assert.equal(interval(1, 1), "1");
   assert.equal(interval(1, 3), "1–3");
@@ -57,4 +49,20 @@ test("intervals and names", () => {
   assert.equal(new Set(known.values()).size, 5);
   assert.equal(known.get("two"), "Method two");
   assert.equal(known.get("paper:1:2"), "Method one (paper:1:2)");
+});
+
+test("imported rows are not said to be printed by papers", () => {
+  const printed = rows().filter(({ kind }) => kind === "published");
+  const taken = printed.map((row) => ({ ...row, flags: ["imported"] }));
+  assert.deepEqual([...printed, ...taken].map(imported), [false, true]);
+  assert.match(beside(printed).title, /^Published, as the papers print it$/);
+  assert.match(beside(taken).title, /^Imported/);
+  assert.doesNotMatch(beside(taken).why, /papers/);
+  assert.match(beside([...printed, ...taken]).why, /papers give no digest.*imported scores/);
+});
+
+test("what a shard leaves out is empty, not undefined", () => {
+  const row = unpacked({ id: "mteb:x", method: "x", scores: {} }, "published", 0, []);
+  assert.deepEqual([row.backbone, row.setting, row.rank], ["", "", null]);
+  assert.equal(key(row, "backbone"), null);
 });

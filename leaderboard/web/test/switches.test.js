@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { switches, turned, worded } from "../src/switches.js";
+import { switches, TEXT, turned, worded } from "../src/switches.js";
 
 const tab = (metric, aggregation, form = "", measured = 1) => ({
   id: `${metric}-${aggregation}-${form}`,
@@ -28,6 +28,16 @@ test("a switch for each thing the measured tabs differ in", () => {
     ],
   );
   assert.deepEqual(switches(TABS.slice(0, 1)), []);
+});
+
+test("a switch of texts alone says so, one of settings does not", () => {
+  const last = (tabs) => switches(tabs).at(-1);
+  assert.equal(last(TABS).label, TEXT);
+  assert.deepEqual(
+    last(TABS).values.map((value) => worded("form", value, TEXT)),
+    ["SentEval’s", "raw"],
+  );
+  assert.equal(last([...TABS, tab("spearman", "all", "transfer:exact")]).label, "Text and settings");
 });
 
 test("turning one keeps the others, as far as a tab has them", () => {

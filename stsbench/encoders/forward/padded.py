@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from stsbench.encoders.forward.batching import Groups
-from stsbench.encoders.forward.packed import check_layers, check_positions, known_family, own_positions, replace_words
+from stsbench.encoders.forward.packed import (
+    check_layers,
+    check_positions,
+    known_family,
+    own_positions,
+    replace_words,
+    room,
+)
 from stsbench.encoders.forward.soft import Soft
 from stsbench.errors import EncoderError
 
@@ -33,7 +40,8 @@ class PaddedForward:
         mask = torch.arange(width) < lengths[:, None]
         rows = mask.flatten().nonzero().squeeze(1)
         if ids.is_cuda:
-            mask, rows = (part.pin_memory().to(ids.device, non_blocking=True) for part in (mask, rows))
+            mask, rows = mask.pin_memory(), rows.pin_memory()
+        mask, rows = (part.to(ids.device, non_blocking=True) for part in (mask, rows))
 
         def padded(values: Tensor, fill: int) -> Tensor:
             whole = values.new_full((len(lengths) * width,), fill)
@@ -67,6 +75,17 @@ def restore_attention(model: Any) -> None:
         model.set_attention_type(declared)
 
 
+def attention_mask(model: Any, mask: Tensor) -> Tensor:
+    """mask (n, L), 1 on real tokens, as one pass of `model` is to be handed it.
+
+    Handed (n, L), transformers asks in every pass whether all of it is 1, and waits for a GPU to say so. There BERT and
+    RoBERTa get what it would make of the mask, (n, 1, L, L) bool.
+    """
+    if mask.device.type == "cpu" or not known_family(model) or model.config._attn_implementation != "sdpa":
+        return mask
+    return mask.bool()[:, None, None].expand(-1, -1, mask.shape[1], -1)
+
+
 def check_family(model: Any) -> None:
     """EncoderError for a model that no soft prompt is known to reach: DistilBERT and MPNet ignore a prefix, say."""
     if not known_family(model):
@@ -89,10 +108,12 @@ def soft_inputs(
     """
     check_family(model)
     real = mask.bool()
+    foreseen = positions is None and shift + ids.shape[1] <= room(model.embeddings)
     positions = own_positions(model.embeddings, ids, shift) if positions is None else positions
     positions = positions.masked_fill(~real, 0)  # never read there, and never beyond the table
-    check_positions(model.embeddings, positions)
-    inputs: dict[str, Any] = {"attention_mask": mask.long(), "position_ids": positions}
+    if not foreseen:  # else no wait for a GPU
+        check_positions(model.embeddings, positions)
+    inputs: dict[str, Any] = {"attention_mask": attention_mask(model, mask.long()), "position_ids": positions}
     if rows is None:
         inputs["input_ids"] = ids
     else:

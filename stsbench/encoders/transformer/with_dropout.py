@@ -29,14 +29,16 @@ class WithDropout(Encoder):
         self._encoder.run(["a"])  # how it stands with padding is found out without dropout
         self.spec = replace(self._encoder.spec, options={**self._encoder.spec.options, "dropout": seed})
         self.dimension = self._encoder.dimension
-        with torch.random.fork_rng():
+        device = self._encoder.device
+        self._devices = [device] if device.type == "cuda" else []  # no other GPU is woken up
+        with torch.random.fork_rng(devices=self._devices):
             torch.manual_seed(seed)
             self._states = self._get()
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Vectors of n texts, which need not be distinct: each has masks of its own."""
         model = self._encoder.model
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=self._devices):
             self._set()
             model.train()
             try:
@@ -46,9 +48,9 @@ class WithDropout(Encoder):
                 self._states = self._get()
 
     def _get(self) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        return torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        return torch.get_rng_state(), [torch.cuda.get_rng_state(device) for device in self._devices]
 
     def _set(self) -> None:
         torch.set_rng_state(self._states[0])
-        if self._states[1]:
-            torch.cuda.set_rng_state_all(self._states[1])
+        for device, state in zip(self._devices, self._states[1], strict=True):
+            torch.cuda.set_rng_state(state, device)

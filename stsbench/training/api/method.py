@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -53,6 +54,7 @@ class Method(nn.Module):
     Options: ClassVar[type[Options]] = Options
     later_options: ClassVar[tuple[str, ...]] = ()  # with an effect after the first stage only: `--from` may change them
     held_out_metric: ClassVar[str] = "loss"  # what selection by held-out rows looks at: "loss", or a name in `metrics`
+    sample_settings: ClassVar[Mapping[str, Any]] = {}  # dotted key of a recipe -> what `train --sample` needs it to be
     needs_negatives: ClassVar[bool] = True  # a batch of one would have nothing to contrast with
 
     def __init_subclass__(cls, **arguments: Any) -> None:

@@ -154,7 +154,7 @@ class Checkpoints:
     @staticmethod
     def load_weights(path: Path, method: torch.nn.Module) -> None:
         """The weights stored in `path` into `method`."""
-        load_model(method, str(path / "model.safetensors"), device=str(next(method.parameters()).device))
+        load_model(method, str(path / "model.safetensors"))  # by way of the CPU: a GPU has no room for them twice
 
     def _tidy(self, position: Position) -> None:
         every = _all(self.folder)

@@ -17,7 +17,7 @@ from stsbench.training.api.checks import check_terms
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position
 from stsbench.training.engine.log import RunLog
-from stsbench.training.engine.optimiser import learning_rate, set_step, steps_taken
+from stsbench.training.engine.optimiser import Overflow, learning_rate, set_step, steps_taken
 from stsbench.training.engine.parts import ROWS, CountCheck, part_counts, part_shares
 from stsbench.training.engine.selection import Selection, diagnosed
 from stsbench.training.engine.semi import Objective
@@ -62,8 +62,11 @@ class Loop:
         self.tracked_from = tracked_from  # steps of the stages before, for trackers; None: no tracker
         self.weights = [weight for weight in method.parameters() if weight.requires_grad]
         self._gathered: list[tuple[int, dict[str, torch.Tensor], torch.Tensor, torch.Tensor]] = []
-        self._taken = steps_taken(optimiser)  # by the optimiser, in this stage
-        self._skipped = 0  # steps that float16 overflowed in, which the scaler leaves out
+        self.overflow = Overflow(optimiser.optimizer) if accelerator.scaler is not None else None
+        self._taken, self._done = steps_taken(optimiser), 0  # by the optimiser, in this stage: before, and tried since
+        # steps since then, and since the log's last line, that float16 overflowed in: numbers, or tensors not waited for
+        self._all_skipped: int | torch.Tensor = 0
+        self._skipped: int | torch.Tensor = 0
         self._since, self._seen = time.monotonic(), 0
 
     def run(self, position: Position) -> Position:
@@ -111,9 +114,10 @@ class Loop:
         return {"best": {"name": self.selection.name, "score": best.score, "stage": best.stage, "step": best.step}}
 
     def _step(self, step: int) -> None:
-        set_step(self.optimiser, learning_rate(step, self.schedule, self.settings), self._taken, self.settings)
         parts = self.stage.batches.step(step)
         batches = [self._batch(rows, step, number) for number, rows in enumerate(parts)]
+        # with its batches made, as this may wait for the step before
+        set_step(self.optimiser, learning_rate(step, self.schedule, self.settings), self._steps_taken(), self.settings)
         if step == 0:
             check_two_views(self.method, self.recipe, batches[0], self.accelerator, self.stage.name)
         counts, shares = self._counted(batches)
@@ -137,11 +141,18 @@ class Loop:
         norm = self.accelerator.clip_grad_norm_(self.weights, self.settings.clip or math.inf)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
-        skipped = bool(self.accelerator.scaler is not None and self.optimiser.step_was_skipped)
-        self._skipped, self._taken = self._skipped + skipped, self._taken + (not skipped)
+        self._done += 1
+        if self.overflow:
+            left_out = self.overflow.left_out(self.optimiser.step_was_skipped)
+            self._skipped, self._all_skipped = self._skipped + left_out, self._all_skipped + left_out
         means = {name: torch.stack(each).mean() for name, each in values.items()}
         self._gathered.append((step + 1, means, loss, norm.detach()))
         self._seen += sum(map(len, parts))
+
+    def _steps_taken(self) -> int:
+        """By the optimiser, those that float16 overflowed in not counted where that matters (training.adam)."""
+        tried = self._taken + self._done
+        return tried if self.settings.adam == "torch" else tried - int(self._all_skipped)
 
     def _counted(self, batches: list[Batch]) -> tuple[list[dict[str, int]], list[dict[str, float]]]:
         """Of several forward passes what each counts, in this process, and its share of all (parts.py)."""
@@ -212,14 +223,15 @@ class Loop:
             if not math.isfinite(loss) or not (scaled or math.isfinite(norm)):
                 what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
                 raise LossError(f"{what} at step {step} of stage {self.stage.name}{self._last_good()}")
-        if self._skipped == len(self._gathered) == LOG_EVERY:
+        skipped = int(self._skipped)
+        if skipped == len(self._gathered) == LOG_EVERY:
             raise LossError(
                 f"float16 overflowed in each of the {LOG_EVERY} steps up to step {done} of stage {self.stage.name}"
                 f"{self._last_good()}, or use --dtype bf16"
             )
         norms = table[:, 1][table[:, 1].isfinite()].double()
         mean = [*table[:, :2].double().mean(0).tolist(), *table[:, 2:].double().nanmean(0).tolist()]
-        more = {"skipped_steps": self._skipped} if self.accelerator.scaler is not None else {}
+        more = {"skipped_steps": skipped} if self.accelerator.scaler is not None else {}
         now = time.monotonic()
         speed = self._seen / max(now - self._since, 1e-9)
         line = self.run_log.write(

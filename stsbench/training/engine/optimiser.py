@@ -64,6 +64,29 @@ def set_step(optimiser: torch.optim.Optimizer, rate: float, taken: int, settings
             group["weight_decay"] = settings.weight_decay / scale
 
 
+class Overflow:
+    """Which steps float16 overflowed in, whose update is left out.
+
+    torch's GradScaler does not call `step` of most optimisers then, and accelerate notices that. A fused one is called, with
+    a tensor `found_inf` by which its kernel leaves the weights as they are: accelerate takes every step of it for taken.
+    """
+
+    def __init__(self, optimiser: torch.optim.Optimizer) -> None:
+        self._found_inf: torch.Tensor | None = None
+        optimiser.register_step_pre_hook(self._note)
+
+    def left_out(self, skipped: bool) -> int | torch.Tensor:
+        """1 if the last step was left out, else 0; of a fused optimiser a tensor, so that nobody waits for the device.
+
+        skipped: accelerate's `step_was_skipped`.
+        """
+        found_inf, self._found_inf = self._found_inf, None
+        return int(skipped) if found_inf is None else found_inf.gt(0).int()
+
+    def _note(self, optimiser: torch.optim.Optimizer, *_: object) -> None:
+        self._found_inf = getattr(optimiser, "found_inf", None)
+
+
 def steps_taken(optimiser: torch.optim.Optimizer) -> int:
     """How many steps an optimiser has taken, those that float16 overflowed in not counted."""
     return max((int(state["step"]) for state in optimiser.state.values() if "step" in state), default=0)

@@ -29,7 +29,8 @@ def masked_accuracy(logits: Tensor, labels: Tensor) -> tuple[Tensor, int]:
 def count_guesses(guesses: Tensor, logits: Tensor, labels: Tensor) -> None:
     """Add right guesses, and guesses, to the int64 (2,) `guesses`: a buffer, so that a resumed run logs the same numbers."""
     correct, count = masked_accuracy(logits.detach(), labels)
-    guesses += torch.stack([torch.as_tensor(correct), torch.as_tensor(count)]).to(guesses)
+    guesses[0].add_(correct)
+    guesses[1].add_(count)
 
 
 def guess_metrics(guesses: Tensor) -> dict[str, float]:

@@ -100,12 +100,15 @@ class Backbone(nn.Module):
 
     def at(self, ids: Tensor, mask: Tensor, places: Tensor, soft: SoftPrompt | None = None) -> Tensor:
         """(n, d) last states of one real token a row, the one at `places` (n,). ids, mask, soft: as for `forward`."""
-        if not bool(mask.gather(1, places.unsqueeze(1)).all()):
+        real = mask.gather(1, places.unsqueeze(1)).bool()
+        if real.device.type == "cpu" and not bool(real.all()):
             raise ValueError("the state of a padding place is asked for")
         if packed := self._packed(ids, mask, soft):
             return packed.at(places)
         states: Tensor = self(ids, mask, soft=soft)[0]
-        return states[torch.arange(len(ids), device=ids.device), places]
+        chosen = states[torch.arange(len(ids), device=ids.device), places]
+        # a GPU is not waited for: a padding place gives NaN, which the loop reports
+        return chosen if real.device.type == "cpu" else chosen.masked_fill(~real, torch.nan)
 
     def pooled(
         self, ids: Tensor, mask: Tensor, soft: SoftPrompt | None = None, heads: Tensor | None = None

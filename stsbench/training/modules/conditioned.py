@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stsbench.encoders.forward.padded import attention_mask
 from stsbench.errors import EncoderError
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.packed_training import PackedTraining, packable
@@ -64,7 +65,7 @@ class Conditioned(nn.Module):
 
         hook = self.model.get_submodule(self.entrance).register_forward_hook(overwrite)
         try:
-            states: Tensor = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+            states: Tensor = self.model(input_ids=ids, attention_mask=attention_mask(self.model, mask)).last_hidden_state
         finally:
             hook.remove()
         if not replaced:  # else a discriminator that knows nothing of the sentence would train without a word

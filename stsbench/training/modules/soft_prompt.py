@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stsbench.encoders.forward.padded import check_family, soft_inputs
+from stsbench.encoders.forward.padded import attention_mask, check_family, soft_inputs
 from stsbench.training.modules.embedding_change import EmbeddingChange
 
 
@@ -99,7 +99,7 @@ def padded_inputs(model: Any, ids: Tensor, mask: Tensor, soft: SoftPrompt | None
     Raises EncoderError for a model that takes no soft prompt or has no such positions, ValueError for other shapes.
     """
     if soft is None:
-        return {"input_ids": ids, "attention_mask": mask}
+        return {"input_ids": ids, "attention_mask": attention_mask(model, mask)}
     check_family(model)
     soft.check(ids, model.config.num_hidden_layers)
     return soft_inputs(

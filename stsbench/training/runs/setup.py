@@ -38,6 +38,8 @@ def make_accelerator(
         raise StsbenchError(f"--device {device} is not available on this machine")
     if precision == "fp16" and lacks_fp16(device):
         raise StsbenchError("precision fp16 needs a CUDA device: use --dtype bf16 or --dtype float32 here")
+    # torch lets cuDNN round what float32 convolutions multiply to 10 bits (TF32), though not matrix products
+    torch.backends.cudnn.allow_tf32 = False
     # accelerate keeps one state a process: a second run in it may have another precision or device.
     AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
     accelerator = Accelerator(

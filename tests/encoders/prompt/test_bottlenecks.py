@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from diffaug_oracle import WIDTH, adapters_of, encode, joined, leaves
+from diffaug_oracle import LAYERS, WIDTH, adapters_of, encode, joined, leaves
 from safetensors.torch import load_file, load_model, save_file, save_model
-from tiny_models import SHAPE, build
+from tiny_models import build
 from transformers import AutoModel, DistilBertConfig, DistilBertModel
 
 from stsbench.encoders.forward.packed import PackedForward
@@ -23,7 +23,7 @@ LENGTHS = [7, 4, 1, 6, 3]
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     place = tmp_path_factory.mktemp("bottlenecks")
-    return {family: build(place / family, family) for family in START}
+    return {family: build(place / family, family, layers=LAYERS) for family in START}
 
 
 def model_of(folder):
@@ -200,7 +200,7 @@ def test_they_survive_files_and_copies(folders, tmp_path):
 def test_dropout_acts_on_them_in_train_mode_only(folders):
     model = model_of(folders["bert"])
     ids, mask = batch(model.config.pad_token_id)
-    assert model.config.hidden_dropout_prob == 0.1 and SHAPE["num_hidden_layers"] == model.config.num_hidden_layers
+    assert model.config.hidden_dropout_prob == 0.1 and model.config.num_hidden_layers == LAYERS
     with torch.no_grad(), attached(model, adapters(model.config), 0):
         once, again = padded(model, ids, mask), padded(model, ids, mask)
         model.train()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,19 +12,24 @@ from browser import requests
 from site_pages import (  # noqa: F401  fixtures
     ODD,
     SMALL,
+    TEXTS,
     browser,
     by_script,
+    clean,
     column,
     comes_to,
     css,
     fragment,
+    go,
     ranking,
     said,
     urls,
     visit,
+    write_site,
 )
+from synthetic_board import synthetic
 
-from stsbench.leaderboard.ranks.board import Row
+from stsbench.leaderboard.ranks.board import Board, Row
 
 TAB = ODD.tabs[0]
 
@@ -78,6 +85,49 @@ def test_a_switch_reorders_the_rows_and_they_are_seen_to_move(visit: Callable[..
     by_script(css(browser, "[name=switch-metric][value=spearman]")[0])
     comes_to(lambda: ranking(browser), names(first.measured))
     assert browser.execute_script(moving) == 0
+
+
+def test_the_text_is_a_switch_that_reorders_the_rows(visit: Callable[..., Any]) -> None:
+    browser = visit(which="texts")
+    tabs = {tab.id: tab.measured for tab in TEXTS.tabs}
+    assert ranking(browser) == names(tabs["sts-spearman-all"]) != names(tabs["sts-spearman-all-raw-text"])
+    assert said(browser, "[data-key=form]") == "Text SentEval’s raw"
+    by_script(css(browser, "[name=switch-form][value='raw text']")[0])
+    comes_to(lambda: ranking(browser), names(tabs["sts-spearman-all-raw-text"]))
+    by_script(css(browser, "[name=switch-aggregation][value=mean]")[0])
+    comes_to(lambda: ranking(browser), names(tabs["sts-spearman-mean-raw-text"]))  # the text stays as it was chosen
+    by_script(css(browser, "[name=switch-form][value='']")[0])
+    comes_to(lambda: ranking(browser), names(tabs["sts-spearman-mean"]))
+    assert fragment(browser) == "sts-spearman-mean" and ranking(browser, "published") == []
+    by_script(css(browser, "[name=switch-aggregation][value=all]")[0])
+    comes_to(lambda: ranking(browser, "published"), names(TEXTS.tabs[0].published))
+    css(browser, "#filters [type=search]")[0].send_keys("nobody")
+    comes_to(lambda: said(browser, ".ranking .none"), "No row passes the filters.")
+
+
+def test_imported_rows_are_not_called_published(browser: Any, tmp_path: Path) -> None:
+    tab = synthetic(3, 2).tabs[0]
+    source, long = "results of mteb 2.26.24, revision 0123456789ab", "somebody/an-encoder-with-a-rather-long-name"
+    rows = tuple(
+        dataclasses.replace(row, method=f"{long}-{i}", backbone="", marks=("odd",), flags=("imported",), source=source)
+        for i, row in enumerate(tab.published)
+    )
+    mine = tuple(dataclasses.replace(row, method=f"{row.method}: {long}", marks=("odd",)) for row in tab.measured)
+    whole = Board((dataclasses.replace(tab, measured=mine, published=rows),), synthetic(3, 2).entries, None)
+    url = write_site(whole, tmp_path)
+    go(browser, url, tab.id)
+    assert said(browser, ".ranking .apart").startswith("Imported from another tool’s result files (2). Never ranked")
+    assert "imported, not checked" in said(browser, ".lines.published li")
+    go(browser, url, f"{tab.id}?view=scores")
+    comes_to(lambda: len(column(browser, "method", "published")), 2)
+    assert said(browser, ".scores .apart").startswith("Imported from another tool’s result files. Never ranked")
+    assert "undefined" not in said(browser, ".scores")  # rows have no letters here, as on a tab of more than 20
+    # A name of two lines and its source fit into their row.
+    over = browser.execute_script("""
+        const cells = [...document.querySelectorAll('.tabulator-cell')];
+        return cells.filter(cell => cell.scrollHeight > cell.clientHeight + 1).map(cell => cell.innerText)""")
+    assert over == []
+    clean(browser, url)
 
 
 def test_sorts_by_every_column(visit: Callable[..., Any]) -> None:
@@ -250,10 +300,16 @@ def test_a_row_opens_by_keyboard_to_its_provenance(visit: Callable[..., Any]) ->
 
 def test_two_rows_side_by_side(visit: Callable[..., Any]) -> None:
     browser = visit(which="small")
+    requests(browser)
     css(browser, ".answer .open")[0].click()
     one, other = SMALL.tabs[0].measured[:2]
+    comes_to(lambda: css(browser, "#drawer .verdict[aria-busy]"), [])
+    # The tests of pairs are loaded when two rows are compared, and not before.
+    assert [each.rpartition("/")[2] for each in requests(browser)] == [f"{SMALL.tabs[0].id}.0.js"]
     text = said(browser, "#drawer")
-    assert one.rank.last < other.rank.first and "The two differ significantly in Avg: their rank intervals" in text
+    gap = f"{one.cells['Avg'].value - other.cells['Avg'].value:.2f}"
+    assert f"{one.method} is ahead of {other.method} by {gap} in Avg. significant 95 % interval" in text
+    assert "The two differ significantly, at 5 % over all 66 pairs of rows of this table at once." in text
     for task, cell in one.cells.items():
         gap = round(cell.value, 4) - round(other.cells[task].value, 4)
         assert f"{cell.value:.2f}" in text and f"{gap:+.2f}".replace("-", "−") in text
@@ -263,9 +319,14 @@ def test_two_rows_side_by_side(visit: Callable[..., Any]) -> None:
     css(browser, f"#drawer .picker label:first-of-type option[value='{one.id}']")[0].click()
     css(browser, f"#drawer .picker label:last-of-type option[value='{last.id}']")[0].click()
     comes_to(lambda: f"compare={one.id}&compare={last.id}" in fragment(browser), True)
-    assert "Not shown to differ in Avg: their rank intervals overlap. The pair itself is not tested" in said(
-        browser, "#drawer"
-    )
+    assert SMALL.tabs[0].pairs is not None
+    half = SMALL.tabs[0].pairs.halves[one.rank.place - 1, last.rank.place - 1]
+    alone = one.cells["Avg"].value - last.cells["Avg"].value > half
+    comes_to(lambda: said(browser, "#drawer .verdict .sure"), "significant alone" if alone else "not significant")
+    published = SMALL.tabs[0].published[0]
+    css(browser, f"#drawer .picker label:last-of-type option[value='{published.id}']")[0].click()
+    comes_to(lambda: said(browser, "#drawer .verdict").startswith("Not tested: nothing was observed"), True)
+    browser.back()
     browser.back()
     comes_to(lambda: other.method in said(browser, "#drawer h2"), True)
     css(browser, "#drawer .close")[0].click()

@@ -31,7 +31,8 @@ def read(files: dict[str, str], name: str) -> dict[str, object]:
 def test_the_index_names_every_file(files: dict[str, str]) -> None:
     index = read(files, "index")
     shards = {tab["file"] for tab in index["tabs"]} | {entry["file"] for entry in index["entries"].values()}
-    names = shards | {"index.json"}
+    pairs = {name for tab in index["tabs"] for name in read(files, tab["file"][:-5]).get("pairs", ())}
+    names = shards | pairs | {"index.json"}
     assert files.keys() == {*PAGE, *names, *(re.sub(r"json$", "js", name) for name in names)}
     assert [tab["id"] for tab in index["tabs"]] == [tab.id for tab in board().tabs]
     assert index["schema_version"] == 1 and index["cell"] == ["value", "low", "high", "sd", "n"]

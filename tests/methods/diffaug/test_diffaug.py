@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from diffaug_oracle import FIRST, TEMPLATES, WIDTH, oracle_of
+from diffaug_oracle import FIRST, LAYERS, TEMPLATES, WIDTH, oracle_of
 from diffaug_small import NLI, PAIRS, PLAIN, QUADRUPLES, TRIPLETS, Texts, batch_for, check, diffaug, folders
 from training_runs import one_thread
 from transformers import BertConfig, BertModel
@@ -192,10 +192,10 @@ def test_plain_keys_and_values_are_the_oracles(folders):
     method = diffaug(folders["bert"], "bert", prefix_length=3)
     oracle, _ = oracle_of(method, folders["bert"], "bert")
     plain = method.modules_of_views.prefix.plain()
-    assert isinstance(plain, KeyValues) and plain.keys.shape == (3, 6, WIDTH)
+    assert isinstance(plain, KeyValues) and plain.keys.shape == (LAYERS, 6, WIDTH)
     for number, change in enumerate(oracle.changes):
         slots = slice(3 * number, 3 * number + 3)
-        for layer in range(3):
+        for layer in range(LAYERS):
             assert torch.allclose(plain.keys[layer, slots], change.keys[layer], atol=1e-12)
             assert torch.allclose(plain.values[layer, slots], change.values[layer], atol=1e-12)
 
@@ -203,7 +203,7 @@ def test_plain_keys_and_values_are_the_oracles(folders):
 def test_a_prefix_has_dropout_of_its_own_for_each_row(folders):
     method = diffaug(folders["bert"], "bert", dropout=0.5)
     prefix = method.modules_of_views.prefix(torch.ones(6, 4, dtype=torch.bool))
-    assert isinstance(prefix, Prefix) and prefix.keys.shape == (3, 6, 4, WIDTH)
+    assert isinstance(prefix, Prefix) and prefix.keys.shape == (LAYERS, 6, 4, WIDTH)
     assert 0.4 < (prefix.keys == 0).double().mean() < 0.6
     assert not torch.equal(prefix.keys[:, 0], prefix.keys[:, 1])
     assert TEMPLATES["bert"] == method.options.template

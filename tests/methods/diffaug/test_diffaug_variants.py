@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from diffaug_oracle import FIRST, TEMPLATES, encode, joined, oracle_of
+from diffaug_oracle import FIRST, LAYERS, TEMPLATES, encode, joined, oracle_of
 from diffaug_small import NLI, PLAIN, TEXTS, TRIPLETS, Texts, batch_for, check, diffaug, folders, with_mask
 from safetensors.torch import load_file
 from training_runs import one_thread
@@ -102,9 +102,11 @@ def test_an_export_holds_what_a_test_needs_and_gives_the_same_vectors(folders, o
     module = options.get("module", "prefix")
     if module == "prefix":  # plain keys and values, without the network that made them
         slots = {"both": [4], "average": [2, 2]}[options["at_test"]]
-        assert held == {f"prefix.{i}.{kind}": (3, count, 32) for i, count in enumerate(slots) for kind in ("keys", "values")}
+        assert held == {
+            f"prefix.{i}.{kind}": (LAYERS, count, 32) for i, count in enumerate(slots) for kind in ("keys", "values")
+        }
     elif module == "adapter":
-        assert held == {"bottlenecks.down": (1, 3, 2, 32, 4), "bottlenecks.up": (1, 3, 2, 4, 32)}
+        assert held == {"bottlenecks.down": (1, LAYERS, 2, 32, 4), "bottlenecks.up": (1, LAYERS, 2, 4, 32)}
     else:
         assert held == {}
     names = load_file(tmp_path / "out" / "model.safetensors").keys()
@@ -148,13 +150,13 @@ def test_divergence_and_convergence(folders, options):
 def naive_kappa(oracle, changes, texts):
     """The norms of the keys and values that every layer computes of its own tokens, read off linear maps by hand."""
     before, after = oracle.parts()
-    own = {(layer, kind): [] for layer in range(3) for kind in ("key", "value")}
+    own = {(layer, kind): [] for layer in range(LAYERS) for kind in ("key", "value")}
     slots = {place: [] for place in own}
     for change in changes:
         for text in texts:
             inner = [*before, *_pieces(oracle, text), *after]
             positions = list(range(oracle.shift, oracle.shift + len(inner)))
-            for layer, states in enumerate(encode(oracle.weights, inner, positions, change, every=True)[:3]):
+            for layer, states in enumerate(encode(oracle.weights, inner, positions, change, every=True)[:LAYERS]):
                 for kind, held in (("key", change.keys), ("value", change.values)):
                     name = f"encoder.layer.{layer}.attention.self.{kind}"
                     rows = states @ oracle.weights[f"{name}.weight"].T + oracle.weights[f"{name}.bias"]

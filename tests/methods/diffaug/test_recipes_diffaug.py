@@ -2,7 +2,7 @@
 
 import pytest
 from recipe_runs import NLI, TRIPLES, session
-from shipped_recipes import BERT, ROBERTA, WAY_OF, changed, held, printed, recipe, rows_of, settings
+from shipped_recipes import BERT, ROBERTA, WAY_OF, changed, held, one_of_each, printed, recipe, rows_of, settings
 from training_runs import one_thread
 
 from stsbench.methods.diffaug.checks import check_options
@@ -192,8 +192,12 @@ def run(tmp_path_factory):
     yield from session(tmp_path_factory)
 
 
+BASE_OF = {name: base for base, name, _ in PAIRS}
 # The test has steps of its own, and its model no room for a long prefix.
-@pytest.mark.parametrize("name", [name for name in NAMES if "prefix-steps" not in name and name != "prefix-length-32"])
+FIT = [name for name in NAMES if "prefix-steps" not in name and name != "prefix-length-32"]
+
+
+@pytest.mark.parametrize("name", one_of_each("diffaug", FIT, BASE_OF.get))
 def test_a_few_steps(run, name):
     found, alpha = run("diffaug", name), recipe(name, "diffaug").options["aux_weight"]
     joint = {"contrastive", "nli"} if alpha else {"contrastive"}
@@ -202,5 +206,4 @@ def test_a_few_steps(run, name):
     terms = found["joint"]["terms"]
     assert found["joint"]["loss"] == pytest.approx(terms["contrastive"] + alpha * terms.get("nli", 0), rel=1e-5)
     if name not in MAIN:  # what the recipe changes reaches the loss
-        base = next(base for base, other, _ in PAIRS if other == name)
-        assert found["joint"]["loss"] != run("diffaug", base)["joint"]["loss"]
+        assert found["joint"]["loss"] != run("diffaug", BASE_OF[name])["joint"]["loss"]

@@ -48,7 +48,7 @@ def both(tmp_path_factory):
     return folder, passes_of_two(place, made, folder, list(STAGES), SPLITS)
 
 
-@pytest.mark.parametrize(("number", "stage"), enumerate(STAGES))
+@pytest.mark.parametrize(("number", "stage"), list(enumerate(STAGES)))
 def test_two_processes_have_the_gradient_of_one(both, number, stage):
     folder, passes = both
     check_same_as_one(passes, number, *made(folder, stage), rel=1e-12)

@@ -37,7 +37,7 @@ __all__ = ["one_thread"]
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     place = tmp_path_factory.mktemp("sgopt")
-    return {family: build(place / family, family, pooler=False) for family in ("bert", "roberta")}
+    return {family: build(place / family, family, pooler=False, layers=3) for family in ("bert", "roberta")}
 
 
 @pytest.fixture(params=["bert", "roberta"])

@@ -143,7 +143,7 @@ def test_after_labelled_rows_the_copy_is_of_what_they_trained(whole, tmp_path, m
     assert list(summary["stages"]) == ["sup", "main"]
     ends = [load_file(sorted((tmp_path / "run" / "checkpoints").glob(f"{number}-*"))[-1] / "model.safetensors")
             for number in (0, 1)]  # fmt: skip
-    name = "model.encoder.layer.2.output.dense.weight"
+    name = "model.encoder.layer.1.output.dense.weight"
     assert torch.equal(ends[0][f"backbone.{name}"], ends[1][f"reference.backbone.{name}"])
     assert not torch.equal(ends[0][f"reference.backbone.{name}"], ends[1][f"reference.backbone.{name}"])
 

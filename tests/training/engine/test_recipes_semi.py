@@ -4,7 +4,7 @@ import re
 
 import pytest
 from recipe_runs import NLI, TRIPLES, session
-from shipped_recipes import LATER, METHODS, WAY_OF, S, U, changed, held, printed, recipe, rows_of
+from shipped_recipes import LATER, METHODS, WAY_OF, S, U, changed, held, one_of_each, printed, recipe, rows_of
 from training_runs import one_thread
 
 from stsbench.methods.simcse.checks import check_options
@@ -119,7 +119,10 @@ def run(tmp_path_factory):
 
 
 # What the others change, the test changes, too.
-@pytest.mark.parametrize("name", [name for name in NAMES if not re.search("batch|reproduced|labels-100", name)])
+RUN = [name for name in NAMES if not re.search("batch|reproduced|labels-100", name)]
+
+
+@pytest.mark.parametrize("name", one_of_each("simcse", RUN, base_of))
 def test_a_few_steps(run, name):
     found, semi = run("simcse", name), recipe(name).semi
     procedure = semi.procedure if semi else None

@@ -10,6 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from tiny_models import build
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
+from written_once import written_once
 
 from stsbench.encoders.forward.checkpoint import load_model
 from stsbench.encoders.prompt.mlp_head import MLPHead
@@ -24,20 +25,26 @@ CHOSEN = torch.tensor([[0, 1, 0, 0, 1, 0], [1, 0, 0, 0, 0, 1]]).bool()
 @pytest.fixture(params=FAMILIES)
 def bare(request, tmp_path):
     """A folder with an encoder and no head."""
-    return build(tmp_path / "bare", request.param)
+    return build(tmp_path / "bare", request.param, layers=2)
 
 
 def with_head(folder, tied=True):
-    """Give the folder's encoder a masked-LM head of random numbers, biases too."""
-    config = AutoConfig.from_pretrained(folder)
+    """The folder's encoder, and a masked-LM head of random numbers, biases too, in a folder beside it."""
+    family = json.loads((folder / "config.json").read_text("utf-8"))["model_type"]
+    return headed(folder.parent / f"head-{tied}", family, tied)
+
+
+@written_once
+def headed(target, family, tied):
+    bare = build(target.parent / f"{target.name}-bare", family, layers=2)
+    config = AutoConfig.from_pretrained(bare)
     config.tie_word_embeddings = tied
-    whole = AutoModelForMaskedLM.from_pretrained(folder, config=config)
+    whole = AutoModelForMaskedLM.from_pretrained(bare, config=config)
     torch.manual_seed(5)
     with torch.no_grad():
         for name, weight in whole.named_parameters():
             if not name.startswith(whole.base_model_prefix):
                 weight.normal_(0, 0.5)
-    target = folder.parent / f"head-{tied}"
     whole.save_pretrained(target)
     return target
 

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from diffaug_oracle import WIDTH, Change, encode, joined, leaves, lora_of
+from diffaug_oracle import LAYERS, WIDTH, Change, encode, joined, leaves, lora_of
 from safetensors.torch import load_model, save_model
 from tiny_models import build
 from transformers import AutoModel, BertConfig, BertModel, DistilBertConfig, DistilBertModel
@@ -21,7 +21,7 @@ START = {"bert": 0, "roberta": 2}
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     place = tmp_path_factory.mktemp("lora")
-    return {family: build(place / family, family) for family in START}
+    return {family: build(place / family, family, layers=LAYERS) for family in START}
 
 
 def plain_model(folder):
@@ -116,7 +116,7 @@ def test_which_weights_train_is_the_callers_choice_alone(folders, lora, base):
     assert all(weight.requires_grad for weight in model.parameters())
     trainable(model, lora=lora, base=base)
     wanted = {name: lora if ".lora_" in name else base for name, _ in model.named_parameters()}
-    assert sum(".lora_" in name for name in wanted) == 3 * 2 * 2 * 2  # layers, linear layers, A and B, sets
+    assert sum(".lora_" in name for name in wanted) == LAYERS * 2 * 2 * 2  # linear layers, A and B, sets
 
     def trained():
         return {name: weight.requires_grad for name, weight in model.named_parameters()}

@@ -1,7 +1,7 @@
 // Two rows side by side, task by task, and what the board's test says of them.
 
 import { fixed, h, span } from "../dom.js";
-import { differ } from "../rows.js";
+import { tested, untested, verdict } from "./pairs.js";
 
 /** [{name, one, other, gap, better}] of the columns; gap is one minus other, better 1, -1 or 0 for who is ahead. */
 export function gaps(tab, one, other) {
@@ -12,26 +12,37 @@ export function gaps(tab, one, other) {
   });
 }
 
-/** What the test of the board says of two rows, as a sentence. */
-export function verdict(tab, one, other) {
-  if (one.kind === "published" || other.kind === "published")
-    return "Not tested: nothing was observed item by item for a published row.";
-  if (!one.rank || !other.rank) return "Not tested: a row that is not ranked is not tested.";
-  const known = differ(one, other);
-  if (known === null) {
-    // Rank intervals hold for all rows at once: where two are disjoint, the true ranks differ, and so do the true scores.
-    const disjoint = one.rank.last < other.rank.first || other.rank.last < one.rank.first;
-    return disjoint
-      ? `The two differ significantly in ${tab.lead}: their rank intervals, which hold for all rows at once at 95 %, do not overlap.`
-      : `Not shown to differ in ${tab.lead}: their rank intervals overlap. The pair itself is not tested on this page.`;
-  }
-  return known
-    ? `The two differ significantly in ${tab.lead}: paired bootstrap, 5 % over all pairs of rows in this table.`
-    : `The two do not differ significantly in ${tab.lead}: paired bootstrap, 5 % over all pairs of rows in this table.`;
+/** The place of the test: what it says comes in when the file with it is there. */
+function said(tab, files, rows, one, other, names) {
+  const why = untested(one, other);
+  const box = h("div", { class: "verdict", "aria-live": "polite" }, h("p", {}, why || "Loading the test of this pair."));
+  if (why) return box;
+  box.setAttribute("aria-busy", "true");
+  tested(tab, files, rows, one, other)
+    .then((test) => {
+      if (!test) return box.replaceChildren(h("p", {}, "Not tested: this board holds no test of the pair."));
+      const { sign, sure, head, how } = verdict(tab, test, one, other, names);
+      const word = h("span", { class: `sure ${sure ? "yes" : "no"}` }, sign);
+      const seeds = one.seeds > 1 && other.seeds > 1;
+      return box.replaceChildren(
+        h("p", { class: "lead" }, head, " ", word),
+        h("p", {}, how),
+        seeds
+          ? ""
+          : h(
+              "p",
+              { class: "how" },
+              "A row of one training seed is tested as this very encoder: trained again, the method may compare otherwise.",
+            ),
+      );
+    })
+    .catch((error) => box.replaceChildren(h("p", {}, `Not tested: ${error.message}.`)))
+    .finally(() => box.removeAttribute("aria-busy"));
+  return box;
 }
 
-/** Both rows as a table, and the sentence above it. */
-export function comparison(tab, one, other, names) {
+/** Both rows as a table, and what the test of the board says above it. `files`: those with the tests of the tab's pairs. */
+export function comparison(tab, files, rows, one, other, names) {
   const all = gaps(tab, one, other);
   const widest = Math.max(...all.map(({ gap }) => Math.abs(gap ?? 0)), 1e-9);
   const score = (cell) =>
@@ -43,7 +54,7 @@ export function comparison(tab, one, other, names) {
   return h(
     "div",
     { class: "comparison" },
-    h("p", { class: "verdict" }, verdict(tab, one, other)),
+    said(tab, files, rows, one, other, names),
     h(
       "p",
       {},

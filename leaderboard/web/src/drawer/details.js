@@ -2,7 +2,7 @@
 
 import { fixed, h, link, listed, span } from "../dom.js";
 import { load } from "../load.js";
-import { interval } from "../rows.js";
+import { imported, interval } from "../rows.js";
 
 const CODE = ["command", "fingerprint", "revision", "git", "records", "recipe"];
 const LONG = 6; // lines before they are folded
@@ -36,7 +36,7 @@ export function details(tab, row, index) {
 }
 
 function rankWords(tab, row) {
-  if (row.kind === "published") return "published rows are never ranked";
+  if (row.kind === "published") return `${imported(row) ? "imported" : "published"} rows are never ranked`;
   if (!row.rank) return row.unranked || "not ranked";
   const { place, first, last, alone, ties } = row.rank;
   const single = alone ? `; of this row alone ${interval(...alone)}` : "";

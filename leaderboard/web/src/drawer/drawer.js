@@ -3,6 +3,7 @@
 import { comparison } from "./compare.js";
 import { details } from "./details.js";
 import { h } from "../dom.js";
+import { imported } from "../rows.js";
 
 /** The drawer. `change({open, compare})` is called when the reader opens, compares or closes. */
 export class Drawer {
@@ -30,7 +31,7 @@ export class Drawer {
   }
 
   /** Show what the state names, or nothing. Rows that the tab does not have are as if not named. */
-  show(tab, rows, state, names, index) {
+  show(tab, rows, state, names, index, files) {
     const [one, other] = [state.compare[0] ?? state.open, state.compare[1]].map((id) =>
       rows.find((row) => row.id === id),
     );
@@ -42,7 +43,7 @@ export class Drawer {
     this.element.classList.toggle("wide", Boolean(other));
     this.body.replaceChildren(
       ...(other
-        ? [this.pickers(rows, one, other, names), comparison(tab, one, other, names)]
+        ? [this.pickers(rows, one, other, names), comparison(tab, files, rows, one, other, names)]
         : [
             h("p", { class: "about" }, `${one.backbone}${one.backbone ? ". " : ""}${tab.title}: ${tab.about}`),
             this.picker(rows, one, names),
@@ -71,10 +72,18 @@ export class Drawer {
   pickers(rows, one, other, names) {
     return h(
       "p",
-      { class: "picker" },
+      { class: "picker pickers" },
       this.select("First", rows, one.id, names, (id) => this.change({ open: "", compare: [id, other.id] }), other),
       this.select("Second", rows, other.id, names, (id) => this.change({ open: "", compare: [one.id, id] }), one),
-      h("button", { type: "button", onclick: () => this.change({ open: "", compare: [other.id, one.id] }) }, "Swap"),
+      h(
+        "button",
+        {
+          type: "button",
+          class: "picker-swap",
+          onclick: () => this.change({ open: "", compare: [other.id, one.id] }),
+        },
+        "Swap",
+      ),
     );
   }
 
@@ -88,7 +97,7 @@ export class Drawer {
       { onchange: (event) => event.target.value && pick(event.target.value) },
       chosen ? "" : h("option", { value: "" }, "another row"),
       h("optgroup", { label: "Measured here" }, choice("measured")),
-      h("optgroup", { label: "Published" }, choice("published")),
+      h("optgroup", { label: rows.some(imported) ? "Published and imported" : "Published" }, choice("published")),
     );
     return h("label", {}, `${label} `, list);
   }

@@ -1,7 +1,7 @@
 // The first picture: a line a row with its score, the score's interval and the rank's; rows move when a switch is turned.
 
 import { fixed, h, span, still } from "../dom.js";
-import { interval } from "../rows.js";
+import { beside, interval } from "../rows.js";
 import { scale } from "./scale.js";
 
 const SHOWN = 20; // rows before "show all"
@@ -26,10 +26,12 @@ export class Ranking {
     this.measured = h("ol", { class: "lines measured", "aria-label": "Measured rows, best first" });
     this.published = h("ol", { class: "lines published", "aria-label": "Published rows, never ranked" });
     this.note = h("p", { class: "apart" });
+    this.none = h("p", { class: "none", hidden: true }, "No row passes the filters.");
     this.more = { measured: this.button("measured"), published: this.button("published") };
     this.element = h(
       "div",
       { class: "ranking" },
+      this.none,
       this.head,
       this.measured,
       this.more.measured,
@@ -84,12 +86,12 @@ export class Ranking {
     this.head.querySelector(".between").textContent = ranked ? "Rank, 95 %" : "";
     this.head.hidden = !shown.measured.length && !shown.published.length;
     this.note.hidden = !kinds.published.length;
+    const { title, why } = beside(kinds.published);
     this.note.replaceChildren(
-      h("b", {}, `Published, as the papers print it (${kinds.published.length}). `),
-      tab.group === "cost"
-        ? ""
-        : "Never ranked: papers give no digest of their data, and few say which text they measured.",
+      h("b", {}, `${title} (${kinds.published.length}). `),
+      tab.group === "cost" ? "" : why,
     );
+    this.none.hidden = rows.length > 0;
     this.move(before);
   }
 

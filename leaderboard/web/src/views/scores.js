@@ -9,10 +9,10 @@ import {
   Tabulator,
 } from "tabulator-tables";
 import { fixed, h, span } from "../dom.js";
-import { bestFirst, compared, interval } from "../rows.js";
+import { beside, bestFirst, compared, interval } from "../rows.js";
 
 Tabulator.registerModule([AccessorModule, FormatModule, FrozenColumnsModule, InteractionModule, SortModule]);
-const ROW = 44; // pixels; the lead's interval stands on a second line
+const ROW = { measured: 44, published: 58 }; // pixels: two lines; below a published row's name stands its source
 const MOST = 14; // rows in sight at once
 const NARROW = 640; // pixels of a window in which one column may stay in sight
 
@@ -43,7 +43,7 @@ export class Scores {
       }
       each.kept = kept;
       count.textContent = counted(kind, kept.length, tab[kind]);
-      table.setHeight(height(kept.length));
+      table.setHeight(height(kept.length, kind));
       table.replaceData(kept).then(() => this.sort(table));
     }
   }
@@ -58,10 +58,11 @@ export class Scores {
     const kept = rows.filter((row) => row.kind === kind);
     const box = h("div", { class: `grid-box ${kind}`, "aria-label": `${kind} rows of ${tab.title}` });
     const count = h("h3", {}, counted(kind, kept.length, tab[kind]));
+    const said = beside(rows.filter((row) => row.kind === kind));
     this.element.append(
       count,
       ...(kind === "published" && tab.group !== "cost"
-        ? [h("p", { class: "apart" }, "As the papers print it. Never ranked.")]
+        ? [h("p", { class: "apart" }, `${said.title}. ${said.why}`)]
         : []),
       box,
     );
@@ -70,8 +71,8 @@ export class Scores {
       index: "id",
       layout: "fitDataStretch",
       nestedFieldSeparator: false,
-      height: height(kept.length), // in pixels: else every row is drawn
-      rowHeight: ROW,
+      height: height(kept.length, kind), // in pixels: else every row is drawn
+      rowHeight: ROW[kind],
       headerSortElement: "",
       placeholder: empty(),
       columns: columns(tab, kind, this.state, flags, this.open, rows),
@@ -103,8 +104,8 @@ export class Scores {
 
 const empty = () => h("span", {}, "No row passes the filters.");
 const counted = (kind, shown, all) =>
-  `${kind === "measured" ? "Measured here" : "Published"}: ${shown === all ? all : `${shown} of ${all}`} row${all === 1 ? "" : "s"}`;
-const height = (count) => 58 + ROW * Math.min(Math.max(count, 1), MOST);
+  `${kind === "measured" ? "Measured here" : "Not measured here"}: ${shown === all ? all : `${shown} of ${all}`} row${all === 1 ? "" : "s"}`;
+const height = (count, kind) => 58 + ROW[kind] * Math.min(Math.max(count, 1), MOST);
 
 function columns(tab, kind, state, flags, open, rows) {
   const make = (field, title, more) => ({
@@ -141,11 +142,11 @@ function columns(tab, kind, state, flags, open, rows) {
         formatter: (cell) => number(cell.getData().scores[name], tab, name === tab.lead),
       }),
     ),
-    make("setting", "Setting", { width: 80, formatter: (cell) => text(cell.getData().setting) }),
+    make("setting", "Setting", { width: 92, formatter: (cell) => text(cell.getData().setting) }),
     ...(has("seeds")
-      ? [make("seeds", "Seeds", { width: 66, formatter: (cell) => text(cell.getData().seeds ?? "") })]
+      ? [make("seeds", "Seeds", { width: 84, formatter: (cell) => text(cell.getData().seeds ?? "") })]
       : []),
-    ...(has("year") ? [make("year", "Year", { width: 62, formatter: (cell) => text(cell.getData().year ?? "") })] : []),
+    ...(has("year") ? [make("year", "Year", { width: 74, formatter: (cell) => text(cell.getData().year ?? "") })] : []),
     // The last column takes the room that is left. All have widths: to measure every cell took most of a sort.
     make("flags", "Flags", {
       minWidth: 110,
@@ -165,14 +166,14 @@ const heading = (cell) => h("button", { type: "button", class: "heading" }, cell
 function opener(row, open) {
   const odd =
     row.marks.length || row.average_printed !== undefined
-      ? h("span", { class: "mark", role: "img", "aria-label": "Note: open this row" }, " †")
+      ? h("span", { class: "mark", role: "img", "aria-label": "Note: open this row" }, "†")
       : "";
   const below = row.kind === "published" ? h("small", {}, row.source || row.id) : "";
   return h(
     "span",
     {},
-    h("button", { type: "button", class: "open", onclick: () => open(row) }, row.method),
     odd,
+    h("button", { type: "button", class: "open", onclick: () => open(row) }, row.method),
     below,
   );
 }
@@ -183,7 +184,7 @@ function ranked(row) {
     "span",
     {},
     h("b", {}, String(row.rank.place)),
-    ` ${row.rank.ties}`,
+    row.rank.ties ? ` ${row.rank.ties}` : "", // letters are shown for up to 20 ranked rows
     h("small", {}, interval(row.rank.first, row.rank.last)),
   );
 }

@@ -2,6 +2,7 @@
 
 import * as Plot from "@observablehq/plot";
 import { fixed, h } from "../dom.js";
+import { imported } from "../rows.js";
 import { picture } from "./picture.js";
 import { front } from "./scale.js";
 
@@ -62,6 +63,7 @@ export class Size {
       ),
     );
     const { points, left, best } = chart(tab, rows, axis);
+    const outside = points.some(({ row }) => imported(row)) ? "published or imported" : "published";
     const shown = best.toSorted((a, b) => a[axis] - b[axis]);
     const list = shown.map((row) =>
       h(
@@ -79,7 +81,7 @@ export class Size {
         { class: "legend" },
         h("span", { class: "key measured" }, "measured here"),
         points.some(({ row }) => row.kind === "published")
-          ? h("span", { class: "key published" }, "published, never ranked")
+          ? h("span", { class: "key published" }, `${outside}, never ranked`)
           : "",
         shown.length ? h("span", { class: "key front" }, "front: no ranked row is as small and better") : "",
       ),
@@ -105,6 +107,7 @@ export class Size {
 
   picture(tab, points, best, axis, names) {
     const { label, log } = AXES[axis];
+    const kind = (row) => (row.kind === "measured" ? "" : imported(row) ? "\nimported" : "\npublished");
     const flat = points.map(({ row, x, y }) => ({
       x,
       y,
@@ -158,7 +161,7 @@ export class Size {
             y: "y",
             fill: "var(--band)",
             title: ({ name, x, y, row }) =>
-              `${name}\n${tab.lead} ${fixed(y, tab.digits)}, ${x}${row.kind === "published" ? "\npublished" : ""}`,
+              `${name}\n${tab.lead} ${fixed(y, tab.digits)}, ${x}${kind(row)}`,
           }),
         ),
       ],

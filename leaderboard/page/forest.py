@@ -1,0 +1,96 @@
+"""The README's picture: the best rows of STS by Spearman, all; each with its score, its interval and that of its rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from xml.sax.saxutils import escape
+
+from stsbench.leaderboard.page.picture import COLOURS, PAPER, TEXT, ticks
+from stsbench.leaderboard.page.tables import readme_tab
+from stsbench.leaderboard.ranks.board import Board, Row, Tab
+
+ROWS = 20
+# In user units: 800 wide fills a README's column.
+WIDTH, LEFT, RIGHT, LINE, TOP, FOOT = 800.0, 370.0, 620.0, 21.0, 46.0, 58.0
+LONGEST = 54  # characters of a label
+MUTED = "#59636e"
+
+
+def forest(board: Board) -> str:
+    """SVG, a file of its own on white; "" where nothing has been measured. Equal boards give equal bytes.
+
+    A filled dot is a row that could be first at 95 %, jointly with all others.
+    """
+    tab = readme_tab(board)
+    rows = [row for row in tab.measured if row.rank and tab.lead in row.cells][:ROWS] if tab else []
+    if tab is None or not rows:
+        return ""
+    low, high = _limits(tab, rows)
+
+    def across(value: float) -> float:
+        return LEFT + (value - low) / (high - low) * (RIGHT - LEFT)
+
+    height = TOP + LINE * len(rows) + FOOT
+    bottom = TOP + LINE * len(rows)
+    title = f"The best {len(rows)} of {len(tab.measured)} measured rows: STS, {tab.title}"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(WIDTH)} {_n(height)}" width="{_n(WIDTH)}" '
+        f'height="{_n(height)}" role="img" aria-labelledby="forest-title" font-family="system-ui, sans-serif" '
+        f'font-size="12" fill="{TEXT}">',
+        f'<title id="forest-title">{escape(title)}</title>',
+        f'<rect width="{_n(WIDTH)}" height="{_n(height)}" fill="{PAPER}"/>',
+        _words(10, 20, title, weight=600),
+        _words(RIGHT + 30, TOP - 8, "Avg", weight=600),
+        _words(RIGHT + 95, TOP - 8, "Rank, 95 %", weight=600),
+    ]
+    for tick in ticks(low, high):
+        parts.append(f'<line x1="{_n(across(tick))}" x2="{_n(across(tick))}" y1="{_n(TOP)}" y2="{_n(bottom)}" '
+                     'stroke="currentColor" stroke-opacity="0.15"/>')  # fmt: skip
+        parts.append(_words(across(tick), bottom + 16, f"{tick:g}", anchor="middle"))
+    methods = [row.method for row in rows]
+    for number, row in enumerate(rows):
+        name = row.method if methods.count(row.method) == 1 else f"{row.method} ({row.backbone})"
+        parts += _drawn(tab, row, name, TOP + LINE * (number + 0.5), across)
+    parts.append(_words(10, bottom + 36, "Dot: average of the seven tasks, × 100; line: its 95 % interval. Filled: could be "
+                        "first, at 95 % jointly.", colour=MUTED))  # fmt: skip
+    parts.append(_words(10, bottom + 51, "* trained on STS labels, or fitted or trained on sentences of the tests",
+                        colour=MUTED))  # fmt: skip
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _drawn(tab: Tab, row: Row, name: str, y: float, across: Callable[[float], float]) -> list[str]:
+    cell, rank = row.cells[tab.lead], row.rank
+    assert rank is not None
+    seen = "*" if {"sts", "transductive"} & set(row.flags) else ""
+    label = " ".join(name.split())
+    label = label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…"
+    colour = COLOURS[0]
+    place = str(rank.first) if rank.first == rank.last else f"{rank.first}-{rank.last}"
+    parts = [_words(LEFT - 14, y + 4, label + seen, anchor="end")]
+    if cell.low is not None and cell.high is not None:
+        parts.append(f'<line x1="{_n(across(cell.low))}" x2="{_n(across(cell.high))}" y1="{_n(y)}" y2="{_n(y)}" '
+                     f'stroke="{colour}" stroke-width="2"/>')  # fmt: skip
+    fill = colour if rank.first == 1 else PAPER
+    parts.append(f'<circle cx="{_n(across(cell.value))}" cy="{_n(y)}" r="4.5" fill="{fill}" stroke="{colour}" '
+                 'stroke-width="1.5"/>')  # fmt: skip
+    parts.append(_words(RIGHT + 30, y + 4, f"{cell.value:.{tab.digits}f}"))
+    parts.append(_words(RIGHT + 95, y + 4, place))
+    return parts
+
+
+def _limits(tab: Tab, rows: Sequence[Row]) -> tuple[float, float]:
+    cells = [row.cells[tab.lead] for row in rows]
+    low = min(cell.value if cell.low is None else cell.low for cell in cells)
+    high = max(cell.value if cell.high is None else cell.high for cell in cells)
+    margin = max(0.03 * (high - low), 0.05)  # one row alone has a width, too
+    return low - margin, high + margin
+
+
+def _words(x: float, y: float, text: str, anchor: str = "start", weight: int = 400, colour: str = "currentColor") -> str:
+    look = "" if colour == "currentColor" else f' fill="{colour}"'
+    bold = "" if weight == 400 else f' font-weight="{weight}"'
+    return f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}"{bold}{look}>{escape(text)}</text>'
+
+
+def _n(number: float) -> str:
+    return f"{round(number, 2) + 0.0:.2f}".rstrip("0").rstrip(".")

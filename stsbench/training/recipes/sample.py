@@ -1,0 +1,81 @@
+"""A first training without any file: what `--sample` puts in the place of a recipe's backbone, texts and length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from stsbench.data.sets.catalog import entries
+from stsbench.data.text.sts_texts import NAMED
+from stsbench.errors import StsbenchError
+from stsbench.plugins import calling
+from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.recipe import Recipe
+
+TEXTS = Path(__file__).resolve().parents[2] / "data" / "sample" / "train"
+BACKBONE = "minilm"
+STEPS, BATCH = 20, 16  # of each stage, or as many rows as a method takes together: seconds on a CPU
+SENTENCES, DOCUMENTS, LABELLED_PAIRS = "wiki_sentences.txt", "documents.txt", "nli_pairs.tsv"
+# What stands in the recipes -> the sample's file of that form. Sentences stand in for every other text.
+FORMS = {
+    "nli_for_simcse.csv": "nli_for_simcse.csv", "nli_and_anli_for_simcse.csv": "nli_for_simcse.csv",
+    "AllNLI.tsv": LABELLED_PAIRS, "AllNLI_with_SNLI_dev_test.tsv": LABELLED_PAIRS, "nli_pairs.tsv": LABELLED_PAIRS,
+    "wiki_documents.txt": DOCUMENTS, "openwebtext.txt": DOCUMENTS,
+}  # fmt: skip
+LINES = 12  # the longest document of the sample
+WARNING = "warning: trained on the package's sample: it shows that training works, and its scores prove nothing"
+
+
+def sample_settings(recipe: Recipe, chosen: Collection[str], log: Callable[[str], None]) -> dict[str, Any]:
+    """Dotted key -> value, of what a training on the package's sample changes in a recipe.
+
+    chosen: the keys that the user set, which stay. `log` gets one line that says so. Names of data
+    (stsb/train, sts-texts) stay: they are read from the sample by themselves. Raises StsbenchError for texts of a form that
+    the sample has none of.
+    """
+    plan = plan_of(recipe)
+    settings: dict[str, Any] = {"backbone.model": BACKBONE}
+    uses = {plan.labelled(stage) for stage in plan.stages}
+    if uses != {"only"}:
+        settings |= _texts("data", recipe.data.file)
+    if uses & {"only", "with"}:
+        settings |= _texts("labelled", recipe.labelled.file if recipe.labelled else None)
+    if recipe.data.sample is not None:
+        settings["data.sample"] = None
+    if recipe.data.held_out:
+        settings["data.held_out"] = BATCH
+    group = calling(plan.kind, "group_size", lambda: plan.kind.group_size(plan.options))
+    settings |= _length(recipe, plan.stages, max(1, BATCH // group) * group)
+    settings |= plan.kind.sample_settings
+    if "training.max_steps" in chosen:  # is meant for every stage
+        settings = {key: value for key, value in settings.items() if not key.endswith("training.max_steps")}
+    settings = {key: value for key, value in settings.items() if key not in chosen}
+    log(f"--sample: {settings.get('backbone.model', recipe.backbone.model)}, at most "
+        f"{settings.get('training.max_steps', recipe.training.max_steps)} steps a stage, texts made up for the package")
+    return settings
+
+
+def _texts(section: str, file: str | None) -> Mapping[str, Any]:
+    """The settings of a section of the recipe that name the sample's file."""
+    named = file in NAMED or any(item.id == file for item in entries("senteval"))
+    if file is not None and (named or Path(file).expanduser().is_file()):
+        return {}
+    form = FORMS.get(Path(file or "").name)
+    if form is None and file is not None and Path(file).suffix != ".txt":
+        raise StsbenchError(f"the sample has no rows like {file}, which the recipe trains on: choose another --recipe")
+    form = form or (LABELLED_PAIRS if section == "labelled" else SENTENCES)
+    joined = {f"{section}.lines_per_row": LINES} if file == "openwebtext.txt" else {}
+    return {f"{section}.file": str(TEXTS / form), **joined}
+
+
+def _length(recipe: Recipe, stages: Collection[str], batch: int) -> dict[str, Any]:
+    """Few steps, small batches, and a development score before and after them."""
+    settings: dict[str, Any] = {"training.max_steps": STEPS, "training.batch_size": batch, "training.epochs": 1000}
+    for stage in stages:
+        part = recipe.stages.get(stage, {}).get("training", {})
+        settings |= {f"stages.{stage}.training.{key}": settings[f"training.{key}"]
+                     for key in ("max_steps", "batch_size", "epochs") if key in part}  # fmt: skip
+    if recipe.labelled is not None:
+        settings["labelled.batch_size"] = batch
+    return {**settings, "selection.every": STEPS, "selection.at_end": True}

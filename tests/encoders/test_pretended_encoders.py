@@ -1,0 +1,127 @@
+"""Encoders, post-processings and probes on a device that refuses the CPU's tensors: their numbers are the CPU's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from pretend_device import pretend_device
+from probe_data import clouds, some_fits
+from prompted import MORE, models, with_prompt
+from tiny_models import build, sentences
+from training_runs import one_thread
+
+from stsbench.encoders.base import EncoderOptions
+from stsbench.encoders.cache.cache import EmbeddingCache
+from stsbench.encoders.cache.embed import Embed
+from stsbench.encoders.forward.pooling import STATES
+from stsbench.encoders.forward.token_pooler_files import KINDS
+from stsbench.encoders.load import load_encoder
+from stsbench.probes.exact import exact_solver
+from stsbench.probes.lockstep import lockstep_solver
+from stsbench.training.export.export import export_model
+from stsbench.training.export.fitted import fit_model
+
+__all__ = ["models", "one_thread"]
+TEXTS = [*sentences(6, longest=9), "", "a"]
+POOLERS = [*(pooler for pooler in STATES if pooler not in ("mask", "cls+dense", *KINDS)), "mean_padded:20"]
+DEVICE = "pretend:0"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    place = tmp_path_factory.mktemp("pretended")
+    return {family: build(place / family, family) for family in ("bert", "distilbert")}
+
+
+def check_same(folder, **options):
+    """The vectors on either device, and on the pretended one from the cache, too."""
+    expected = load_encoder(str(folder), device="cpu", **options).encode(TEXTS)
+    with pretend_device() as pretended:
+        encoder = load_encoder(str(folder), device=DEVICE, **options)
+        np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-5)
+        assert encoder.built.device == pretended.device
+    assert np.abs(expected).max() > 0
+
+
+@pytest.mark.parametrize(("family", "pooler"), [
+    *(("bert", pooler) for pooler in [*POOLERS, "cls+dense"]), ("distilbert", "mean"), ("distilbert", "last2"),
+])  # fmt: skip
+def test_poolers(folders, family, pooler):
+    check_same(folders[family], pooler=pooler)
+
+
+def test_a_template_and_a_prompt(folders):
+    check_same(folders["bert"], pooler="mask", template="the cat : {} means [MASK] .", full_stop=True)
+    check_same(folders["bert"], pooler="mean", prompt="the man : ", normalize=True)
+
+
+@pytest.mark.parametrize("more", [MORE[1], MORE[3], MORE[6], ("bert", {"rank": 2})], ids=str)
+def test_trained_prompts(models, tmp_path, more):
+    export_model(with_prompt(models, more[0], more[1]), tmp_path / "model", card="")
+    check_same(tmp_path / "model")
+
+
+@pytest.mark.parametrize("post", ["whitening:dimensions=4", "all-but-the-top:components=2", "standardise",
+                                  "flow:levels=1,depth=1,width=4,batch_size=8"])  # fmt: skip
+def test_a_post_processing_is_fitted_and_applied(folders, tmp_path, monkeypatch, post):
+    """With dropout on the device where it has any: those of flow are other masks, so that only its shape is compared."""
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "texts.txt").write_text("\n".join(sentences(24, seed=1)) + "\n")
+    options, out = EncoderOptions(pooler="mean", device=DEVICE), tmp_path / "out"
+    with pretend_device():
+        fit_model(str(folders["bert"]), options, post, tmp_path / "texts.txt", out, log=lambda line: None)
+        vectors = load_encoder(str(out), device=DEVICE).encode(TEXTS)
+    np.testing.assert_allclose(vectors, load_encoder(str(out), device="cpu").encode(TEXTS), atol=2e-4)
+
+
+def test_the_cache_holds_what_the_device_gave(folders, tmp_path):
+    cache = EmbeddingCache(tmp_path)
+    with pretend_device() as pretended:
+        first = Embed(load_encoder(str(folders["bert"]), pooler="mean", device=DEVICE), cache)(TEXTS)
+        waits = pretended.waits.copy()
+        again = load_encoder(str(folders["bert"]), pooler="mean", device=DEVICE)
+        assert np.array_equal(Embed(again, cache)(TEXTS), first) and pretended.waits == waits
+    cpu = load_encoder(str(folders["bert"]), pooler="mean", device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(first, cpu, atol=2e-6)
+
+
+@pytest.mark.parametrize("solver", ["lockstep", "exact"])
+def test_probes(solver):
+    x, y = clouds(48, 5, 3)
+
+    def classes(device):
+        fits = some_fits(48, regs=(1e-3, 1e-2) if solver == "lockstep" else (0.5, 2.0), k=2)
+        options = {"max_epoch": 8} if solver == "lockstep" else {}
+        return list({"lockstep": lockstep_solver, "exact": exact_solver}[solver](x, y, 3, device=device, **options)(fits))
+
+    expected = classes("cpu")
+    with pretend_device():
+        predicted = classes(DEVICE)
+    assert all(np.array_equal(one, other) for one, other in zip(predicted, expected, strict=True))
+
+
+@pytest.mark.parametrize("planted", ["a mask made on the CPU", "a weight no one moved", "an index", "a number"])
+def test_it_refuses_what_cuda_refuses(planted):
+    with pretend_device() as pretended, pytest.raises(RuntimeError, match="same device"):
+        states = torch.randn(2, 3, device=pretended.device)
+        if planted == "a mask made on the CPU":
+            states.masked_fill(torch.ones(2, 3, dtype=torch.bool), 0)
+        elif planted == "a weight no one moved":
+            torch.nn.functional.linear(states, torch.randn(4, 3))
+        elif planted == "an index":
+            torch.randn(2, 3)[torch.zeros(2, dtype=torch.long, device=pretended.device)]
+        else:
+            torch.stack([states.sum(), torch.tensor(1.0)])
+
+
+def test_what_cuda_takes_it_takes_and_notes_where_it_would_wait():
+    with pretend_device() as pretended:
+        states = torch.randn(2, 3, device=pretended.device)
+        assert (states * torch.tensor(2.0))[torch.tensor([1, 0])].device == pretended.device
+        assert not pretended.waits
+        states[states > 0], float(states.sum()), states.cpu(), states.nonzero(), states.tolist()
+        names = " ".join(pretended.waits)
+        assert all(each in names for each in ("by a mask", "_local_scalar_dense", "copy to the CPU", "nonzero", "tolist"))
+        with pytest.raises((TypeError, RuntimeError)):
+            states.numpy()

@@ -1,0 +1,76 @@
+"""The README's picture says what the table says, and stays valid XML whatever a row is called."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from stsbench.leaderboard.page.forest import ROWS, forest
+from stsbench.leaderboard.ranks.board import Board, Cell, Rank, Row, Tab
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def row(number, **changes):
+    cell = Cell(80.0 - number, 79.0 - number, 81.0 - number)
+    rank = Rank(number + 1, max(1, number), number + 2, "")
+    made = Row(f"r{number}", "measured", f"method {number}", "net", "unsup", {"Avg": cell}, rank=rank)
+    return replace(made, **changes)
+
+
+def board(rows):
+    tab = Tab("sts-spearman-all", "sts", "Spearman, all", "", "spearman", "all", ("Avg",), "Avg", 2, False, tuple(rows), ())
+    return Board((tab,), {}, None)
+
+
+def drawn(rows):
+    return ElementTree.fromstring(forest(board(rows)))
+
+
+def words(root):
+    return [text.text for text in root.iter(f"{SVG}text")]
+
+
+def test_each_row_has_its_score_interval_and_rank():
+    root = drawn([row(0), row(1), row(2)])
+    said = words(root)
+    for number in range(3):
+        assert f"method {number}" in said and f"{80 - number:.2f}" in said
+    assert said.count("1-2") == 1 and said.count("1-3") == 1 and said.count("2-4") == 1
+    dots = list(root.iter(f"{SVG}circle"))
+    lines = [line for line in root.iter(f"{SVG}line") if line.get("stroke-width") == "2"]
+    x = [float(dot.get("cx")) for dot in dots]
+    assert x[0] - x[1] == pytest.approx(x[1] - x[2], abs=0.02)  # equal steps of the score
+    for dot, line in zip(x, lines, strict=True):
+        # An interval of one point to each side reaches as far as the next row's dot.
+        assert dot - float(line.get("x1")) == pytest.approx(x[0] - x[1], abs=0.02)
+        assert float(line.get("x2")) - dot == pytest.approx(x[0] - x[1], abs=0.02)
+    assert [dot.get("fill") == dot.get("stroke") for dot in dots] == [True, True, False]  # could be first
+
+
+def test_rows_that_saw_the_labels_or_tests_are_marked_and_equal_names_tell_their_backbone():
+    rows = [row(0, flags=("sts",)), row(1, flags=("transductive",)), row(2, flags=("nli", "dev-selected")),
+            row(3, method="method 2", backbone="other")]  # fmt: skip
+    said = words(drawn(rows))
+    assert {"method 0*", "method 1*", "method 2 (net)", "method 2 (other)"} <= set(said)
+
+
+def test_a_name_of_markup_is_text_and_a_long_one_is_cut():
+    said = words(drawn([row(0, method="<b>&\"</b>"), row(1, method="m" * 99)]))
+    assert "<b>&\"</b>" in said and any(re.fullmatch("m+…", text) for text in said)
+
+
+def test_the_best_rows_are_drawn_and_unranked_ones_are_not():
+    rows = [replace(row(0), rank=None), *(row(number) for number in range(1, 40))]
+    assert len(list(drawn(rows).iter(f"{SVG}circle"))) == ROWS and "method 0" not in words(drawn(rows))
+
+
+def test_without_a_measured_row_there_is_no_picture():
+    assert forest(board([])) == forest(Board((), {}, None)) == forest(board([replace(row(0), rank=None)])) == ""
+
+
+def test_one_row_without_an_interval_is_drawn():
+    assert len(list(drawn([row(0, cells={"Avg": Cell(50.0)})]).iter(f"{SVG}circle"))) == 1

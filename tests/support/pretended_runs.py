@@ -1,0 +1,138 @@
+"""Short trainings on the pretended device: what they train on, their settings, and a run that is broken off and resumed."""
+
+from __future__ import annotations
+
+import json
+
+import nli_files
+import promptbert_oracle
+import tiny_models
+from accelerate import PartialState
+
+from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.runs import run
+from stsbench.training.runs.options import TrainOptions
+
+TEMPLATE = "the man : {} means [MASK] ."
+CNN = {"kernels": [1, 3], "channels": 6}
+# name -> method, settings beside `settings`; each trains two steps a stage
+RUNS = {
+    "simcse": ("simcse", {"options.mlm_weight": 0.1, "training.accumulate": 2, "data.held_out": 5,
+                          "selection.by": "held-out"}),
+    "simcse-given": ("simcse", {"data.file": "triplets", "options.view": "given", "options.alpha": 2.0,
+                                "options.head": "mlp"}),
+    "simcse-semi": ("simcse", {"semi.procedure": "sup-joint", "labelled.file": "pairs", "labelled.batch_size": 6}),
+    "mlm": ("mlm", {"data.held_out": 5, "selection.by": "held-out"}),
+    "diffcse": ("diffcse", {"options.task": "conditional_mlm", "options.generator": None,
+                            "options.sentence": "next", "data.contiguous": True, "data.file": "documents"}),
+    "diffcse-rtd": ("diffcse", {"options.generator": "model", "options.replacement": "sampling"}),
+    "sarcse": ("sarcse", {"backbone.text_cnn": {"kernels": [2, 3], "channels": 6}}),
+    "promptbert": ("promptbert", {"options.template": TEMPLATE, "options.second_template": "a man : {} eats [MASK] ."}),
+    "promptbert-words": ("promptbert", {"options.template": TEMPLATE, "options.second_template": None,
+                                        "options.trained": "prompt", "options.head": "transform",
+                                        "options.test_denoise": True}),
+    "diffaug": ("diffaug", {"options.prefix_length": 2, "options.aux_weight": 0.1}),
+    "diffaug-adapter": ("diffaug", {"options.module": "adapter"}),
+    "diffaug-lora": ("diffaug", {"options.module": "lora", "options.aux_weight": 0.1}),
+    "consert": ("consert", {"options.setting": "joint-unsup", "options.views": ["feature_cutoff", "shuffle"],
+                            "labelled.file": "pairs", "options.joint_views": ["none", "adversarial"],
+                            "options.joint_rates": [None, None]}),
+    "sbert": ("sbert", {"options.objective": "nli-sts", "labelled.file": "pairs", "data.file": "scores"}),
+    "sbert-triplet": ("sbert", {"options.objective": "triplet", "data.file": "triplets", "backbone.pooler": "max",
+                                "labelled": None}),
+    "ct": ("ct", {"options.k": 1}),
+    "ct-in-batch": ("ct", {"options.objective": "in-batch", "options.keep": "model2"}),
+    "mirror-bert": ("mirror-bert", {"backbone.pooler": "mean_padded:12", "options.drophead": 0.2, "data.sample": None,
+                                    "data.sample_seed": None}),
+    "sg-opt": ("sg-opt", {"options.projection_width": 8}),
+    "declutr": ("declutr", {"data.lines_per_row": 6, "options.l_min": 2, "options.l_max": 5}),
+    "cmlm": ("cmlm", {"options.vectors": 3, "options.both_directions": True, "data.file": "documents"}),
+    "is-bert": ("is-bert", {"backbone.mean_cnn": CNN}),
+}  # fmt: skip
+DIFFAUG = {"backbone.pooler": "mask", "options.template": TEMPLATE, "options.diagnose": 4, "labelled.file": "triplets",
+           "labelled.batch_size": 4}  # fmt: skip
+RECIPES = {"declutr": "scaled", "sbert-triplet": "nli-bert-base"}
+
+
+class Stopped(Exception):  # noqa: N818
+    """What breaks a run off."""
+
+
+def make_place(place):
+    """A folder with a tiny model of two layers, texts, labelled rows and development data of eight pairs."""
+    promptbert_oracle.build(place / "model", "bert")
+    texts = tiny_models.sentences(60, longest=9)
+    (place / "text.txt").write_text("\n".join(texts) + "\n", "utf-8")
+    documents = ["\n".join(texts[at : at + 4]) for at in range(0, 60, 4)]
+    (place / "documents.txt").write_text("\n\n".join(documents) + "\n", "utf-8")
+    nli_files.triplets(place, 12).rename(place / "triplets.csv")
+    nli_files.pairs(place, 12).rename(place / "pairs.tsv")
+    pairs = enumerate(zip(texts[::2], texts[1::2], strict=True))
+    scores = [f"{one}\t{two}\t{number % 6}" for number, (one, two) in pairs]
+    (place / "scores.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *scores]) + "\n", "utf-8")
+    dev = place / "data" / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"
+    dev.parent.mkdir(parents=True)
+    lines = [f"main\tinvented\t0\t{i}\t{i % 6}.0\t{texts[i]}\t{texts[i + 8]}" for i in range(8)]
+    dev.write_text("\n".join(lines) + "\n", "utf-8")
+    return place
+
+
+FILES = {"triplets": "triplets.csv", "pairs": "pairs.tsv", "scores": "scores.tsv", "documents": "documents.txt",
+         "text": "text.txt"}  # fmt: skip
+
+
+def recipe_of(place, name):
+    """Two steps a stage, a development score at the end of each, a checkpoint after each step, no dropout."""
+    method, more = RUNS[name]
+    values = {
+        "backbone.model": str(place / "model"), "backbone.dropout": 0.0, "backbone.max_length": 12, "data.file": "text",
+        "training.batch_size": 6, "training.max_steps": 2, "training.epochs": 3, "training.learning_rate": 1e-3,
+        "selection.by": "sts-b dev", "selection.every": 2, "checkpoint_every": 1, "precision": "float32",
+        **(DIFFAUG if method == "diffaug" else {}), **more,
+    }  # fmt: skip
+    for stage in ("prefix", "joint") if method == "diffaug" else ():
+        values |= {f"stages.{stage}.training.{key}": value for key, value in
+                   (("batch_size", 6), ("max_steps", 2), ("epochs", 3), ("learning_rate", 1e-3))}  # fmt: skip
+    for key in ("data.file", "labelled.file", "options.generator"):
+        if values.get(key) is not None:
+            values[key] = str(place / FILES.get(values[key], values[key]))
+    return load_recipe(method, RECIPES.get(name), [f"{key}={json.dumps(value)}" for key, value in values.items()])
+
+
+class StopAt:
+    """Breaks a run off after so many written steps."""
+
+    def __init__(self, step):
+        self.left = step
+
+    def stage(self, name, steps, start):
+        pass
+
+    def step(self, step, loss, speed):
+        self.left -= 1
+        if not self.left:
+            raise Stopped
+
+    def dev(self, step, name, score, best):
+        pass
+
+
+def on_device(monkeypatch, pretended):
+    """From here on a training computes on the pretended device."""
+    make = run.make_accelerator
+
+    def made(precision, device, trackers=(), folder=None):
+        accelerator = make(precision, "cpu", trackers, folder)
+        # the accelerator's own state is filled from the process's again and again
+        accelerator.state.device = PartialState().device = pretended.device
+        return accelerator
+
+    monkeypatch.setattr(run, "make_accelerator", made)
+
+
+def train(recipe, folder, place, **options):
+    """What RUN/train.json holds, and the lines of the log."""
+    callback = options.pop("callback", None)
+    options = {"data_dir": place / "data", **options}
+    summary = run.train(TrainOptions(recipe=recipe, output=folder, **options), lambda line: None, callback)
+    return summary, [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").splitlines()]

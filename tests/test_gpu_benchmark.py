@@ -1,0 +1,89 @@
+"""benchmarks/gpu: every method is in it, it goes on behind what fails, and its report says so."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from shipped_recipes import METHODS
+
+from stsbench.training.recipes.methods import load_method
+
+PLACE = Path(__file__).resolve().parents[1] / "benchmarks" / "gpu"
+
+
+@pytest.fixture
+def modules(monkeypatch):
+    """The benchmark's modules by name; they are as they were found afterwards."""
+    monkeypatch.syspath_prepend(str(PLACE))
+    names = [path.stem for path in PLACE.glob("*.py")]
+    before = {name: sys.modules.pop(name) for name in names if name in sys.modules and name != "__main__"}
+    spec = importlib.util.spec_from_file_location("gpu_main", PLACE / "__main__.py")
+    main = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(main)
+    yield SimpleNamespace(main=main, **{name: importlib.import_module(name) for name in ("cases", "report", "setting")})
+    for name in {*names} - {"__main__"}:
+        sys.modules.pop(name, None)
+    sys.modules.update(before)
+
+
+def test_every_method_is_trained_by_a_recipe_that_holds(modules):
+    assert {method for method, _ in modules.cases.CASES.values()} == set(METHODS)
+    for name in modules.cases.CASES:
+        recipe = modules.cases.recipe_of(name, "model", "bf16")
+        assert recipe.precision == "bf16" and recipe.backbone.dropout == 0 and recipe.selection.every == 1
+
+
+def test_it_goes_on_behind_what_fails(modules, monkeypatch, tmp_path):
+    """The first process ends after a failure, the second dies without a word, the third is too late."""
+    setting = modules.setting.Setting("cuda", str(tmp_path), None)
+    monkeypatch.setattr(type(setting), "names", lambda this, part: list("abcde"))
+    answers = [
+        [{"name": "a", "status": "ok"}, {"name": "b", "status": "failed", "why": "an illegal address", "ended": True}],
+        [{"name": "c", "status": "ok"}], subprocess.TimeoutExpired("python", 1, output=b""),
+    ]  # fmt: skip
+    asked = []
+
+    def run(command, **options):
+        asked.append(command[-1])
+        answer = answers[len(asked) - 1]
+        if isinstance(answer, Exception):
+            raise answer
+        lines = [json.dumps({"part": "methods", **row}) for row in answer]
+        return SimpleNamespace(stdout="\n".join(["a word of a library", *lines]), stderr="Segmentation fault\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    rows = modules.main.run_part("methods", setting, 60)
+    assert asked == ["a,b,c,d,e", "c,d,e", "e"]
+    assert "".join(row["name"] for row in rows) == "abcde"
+    assert [row["status"] for row in rows] == ["ok", "failed", "ok", "failed", "failed"]
+    assert rows[3]["why"] == "Segmentation fault" and "not done within" in rows[4]["why"]
+
+
+def test_the_report_names_what_failed(modules, tmp_path):
+    setting = modules.setting.Setting("cuda", str(tmp_path), None, facts={"device": "one", "versions": {"torch": "2"}})
+    figures = {"losses differ": 2e-5, "vectors differ": 0.0, "ms a step": 12.5, "MiB": 1200, "skipped": 0}
+    figures["waits a step"] = 1.0
+    rows = [
+        {"part": "methods", "name": "simcse", "status": "ok", "precisions": {"float32": figures}},
+        {"part": "methods", "name": "mlm", "status": "failed", "why": "fp16: losses differ", "precisions": {}},
+        {"part": "encode", "name": "bf16", "status": "ok", "over st 32": [2.5, 2.0, 3.0], "aim": True},
+    ]  # fmt: skip
+    modules.report.write_report(tmp_path / "out", setting, rows, 10.2)
+    page = (tmp_path / "out" / "report.md").read_text()
+    assert "3 measured, **1 failed**" in page and "- methods, mlm: fp16: losses differ" in page
+    assert "| simcse | float32 | 2.00e-05 | 0 | 12.5 | 1,200 | 0 | 1 | ok |" in page
+    assert "| bf16 | 2.50 (2.00, 3.00) | reached | ok |" in page and "| torch | 2 |" in page
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["rows"] == rows
+
+
+def test_names_survive_the_command_line_and_batches_hold_whole_groups(modules):
+    for name in modules.cases.CASES:
+        recipe = modules.cases.recipe_of(name, "model", "float32")
+        kind = load_method(recipe.method)
+        assert "," not in name and not recipe.training.batch_size % kind.group_size(kind.Options(**recipe.options))
