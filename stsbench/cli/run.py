@@ -63,7 +63,7 @@ def run(
             click.echo(job.line(folder))
         return 0
     refuse_missing(undone, plan, plan_file)
-    code = run_and_print(jobs, folder, workers, ray, options["device"] or plan.defaults.device) if undone else _nothing(jobs)
+    code = run_and_print(jobs, folder, workers, ray) if undone else _nothing(jobs)
     if board is not None:
         from stsbench.jobs.board import add_to_board, entry_runs
 
@@ -101,12 +101,13 @@ def refuse_missing(jobs: Sequence[Job], plan: Plan, where: Path) -> None:
                 raise StsbenchError(f"{where}: {job.name} reads {name}, and there is no such file{hint}")
 
 
-def run_and_print(jobs: Sequence[Job], folder: Path, workers: int | None, ray: str | None, device: str | None) -> int:
+def run_and_print(jobs: Sequence[Job], folder: Path, workers: int | None, ray: str | None) -> int:
     """Run the jobs by a local pool or by Ray; the table on stdout; 0, or 3 where one failed."""
     from stsbench.jobs.schedule import run_jobs
     from stsbench.jobs.state import standings
 
-    pool = make_pool(folder, workers, ray, device)
+    devices = [job.words[job.words.index("--device") + 1] if "--device" in job.words else None for job in jobs]
+    pool = make_pool(folder, workers, ray, devices)
     try:
         ended = run_jobs(jobs, pool, folder, _log)
     except KeyboardInterrupt as error:
@@ -116,8 +117,8 @@ def run_and_print(jobs: Sequence[Job], folder: Path, workers: int | None, ray: s
     return 3 if any(each.where != "done" for each in ended.values()) else 0
 
 
-def make_pool(folder: Path, workers: int | None, ray: str | None, device: str | None) -> Pool:
-    """The pool that the options ask for, on run folders in `folder`."""
+def make_pool(folder: Path, workers: int | None, ray: str | None, devices: Sequence[str | None]) -> Pool:
+    """The pool that the options ask for, on run folders in `folder`. devices: of the jobs, None: whatever there is."""
     from stsbench.jobs.attempt import Place
     from stsbench.jobs.pool import LocalPool, threads_of
     from stsbench.jobs.state import clock, locks_work
@@ -129,7 +130,8 @@ def make_pool(folder: Path, workers: int | None, ray: str | None, device: str | 
         return LocalPool(workers or 1, place)
     from stsbench.jobs.ray_pool import RayPool
 
-    return RayPool(ray, workers, place, (device or "").startswith("cuda"))
+    cuda = any(device is not None and device.startswith("cuda") for device in devices)
+    return RayPool(ray, workers, place, True if cuda else None if None in devices else False)
 
 
 def _nothing(jobs: Sequence[Job]) -> int:

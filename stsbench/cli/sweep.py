@@ -23,7 +23,8 @@ from stsbench.errors import StsbenchError
               help="Trainings of a trial, seeds counted up.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=42, show_default=True, help="The first of them.")
 @click.option("--prune", is_flag=True, help="Give up trials whose first seed is below the median at that step.")
-@click.option("--storage", metavar="URL", help="Optuna's, for workers without a common folder. Default: a file in --output.")
+@click.option("--storage", metavar="URL", help="Where optuna keeps the trials. Default: a file in --output, which all "
+              "workers share.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(1), help="Trainings at once, each a process. Default: 1.")
 @click.option("--ray", metavar="ADDRESS|local", help="Train on a Ray cluster, or on a Ray on this machine.")
 @click.option("--output", type=click.Path(path_type=Path), help="Default: runs/sweep-METHOD-DIGEST, the same for the same "
@@ -57,7 +58,7 @@ def sweep(
     search = _search(method, space, grid, sampler, trials, seeds, seed, prune, options)
     folder = output or Path("runs") / f"sweep-{search.name.replace('/', '-')}"
     search = Sweep(**{**vars(search), "output": folder})
-    pool = make_pool(folder, workers, ray, options["device"])
+    pool = make_pool(folder, workers, ray, [options["device"]])
     _log(f"{search.sampler} search in {folder}")
     try:
         results = sweeping(search, pool, storage, ["stsbench", *sys.argv[1:]], _log)

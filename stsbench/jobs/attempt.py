@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from stsbench.jobs.job import Job
-from stsbench.jobs.state import beside, failure, is_done, is_pruned, job_lock, missing_records, write_failure
+from stsbench.jobs.state import TRY, beside, failure, is_done, is_pruned, job_lock, missing_records, write_failure
 
 _STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # how a command ends that was asked to stop
 _LONGEST = 300  # characters of an error line
@@ -41,14 +41,19 @@ class Process(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a try is made. threads: of a job's process; since: failures from before this moment are tried again;
-    environment: of the job's process, over this one's."""
+    """Where a try is made. output: as commands name it; folder: that they run in; threads: of a job's process; since:
+    failures from before this moment are tried again; environment: of the job's process, over this one's."""
 
     output: Path
-    folder: Path  # that commands run in
+    folder: Path
     threads: int
     since: float
     environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def there(self) -> Path:
+        """The output, from wherever this process was started: Ray's have another working folder."""
+        return self.folder / self.output
 
 
 Start = Callable[[list[str], Path, int, Place], Process]  # words, log file, the lock's file, where
@@ -68,24 +73,24 @@ def start(words: list[str], log: Path, lock: int, place: Place) -> Process:
 
 def attempt(job: Job, place: Place, start: Start = start, started: Callable[[Process], None] | None = None) -> Outcome:
     """Run the job unless its result is there or another worker has it. started: is told the process."""
-    with job_lock(place.output, job) as lock:
+    with job_lock(place.there, job) as lock:
         if lock is None:
             return Outcome("busy")
-        if is_done(job, place.output):
+        if is_done(job, place.there):
             return Outcome("done")
-        if is_pruned(job, place.output):
+        if is_pruned(job, place.there):
             return Outcome("pruned")
-        if (line := failure(place.output, job, place.since)) is not None:
+        if (line := failure(place.there, job, place.since)) is not None:
             return Outcome("failed", line)
-        beside(place.output, job, "failed").unlink(missing_ok=True)
+        beside(place.there, job, "failed").unlink(missing_ok=True)
         return _run(job, place, lock, start, started)
 
 
 def _run(job: Job, place: Place, lock: int, start: Start, started: Callable[[Process], None] | None) -> Outcome:
-    words = job.command(place.output, *_going_on(job, job.folder(place.output)))
-    log = beside(place.output, job, "log")
+    words = job.command(place.output, *_going_on(job, job.folder(place.there)))
+    log = beside(place.there, job, "log")
     with log.open("ab") as stream:
-        stream.write(f"$ stsbench {' '.join(words)}\n".encode())
+        stream.write(TRY + f"{' '.join(words)}\n".encode())
         before = stream.tell()
     began = time.monotonic()
     process = start(words, log, lock, place)
@@ -98,16 +103,16 @@ def _run(job: Job, place: Place, lock: int, start: Start, started: Callable[[Pro
         process.wait()
         raise
     seconds = time.monotonic() - began
-    if is_done(job, place.output):
+    if is_done(job, place.there):
         return Outcome("done", seconds=seconds, ran=True)
-    if is_pruned(job, place.output):
+    if is_pruned(job, place.there):
         return Outcome("pruned", seconds=seconds)
     if code < 0 or code in _STOPPED:
         return Outcome("lost", f"killed by {signal.Signals(-code).name}" if code < 0 else "stopped", seconds)
     line = _last_line(log, before) if code else "the command ended without its result"
-    if job.kind == "eval" and code in (0, 3) and (missing := missing_records(job, job.folder(place.output))):
-        line = f"{', '.join(missing)} not measured; see {log}"
-    write_failure(place.output, job, line)
+    if job.kind == "eval" and code in (0, 3) and (missing := missing_records(job, job.folder(place.there))):
+        line = f"{', '.join(missing)} not measured; see {beside(place.output, job, 'log')}"
+    write_failure(place.there, job, line)
     return Outcome("failed", line, seconds)
 
 

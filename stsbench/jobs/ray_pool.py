@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -15,33 +17,41 @@ LOCAL = "local"
 
 
 class RayPool:
-    """Tries jobs as tasks of Ray, each with the processors of `place.threads` and, on CUDA, one GPU.
+    """Tries jobs as tasks of Ray, each with the processors of a job and, on CUDA, one GPU.
 
     All nodes need this folder and the plan's output in one file system, and stsbench installed. Ray schedules; which jobs
     there are and which are done is read from run folders, as everywhere.
     """
 
     def __init__(
-        self, address: str, workers: int | None, place: Place, gpu: bool = False, start: Start = start
+        self, address: str, workers: int | None, place: Place, gpu: bool | None = False, start: Start = start
     ) -> None:
         """address: `local` starts a Ray that ends with this process; workers: tasks at once, None: as many as Ray has
-        places for. Raises StsbenchError where Ray is not installed or not there."""
+        places for; gpu: a GPU for each, None: where Ray has some.
+
+        Raises StsbenchError where Ray is not installed or not there, or no node has what a job needs.
+        """
         self._ray = _ray()
-        options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "include_dashboard": False}
+        options: dict[str, Any] = {"log_to_driver": False, "address": address}
         if address == LOCAL:
-            options |= {"num_cpus": (workers or 1) * place.threads}
-        else:
-            options = {"log_to_driver": False, "address": address}
+            processors = (workers or 1) * place.threads if gpu is False else None  # None: Ray counts them
+            options |= {"configure_logging": False, "include_dashboard": False, "num_cpus": processors}
         try:
             self._ray.init(**options)
         except Exception as error:  # Ray raises a bare one where a node does not come up in time
             raise StsbenchError(f"--ray {address}: {' '.join(str(error).split())}") from error
-        has = int(self._ray.cluster_resources().get("GPU" if gpu else "CPU", 0))
-        self.workers = workers or max(1, has if gpu else has // place.threads)
-        self._place, self._start = place, start
+        resources = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        nodes = [(node.get("CPU", 0), node.get("GPU", 0)) for node in resources]
+        gpu = any(gpus >= 1 for _, gpus in nodes) if gpu is None else gpu
+        threads, places = shares(nodes, place.threads, gpu)
+        if not places:
+            self._ray.shutdown()
+            raise StsbenchError(f"--ray {address}: no node has a {'GPU' if gpu else 'processor'} for a job")
+        self.workers = workers or places
+        self._place, self._start = replace(place, threads=threads), start
         self._tasks: dict[Any, Job] = {}
         # A lost task is tried again by the schedule, which first looks what it has left.
-        needs = {"num_cpus": place.threads, "num_gpus": 1 if gpu else 0, "max_retries": 0}
+        needs = {"num_cpus": threads, "num_gpus": 1 if gpu else 0, "max_retries": 0}
         self._attempt = self._ray.remote(**needs)(attempt)
 
     def submit(self, job: Job) -> None:
@@ -70,16 +80,28 @@ class RayPool:
             return outcome
         except errors.TaskCancelledError:
             return self._stopped(job)
-        except (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError) as error:
-            return Outcome("lost", f"Ray lost its worker ({type(error).__name__})")
         except errors.RayTaskError as error:
             if isinstance(error.cause, KeyboardInterrupt):
                 return self._stopped(job)
             return Outcome("failed", " ".join(str(error.cause).split()))
-
+        except errors.RayError as error:  # a worker, a node or what they kept is gone
+            return Outcome("lost", f"Ray lost its worker ({type(error).__name__})")
 
     def _stopped(self, job: Job) -> Outcome:
-        return Outcome("pruned") if is_pruned(job, self._place.output) else Outcome("lost", "stopped")
+        return Outcome("pruned") if is_pruned(job, self._place.there) else Outcome("lost", "stopped")
+
+
+def shares(nodes: Sequence[tuple[float, float]], threads: int, gpu: bool) -> tuple[int, int]:
+    """(threads of a job, places for jobs) of nodes with so many (processors, GPUs).
+
+    A job has `threads`, unless no node has as many, or a node with GPUs has fewer for each: tasks would wait there forever.
+    """
+    if gpu:
+        nodes = [(processors, gpus) for processors, gpus in nodes if processors >= 1 and gpus >= 1]
+        threads = min([threads, *(max(1, int(processors // gpus)) for processors, gpus in nodes)])
+        return threads, sum(int(min(gpus, processors // threads)) for processors, gpus in nodes)
+    threads = min(threads, max([1, *(int(processors) for processors, _ in nodes)]))
+    return threads, sum(int(processors // threads) for processors, _ in nodes)
 
 
 def _ray() -> ModuleType:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from stsbench.jobs.attempt import Outcome
 from stsbench.jobs.job import Job
 from stsbench.jobs.pool import Pool
-from stsbench.jobs.state import Standing, Where, is_done, short
+from stsbench.jobs.state import Standing, Where, checkpoints, is_done, short, tries
 from stsbench.wording import counted
 
-TRIES = 5  # of a job whose process is killed, by one caller: what kills it may do so every time
+TRIES = 5  # in a row of a job that is killed before it gets on, by one caller: what kills it may do so every time
+STARTS = 20  # in a row of a job whose worker or machine is lost before the job's process has begun: not the job's fault
 POLL = 0.5  # seconds; between looks at a job that another worker has, ten times that at most
 LOOK = 1.0  # seconds between looks at running jobs, where somebody wants to look
 Log = Callable[[str], None]
@@ -49,6 +51,24 @@ def run_jobs(
         raise
 
 
+@dataclass
+class Losses:
+    """How often a job was lost in a row: tries, since it last wrote a checkpoint; starts, since its process last began."""
+
+    tries: int = 0
+    starts: int = 0
+    _checkpoints: frozenset[str] = frozenset()
+    _begun: int = 0
+
+    def count(self, checkpoints: frozenset[str], begun: int) -> None:
+        """Another loss. checkpoints: there are now; begun: processes of the job that were ever started."""
+        self.starts = 1 if begun > self._begun else self.starts + 1
+        if checkpoints != self._checkpoints:
+            self.tries = 0
+        self.tries += begun > self._begun
+        self._checkpoints, self._begun = checkpoints, begun
+
+
 class _Schedule:
     """The jobs of one call, and where they stand."""
 
@@ -57,7 +77,7 @@ class _Schedule:
         self.exhausted = feed is None  # the feed has no more jobs
         self.jobs = {job.id: job for job in jobs}
         self.ended: dict[str, Standing] = {}
-        self.tried: dict[str, int] = {}
+        self.losses: dict[str, Losses] = {}
         self.running: set[str] = set()
         self.again: dict[str, float] = {}  # id of a job that another worker has -> when to look again
         self.pause: dict[str, float] = {}  # and for how long it was waited last
@@ -121,11 +141,13 @@ class _Schedule:
             self.again[job.id] = time.monotonic() + pause
             return
         if outcome.how == "lost":
-            self.tried[job.id] = self.tried.get(job.id, 0) + 1
-            if self.tried[job.id] < TRIES:
+            losses = self.losses.setdefault(job.id, Losses())
+            losses.count(checkpoints(job, self.output), tries(job, self.output))
+            if losses.tries < TRIES and losses.starts < STARTS:
                 self.log(f"{job.name}: {outcome.line} after {outcome.seconds:.0f} s, tried again")
                 return
-            outcome = Outcome("failed", f"{outcome.line} at {TRIES} tries", outcome.seconds)
+            times = f"at {TRIES} tries" if losses.tries >= TRIES else f"before its start, {STARTS} times"
+            outcome = Outcome("failed", f"{outcome.line} {times}", outcome.seconds)
         where: Where = "done" if outcome.how == "done" else "pruned" if outcome.how == "pruned" else "failed"
         self._end(job, Standing(where, outcome.line))
         took = f" in {outcome.seconds:.0f} s" if outcome.ran else ""

@@ -17,6 +17,7 @@ from stsbench.files import atomic_write, lock_file
 from stsbench.jobs.job import Job
 
 Where = Literal["done", "running", "failed", "stopped", "interrupted", "waiting", "pruned"]
+TRY = b"$ stsbench "  # begins a try in a job's log
 BESIDE = ".jobs"  # in the plan's output: locks, logs, failures; results are in the run folders alone
 
 
@@ -44,6 +45,17 @@ def is_done(job: Job, output: Path) -> bool:
     if job.kind == "train":
         return (folder / "train.json").is_file()
     return folder.is_dir() and not missing_records(job, folder)
+
+
+def checkpoints(job: Job, output: Path) -> frozenset[str]:
+    """Names of the checkpoints that a training goes on from; they change with each one that is written."""
+    return frozenset(path.name for path in (job.folder(output) / "checkpoints").glob("[0-9]*"))
+
+
+def tries(job: Job, output: Path) -> int:
+    """How many processes of this job were ever started, by its log."""
+    log = beside(output, job, "log")
+    return log.read_bytes().count(TRY) if log.is_file() else 0
 
 
 def missing_records(job: Job, folder: Path) -> list[str]:

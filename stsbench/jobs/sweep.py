@@ -121,6 +121,10 @@ class _Feed:
         return []
 
     def ended(self, job: Job, standing: Standing) -> None:
+        for trial, jobs in self.jobs.values() if self.search.prune else ():
+            if jobs[0].id == job.id and standing.where == "done":
+                for point in self._curve(trial, job):  # what was not seen while it ran: others are compared with it
+                    self._bad(trial, *point)
         self.standing[job.id] = standing
         self._tell()
 
@@ -198,8 +202,9 @@ def _write(search: Sweep, results: Sequence[TrialResult], command: Sequence[str]
          "seeds": each.scores, "runs": [job.id for job in each.jobs]}
         for each in results
     ]  # fmt: skip
+    by = next((each.by for each in results if each.by), "")
     with atomic_write(search.output / TRIALS) as stream:
-        stream.write(json.dumps({"study": search.name, "command": list(command), "trials": rows}, indent=1) + "\n")
+        stream.write(json.dumps({"study": search.name, "command": list(command), "by": by, "trials": rows}, indent=1) + "\n")
     if not results or results[0].trial.score is None:
         return
     best = results[0]

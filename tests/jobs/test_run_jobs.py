@@ -5,14 +5,17 @@ from __future__ import annotations
 import fcntl
 import random
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from plans import Counting, alive, finished, here, jobs_of, place, run, start, training, write  # noqa: F401
 
+from stsbench.jobs import schedule
 from stsbench.jobs.attempt import attempt
+from stsbench.jobs.ray_pool import shares
 from stsbench.jobs.schedule import TRIES
-from stsbench.jobs.state import beside, is_done, job_lock, standings
+from stsbench.jobs.state import beside, checkpoints, is_done, job_lock, standings
 
 DONE = ("done", "")
 
@@ -51,24 +54,39 @@ def test_every_job_once_though_one_is_killed_and_then_nothing(here, start):
     assert run(jobs, again) == dict.fromkeys(jobs, DONE) and again.started == [jobs["e.b-1"].id]
 
 
-def test_a_training_that_was_killed_goes_on(here, start):
-    jobs = jobs_of(write({"train": {"a": training(max_steps=3)}}))
+def test_a_training_that_is_killed_goes_on_as_often_as_it_gets_on(here, start, monkeypatch):
+    """Three kills, each after another checkpoint, where two in a row would end it."""
+    monkeypatch.setattr(schedule, "TRIES", 2)
+    jobs = jobs_of(write({"train": {"a": training(max_steps=24, set={
+        "selection.every": 1, "training.batch_size": 10, "training.epochs": 6})}}))  # fmt: skip
     (job,) = jobs.values()
-    log = job.folder(Path("out")) / "log.jsonl"
+    seen = set()
 
     def kill(counting, process):
-        while len(counting.started) == 1 and alive(process):
-            if list(log.parent.glob("checkpoints/[0-9]*")):
+        while len(counting.started) <= 3 and alive(process):
+            if there := checkpoints(job, Path("out")) - seen:
+                seen.update(there)
                 process.kill()
                 return
+            time.sleep(0.01)
 
     counting = Counting(start, kill)
     assert run(jobs, counting) == {"a-1": DONE}
     words = beside(Path("out"), job, "log").read_text("utf-8").split("\n")
     commands = [line for line in words if line.startswith("$ ")]
-    assert len(counting.started) == len(commands) == 2
-    assert commands[1] == f"{commands[0]} --resume" and any(line.startswith("resumed at step") for line in words)
+    assert len(counting.started) == len(commands) == 4
+    assert commands[1:] == [f"{commands[0]} --resume"] * 3
+    assert sum(line.startswith("resumed at step") for line in words) == 3
     assert finished() == {job.id: 1}
+
+
+def test_losses_count_from_the_last_checkpoint_and_only_where_a_process_had_begun():
+    losses, none, one = schedule.Losses(), frozenset(), frozenset({"0-1"})
+    counted = []
+    for there, begun in ((none, 0), (none, 1), (none, 1), (none, 2), (one, 3), (one, 4), (one, 4)):
+        losses.count(there, begun)
+        counted.append((losses.tries, losses.starts))
+    assert counted == [(0, 1), (1, 1), (1, 2), (2, 1), (1, 1), (2, 1), (2, 2)]
 
 
 def test_what_is_killed_every_time_is_given_up(here, start):
@@ -139,6 +157,34 @@ def test_what_fails_elsewhere_is_not_tried_here(here, start):
         fcntl.flock(stream, fcntl.LOCK_EX)
         assert attempt(job, place(), counting).how == "busy"
     assert attempt(job, place(), counting).how == "failed" and len(counting.started) == 2
+
+
+def test_a_worker_in_another_folder_leaves_the_result_where_the_plan_is(here, start, tmp_path_factory, monkeypatch):
+    """Ray's workers run where Ray was started."""
+    (job,) = jobs_of(write({"train": {"a": training()}})).values()
+    where = place()
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert attempt(job, where, start).how == "done"
+    assert not list(Path.cwd().iterdir()) and is_done(job, here / "out")
+    words = beside(here / "out", job, "log").read_text("utf-8").splitlines()[0]
+    assert f"--output out/{job.id}" in words  # as one would type it
+
+
+@pytest.mark.parametrize(
+    "nodes, threads, gpu, share",
+    [
+        ([(8, 0)], 4, False, (4, 2)),
+        ([(4, 0), (2, 0)], 8, False, (4, 1)),  # eight are nowhere
+        ([(4, 0), (2, 0)], 2, False, (2, 3)),
+        ([(0, 0)], 2, False, (1, 0)),
+        ([(64, 0), (16, 8)], 64, True, (2, 8)),
+        ([(16, 8), (32, 4)], 4, True, (2, 12)),
+        ([(2, 4)], 4, True, (1, 2)),
+        ([(8, 0)], 4, True, (4, 0)),
+    ],
+)  # fmt: skip
+def test_ray_s_nodes_are_shared_out(nodes, threads, gpu, share):
+    assert shares(nodes, threads, gpu) == share
 
 
 @pytest.mark.parametrize("listed, names", [("", []), ("3", []), ("0,1", ["0", "1"]), ("0, 2 ,", ["0", "2"])])

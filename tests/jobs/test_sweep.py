@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +15,7 @@ import yaml
 from plans import Counting, here, place, start  # noqa: F401
 
 from stsbench.errors import StsbenchError
+from stsbench.jobs import schedule
 from stsbench.jobs.plan_file import Defaults, TrainGroup
 from stsbench.jobs.pool import LocalPool
 from stsbench.jobs.space import read_space, space_of_grid
@@ -78,20 +83,37 @@ def test_random_search_goes_on_where_it_was_and_tries_no_training_twice(here, st
     assert all(len(each) == 1 for each in scores.values())  # equal values, the same trainings
 
 
-def test_a_bad_trial_is_given_up_for_good(here, start):
-    """Six steps each; four trials set the median, and a rate that wrecks the weights is below it."""
+def test_a_bad_trial_is_given_up_for_good(here, start, monkeypatch):
+    """Four trials set the median, and a rate that wrecks the weights is below it."""
+    monkeypatch.setattr(schedule, "LOOK", 0.05)
     Path("space.yaml").write_text(yaml.safe_dump(
         {"space": {"training.learning_rate": [1e-6, 2e-6, 3e-6, 4e-6, 5.0]}}), "utf-8")  # fmt: skip
     chosen = search(read_space("simcse", "space.yaml"), prune=True)
-    chosen = replace(chosen, group=chosen.group.model_copy(update={"max_steps": 60, "set": {
-        **chosen.group.set, "training.epochs": 20}}))  # fmt: skip
+    chosen = replace(chosen, group=chosen.group.model_copy(update={"max_steps": 12, "set": {
+        **chosen.group.set, "training.epochs": 4, "selection.every": 3}}))  # fmt: skip
     log = []
-    started, results = run(chosen, start, log)
+    waiting = Counting(start, lambda counting, process: len(counting.started) == 5 and _stays(counting.started[4], process))
+    started, results = run(chosen, waiting, log)
     assert [each.trial.state for each in results] == ["complete"] * 4 + ["pruned"]
     assert results[-1].trial.values == {"training.learning_rate": 5.0}
     assert [line for line in log if line.endswith(": given up")] == ["trial 4 (training.learning_rate 5.0): given up"]
     assert find_recipe("simcse", "out/best.yaml")[0].search.trials == 5  # it counts
     assert run(chosen, start)[0] == [] and len(started) == 5
+
+
+def _stays(name, process):
+    """The job stands still after its first development score, until it is given up: it could have ended before."""
+    def watch():
+        log = Path("out", name, "log.jsonl").absolute()
+        pruned = Path("out/.jobs", f"{name}.pruned").absolute()
+        while not log.is_file() or '"kind": "dev", "stage": "main", "step": 3' not in log.read_text("utf-8"):
+            time.sleep(0.005)
+        os.kill(process.pid, signal.SIGSTOP)
+        while not pruned.exists():
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGCONT)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def test_a_trial_whose_training_fails_is_tried_again(here, start):
