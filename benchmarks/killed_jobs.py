@@ -105,18 +105,19 @@ def run(jobs: list[Any], options: argparse.Namespace, start: Any, nodes: Nodes |
 def kill(options: argparse.Namespace, nodes: Nodes | None, ended: threading.Event, kills: Counter[str]) -> None:
     """Kill something now and then, until `ended`."""
     draw = random.Random(options.seed)
-    turns = itertools.cycle(["job", "worker", "job", "job", "node"] if nodes else ["job"])
+    turns = itertools.cycle(["job", "worker", "job", "job", "job", "node"] if nodes else ["job"])
+    what = next(turns)
     while options.kill_every and not ended.wait(draw.expovariate(1 / options.kill_every)):
-        what = next(turns)
         if what == "node" and nodes:
             nodes.replace_one(draw)
-            kills[what] += 1
-            continue
-        running = nodes.waiting() if what == "worker" and nodes else jobs_running()
-        for process in draw.sample(running, min(1, len(running))):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-                kills[what] += 1
+        else:
+            running = nodes.waiting() if what == "worker" and nodes else jobs_running()
+            try:
+                os.kill(draw.choice(running), signal.SIGKILL)
+            except (IndexError, ProcessLookupError):  # nothing runs at this moment
+                continue
+        kills[what] += 1
+        what = next(turns)
 
 
 def jobs_running() -> list[int]:
