@@ -43,6 +43,7 @@ def main() -> None:
     options = parser.parse_args()
     os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
     os.environ["PYTHONPATH"] = sys.path[0]  # for Ray's workers
+    os.environ["RAY_worker_niceness"] = "0"  # they wait for jobs; at their 15 they starve on a busy machine
     nodes = Nodes(options.nodes) if options.nodes else None  # in another working folder than the plan's
     if nodes:
         options.ray, options.workers = nodes.cluster.address, options.nodes

@@ -68,7 +68,7 @@ def _map(scored: Sequence[Mapping[str, Any]], among: Mapping[str, list[Any]], by
     scores = np.full((len(rows), len(columns)), np.nan)
     for place, each in cells.items():
         scores[place] = fmean(each)
-    drawing = new_figure(COLUMN, 0.9 + 0.3 * len(rows))
+    drawing = new_figure(COLUMN, max(1.8, 0.9 + 0.3 * len(rows)))
     panel = drawing.subplots()
     image = panel.imshow(scores, cmap="cividis", aspect="auto")
     least, most = np.nanmin(scores), np.nanmax(scores)
