@@ -43,7 +43,7 @@ def main() -> None:
     options = parser.parse_args()
     os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
     os.environ["PYTHONPATH"] = sys.path[0]  # for Ray's workers
-    os.environ["RAY_worker_niceness"] = "0"  # they wait for jobs; at their 15 they starve on a busy machine
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  (its name; at Ray's 15 workers starve on a busy machine)
     nodes = Nodes(options.nodes) if options.nodes else None  # in another working folder than the plan's
     if nodes:
         options.ray, options.workers = nodes.cluster.address, options.nodes
@@ -106,7 +106,7 @@ def run(jobs: list[Any], options: argparse.Namespace, start: Any, nodes: Nodes |
 def kill(options: argparse.Namespace, nodes: Nodes | None, ended: threading.Event, kills: Counter[str]) -> None:
     """Kill something now and then, until `ended`."""
     draw = random.Random(options.seed)
-    turns = itertools.cycle(["job", "worker", "job", "job", "job", "node"] if nodes else ["job"])
+    turns = itertools.cycle(["job", "node", "job", "worker"] if nodes else ["job"])
     what = next(turns)
     while options.kill_every and not ended.wait(draw.expovariate(1 / options.kill_every)):
         if what == "node" and nodes:

@@ -100,10 +100,10 @@ def _search(
         if key in searched.space:
             raise click.UsageError(f"--set {word}: {key} is searched")
         sets[key] = parse_yaml(value, f"--set {word}")
-    several = {key: (options[key],) if options[key] else None for key in ("recipe", "backbone")}
+    recipe, backbone = ((options[key],) if options[key] else None for key in ("recipe", "backbone"))
     group = TrainGroup(
         method=(method,), data=options["data"], labelled=options["labelled"], max_steps=options["max_steps"], set=sets,
-        seeds=tuple(range(seed, seed + seeds)), device=options["device"], dtype=options["dtype"], **several,
+        seeds=tuple(range(seed, seed + seeds)), device=options["device"], dtype=options["dtype"], recipe=recipe, backbone=backbone,
     )  # fmt: skip
     defaults = Defaults(**{key: options[key] for key in ("data_dir", "sample", "offline")})
     return Sweep(group, defaults, searched, kind, trials, prune, Path())

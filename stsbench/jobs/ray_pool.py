@@ -109,4 +109,5 @@ def _ray() -> ModuleType:
         import ray
     except ImportError as error:
         raise StsbenchError("--ray needs Ray: pip install 'stsbench[ray]'") from error
-    return ray
+    module: ModuleType = ray
+    return module

@@ -160,4 +160,5 @@ def _optuna() -> ModuleType:
     except ImportError as error:
         raise StsbenchError("a sweep needs optuna: pip install 'stsbench[sweep]'") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
+    module: ModuleType = optuna
+    return module
