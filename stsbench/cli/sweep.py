@@ -103,7 +103,8 @@ def _search(
     recipe, backbone = ((options[key],) if options[key] else None for key in ("recipe", "backbone"))
     group = TrainGroup(
         method=(method,), data=options["data"], labelled=options["labelled"], max_steps=options["max_steps"], set=sets,
-        seeds=tuple(range(seed, seed + seeds)), device=options["device"], dtype=options["dtype"], recipe=recipe, backbone=backbone,
+        seeds=tuple(range(seed, seed + seeds)), device=options["device"], dtype=options["dtype"], recipe=recipe,
+        backbone=backbone,
     )  # fmt: skip
     defaults = Defaults(**{key: options[key] for key in ("data_dir", "sample", "offline")})
     return Sweep(group, defaults, searched, kind, trials, prune, Path())
