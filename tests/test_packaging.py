@@ -26,7 +26,8 @@ def test_every_package_is_listed():
 def test_every_method_brings_its_card_and_recipes():
     data = SETTINGS["package-data"]
     for folder in sorted(path for path in (ROOT / "methods").iterdir() if (path / "__init__.py").is_file()):
-        assert data[f"stsbench.methods.{folder.name}"] == ["card.md", "recipes/*.yaml"]
+        spaces = ["spaces/*.yaml"] if (folder / "spaces").is_dir() else []
+        assert data[f"stsbench.methods.{folder.name}"] == ["card.md", "recipes/*.yaml", *spaces]
 
 
 def test_every_package_has_an_init():

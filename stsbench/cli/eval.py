@@ -74,7 +74,7 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     output = options.pop("output") or _default_output(options["model"])
     command = ["stsbench", *sys.argv[1:]]
     options.update({key: value for key, value in names.items() if value is not None})
-    chosen = EvalOptions(output=output, command=command, **options)
+    chosen = EvalOptions(output=output, command=command, extra_provenance=_of_training(options), **options)
     with progress_bar() as progress:
         result = run(chosen, log=log, progress=progress)
     print_failures(result)
@@ -88,6 +88,21 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     if json_target:
         emit_json(result.rows, json_target)
     return 3 if result.failures else 0
+
+
+def _of_training(options: dict[str, Any]) -> dict[str, Any]:
+    """What records say of the training whose run folder is measured: all of it where its encoder is measured as it was
+    exported, else the seed, and whether a search chose its settings."""
+    from stsbench.encoders.base import CHANGING, EncoderOptions
+
+    run = Path(options["model"]).expanduser()
+    if not (run / "train.json").is_file():
+        return {}
+    from stsbench.training.runs.finish import stored_facts
+
+    facts = stored_facts(run)
+    changed = options["post"] or any(options[name] != getattr(EncoderOptions, name) for name in CHANGING)
+    return {key: facts[key] for key in ("seed", "search") if key in facts} if changed else facts
 
 
 def _setting(word: str) -> tuple[str, Any]:

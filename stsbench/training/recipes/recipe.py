@@ -157,6 +157,17 @@ class SelectionSettings(Section):
     at_end: bool = False  # also after the last step; the papers' code does so only where it is a multiple of `every`
 
 
+class SearchSettings(Section):
+    """How `stsbench sweep` chose this recipe's values: the best of so many trials on development data."""
+
+    trials: int = Field(ge=1)  # all that were begun, those that were stopped early, too
+    seeds: int = Field(ge=1)  # trainings of a trial; its score is their mean
+    by: str  # the development score
+    score: float  # of the best trial
+    sampler: Literal["grid", "random", "tpe"]
+    space: dict[str, Any]  # key -> the values among which was searched, or low, high, log
+
+
 class Recipe(Section):
     """A training run in full. `stages` overrides `data` and `training` stage by stage."""
 
@@ -176,6 +187,7 @@ class Recipe(Section):
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     seed: int = Field(default=42, ge=0, le=2**32 - 1)
     checkpoint_every: int | None = Field(default=None, ge=1)  # steps; null: at every dev evaluation
+    search: SearchSettings | None = None  # of a recipe that `stsbench sweep` wrote
 
     @model_validator(mode="after")
     def _stages_are_whole(self) -> Recipe:

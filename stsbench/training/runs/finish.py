@@ -12,9 +12,10 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from stsbench.config import flatten
+from stsbench.config import flatten, read_yaml
 from stsbench.data.sets.catalog import entries
 from stsbench.encoders.transformer.exported import trained_on_of
+from stsbench.errors import DataError
 from stsbench.evaluation.provenance import provenance
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Position
@@ -24,6 +25,7 @@ from stsbench.training.export.export import export_model
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import method_file, short_name
 from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.rows.stage_rows import LABELLED, StageData
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run_folder import RunManifest
@@ -34,6 +36,7 @@ _LATER: dict[str, Any] = {  # settings that were added after the first records -
     "backbone.mean_cnn": None,
 }  # fmt: skip
 _ABSENT = object()
+SEARCH = "search.json"  # in a run folder: what the run was chosen among, by `stsbench sweep`
 
 
 @dataclass(frozen=True)
@@ -145,9 +148,10 @@ def trained_as(recipe: Recipe) -> dict[str, Any]:
 
     settings: 16 hex digits over all values but the seed, the subset's seed, what is said of the recipe, the folders of
     files, and what is as it was before it had a name (_LATER); subset: the seed of sampled rows, where rows
-    are sampled; method_file: sha256 of FILE.py, where the method is FILE.py:CLASS; semi: as in the recipe, if it has it.
+    are sampled; method_file: sha256 of FILE.py, where the method is FILE.py:CLASS; semi, search: as in the recipe, if it has
+    them.
     """
-    values = recipe.model_dump(mode="json", exclude={"name", "description", "source", "published", "seed"})
+    values = recipe.model_dump(mode="json", exclude={"name", "description", "source", "published", "seed", "search"})
     sampled = [part for part in (recipe.labelled, recipe.data) if part and (part.share < 1 or part.sample is not None)]
     known = {item.id for item in entries("senteval")}  # names of sets, not of files: stsb/train is not sick-r/train
     settings = {
@@ -159,7 +163,32 @@ def trained_as(recipe: Recipe) -> dict[str, Any]:
     if sampled:
         seed = sampled[0].sample_seed
         facts["subset"] = recipe.seed if seed is None else seed
-    return {**facts, **_method_file(recipe), **({"semi": values["semi"]} if values["semi"] else {})}
+    search = {"search": recipe.search.model_dump(mode="json")} if recipe.search else {}
+    return {**facts, **_method_file(recipe), **({"semi": values["semi"]} if values["semi"] else {}), **search}
+
+
+def _training_facts(recipe: Recipe, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """What records of the encoder that a training exported say of the training."""
+    return {
+        "seed": recipe.seed, "recipe": f"{short_name(recipe.method)}/{recipe.name}", **trained_as(recipe),
+        **{key: summary[key] for key in ("stage", "from", "backbone") if summary.get(key)},
+        "data": {name: each["digest"] for name, each in summary["data"].items()},
+    }  # fmt: skip
+
+
+def stored_facts(run: Path) -> dict[str, Any]:
+    """The same of a finished run, from its folder; {} for any other folder. Raises StsbenchError for one that is damaged."""
+    path = run / "train.json"
+    if not (path.is_file() and (run / "recipe.yaml").is_file()):
+        return {}
+    recipe = load_recipe(str(read_yaml(run / "recipe.yaml").get("method")), str(run / "recipe.yaml"))
+    try:
+        facts = _training_facts(recipe, json.loads(path.read_text("utf-8")))
+        if (run / SEARCH).is_file():
+            facts["search"] = json.loads((run / SEARCH).read_text("utf-8"))
+        return facts
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path} holds no summary of a run: {error!r}") from error
 
 
 def tested(
@@ -176,12 +205,7 @@ def tested(
             api.EvalOptions(
                 model=str(options.output / "best"), output=folder, protocols=list(options.evaluate), device=options.device,
                 data_dir=options.data_dir, sample=options.sample, offline=options.offline, command=options.command,
-                extra_provenance={
-                    "seed": options.recipe.seed, "recipe": f"{short_name(options.recipe.method)}/{options.recipe.name}",
-                    **trained_as(options.recipe),
-                    **{key: summary[key] for key in ("stage", "from", "backbone") if summary.get(key)},
-                    "data": {name: each["digest"] for name, each in summary["data"].items()},
-                },
+                extra_provenance=_training_facts(options.recipe, summary),
             ),
             log=log,
         )  # fmt: skip

@@ -1,0 +1,50 @@
+"""A plan's jobs and a sweep's trials as tables: what is done, what is not, and why."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stsbench.jobs.job import Job
+from stsbench.jobs.state import Standing
+from stsbench.jobs.sweep import TrialResult
+from stsbench.training.runs.report import spread
+from stsbench.training.runs.seeds import shown_sd
+
+_STYLES = {"done": "green", "failed": "red", "stopped": "red", "running": "yellow"}
+
+
+def print_jobs(jobs: Sequence[Job], standings: Mapping[str, Standing], output: Path) -> None:
+    """A row a job on stdout, and how many stand where below."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("job", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    table.add_column("result", overflow="fold")
+    for job in jobs:
+        standing = standings[job.id]
+        table.add_row(Text(job.name), Text(standing.where, style=_STYLES.get(standing.where, "")), Text(standing.said))
+    width = None if sys.stdout.isatty() else max(120, *(len(job.name) + len(standings[job.id].said) + 20 for job in jobs))
+    console = Console(file=sys.stdout, width=width, highlight=False)
+    console.print(table)
+    counts = Counter(standing.where for standing in standings.values())
+    console.print(Text(f"{', '.join(f'{count} {where}' for where, count in counts.items())}; run folders in {output}"))
+
+
+def print_trials(results: Sequence[TrialResult]) -> None:
+    """A row a trial on stdout, the best first."""
+    keys = list(dict.fromkeys(key for each in results for key in each.trial.values))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("trial", *keys, next((each.by for each in results if each.by), "score"), "sd", "seeds", "state"):
+        table.add_column(name, overflow="fold")
+    for each in results:
+        over = spread(each.scores) if each.scores else None
+        score, sd = (f"{over['mean']:.2f}", shown_sd(over, 2)) if over else ("–", "–")
+        values = [Text(str(each.trial.values.get(key, ""))) for key in keys]
+        table.add_row(str(each.trial.number), *values, score, sd, str(len(each.scores)), each.trial.state)
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160, highlight=False).print(table)

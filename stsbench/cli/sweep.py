@@ -1,0 +1,110 @@
+"""`stsbench sweep`: a method's settings, searched by development score."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stsbench.cli.interrupt import exit_code
+from stsbench.errors import StsbenchError
+
+
+@click.command("sweep")
+@click.argument("method", metavar="METHOD|FILE.py:CLASS")
+@click.option("--space", metavar="FILE|NAME", help="What is searched: a YAML file, or a space that the method brings.")
+@click.option("--grid", multiple=True, metavar="KEY=VALUE,VALUE", help="What is searched: values of a setting; repeatable.")
+@click.option("--sampler", type=click.Choice(["grid", "random", "tpe"]),
+              help="Default: grid, or tpe where the space has ranges.")
+@click.option("--trials", type=click.IntRange(1), help="How many, for random and tpe.")
+@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True,
+              help="Trainings of a trial, seeds counted up.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), default=42, show_default=True, help="The first of them.")
+@click.option("--prune", is_flag=True, help="Give up trials whose first seed is below the median at that step.")
+@click.option("--storage", metavar="URL", help="Where optuna keeps the trials. Default: a file in --output, which all "
+              "workers share.")  # fmt: skip
+@click.option("--workers", type=click.IntRange(1), help="Trainings at once, each a process. Default: 1.")
+@click.option("--ray", metavar="ADDRESS|local", help="Train on a Ray cluster, or on a Ray on this machine.")
+@click.option("--output", type=click.Path(path_type=Path), help="Default: runs/sweep-METHOD-DIGEST, the same for the same "
+              "search.")  # fmt: skip
+@click.option("--recipe", help="As in `stsbench train`, like all that follow.")
+@click.option("--backbone")
+@click.option("--data")
+@click.option("--labelled")
+@click.option("--max-steps", type=click.IntRange(1))
+@click.option("--set", "sets", multiple=True, metavar="KEY.SUB=VALUE")
+@click.option("--device")
+@click.option("--dtype", type=click.Choice(["float32", "bf16", "fp16"]))
+@click.option("--data-dir")
+@click.option("--sample", is_flag=True)
+@click.option("--offline", is_flag=True)
+def sweep(
+    method: str, space: str | None, grid: tuple[str, ...], sampler: str | None, trials: int | None, seeds: int, seed: int,
+    prune: bool, storage: str | None, workers: int | None, ray: str | None, output: Path | None, **options: Any,
+) -> int:  # fmt: skip
+    """Train METHOD with many settings; the best by development score becomes a recipe.
+
+    A trial is one choice of values, trained with each seed; its score is the mean of the best development scores. Test
+    data are not read. The same command again goes on; several may run at once. OUTPUT/best.yaml is the recipe, and records
+    of what it trains say among how many trials it was chosen.
+    """
+    from stsbench.cli.output.job_table import print_trials
+    from stsbench.cli.run import _log, make_pool
+    from stsbench.jobs.sweep import BEST, Sweep
+    from stsbench.jobs.sweep import sweep as sweeping
+
+    search = _search(method, space, grid, sampler, trials, seeds, seed, prune, options)
+    folder = output or Path("runs") / f"sweep-{search.name.replace('/', '-')}"
+    search = Sweep(**{**vars(search), "output": folder})
+    pool = make_pool(folder, workers, ray, [options["device"]])
+    _log(f"{search.sampler} search in {folder}")
+    try:
+        results = sweeping(search, pool, storage, ["stsbench", *sys.argv[1:]], _log)
+    except KeyboardInterrupt as error:
+        _log("stopped; the same command goes on")
+        return exit_code(error)
+    print_trials(results)
+    if results and results[0].trial.score is not None:
+        _log(f"the best as a recipe: {folder / BEST}")
+        return 3 if any(each.trial.state == "fail" for each in results) else 0
+    raise StsbenchError(f"no trial is complete; see the logs in {folder / '.jobs'}")
+
+
+def _search(
+    method: str, space: str | None, grid: tuple[str, ...], sampler: str | None, trials: int | None, seeds: int, seed: int,
+    prune: bool, options: dict[str, Any],
+) -> Any:  # fmt: skip
+    """What the options ask for. Raises UsageError for options that do not go together."""
+    from stsbench.config import parse_yaml
+    from stsbench.jobs.plan_file import Defaults, TrainGroup
+    from stsbench.jobs.space import read_space, space_of_grid
+    from stsbench.jobs.sweep import Sweep
+
+    if bool(space) == bool(grid):
+        raise click.UsageError("say what is searched: either --space FILE, or --grid KEY=VALUE,VALUE")
+    if options["sample"] and options["data_dir"]:
+        raise click.UsageError("--sample and --data-dir exclude each other")
+    searched = read_space(method, space) if space else space_of_grid(grid)
+    kind: Any = sampler or ("grid" if searched.finite else "tpe")
+    if kind == "grid" and not searched.finite:
+        raise click.UsageError("--sampler grid needs lists of values: the space has ranges")
+    if (kind == "grid") == (trials is not None):
+        raise click.UsageError("--trials goes with --sampler random or tpe, which need it; a grid is tried as a whole")
+    sets: dict[str, Any] = {}
+    for word in options["sets"]:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise click.UsageError(f"--set {word}: write it as key.sub=value")
+        if key in searched.space:
+            raise click.UsageError(f"--set {word}: {key} is searched")
+        sets[key] = parse_yaml(value, f"--set {word}")
+    recipe, backbone = ((options[key],) if options[key] else None for key in ("recipe", "backbone"))
+    group = TrainGroup(
+        method=(method,), data=options["data"], labelled=options["labelled"], max_steps=options["max_steps"], set=sets,
+        seeds=tuple(range(seed, seed + seeds)), device=options["device"], dtype=options["dtype"], recipe=recipe,
+        backbone=backbone,
+    )  # fmt: skip
+    defaults = Defaults(**{key: options[key] for key in ("data_dir", "sample", "offline")})
+    return Sweep(group, defaults, searched, kind, trials, prune, Path())

@@ -1,0 +1,1 @@
+"""Plans: which trainings and evaluations there are, what depends on what, which are done, and who runs them."""

@@ -1,0 +1,215 @@
+"""From a plan to its jobs, each after those that it depends on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from stsbench.config import parse_yaml
+from stsbench.errors import StsbenchError
+from stsbench.jobs.job import Job, job_digest
+from stsbench.jobs.plan_file import DATA_DIR, JOB, EvalGroup, Plan, TrainGroup
+from stsbench.registry import did_you_mean
+
+_SAID = {"name", "description", "source", "published"}  # of a recipe: what changes no training
+
+
+def expand(plan: Plan, where: str) -> list[Job]:
+    """The jobs of a plan: trainings, then evaluations, each behind those that it needs.
+
+    where: the plan file, for messages. Recipes are read, no torch. Raises StsbenchError, one line that names file and key,
+    for a name that stands for no job, a circle, a recipe that cannot be used, two jobs of one command.
+    """
+    jobs = _Expansion(plan, where).jobs()
+    seen: dict[str, Job] = {}
+    for job in jobs:
+        if (other := seen.setdefault(job.digest, job)) is not job:
+            raise StsbenchError(f"{where}: {other.name} and {job.name} are one command: leave one out")
+    return jobs
+
+
+def words_of(options: Mapping[str, Any]) -> list[str]:
+    """Options of a command as words: None is left out, False is --no-NAME, a mapping is --set KEY=VALUE each."""
+    words: list[str] = []
+    for key, value in options.items():
+        option = f"--{key.replace('_', '-')}"
+        if value is None:
+            continue
+        if isinstance(value, bool):
+            words.append(option if value else option.replace("--", "--no-", 1))
+        elif isinstance(value, Mapping):
+            for name, each in value.items():
+                words += [option, f"{name}={_as_text(each)}"]
+        elif isinstance(value, tuple):
+            words += [option, ",".join(value)]
+        else:
+            words += [option, str(value)]
+    return words
+
+
+def _as_text(value: Any) -> str:
+    """A value such that --set reads it back: numbers and plain words as they are, anything else as JSON."""
+    if isinstance(value, str) and value:
+        try:
+            plain = parse_yaml(value, "") == value
+        except StsbenchError:
+            plain = False
+        return value if plain else json.dumps(value)
+    return json.dumps(value)
+
+
+def plain(name: str) -> str:
+    """A name as a part of a file name."""
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "x"
+
+
+class _Expansion:
+    """The jobs of a plan, group by group as they are needed."""
+
+    def __init__(self, plan: Plan, where: str) -> None:
+        self.plan, self.where = plan, where
+        self._groups: dict[str, list[Job]] = {}
+        self._open: list[str] = []  # groups of trainings that are being expanded
+
+    def jobs(self) -> list[Job]:
+        for name in self.plan.train:
+            self._trainings(name)
+        trained = [job for group in self._groups.values() for job in group]
+        return trained + [job for name, group in self.plan.eval.items() for job in self._evaluations(name, group)]
+
+    def _trainings(self, name: str) -> list[Job]:
+        if name in self._groups:
+            return self._groups[name]
+        if name in self._open:
+            raise StsbenchError(f"{self.where}: train.{name}: jobs run in a circle: {' -> '.join([*self._open, name])}")
+        self._open.append(name)
+        group = self.plan.train[name]
+        models = [pair for each in group.backbone or (None,) for pair in self._variants(name, "backbone", each)]
+        starts = self._variants(name, "start_from", group.start_from)
+        made = []
+        for method, recipe, (model, of_model), (start, of_start) in product(
+            group.method, group.recipe or (None,), models, starts
+        ):
+            parts = [(method, group.method), (recipe, group.recipe or ()), (model, models), (start, starts)]
+            label = self._label(name, parts)
+            for seed in group.seeds or self.plan.defaults.seeds:
+                needs = [_of_seed(jobs, seed, f"{self.where}: train.{name}") for jobs in (of_model, of_start) if jobs]
+                places = [f"{JOB}{job.id}" for job in needs]
+                backbone = places[0] if of_model else self._path(model)
+                start_from = places[-1] if of_start else start
+                made.append(self._training(name, group, label, seed, method, recipe, backbone, start_from, needs))
+        self._open.pop()
+        self._groups[name] = made
+        return made
+
+    def _training(
+        self, name: str, group: TrainGroup, label: str, seed: int, method: str, recipe: str | None, backbone: str | None,
+        start_from: str | None, needs: Sequence[Job],
+    ) -> Job:  # fmt: skip
+        from stsbench.training.recipes.methods import method_file
+        from stsbench.training.recipes.recipes import load_recipe
+
+        shared = self.plan.defaults
+        data, labelled = self._path(group.data), self._path(group.labelled)
+        sets = {**(shared.set if group.default_set else {}), **group.set}
+        dtype = group.dtype or shared.dtype
+        words = ["train", method, *words_of({
+            "recipe": self._path(recipe), "backbone": backbone, "data": data, "labelled": labelled, "stage": group.stage,
+            "from": start_from, "max_steps": group.max_steps, "set": sets, "seed": seed,
+            "device": group.device or shared.device, "dtype": dtype, **self._everywhere(),
+        })]  # fmt: skip
+        named = {
+            "backbone.model": backbone, "data.file": data, "labelled.file": labelled, "seed": seed, "precision": dtype,
+            "training.max_steps": group.max_steps,
+        }  # fmt: skip
+        said = words_of({"set": sets})[1::2]
+        try:
+            resolved = load_recipe(method, self._path(recipe), said, {k: v for k, v in named.items() if v is not None})
+            values = resolved.model_dump(mode="json", exclude=_SAID)
+            values["backbone"]["model"] = None if needs else values["backbone"]["model"]  # in the words, by its digest
+            values |= method_file(resolved.method)
+        except StsbenchError as error:
+            raise StsbenchError(f"{self.where}: train.{name}: {error}") from error
+        return Job(
+            f"{label}-{seed}", name, "train", tuple(words), job_digest(words, values, {job.id: job.digest for job in needs}),
+            tuple(dict.fromkeys(job.id for job in needs)), tuple(filter(None, (data, labelled))), seed,
+        )  # fmt: skip
+
+    def _evaluations(self, name: str, group: EvalGroup) -> Iterable[Job]:
+        shared = self.plan.defaults
+        options = group.model_dump(exclude={"model", "protocols", "set", "device", "entry"})
+        for model in group.model:
+            tested = self._referred(f"eval.{name}.model", model) if model.startswith(JOB) else [None]
+            for job, protocols in product(tested, group.protocols):
+                place = self._path(model) if job is None else f"{JOB}{job.id}"
+                words = ["eval", *words_of({
+                    "model": place, "protocol": protocols, **options, "set": group.set,
+                    "device": group.device or shared.device, **self._everywhere(),
+                })]  # fmt: skip
+                label = ".".join([name, plain(model) if job is None else job.name])
+                if len(group.protocols) > 1:
+                    label += f".{plain(protocols)}"
+                needs = [] if job is None else [job]
+                yield Job(
+                    label, name, "eval", tuple(words), job_digest(words, None, {each.id: each.digest for each in needs}),
+                    tuple(each.id for each in needs), (), job.seed if job else None, _split(protocols), group.tasks,
+                    group.text or "senteval",
+                )  # fmt: skip
+
+    def _everywhere(self) -> dict[str, Any]:
+        shared = self.plan.defaults
+        flags = {name: True for name in ("sample", "offline") if getattr(shared, name)}
+        return {"data_dir": shared.data_dir, **flags}
+
+    def _path(self, text: str | None) -> str | None:
+        """A path with the data's folder put in."""
+        if text is None or DATA_DIR not in text:
+            return text
+        if self.plan.defaults.data_dir is None:
+            raise StsbenchError(f"{self.where}: {text} needs defaults.data_dir, or --data-dir")
+        return text.replace(DATA_DIR, self.plan.defaults.data_dir)
+
+    def _variants(self, name: str, key: str, text: str | None) -> list[tuple[str | None, list[Job]]]:
+        """What a model or an earlier run stands for: itself and no job, or each training of a group and its jobs by seed."""
+        if text is None or not text.startswith(JOB):
+            return [(text, [])]
+        variants: dict[str, list[Job]] = {}
+        for job in self._referred(f"train.{name}.{key}", text):
+            variants.setdefault(job.name.rpartition("-")[0], []).append(job)
+        return list(variants.items())
+
+    def _referred(self, key: str, text: str) -> list[Job]:
+        """The trainings that job:NAME stands for: those of a group, or one by its name."""
+        name = text.removeprefix(JOB)
+        if name in self.plan.train:
+            return self._trainings(name)
+        group = max((each for each in self.plan.train if name.startswith(each)), key=len, default=None)
+        jobs = [job for job in self._trainings(group) if job.name == name] if group else []
+        if not jobs:
+            known = [*self.plan.train, *(job.name for job in self._groups.get(group or "", []))]
+            raise StsbenchError(f"{self.where}: {key}: there is no training {name}{did_you_mean(name, known)}")
+        return jobs
+
+    def _label(self, name: str, parts: Sequence[tuple[Any, Sequence[Any]]]) -> str:
+        """The group's name, and what varies in it."""
+        varying = [Path(str(value)).name.removesuffix(".yaml") for value, among in parts if len(among) > 1]
+        return ".".join([name, *map(plain, varying)])
+
+
+def _of_seed(jobs: Sequence[Job], seed: int, where: str) -> Job:
+    """Of the same training with several seeds the one of this seed; one alone is for all."""
+    if len(jobs) == 1:
+        return jobs[0]
+    if match := [job for job in jobs if job.seed == seed]:
+        return match[0]
+    seeds = ", ".join(str(job.seed) for job in jobs)
+    raise StsbenchError(f"{where}: {jobs[0].group} has no seed {seed}, but {seeds}")
+
+
+def _split(text: str) -> tuple[str, ...]:
+    """Parts between commas; a comma inside brackets is part of a name."""
+    return tuple(part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip())

@@ -1,0 +1,164 @@
+"""The trials of a search: what is tried next, by optuna, with as many workers as there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+from stsbench.errors import StsbenchError
+from stsbench.files import lock_file
+from stsbench.jobs.space import Range, Space, Value
+from stsbench.jobs.state import BESIDE
+
+Sampler = Literal["grid", "random", "tpe"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One choice of values. state: as optuna names it; score: mean over seeds, None unless it is complete."""
+
+    number: int
+    values: dict[str, Value]
+    state: str
+    score: float | None = None
+
+
+class Study:
+    """The trials of one search, in a storage that several processes may share.
+
+    A trial is locked by who works on it. One whose worker has died is taken over by the next who asks.
+    """
+
+    def __init__(
+        self, name: str, space: Space, sampler: Sampler, trials: int | None, output: Path, *, storage: str | None, seed: int,
+        prune: bool,
+    ) -> None:  # fmt: skip
+        """storage: optuna's URL, None: a journal in the output folder; trials: how many, None: the whole grid.
+
+        Raises StsbenchError where optuna is not installed, or the storage cannot be opened.
+        """
+        self._optuna = optuna = _optuna()
+        self.space, self.sampler, self._output, self._prune = space, sampler, output, prune
+        self._trials, self._locks = trials, dict[int, ExitStack]()
+        (output / BESIDE).mkdir(parents=True, exist_ok=True)
+        place: Any = storage
+        if storage is None:
+            backend = optuna.storages.journal.JournalFileBackend(str(output / BESIDE / "study.journal"))
+            place = optuna.storages.JournalStorage(backend)
+        try:
+            with self._alone():
+                self._study = optuna.create_study(
+                    storage=place, study_name=name, direction="maximize", load_if_exists=True,
+                    pruner=optuna.pruners.MedianPruner(n_startup_trials=4) if prune else optuna.pruners.NopPruner(),
+                )  # fmt: skip
+                begun = len(self._study.get_trials(deepcopy=False))
+                kind = optuna.samplers.TPESampler if sampler == "tpe" else optuna.samplers.RandomSampler
+                self._study.sampler = kind(seed=seed + begun)  # not the same draws again after a restart
+                if sampler == "grid":
+                    self._enqueue()
+        except Exception as error:
+            if isinstance(error, StsbenchError):
+                raise
+            raise StsbenchError(f"--storage {storage}: {' '.join(str(error).split())}") from error
+
+    def ask(self, most: int) -> list[Trial]:
+        """At most so many trials to work on, locked: those that somebody left unfinished, then new ones; [] at the end."""
+        states = self._optuna.trial.TrialState
+        asked: list[Trial] = []
+        with self._alone():
+            for frozen in self._study.get_trials(deepcopy=False, states=(states.RUNNING,)):
+                if len(asked) < most and frozen.number not in self._locks and self._lock(frozen.number):
+                    asked.append(self._suggested(self._optuna.trial.Trial(self._study, frozen._trial_id)))
+            while len(asked) < most and self._left() > 0:
+                trial = self._study.ask()
+                self._lock(trial.number)
+                asked.append(self._suggested(trial))
+        return asked
+
+    def report(self, trial: Trial, step: int, score: float) -> bool:
+        """Tell a trial's development score at a step; whether it is to be given up."""
+        if not self._prune:
+            return False
+        asked = self._live(trial)
+        asked.report(score, step)
+        return bool(asked.should_prune())
+
+    def tell(self, trial: Trial, score: float | None, pruned: bool = False) -> None:
+        """A trial has ended: with its score; given up; or without any, because a training failed."""
+        states = self._optuna.trial.TrialState
+        state = states.PRUNED if pruned else states.FAIL if score is None else states.COMPLETE
+        self._study.tell(self._live(trial), score if state == states.COMPLETE else None, state=state)
+        self._locks.pop(trial.number).close()
+
+    def trials(self) -> list[Trial]:
+        """Every trial that was begun, in order."""
+        frozen = self._study.get_trials(deepcopy=False)
+        return [
+            Trial(each.number, dict(each.params), each.state.name.lower(),
+                  each.value if each.state.name == "COMPLETE" else None)
+            for each in frozen if each.state.name != "WAITING"
+        ]  # fmt: skip
+
+    def _live(self, trial: Trial) -> Any:
+        frozen = self._study.get_trials(deepcopy=False)[trial.number]
+        return self._optuna.trial.Trial(self._study, frozen._trial_id)
+
+    def _left(self) -> int:
+        """How many trials are still to be begun."""
+        states = self._optuna.trial.TrialState
+        everything = self._study.get_trials(deepcopy=False)
+        if self._trials is None:
+            return sum(each.state == states.WAITING for each in everything)
+        return self._trials - sum(each.state not in (states.WAITING, states.FAIL) for each in everything)
+
+    def _enqueue(self) -> None:
+        """Every point of the grid that was not tried, or whose trial failed."""
+        states = self._optuna.trial.TrialState
+        there = []
+        for each in self._study.get_trials(deepcopy=False):
+            if each.state != states.FAIL:
+                there.append(each.params or each.system_attrs.get("fixed_params", {}))
+        for values in self.space.grid():
+            if values not in there:
+                self._study.enqueue_trial(values)
+
+    def _suggested(self, trial: Any) -> Trial:
+        values: dict[str, Value] = {}
+        for key, among in self.space.space.items():
+            if not isinstance(among, Range):
+                values[key] = trial.suggest_categorical(key, among)
+            elif isinstance(among.low, int) and isinstance(among.high, int):
+                values[key] = trial.suggest_int(key, among.low, among.high, log=among.log)
+            else:
+                values[key] = trial.suggest_float(key, among.low, among.high, log=among.log)
+        return Trial(trial.number, values, "running")
+
+    def _lock(self, number: int) -> bool:
+        stack = ExitStack()
+        stream = stack.enter_context((self._output / BESIDE / f"trial-{number}.lock").open("a"))
+        if lock_file(stream.fileno()) is False:
+            stack.close()
+            return False
+        self._locks[number] = stack
+        return True
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One process at a time decides what is tried next."""
+        with (self._output / BESIDE / "study.lock").open("a") as stream:
+            lock_file(stream.fileno(), wait=True)
+            yield
+
+
+def _optuna() -> ModuleType:
+    try:
+        import optuna
+    except ImportError as error:
+        raise StsbenchError("a sweep needs optuna: pip install 'stsbench[sweep]'") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    module: ModuleType = optuna
+    return module

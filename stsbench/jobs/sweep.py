@@ -1,0 +1,230 @@
+"""A sweep: trials of a method's settings, each some trainings, scored on development data; the best as a recipe."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stsbench.errors import StsbenchError
+from stsbench.files import atomic_write
+from stsbench.jobs.expand import expand
+from stsbench.jobs.job import Job
+from stsbench.jobs.plan_file import Defaults, Plan, TrainGroup
+from stsbench.jobs.pool import Pool
+from stsbench.jobs.schedule import run_jobs
+from stsbench.jobs.space import Space
+from stsbench.jobs.state import Standing, is_done, is_pruned, prune
+from stsbench.jobs.study import Sampler, Study, Trial
+from stsbench.training.recipes.recipe import Recipe, SearchSettings
+from stsbench.training.recipes.recipes import load_recipe, resolved_yaml
+from stsbench.training.runs.report import read_log, spread, summary
+
+BEST, TRIALS = "best.yaml", "trials.json"
+SEARCH = "search.json"  # as training/runs/finish.py reads it
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is searched, and how. group: the trainings of a trial, without the values that are searched; trials: None is the
+    whole grid."""
+
+    group: TrainGroup
+    defaults: Defaults
+    space: Space
+    sampler: Sampler
+    trials: int | None
+    prune: bool
+    output: Path
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return self.group.seeds or self.defaults.seeds
+
+    @property
+    def name(self) -> str:
+        """The study's name: another one for whatever makes scores that cannot be compared."""
+        said = [self.group.model_dump(mode="json"), self.defaults.model_dump(mode="json", exclude={"offline"}),
+                self.space.model_dump(mode="json"), self.sampler]  # fmt: skip
+        return f"{self.group.method[0]}-{hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:10]}"
+
+    def jobs(self, trial: Trial) -> list[Job]:
+        """The trainings of a trial, a seed each. Trials of equal values have the same."""
+        group = self.group.model_copy(update={"set": {**self.group.set, **trial.values}})
+        plan = Plan(output=str(self.output), defaults=self.defaults, train={"trial": group})
+        return expand(plan, f"trial {trial.number}")
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """A trial and its trainings' development scores by seed; {} of one that is not complete."""
+
+    trial: Trial
+    jobs: tuple[Job, ...]
+    scores: dict[int, float] = field(default_factory=dict)
+    by: str = ""
+
+
+def sweep(
+    search: Sweep, pool: Pool, storage: str | None, command: Sequence[str], log: Callable[[str], None]
+) -> list[TrialResult]:
+    """Run trials until there are none left to begin; all of the study, the best first.
+
+    Writes OUTPUT/trials.json, OUTPUT/best.yaml (a recipe with the best trial's values) and in each trained run's
+    folder search.json, by which records of it say that it was chosen among so many. Trials that other processes work on are
+    left to them. Raises StsbenchError where optuna is not installed.
+    """
+    check_selection(search)
+    study = Study(search.name, search.space, search.sampler, search.trials, search.output, storage=storage,
+                  seed=search.seeds[0], prune=search.prune)  # fmt: skip
+    run_jobs([], pool, search.output, log, _Feed(search, study, log))
+    results = sorted(_results(search, study), key=_rank)
+    _write(search, results, command)
+    return results
+
+
+def _rank(result: TrialResult) -> tuple[bool, float, int]:
+    """The best first, then those without a score."""
+    trial = result.trial
+    return trial.score is None, -(trial.score or 0.0), trial.number
+
+
+def check_selection(search: Sweep) -> None:
+    """Raises StsbenchError where a recipe keeps the last weights: without development scores nothing can be compared."""
+    group = search.group
+    named = [f"{key}={value}" for key, value in group.set.items() if key == "selection.by"]
+    recipe = load_recipe(group.method[0], group.recipe[0] if group.recipe else None, named)
+    if recipe.selection.by == "none":
+        raise StsbenchError(f"the recipe {recipe.name} has no development score (selection.by none): a sweep needs one")
+
+
+class _Feed:
+    """Trials as jobs, for the schedule: which come next, what has become of them, which are given up."""
+
+    def __init__(self, search: Sweep, study: Study, log: Callable[[str], None]) -> None:
+        self.search, self.study, self.log = search, study, log
+        self.jobs: dict[int, tuple[Trial, list[Job]]] = {}  # of trials without an end, by their number
+        self.standing: dict[str, Standing | None] = {}  # of every job so far, None: not ended
+        self.reported: dict[int, int] = {}  # last step that the study was told of
+
+    def more(self) -> list[Job]:
+        while asked := self.study.ask(1):
+            jobs = self.search.jobs(asked[0])
+            self.jobs[asked[0].number] = asked[0], jobs
+            new = [job for job in jobs if job.id not in self.standing]
+            self.standing |= {job.id: None for job in new}
+            self._tell()  # of values that were tried before, all may be known
+            if new:
+                return new
+        return []
+
+    def ended(self, job: Job, standing: Standing) -> None:
+        for trial, jobs in self.jobs.values() if self.search.prune else ():
+            if jobs[0].id == job.id and standing.where == "done":
+                for point in self._curve(trial, job):  # what was not seen while it ran: others are compared with it
+                    self._bad(trial, *point)
+        self.standing[job.id] = standing
+        self._tell()
+
+    def given_up(self) -> list[Job]:
+        if not self.search.prune:
+            return []
+        stopped: list[Job] = []
+        for trial, jobs in self.jobs.values():
+            running = self.standing[jobs[0].id] is None and not is_pruned(jobs[0], self.search.output)
+            points = self._curve(trial, jobs[0]) if running else ()
+            if any(self._bad(trial, *point) for point in points):
+                self.log(f"trial {trial.number}: given up after step {self.reported[trial.number]}")
+                mine = [job for job in jobs if not is_done(job, self.search.output)]
+                for job in mine:
+                    prune(self.search.output, job)
+                stopped += mine
+        return stopped
+
+    def _bad(self, trial: Trial, step: int, score: float) -> bool:
+        self.reported[trial.number] = step
+        return self.study.report(trial, step, score)
+
+    def _curve(self, trial: Trial, job: Job) -> Iterator[tuple[int, float]]:
+        """Development scores of the trial's first seed that the study was not told of; steps count on over stages."""
+        path = job.folder(self.search.output) / "log.jsonl"
+        before, last = 0, 0
+        for line in read_log(path) if path.is_file() else []:
+            if line["kind"] == "start":
+                before = before + last
+            last = line.get("step", 0)
+            if line["kind"] == "dev" and last > 0 and before + last > self.reported.get(trial.number, 0):
+                yield before + last, line["score"]
+
+    def _tell(self) -> None:
+        """Every trial whose trainings have all ended."""
+        for number, (trial, jobs) in list(self.jobs.items()):
+            ends = [self.standing[job.id] for job in jobs]
+            if not all(ends):
+                continue
+            del self.jobs[number]
+            where = {each.where for each in ends if each}
+            score = None
+            if all(each == "done" for each in where):
+                score = spread(_scores(self.search, jobs)[0])["mean"]
+            self.study.tell(trial, score, pruned="pruned" in where)
+            values = ", ".join(f"{key} {value}" for key, value in trial.values.items())
+            what = f"{score:.2f}" if score is not None else "given up" if "pruned" in where else "failed"
+            self.log(f"trial {number} ({values}): {what}")
+
+
+def _scores(search: Sweep, jobs: Sequence[Job]) -> tuple[dict[int, float], str]:
+    """Seed -> best development score of finished trainings, and what score it is."""
+    best = {job.seed or 0: summary(job.folder(search.output))["best"] for job in jobs}
+    if missing := [seed for seed, each in best.items() if each is None]:
+        raise StsbenchError(
+            f"seed {missing[0]} of {jobs[0].folder(search.output)} has no development score: its last step is before "
+            "selection.every, lower that or set selection.at_end=true"
+        )
+    return {seed: each["score"] for seed, each in best.items()}, next(each["name"] for each in best.values())
+
+
+def _results(search: Sweep, study: Study) -> Iterator[TrialResult]:
+    for trial in study.trials():
+        if trial.score is None or set(trial.values) != set(search.space.space):
+            yield TrialResult(trial, ())
+            continue
+        jobs = search.jobs(trial)
+        yield TrialResult(trial, tuple(jobs), *_scores(search, jobs))
+
+
+def _write(search: Sweep, results: Sequence[TrialResult], command: Sequence[str]) -> None:
+    """The table of trials, the best's recipe, and in run folders what they were chosen among."""
+    rows = [
+        {"number": each.trial.number, "state": each.trial.state, "values": each.trial.values, "score": each.trial.score,
+         "seeds": each.scores, "runs": [job.id for job in each.jobs]}
+        for each in results
+    ]  # fmt: skip
+    by = next((each.by for each in results if each.by), "")
+    with atomic_write(search.output / TRIALS) as stream:
+        stream.write(json.dumps({"study": search.name, "command": list(command), "by": by, "trials": rows}, indent=1) + "\n")
+    if not results or results[0].trial.score is None:
+        return
+    best = results[0]
+    facts = SearchSettings(
+        trials=len(results), seeds=len(search.seeds), by=best.by, score=results[0].trial.score, sampler=search.sampler,
+        space=search.space.model_dump(mode="json")["space"],
+    )  # fmt: skip
+    for each in results:
+        for job in each.jobs:
+            with atomic_write(job.folder(search.output) / SEARCH) as stream:
+                stream.write(facts.model_dump_json(indent=1) + "\n")
+    with atomic_write(search.output / BEST) as stream:
+        stream.write(f"# {' '.join(command)}\n" + resolved_yaml(_recipe(search, best, facts)))
+
+
+def _recipe(search: Sweep, best: TrialResult, facts: SearchSettings) -> Recipe:
+    """The recipe of the best trial, which says what it was chosen among."""
+    folder = best.jobs[0].folder(search.output)
+    recipe = load_recipe(search.group.method[0], str(folder / "recipe.yaml"))
+    values = ", ".join(f"{key} {value}" for key, value in best.trial.values.items())
+    said = f"the best of {facts.trials} trials by {facts.by}, {facts.score:.2f} over {facts.seeds} seed(s): {values}"
+    return recipe.model_copy(update={"name": f"{recipe.name.removesuffix('-changed')}-swept", "description": said,
+                                     "published": [], "search": facts})  # fmt: skip

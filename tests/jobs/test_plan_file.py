@@ -1,0 +1,127 @@
+"""A plan file: what it may say, and which jobs it stands for."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+from plans import SHORT, here, jobs_of, training, write  # noqa: F401
+
+from stsbench.errors import StsbenchError
+from stsbench.jobs.expand import expand, words_of
+from stsbench.jobs.plan_file import read_plan
+
+
+def said(plan, name="plan.yaml"):
+    with pytest.raises(StsbenchError) as error:
+        jobs_of(write(plan, name))
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "plan, message",
+    [
+        ({"train": {"a": {"metod": "simcse"}}}, "plan.yaml: unknown key 'train.a.metod'; did you mean method?"),
+        ({"train": {"a": {"recipe": "x"}}}, "plan.yaml: needs a value for train.a.method"),
+        ({"train": {"a": {"method": "simcse", "max_steps": "9"}}}, "plan.yaml: train.a.max_steps must be"),
+        ({"train": {"a": {"method": "simcs"}}}, "plan.yaml: train.a: unknown method 'simcs'; did you mean simcse?"),
+        ({"train": {"a": training(set={"training.rate": 1})}}, "plan.yaml: train.a: --set: unknown key 'training.rate'"),
+        ({"train": {"a": training(backbone="job:b")}}, "plan.yaml: train.a.backbone: there is no training b"),
+        ({"train": {"a": training(backbone="job:a")}}, "plan.yaml: train.a: jobs run in a circle: a -> a"),
+        ({"train": {"a": training(data="{data_dir}/x.txt")}}, "{data_dir}/x.txt needs defaults.data_dir, or --data-dir"),
+        ({"eval": {"e": {"model": "minilm", "protocols": "all"}}}, "eval.e: 'all' measures what data are at hand"),
+        ({"eval": {"e": {"model": "job:nobody"}}}, "plan.yaml: eval.e.model: there is no training nobody"),
+        ({"train": {"a": training(), "b": training()}}, "plan.yaml: a-1 and b-1 are one command: leave one out"),
+        ({"train": {"a": training(seeds=[1, 2]), "b": training(backbone="job:a", seeds=3)}},
+         "plan.yaml: train.b: a has no seed 3, but 1, 2"),
+        ({"defaults": {"seed": 1}, "train": {"a": training()}}, "unknown key 'defaults.seed'; did you mean seeds?"),
+        ({}, "plan.yaml: it names no job"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_with_file_and_key(here, plan, message):
+    assert message in said(plan)
+
+
+def test_methods_models_recipes_seeds_and_protocols_are_multiplied(here):
+    path = write({
+        "defaults": {**SHORT, "seeds": [1, 2]},
+        "train": {
+            "base": {"method": "mlm", "backbone": "tiny", "data": "text.txt", "seeds": 7},
+            "zoo": {"method": ["simcse", "ct"], "backbone": ["tiny", "job:base"], "data": "text.txt"},
+        },
+        "eval": {"e": {"model": ["job:zoo", "minilm"], "protocols": ["sts,geometry", "transfer"]}},
+    })  # fmt: skip
+    jobs = jobs_of(path)
+    models = ["tiny", "base"]
+    zoo = [f"zoo.{method}.{model}-{seed}" for method in ("simcse", "ct") for model in models for seed in (1, 2)]
+    kinds = ["sts-geometry", "transfer"]
+    evals = [f"e.{model}.{kind}" for model in [*zoo, "minilm"] for kind in kinds]
+    assert list(jobs) == ["base-7", *zoo, *evals]
+    assert all(jobs[name].needs == ((jobs["base-7"].id,) if "base" in name else ()) for name in zoo)
+    assert jobs["e.zoo.ct.base-2.transfer"].needs == (jobs["zoo.ct.base-2"].id,)
+    words = jobs["zoo.ct.base-2"].command(Path("out"))
+    assert words[:2] == ["train", "ct"] and words[words.index("--backbone") + 1] == f"out/{jobs['base-7'].id}"
+
+
+def test_a_seed_s_training_goes_on_from_that_of_its_seed(here):
+    jobs = jobs_of(write({"train": {
+        "one": training(method="diffaug", stage="1", seeds=[1, 2], recipe="bert-base-semi", set={}),
+        "two": training(method="diffaug", stage="2", start_from="job:one", seeds=[2], recipe="bert-base-semi", set={}),
+    }}))  # fmt: skip
+    assert jobs["two-2"].needs == (jobs["one-2"].id,)
+    assert f"--from out/{jobs['one-2'].id}" in jobs["two-2"].line(Path("out"))
+
+
+def digests(**more):
+    return {name: job.digest for name, job in jobs_of(write({
+        "train": {"a": training(**more), "b": training(backbone="job:a", max_steps=1)},
+        "eval": {"e": {"model": "job:b"}, "m": {"model": "minilm"}},
+    })).items()}  # fmt: skip
+
+
+def test_a_changed_recipe_makes_another_job_and_others_of_all_that_need_it(here):
+    recipe = {"name": "mine", "description": "first", "backbone": {"model": "tiny", "max_length": 20}}
+    Path("mine.yaml").write_text(yaml.safe_dump(recipe), "utf-8")
+    before = digests(recipe="mine.yaml")
+    assert digests(recipe="mine.yaml") == before
+    Path("mine.yaml").write_text(yaml.safe_dump({**recipe, "description": "said otherwise"}), "utf-8")
+    assert digests(recipe="mine.yaml") == before
+    Path("mine.yaml").write_text(yaml.safe_dump({**recipe, "training": {"learning_rate": 1e-4}}), "utf-8")
+    after = digests(recipe="mine.yaml")
+    assert {name for name in before if before[name] != after[name]} == {"a-1", "b-1", "e.b-1"}
+
+
+def test_where_results_lie_and_whether_the_network_is_used_change_no_digest(here):
+    path = write({"train": {"a": training(), "b": training(backbone="job:a")}})
+    jobs = expand(read_plan(path), "plan")
+    moved = expand(read_plan(path, {"offline": None}, "elsewhere"), "plan")
+    online = expand(read_plan(write({"defaults": {**SHORT, "offline": False}, "train": {
+        "a": training(), "b": training(backbone="job:a")}})), "plan")  # fmt: skip
+    assert [job.digest for job in jobs] == [job.digest for job in moved] == [job.digest for job in online]
+
+
+def test_the_command_line_counts_before_groups_and_defaults(here):
+    group = training(data="{data_dir}/t.txt", dtype="float32", device="cpu")
+    plan = {"train": {"a": group}, "eval": {"e": {"model": "job:a"}}}
+    chosen = {"device": "cuda", "dtype": "bf16", "data_dir": "D"}
+    train, evaluation = expand(read_plan(write(plan), chosen), "plan")
+    assert "--data D/t.txt" in train.line(Path("out")) and train.reads == ("D/t.txt",)
+    for words in ("--device cuda", "--dtype bf16", "--data-dir D"):
+        assert words in train.line(Path("out"))
+    assert "--device cuda" in evaluation.line(Path("out")) and "--dtype" not in evaluation.line(Path("out"))
+    assert "--sample" not in train.line(Path("out"))
+
+
+def test_values_of_set_are_read_back_as_they_were():
+    from stsbench.config import parse_yaml
+
+    values = {"a": 3e-05, "b": None, "c": True, "d": "sts-b dev", "e": "1e-5", "f": [1, 2], "g": "null", "h": "",
+              "i": "x: y", "j": 0.1}  # fmt: skip
+    words = words_of({"set": values})
+    assert words[::2] == ["--set"] * len(values)
+    assert {word.partition("=")[0]: parse_yaml(word.partition("=")[2], "") for word in words[1::2]} == values
+    assert shlex.join(words_of({"no": None, "on": True, "off": False, "n": 3, "list": ("a", "b")})) == (
+        "--on --no-off --n 3 --list a,b"
+    )

@@ -1,0 +1,154 @@
+"""A sweep: every trial once, the best as a recipe that says so, and records that say so too."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from plans import Counting, here, place, start  # noqa: F401
+
+from stsbench.errors import StsbenchError
+from stsbench.jobs import schedule
+from stsbench.jobs.plan_file import Defaults, TrainGroup
+from stsbench.jobs.pool import LocalPool
+from stsbench.jobs.space import read_space, space_of_grid
+from stsbench.jobs.sweep import Sweep, sweep
+from stsbench.training.recipes.recipes import find_recipe
+from stsbench.training.runs.finish import stored_facts, trained_as
+
+pytest.importorskip("optuna")
+
+
+def search(space, seeds=(1,), trials=None, sampler="grid", prune=False, **sets):
+    """A sweep of trainings of two steps into out/."""
+    group = TrainGroup(
+        method=("simcse",), backbone=("tiny",), data="text.txt", max_steps=2, seeds=seeds, device="cpu", dtype="float32",
+        set={"selection.every": 1, "training.batch_size": 10, **sets},
+    )  # fmt: skip
+    return Sweep(group, Defaults(sample=True, offline=True), space, sampler, trials, prune, Path("out"))
+
+
+def run(chosen, start, log=None, storage=None):
+    """(what was started, the trials, the best first)."""
+    counting = Counting(start)
+    pool = LocalPool(2, place(), counting)
+    results = sweep(chosen, pool, storage, ["stsbench", "sweep"], ([] if log is None else log).append)
+    pool.stop()
+    return counting.started, results
+
+
+def test_a_grid_is_tried_once_and_its_best_becomes_a_recipe(here, start):
+    chosen = search(space_of_grid(["training.learning_rate=1e-5,1e-2"]), seeds=(1, 2))
+    log = []
+    started, results = run(chosen, start, log)
+    assert len(started) == len(set(started)) == 4
+    assert [each.trial.state for each in results] == ["complete"] * 2 and len(log) == 6
+    assert {each.trial.values["training.learning_rate"] for each in results} == {1e-5, 1e-2}
+    for each in results:  # a trial's score is the mean of what its runs say
+        runs = [json.loads((job.folder(Path("out")) / "train.json").read_text("utf-8")) for job in each.jobs]
+        assert each.scores == {run["seed"]: run["best"]["score"] for run in runs} and set(each.scores) == {1, 2}
+        assert each.trial.score == pytest.approx(sum(each.scores.values()) / 2) and each.by == runs[0]["best"]["name"]
+    assert results[0].trial.score > results[1].trial.score
+    recipe, _ = find_recipe("simcse", "out/best.yaml")
+    assert recipe.training.learning_rate == results[0].trial.values["training.learning_rate"]
+    assert (recipe.search.trials, recipe.search.seeds, recipe.search.score) == (2, 2, results[0].trial.score)
+    assert recipe.search.space == {"training.learning_rate": [1e-5, 1e-2]} and not recipe.published
+    facts = recipe.search.model_dump(mode="json")
+    assert trained_as(recipe)["search"] == facts  # of what is trained by the recipe; and of the trial's own runs:
+    assert stored_facts(results[1].jobs[0].folder(Path("out")))["search"] == facts
+    assert trained_as(recipe)["settings"] == trained_as(recipe.model_copy(update={"search": None}))["settings"]
+    again, same = run(chosen, start)
+    assert again == [] and same == results
+    wider = replace(chosen, space=space_of_grid(["training.learning_rate=1e-5,1e-2,1e-3"]))
+    more, all_three = run(wider, start)  # another study, of trainings that are there but for two
+    assert len(more) == 2 and len(all_three) == 3 and find_recipe("simcse", "out/best.yaml")[0].search.trials == 3
+
+
+def test_random_search_goes_on_where_it_was_and_tries_no_training_twice(here, start):
+    space = space_of_grid(["training.learning_rate=1e-5,1e-3"])
+    first, results = run(search(space, trials=2, sampler="random"), start)
+    assert len(results) == 2
+    more, results = run(search(space, trials=6, sampler="random"), start)
+    assert len(results) == 6 and len({*first, *more}) == len(first) + len(more) <= 2
+    scores = {each.trial.values["training.learning_rate"]: set() for each in results}
+    for each in results:
+        scores[each.trial.values["training.learning_rate"]].add(each.trial.score)
+    assert all(len(each) == 1 for each in scores.values())  # equal values, the same trainings
+
+
+def test_a_bad_trial_is_given_up_for_good(here, start, monkeypatch):
+    """Four trials set the median, and a rate that wrecks the weights is below it."""
+    monkeypatch.setattr(schedule, "LOOK", 0.05)
+    Path("space.yaml").write_text(yaml.safe_dump(
+        {"space": {"training.learning_rate": [1e-6, 2e-6, 3e-6, 4e-6, 5.0]}}), "utf-8")  # fmt: skip
+    chosen = search(read_space("simcse", "space.yaml"), prune=True)
+    chosen = replace(chosen, group=chosen.group.model_copy(update={"max_steps": 12, "set": {
+        **chosen.group.set, "training.epochs": 4, "selection.every": 3}}))  # fmt: skip
+    log = []
+    waiting = Counting(start, lambda counting, process: len(counting.started) == 5 and _stays(counting.started[4], process))
+    started, results = run(chosen, waiting, log)
+    assert [each.trial.state for each in results] == ["complete"] * 4 + ["pruned"]
+    assert results[-1].trial.values == {"training.learning_rate": 5.0}
+    assert [line for line in log if line.endswith(": given up")] == ["trial 4 (training.learning_rate 5.0): given up"]
+    assert find_recipe("simcse", "out/best.yaml")[0].search.trials == 5  # it counts
+    assert run(chosen, start)[0] == [] and len(started) == 5
+
+
+def _stays(name, process):
+    """The job stands still after its first development score, until it is given up: it could have ended before."""
+    def watch():
+        log = Path("out", name, "log.jsonl").absolute()
+        pruned = Path("out/.jobs", f"{name}.pruned").absolute()
+        while not log.is_file() or '"kind": "dev", "stage": "main", "step": 3' not in log.read_text("utf-8"):
+            time.sleep(0.005)
+        os.kill(process.pid, signal.SIGSTOP)
+        while not pruned.exists():
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGCONT)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def test_a_trial_whose_training_fails_is_tried_again(here, start):
+    chosen = search(space_of_grid(["backbone.model=tiny,nobody/nothing"]))
+    chosen = replace(chosen, group=chosen.group.model_copy(update={"backbone": None}))
+    _, results = run(chosen, start)
+    assert [each.trial.state for each in results] == ["complete", "fail"]
+    again, results = run(chosen, start)
+    assert len(again) == 1 and [each.trial.state for each in results] == ["complete", "fail", "fail"]
+
+
+@pytest.mark.parametrize(
+    "space, message",
+    [
+        ({"space": {"training.batch_size": []}}, "space.yaml: space.training.batch_size must be a list of different values"),
+        ({"space": {"training.batch_size": [1, 1]}}, "space.training.batch_size must be a list of different values"),
+        ({"space": {"training.learning_rate": {"low": 2, "high": 1}}}, "low 2"),
+        ({"space": {"training.learning_rate": {"low": 0.0, "high": 1.0, "log": True}}}, "log needs low above 0"),
+        ({"spaces": {}}, "unknown key 'spaces'; did you mean space?"),
+    ],
+)  # fmt: skip
+def test_a_wrong_space_is_said(tmp_path, monkeypatch, space, message):
+    monkeypatch.chdir(tmp_path)
+    Path("space.yaml").write_text(yaml.safe_dump(space), "utf-8")
+    with pytest.raises(StsbenchError) as error:
+        read_space("simcse", "space.yaml")
+    assert message in str(error.value) and str(error.value).startswith("space.yaml: ")
+
+
+def test_the_paper_s_grid_is_there_by_name():
+    space = read_space("simcse", "table-a1")
+    assert len(list(space.grid())) == 12 and space.finite
+    with pytest.raises(StsbenchError, match="there is no such file; did you mean table-a1"):
+        read_space("simcse", "table-a")
+    assert space_of_grid(["a=1e-5,3e-5", "b=x,null"]).space == {"a": [1e-5, 3e-5], "b": ["x", None]}
+    for word in ("a", "a=1,", "a=1,1"):
+        with pytest.raises(StsbenchError, match="--grid"):
+            space_of_grid([word])
