@@ -80,11 +80,11 @@ def test_a_training_that_is_killed_goes_on_as_often_as_it_gets_on(here, start, m
     assert finished() == {job.id: 1}
 
 
-def test_losses_count_from_the_last_checkpoint_and_only_where_a_process_had_begun():
+def test_losses_count_from_the_last_checkpoint_and_only_where_a_process_had_started():
     losses, none, one = schedule.Losses(), frozenset(), frozenset({"0-1"})
     counted = []
-    for there, begun in ((none, 0), (none, 1), (none, 1), (none, 2), (one, 3), (one, 4), (one, 4)):
-        losses.count(there, begun)
+    for there, launched in ((none, 0), (none, 1), (none, 1), (none, 2), (one, 3), (one, 4), (one, 4)):
+        losses.count(there, launched)
         counted.append((losses.tries, losses.starts))
     assert counted == [(0, 1), (1, 1), (1, 2), (2, 1), (1, 1), (2, 1), (2, 2)]
 
