@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from stsbench.jobs.job import Job
-from stsbench.jobs.state import TRY, beside, failure, is_done, is_pruned, job_lock, missing_records, write_failure
+from stsbench.jobs.state import TRY, failure, is_done, is_pruned, job_lock, missing_records, note_of, write_failure
 
 _STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # how a command ends that was asked to stop
 _LONGEST = 300  # characters of an error line
@@ -82,13 +82,13 @@ def attempt(job: Job, place: Place, start: Start = start, started: Callable[[Pro
             return Outcome("pruned")
         if (line := failure(place.there, job, place.since)) is not None:
             return Outcome("failed", line)
-        beside(place.there, job, "failed").unlink(missing_ok=True)
+        note_of(place.there, job, "failed").unlink(missing_ok=True)
         return _run(job, place, lock, start, started)
 
 
 def _run(job: Job, place: Place, lock: int, start: Start, started: Callable[[Process], None] | None) -> Outcome:
     words = job.command(place.output, *_going_on(job, job.folder(place.there)))
-    log = beside(place.there, job, "log")
+    log = note_of(place.there, job, "log")
     with log.open("ab") as stream:
         stream.write(TRY + f"{' '.join(words)}\n".encode())
         before = stream.tell()
@@ -111,7 +111,7 @@ def _run(job: Job, place: Place, lock: int, start: Start, started: Callable[[Pro
         return Outcome("lost", f"killed by {signal.Signals(-code).name}" if code < 0 else "stopped", seconds)
     line = _last_line(log, before) if code else "the command ended without its result"
     if job.kind == "eval" and code in (0, 3) and (missing := missing_records(job, job.folder(place.there))):
-        line = f"{', '.join(missing)} not measured; see {beside(place.output, job, 'log')}"
+        line = f"{', '.join(missing)} not measured; see {note_of(place.output, job, 'log')}"
     write_failure(place.there, job, line)
     return Outcome("failed", line, seconds)
 

@@ -15,7 +15,7 @@ from stsbench.jobs.state import Standing, Where, checkpoints, is_done, short, tr
 from stsbench.wording import counted
 
 TRIES = 5  # in a row of a job that is killed before it gets on, by one caller: what kills it may do so every time
-STARTS = 20  # in a row of a job whose worker or machine is lost before the job's process has begun: not the job's fault
+STARTS = 20  # in a row of a job whose worker or machine is lost before the job's process has started: not the job's fault
 POLL = 0.5  # seconds; between looks at a job that another worker has, ten times that at most
 LOOK = 1.0  # seconds between looks at running jobs, where somebody wants to look
 Log = Callable[[str], None]
@@ -58,15 +58,15 @@ class Losses:
     tries: int = 0
     starts: int = 0
     _checkpoints: frozenset[str] = frozenset()
-    _begun: int = 0
+    _launched: int = 0
 
-    def count(self, checkpoints: frozenset[str], begun: int) -> None:
-        """Another loss. checkpoints: there are now; begun: processes of the job that were ever started."""
-        self.starts = 1 if begun > self._begun else self.starts + 1
+    def count(self, checkpoints: frozenset[str], launched: int) -> None:
+        """Another loss. checkpoints: there are now; launched: processes of the job that were ever started."""
+        self.starts = 1 if launched > self._launched else self.starts + 1
         if checkpoints != self._checkpoints:
             self.tries = 0
-        self.tries += begun > self._begun
-        self._checkpoints, self._begun = checkpoints, begun
+        self.tries += launched > self._launched
+        self._checkpoints, self._launched = checkpoints, launched
 
 
 class _Schedule:

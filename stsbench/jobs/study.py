@@ -55,9 +55,9 @@ class Study:
                     storage=place, study_name=name, direction="maximize", load_if_exists=True,
                     pruner=optuna.pruners.MedianPruner(n_startup_trials=4) if prune else optuna.pruners.NopPruner(),
                 )  # fmt: skip
-                begun = len(self._study.get_trials(deepcopy=False))
+                before = len(self._study.get_trials(deepcopy=False))
                 kind = optuna.samplers.TPESampler if sampler == "tpe" else optuna.samplers.RandomSampler
-                self._study.sampler = kind(seed=seed + begun)  # not the same draws again after a restart
+                self._study.sampler = kind(seed=seed + before)  # not the same draws again after a restart
                 if sampler == "grid":
                     self._enqueue()
         except Exception as error:

@@ -15,7 +15,7 @@ from stsbench.jobs import schedule
 from stsbench.jobs.attempt import attempt
 from stsbench.jobs.ray_pool import shares
 from stsbench.jobs.schedule import TRIES
-from stsbench.jobs.state import beside, checkpoints, is_done, job_lock, standings
+from stsbench.jobs.state import checkpoints, is_done, job_lock, note_of, standings
 
 DONE = ("done", "")
 
@@ -72,7 +72,7 @@ def test_a_training_that_is_killed_goes_on_as_often_as_it_gets_on(here, start, m
 
     counting = Counting(start, kill)
     assert run(jobs, counting) == {"a-1": DONE}
-    words = beside(Path("out"), job, "log").read_text("utf-8").split("\n")
+    words = note_of(Path("out"), job, "log").read_text("utf-8").split("\n")
     commands = [line for line in words if line.startswith("$ ")]
     assert len(counting.started) == len(commands) == 4
     assert commands[1:] == [f"{commands[0]} --resume"] * 3
@@ -80,11 +80,11 @@ def test_a_training_that_is_killed_goes_on_as_often_as_it_gets_on(here, start, m
     assert finished() == {job.id: 1}
 
 
-def test_losses_count_from_the_last_checkpoint_and_only_where_a_process_had_begun():
+def test_losses_count_from_the_last_checkpoint_and_only_where_a_process_had_started():
     losses, none, one = schedule.Losses(), frozenset(), frozenset({"0-1"})
     counted = []
-    for there, begun in ((none, 0), (none, 1), (none, 1), (none, 2), (one, 3), (one, 4), (one, 4)):
-        losses.count(there, begun)
+    for there, launched in ((none, 0), (none, 1), (none, 1), (none, 2), (one, 3), (one, 4), (one, 4)):
+        losses.count(there, launched)
         counted.append((losses.tries, losses.starts))
     assert counted == [(0, 1), (1, 1), (1, 2), (2, 1), (1, 1), (2, 1), (2, 2)]
 
@@ -135,7 +135,7 @@ def test_a_job_s_process_keeps_the_lock_when_its_worker_is_gone(here, start):
     (job,) = jobs_of(write({"train": {"a": training(max_steps=50)}})).values()
     processes = []
     with job_lock(Path("out"), job) as lock:
-        log = beside(Path("out"), job, "log")
+        log = note_of(Path("out"), job, "log")
         log.touch()
         processes.append(start(job.command(Path("out")), log, lock, place()))
     assert attempt(job, place(), start).how == "busy"  # the worker has let go of it
@@ -153,7 +153,7 @@ def test_what_fails_elsewhere_is_not_tried_here(here, start):
     counting, older = Counting(start), place()
     assert attempt(job, older, counting).how == "failed"
     assert attempt(job, older, counting).how == "failed" and len(counting.started) == 1
-    with beside(Path("out"), job, "lock").open() as stream:
+    with note_of(Path("out"), job, "lock").open() as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         assert attempt(job, place(), counting).how == "busy"
     assert attempt(job, place(), counting).how == "failed" and len(counting.started) == 2
@@ -166,7 +166,7 @@ def test_a_worker_in_another_folder_leaves_the_result_where_the_plan_is(here, st
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     assert attempt(job, where, start).how == "done"
     assert not list(Path.cwd().iterdir()) and is_done(job, here / "out")
-    words = beside(here / "out", job, "log").read_text("utf-8").splitlines()[0]
+    words = note_of(here / "out", job, "log").read_text("utf-8").splitlines()[0]
     assert f"--output out/{job.id}" in words  # as one would type it
 
 
