@@ -24,7 +24,7 @@ CORE = (
     "evaluation", "publish",
     "training.losses", "training.modules", "training.api", "training.recipes", "training.rows", "training.engine",
     "training.export", "training.runs",
-    "jobs", "doctor", "plots", "cli.output", "cli.setup", "cli",
+    "jobs", "doctor", "plots", "cli.output", "cli.setup", "cli.jobs", "cli",
 )  # fmt: skip
 # Rooms of the board, which may import the core, too.
 BOARD = ("leaderboard.records", "leaderboard.publications", "leaderboard.imports", "leaderboard.ranks",

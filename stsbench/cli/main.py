@@ -13,9 +13,9 @@ from typing import NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from stsbench.cli.interrupt import exit_code, stop_on_sigterm
 from stsbench.cli.output.messages import be_quiet
 from stsbench.errors import StsbenchError
+from stsbench.interrupt import exit_code, stop_on_sigterm
 
 _COMPLETING = "_STSBENCH_COMPLETE"  # as in cli/setup/completion.py: set, by its script, for the call of a tab key
 _IN_PROCESSES = ("eval", "encode")  # commands with --processes
@@ -24,8 +24,8 @@ _LONGEST = 500  # characters of an unforeseen error: some libraries' messages fi
 _COMMANDS = {
     "eval": ("stsbench.cli.eval:evaluate", "Measure an encoder under one protocol, several, or all."),
     "train": ("stsbench.cli.train:train", "Train a method by a recipe; export and test the result."),
-    "run": ("stsbench.cli.run:run", "Run the trainings and evaluations of a plan file that are not done yet."),
-    "sweep": ("stsbench.cli.sweep:sweep", "Search a method's settings by development score; the best as a recipe."),
+    "run": ("stsbench.cli.jobs.run:run", "Run the trainings and evaluations of a plan file that are not done yet."),
+    "sweep": ("stsbench.cli.jobs.sweep:sweep", "Search a method's settings by development score; the best as a recipe."),
     "score": ("stsbench.cli.score:score", "Score a run again from its stored observations (imports no torch)."),
     "compare": ("stsbench.cli.compare:compare_", "Compare two runs: paired bootstrap, per task and on average."),
     "identify": ("stsbench.leaderboard.identify.command:identify", "Find the protocol that reproduces published numbers."),

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from stsbench.cli.interrupt import exit_code
 from stsbench.cli.output.messages import is_quiet, log
+from stsbench.interrupt import exit_code
 
 
 @click.command("train")

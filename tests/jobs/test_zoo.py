@@ -18,7 +18,7 @@ PLACES = {"--output", "--data-dir", "--eval", "--protocol", "--model", "--backbo
 
 def essence(words):
     """A command without folders, devices and the protocols of its test."""
-    kind, *rest = words
+    kind, *rest = (word for word in words if word != "--resume")
     method = rest.pop(0) if not rest[0].startswith("--") else None
     said = defaultdict(list)
     for option, value in zip(rest[::2], rest[1::2], strict=True):

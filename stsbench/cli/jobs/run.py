@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stsbench.cli.interrupt import exit_code
 from stsbench.cli.output.job_table import print_jobs
 from stsbench.errors import StsbenchError
+from stsbench.interrupt import exit_code
 from stsbench.registry import did_you_mean
 
 if TYPE_CHECKING:

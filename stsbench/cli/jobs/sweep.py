@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from stsbench.cli.interrupt import exit_code
 from stsbench.errors import StsbenchError
+from stsbench.interrupt import exit_code
 
 
 @click.command("sweep")
@@ -50,8 +50,8 @@ def sweep(
     data are not read. The same command again goes on; several may run at once. OUTPUT/best.yaml is the recipe, and records
     of what it trains say among how many trials it was chosen.
     """
+    from stsbench.cli.jobs.run import _log, make_pool
     from stsbench.cli.output.job_table import print_trials
-    from stsbench.cli.run import _log, make_pool
     from stsbench.jobs.sweep import BEST, Sweep
     from stsbench.jobs.sweep import sweep as sweeping
 

@@ -1,0 +1,1 @@
+"""`stsbench run` and `stsbench sweep`: many trainings by one command."""
