@@ -48,6 +48,7 @@ def test_a_server_that_says_nothing_is_waited_for_briefly(monkeypatch, tmp_path)
 @pytest.mark.parametrize("endpoint", ["ftp://127.0.0.1", "huggingface.co"])
 def test_another_scheme_is_not_tried(monkeypatch, endpoint):
     monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     assert ask_hub().detail == "HF_ENDPOINT must start with http:// or https://"
 
 

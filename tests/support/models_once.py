@@ -90,7 +90,9 @@ def _key(cls, name, config, how):
     folder = Path(str(name))
     if not cls.__module__.startswith("transformers.models.") or not how.keys() <= _PLAIN or not folder.is_dir():
         return None
-    if (folder / "adapter_config.json").exists() or not isinstance(config, PreTrainedConfig | None):
+    if (folder / "adapter_config.json").exists() or how.get("adapter_kwargs"):  # an adapter's files lie elsewhere
+        return None
+    if not isinstance(config, PreTrainedConfig | None):
         return None
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     if sum(path.stat().st_size for path in paths) > LARGEST:

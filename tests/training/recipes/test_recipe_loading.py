@@ -102,7 +102,7 @@ def test_a_recipe_of_ones_own(tmp_path):
 @pytest.mark.parametrize(
     ("setting", "parts"),
     [
-        ("sead=1", ["'sead'", "did you mean seed?"]),
+        ("sead=1", ["'sead'", "did you mean seed"]),
         ("backbone.poler=cls", ["'backbone.poler'", "did you mean pooler"]),
         ("backbone.pooler=clss", ["backbone.pooler", "did you mean cls?"]),
         ("data.fiel=x", ["'data.fiel'", "did you mean file"]),
