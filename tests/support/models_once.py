@@ -90,7 +90,7 @@ def _key(cls, name, config, how):
     folder = Path(str(name))
     if not cls.__module__.startswith("transformers.models.") or not how.keys() <= _PLAIN or not folder.is_dir():
         return None
-    if (folder / "adapter_config.json").exists() or how.get("adapter_kwargs"):  # an adapter's files lie elsewhere
+    if (folder / "adapter_config.json").exists() or "_adapter_model_path" in (how.get("adapter_kwargs") or {}):
         return None
     if not isinstance(config, PreTrainedConfig | None):
         return None
