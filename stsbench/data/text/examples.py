@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from stsbench.data.text.ragged import RowNumbers, checked
 from stsbench.data.text.store import TextStore
-from stsbench.data.text.tokens import TokenStore
+from stsbench.data.text.tokens import Tokens
 
 
 class TextRows:
     """n rows of a TextStore, in this order. Satisfies stsbench.training.api.batch.Examples."""
 
-    def __init__(self, store: TextStore, tokens: TokenStore, rows: RowNumbers) -> None:
+    def __init__(self, store: TextStore, tokens: Tokens, rows: RowNumbers) -> None:
         self.store, self.tokens = store, tokens
         self.roles = tokens.roles  # those the method uses, whose texts are tokenised
         self._numbers = checked(rows, len(store))

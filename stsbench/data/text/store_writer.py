@@ -6,22 +6,25 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from itertools import accumulate, compress
 from pathlib import Path
 from textwrap import shorten
 
 import numpy as np
 
 from stsbench.data.text.columns import LABEL, SCORE, VALUES
+from stsbench.data.text.lines import line_blocks
 from stsbench.data.text.ragged import ArrayWriter, RaggedWriter, mapped
 from stsbench.data.text.rows import OnBytes, RowReader, read_rows
 from stsbench.data.text.seen import SIZE, Seen
 from stsbench.errors import DataError
 
 META = "meta.json"
-_ROWS, _BYTES = 8192, 16 * 1024 * 1024  # rows, and bytes of text, held at a time
+_ROWS, _BYTES = 65_536, 16 * 1024 * 1024  # rows, and bytes of text, held at a time
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 _CLASSES = 1000  # more different labels than these: the column does not hold labels
 
@@ -57,11 +60,17 @@ class StoreMeta:
 
 def write_store(path: Path, folder: Path, settings: ReadSettings, on_bytes: OnBytes) -> StoreMeta:
     """Read `path` once and fill `folder`. Raises DataError for any fault of the file, and where no row is left."""
-    reader = read_rows(path, settings.format, settings.columns, settings.where, on_bytes, settings.lines_per_row)
+    plain = settings.format == "text" and settings.lines_per_row == 1  # line_blocks gives the same, sooner
+    seen = None if plain else on_bytes
+    reader = read_rows(path, settings.format, settings.columns, settings.where, seen, settings.lines_per_row)
     with ExitStack() as stack:
         writer = _Writer(path, folder, settings, reader.roles, stack)
-        for line, texts in reader:
-            writer.add(line, texts)
+        if plain:
+            for start, texts, fields in line_blocks(path, on_bytes):
+                writer.add_lines(start, texts, fields)
+        else:
+            for line, row in reader:
+                writer.add(line, row)
         writer.flush()
     meta = writer.meta(reader)
     if not meta.kept:
@@ -92,6 +101,14 @@ class _Writer:
         self._documents = stack.enter_context(ArrayWriter(folder, "documents", "<i8"))
         self._clear()
 
+    def _clear(self) -> None:
+        self._numbers: list[int] = []
+        self._parts: list[int] = []
+        self._blank: list[bool] = []
+        self._records: list[bytes] = []
+        self._fields: list[list[bytes]] = [[] for _ in self.roles]
+        self._pending_bytes = 0
+
     def add(self, line: int, texts: tuple[str, ...]) -> None:
         """One row of the file, or one of its empty lines."""
         blank = not all(map(str.strip, texts))
@@ -99,44 +116,81 @@ class _Writer:
             self.empty_lines += 1
             self._part += 1
             return
-        self.seen_rows += 1
-        self.blank += blank
         fields = [text.encode("utf-8") for text in texts]
         record = b"".join(b"%d:%b" % (len(field), field) for field in fields)  # no two rows give the same bytes
-        self._rows.append((line, self._part, blank, fields, record))
-        self._hashes.append(hashlib.blake2b(record, digest_size=SIZE).digest())
+        self._buffer([line], [self._part], [blank], [[field] for field in fields], [record])
         self._pending_bytes += len(record)
-        if len(self._rows) >= _ROWS or self._pending_bytes >= _BYTES:
+        if len(self._numbers) >= _ROWS or self._pending_bytes >= _BYTES:
             self.flush()
+
+    def add_lines(self, start: int, texts: list[str], fields: list[bytes]) -> None:
+        """Lines of plain text, the first of them the file's line `start`: as text, and in UTF-8."""
+        numbers: Sequence[int] = range(start, start + len(texts))
+        blank = [not text or text.isspace() for text in texts]
+        parts = [self._part] * len(texts)
+        if self.settings.contiguous and any(blank):
+            self.empty_lines += sum(blank)
+            parts = [self._part + ends for ends in accumulate(blank)]
+            self._part = parts[-1]
+            rows = [not empty for empty in blank]
+            numbers, parts = list(compress(numbers, rows)), list(compress(parts, rows))
+            fields = list(compress(fields, rows))
+            blank = [False] * len(fields)
+        for i in range(0, len(fields), _ROWS):
+            batch = slice(i, i + _ROWS)
+            records = [b"%d:%b" % (len(field), field) for field in fields[batch]]
+            self._buffer(numbers[batch], parts[batch], blank[batch], [fields[batch]], records)
+            self.flush()
+
+    def _buffer(
+        self, numbers: Sequence[int], parts: list[int], blank: list[bool], fields: list[list[bytes]], records: list[bytes]
+    ) -> None:
+        """Rows as columns: a tuple a row would be one more thing for the garbage collector to look at."""
+        self._numbers += numbers
+        self._parts += parts
+        self._blank += blank
+        self._records += records
+        for column, values in zip(self._fields, fields, strict=True):
+            column += values
 
     def flush(self) -> None:
         """Write the buffered rows that are kept."""
-        fresh = self._seen.fresh(self._hashes)
+        fresh = self._seen.fresh([blake2b(record, digest_size=SIZE).digest() for record in self._records])
+        self.seen_rows += len(fresh)
+        self.blank += sum(self._blank)
         self.duplicates += len(fresh) - int(fresh.sum())
-        rows = [
-            row for row, new in zip(self._rows, fresh.tolist(), strict=True)
-            if not (row[2] and self.settings.drop_blank) and (new or not self.settings.drop_duplicates)
-        ]
-        documents = []
-        for _, part, _, _, record in rows:
-            if self.settings.contiguous:
-                self.documents += part != self._last_part
-                self._last_part = part
-                documents.append(self.documents - 1)
-                self.sha.update(b"%d\n" % documents[-1])
-            self.sha.update(record)
+        kept = np.ones(len(fresh), dtype=np.bool_)
+        if self.settings.drop_blank:
+            kept &= ~np.array(self._blank, dtype=np.bool_)
+        if self.settings.drop_duplicates:
+            kept &= fresh
+        if not kept.all():
+            chosen = kept.tolist()
+            self._numbers, self._parts = list(compress(self._numbers, chosen)), list(compress(self._parts, chosen))
+            self._records, *self._fields = (list(compress(each, chosen)) for each in (self._records, *self._fields))
+        if self.settings.contiguous:
+            self._documents.add(self._in_documents())
+        else:
+            self.sha.update(b"".join(self._records))
         for i, writer in self._texts.items():
-            writer.add(b"".join(row[3][i] for row in rows), [len(row[3][i]) for row in rows])
-        self._lines.add([row[0] for row in rows])
-        self._documents.add(documents)
+            writer.add(b"".join(self._fields[i]), list(map(len, self._fields[i])))
+        self._lines.add(self._numbers)
         if LABEL in self.roles:
-            at = self.roles.index(LABEL)
-            self._labels.add([self._class(row[3][at], row[0]) for row in rows])
+            self._labels.add(list(map(self._class, self._fields[self.roles.index(LABEL)], self._numbers)))
         if self._scores is not None:
-            at = self.roles.index(SCORE)
-            self._scores.add([self._score(row[3][at], row[0]) for row in rows])
-        self.kept += len(rows)
+            self._scores.add(list(map(self._score, self._fields[self.roles.index(SCORE)], self._numbers)))
+        self.kept += len(self._numbers)
         self._clear()
+
+    def _in_documents(self) -> list[int]:
+        """The document of each row, from 0; the digest is of rows and documents."""
+        documents = []
+        for part, record in zip(self._parts, self._records, strict=True):
+            self.documents += part != self._last_part
+            self._last_part = part
+            documents.append(self.documents - 1)
+            self.sha.update(b"%d\n%b" % (documents[-1], record))
+        return documents
 
     def meta(self, reader: RowReader) -> StoreMeta:
         return StoreMeta(
@@ -160,11 +214,6 @@ class _Writer:
         if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
             raise DataError(f"{self.path}:{line}: the score {shorten(text, 40)!r} is not a number")
         return float(text)
-
-    def _clear(self) -> None:
-        self._rows: list[tuple[int, int, bool, list[bytes], bytes]] = []
-        self._hashes: list[bytes] = []
-        self._pending_bytes = 0
 
 
 def _sort_labels(folder: Path, classes: Mapping[str, int]) -> None:

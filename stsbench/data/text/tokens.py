@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,15 +37,10 @@ def tokenised(
     with one line when there is something to tokenise; progress: called with the number of texts just done.
     The tokenizer's stored truncation and padding have no effect and are left as they were. Raises DataError, one line.
     """
-    roles = [role for role in roles if role not in VALUES]
-    around = int(tokenizer.num_special_tokens_to_add(pair=False))
-    if max_length is not None and max_length <= around:
-        raise DataError(f"backbone.max_length {max_length} leaves no room for the sentence: {around} tokens are special")
-    # The class and its special tokens may come from the model's config.json, which is not a file of the tokenizer.
-    kind = [type(tokenizer).__name__, tokenizer.all_special_ids, tokenizer.cls_token_id, tokenizer.truncation_side]
-    key = hashlib.sha256(
-        json.dumps([_VERSION, store.digest, tokenizer_digest, kind, max_length, roles, _versions()]).encode()
-    ).hexdigest()
+    roles = text_roles(roles)
+    if max_length is not None:
+        check_max_length(tokenizer, max_length)
+    key = tokens_key(store, tokenizer, tokenizer_digest, max_length, roles)
 
     def build(folder: Path) -> None:
         if log is not None:
@@ -61,6 +56,41 @@ def tokenised(
         (folder / META).write_text(json.dumps(meta), encoding="utf-8")
 
     return TokenStore(built_folder((cache or training_cache()) / "tokens", key, build), roles, max_length)
+
+
+def text_roles(roles: Sequence[str]) -> tuple[str, ...]:
+    """Those of `roles` that hold texts to tokenise."""
+    return tuple(role for role in roles if role not in VALUES)
+
+
+def check_max_length(tokenizer: Any, max_length: int) -> None:
+    """Raises DataError where the special tokens leave no room for a sentence."""
+    around = int(tokenizer.num_special_tokens_to_add(pair=False))
+    if max_length <= around:
+        raise DataError(f"backbone.max_length {max_length} leaves no room for the sentence: {around} tokens are special")
+
+
+def tokens_key(
+    store: TextStore, tokenizer: Any, tokenizer_digest: str, max_length: int | None, roles: Sequence[str]
+) -> str:
+    """sha256 over all that the ids follow from: the texts, the tokenizer and its versions, the length, the roles."""
+    # The class and its special tokens may come from the model's config.json, which is not a file of the tokenizer.
+    kind = [type(tokenizer).__name__, tokenizer.all_special_ids, tokenizer.cls_token_id, tokenizer.truncation_side]
+    parts = [_VERSION, store.digest, tokenizer_digest, kind, max_length, list(roles), _versions()]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+class Tokens(Protocol):
+    """What TokenStore and TokensOnDemand have in common. Both say which roles they hold, and a digest of the ids."""
+
+    @property
+    def roles(self) -> tuple[str, ...]: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def truncated(self) -> Mapping[str, int | None]: ...
+    def ids(self, role: str, rows: RowNumbers) -> list[NDArray[np.int32]]: ...
+    def lengths(self, role: str) -> NDArray[np.int64]: ...
 
 
 class TokenStore:

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from stsbench.data.text.columns import LABEL, SCORE, VALUES
 from stsbench.data.text.examples import TextRows
+from stsbench.data.text.on_demand import TokensOnDemand
 from stsbench.data.text.store import TextStore, open_store
 from stsbench.data.text.sts_texts import NAMED, TESTED_BY_SPLIT, sts_texts
-from stsbench.data.text.tokens import TokenStore, tokenised
+from stsbench.data.text.tokens import Tokens, tokenised
 from stsbench.encoders.forward.checkpoint import tokenizer_digest
 from stsbench.errors import DataError, StsbenchError
 from stsbench.plugins import calling
@@ -36,6 +37,7 @@ LABELS = "labels"  # the key of their classes among what a run reads
 _OF_TRIPLETS = ("contradiction", "entailment")  # what classes 0 and 1 of triplets are
 _ONE_DOCUMENT = 1000  # lines without a blank one between them that make one wonder
 _OF_DATA = re.compile(r"(?<![\w/.])data\.(columns|where|format|lines_per_row)\b")
+_TOKENISED_FIRST = 100_000  # texts, at most: some seconds' work, done once for all runs and epochs
 _AT_ONCE = 10_000  # rows whose texts are compared at a time
 
 
@@ -45,7 +47,7 @@ class StageData:
     reach: how many rows further on in its document a row's views may read."""
 
     store: TextStore
-    tokens: TokenStore
+    tokens: Tokens
     trained: NDArray[np.int64]
     held_out: NDArray[np.int64]
     texts_of: tuple[str, ...] = ()
@@ -113,12 +115,8 @@ def open_data(
     log(f"{path.name}: {store.report()}, used as {', '.join(roles)}")
     if SCORE in roles:
         _check_scores(store, plan, log, scale_of(settings.file))
-    texts = tuple(role for role in roles if role not in VALUES)
-    digest = tokenizer_digest(Path(backbone.folder))
     whole = not labelled and calling(plan.kind, "whole_texts", lambda: plan.kind.whole_texts(plan.options))
-    tokens = tokenised(store, backbone.tokenizer, digest, None if whole else backbone.max_length, texts, log=log)
-    if cut := sum(tokens.truncated.values()):
-        log(f"{path.name}: {cut:,} of {len(texts) * len(store):,} texts are cut at {backbone.max_length} tokens")
+    tokens = _tokens(store, backbone, tuple(role for role in roles if role not in VALUES), whole, log)
     every = np.arange(len(store), dtype=np.int64)
     usable = None
     if not labelled:
@@ -134,6 +132,20 @@ def open_data(
     if tested and not known:
         log(f"{name}: its sentences are in the test sets of {', '.join(tested)}, too: scores there are transductive")
     return replace(data, texts_of=tested) if tested else data
+
+
+def _tokens(store: TextStore, backbone: Backbone, roles: Sequence[str], whole: bool, log: Callable[[str], None]) -> Tokens:
+    """The tokens of all texts, from the cache or made now; of very many, made when a batch needs them."""
+    name, texts, digest = store.path.name, len(roles) * len(store), tokenizer_digest(Path(backbone.folder))
+    if texts > _TOKENISED_FIRST and not whole:
+        tokens = TokensOnDemand(store, backbone.tokenizer, digest, backbone.max_length, roles, log=log)
+        share = f"about {tokens.share_cut():.1%} of them are cut at {backbone.max_length} tokens"
+        log(f"{name}: {texts:,} texts, each tokenised when it is needed; {share}")
+        return tokens
+    stored = tokenised(store, backbone.tokenizer, digest, None if whole else backbone.max_length, roles, log=log)
+    if cut := sum(stored.truncated.values()):
+        log(f"{name}: {cut:,} of {texts:,} texts are cut at {backbone.max_length} tokens")
+    return stored
 
 
 def _sts_texts(name: str, place: SetPlace, log: Callable[[str], None]) -> Path:

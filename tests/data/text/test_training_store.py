@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tiny_models import sentences, tokenizer
 from transformers import CanineTokenizer
 
-from stsbench.data.text import fingerprint, store_writer
+from stsbench.data.text import fingerprint, lines, store_writer
 from stsbench.data.text.examples import TextRows
 from stsbench.data.text.seen import Seen
 from stsbench.data.text.store import open_store
@@ -150,7 +150,9 @@ def test_the_report_says_what_became_of_the_rows(tmp_path):
 
 
 @SHORT
-@given(st.lists(st.lists(st.integers(0, 40), max_size=12), max_size=12))
+@given(
+    st.lists(st.lists(st.integers(0, 40) | st.sampled_from([1 << 64, 1 << 100, (1 << 100) + 7]), max_size=12), max_size=12)
+)
 def test_seen_equals_a_set(chunks):
     seen, known = Seen(), set()
     for chunk in chunks:
@@ -290,6 +292,7 @@ def test_two_processes_at_once_build_once_and_a_live_build_is_not_swept(tmp_path
 
 def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(store_writer, "_ROWS", 500)
+    monkeypatch.setattr(lines, "_BLOCK", 100_000)
 
     def peak(rows):
         path = tmp_path / f"{rows}.txt"
