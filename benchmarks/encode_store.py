@@ -6,8 +6,9 @@
 The model is a random BERT of 2 layers, 32 wide, and the sentences are synthetic: reading, tokenising and writing are then a
 large part of the work, as they would not be of a real model. `memory` samples the resident memory of the process (and the
 part of it that no file backs), kills it with SIGKILL past the middle, runs the same command again to the end, and compares
-the store's rows with vectors that the encoder gives in memory. `processes` takes turns: one process, two, one, two;
-processor seconds are those of all processes, children included, and decide where the machine is shared with others.
+the store's rows with vectors that the encoder gives in memory. `processes` takes turns: one process, two, one, two, with as
+many threads a process as the environment says (OMP_NUM_THREADS, RAYON_NUM_THREADS: the tokenizer's); processor seconds are
+those of all processes, children included.
 """
 
 from __future__ import annotations
@@ -162,24 +163,23 @@ def processes(folder: Path, texts: int, rounds: int) -> None:
             taken[count].append(timed(command(model, source, store, count), store, count))
             shards = json.loads((store / "manifest.json").read_text())["shards"]
             digests[count] = [shard["files"]["vectors.npy"]["sha256"] for shard in shards]
-            wall, busy, steady_wall, steady_busy = taken[count][-1]
-            print(f"{count} process(es): {wall:.1f} s, {busy:.1f} processor seconds; once started {steady_wall:.1f} us and "
-                  f"{steady_busy:.1f} processor us a text", flush=True)  # fmt: skip
+            wall, busy, steady = taken[count][-1]
+            print(f"{count} process(es): {wall:.1f} s, {busy:.1f} processor seconds; once started {steady:.1f} us a text",
+                  flush=True)  # fmt: skip
     one, two = np.array(taken[1]), np.array(taken[2])
-    names = {0: "wall clock, one over two", 2: "the same once started", 1: "processor seconds, two over one",
-             3: "the same a text once started"}  # fmt: skip
+    names = {0: "wall clock, one over two", 2: "the same once started", 1: "processor seconds, one over two"}
     for column, what in names.items():
-        ratios = one[:, column] / two[:, column] if column in (0, 2) else two[:, column] / one[:, column]
+        ratios = one[:, column] / two[:, column]
         print(f"{what}: {np.median(ratios):.2f} ({ratios.min():.2f}, {ratios.max():.2f})")
     print(f"equal files: {digests[1] == digests[2]}")
 
 
-def timed(arguments: list[str], store: Path, count: int) -> tuple[float, float, float, float]:
-    """Seconds of wall clock and of processor; and microseconds a text of both from when each process has written a shard."""
+def timed(arguments: list[str], store: Path, count: int) -> tuple[float, float, float]:
+    """Seconds of wall clock and of processor; and microseconds a text from when each process has written a shard."""
     began, started, last = time.monotonic(), None, None
     process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
     while process.poll() is None:
-        now = rows_of(store), time.monotonic(), tree_seconds(process.pid)
+        now = rows_of(store), time.monotonic()
         if last is None or now[0] != last[0]:
             last = now
             started = now if started is None and now[0] >= count * 32_768 else started
@@ -189,20 +189,10 @@ def timed(arguments: list[str], store: Path, count: int) -> tuple[float, float, 
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     busy = usage.ru_utime + usage.ru_stime - timed.before
     timed.before += busy
-    steady = [1e6 * (last[i] - started[i]) / (last[0] - started[0]) for i in (1, 2)]
-    return time.monotonic() - began, busy, *steady
+    return time.monotonic() - began, busy, 1e6 * (last[1] - started[1]) / (last[0] - started[0])
 
 
 timed.before = 0.0
-
-
-def tree_seconds(pid: int) -> float:
-    """Processor seconds of a process and its children that run."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return resident(pid)[2] + sum(resident(int(child))[2] for child in children)
-    except (OSError, KeyError, ValueError):
-        return 0.0
 
 
 def main() -> None:
