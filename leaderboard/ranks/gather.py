@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.ranks.board import FLAGS, Board, PairTests, Provenance, Rank, Row, Tab
 from stsbench.leaderboard.ranks.imported_rows import with_imported
 from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine
+from stsbench.leaderboard.ranks.processes import across, cores
 from stsbench.leaderboard.ranks.published_tabs import published_rows, published_tabs
 from stsbench.leaderboard.ranks.scored import scored_entries
 from stsbench.leaderboard.ranks.seeds import merged
@@ -25,12 +27,13 @@ from stsbench.leaderboard.ranks.wording import about, digits_of, form, lower_is_
 from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.leaderboard.records.together import SEED
 from stsbench.metrics.noise import Scores
-from stsbench.metrics.ranks import letters, rank_intervals, significantly_different
+from stsbench.metrics.ranks import Significance, letters, rank_intervals, significantly_different
 
 Values = NDArray[np.float64]
 Placed = tuple[LoadedEntry, ScoreLine, tuple[str, ...]]  # a line, whose it is, and what is odd about it
 LEADS = ("recall@1", "alignment", "STS-B")  # where no row has an average
 MOST_LETTERS = 20  # ranked rows that letters are shown for: among more, a row may have hundreds of them
+MANY_ROWS = 200  # of a tab: with more, its test takes longer than a process does to start
 UNRANKED = {
     "geometry": "not ranked: alignment and uniformity are read together, and neither alone is better or worse",
     "mteb": "not ranked: mteb keeps no score per item, so differences cannot be tested",
@@ -75,38 +78,62 @@ def _alike(placed: Sequence[Placed]) -> list[list[Placed]]:
     return [members for _, members in groups]
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """A tab before its rows are tested. number: among tabs of one name; reasons: why each member has no rank, or "";
+    able: those that have one."""
+
+    name: str
+    number: int
+    members: Sequence[Placed]
+    columns: tuple[str, ...]
+    lead: str
+    lower: bool
+    reasons: Sequence[str]
+    able: Sequence[int]
+
+
 def _tabs(groups: Sequence[Sequence[Placed]], tests: dict[str, Tested]) -> list[Tab]:
     """The tabs; what the rows of each were tested by goes into `tests`, by the tab's id."""
+    plans = _plans(groups)
+    tests.update(_tested([plan for plan in plans if plan.able]))
     tabs: list[Tab] = []
+    for plan in plans:
+        members, columns, lead, able = plan.members, plan.columns, plan.lead, plan.able
+        first = members[0][1]
+        ranks: dict[int, Rank] = {}
+        if able:
+            values = np.array([members[i][1].cells[lead].value for i in able])
+            ranks = dict(zip(able, _ranks(values, tests[plan.name], plan.lower), strict=True))
+        tabs.append(Tab(
+            id=plan.name, group=first.setting.protocol,
+            title=title(first) + (f", data {plan.number}" if plan.number > 1 else ""), about=_about(first, lead),
+            metric=first.setting.metric, aggregation=first.setting.aggregation, columns=columns, lead=lead,
+            digits=digits_of(first), lower_is_better=plan.lower,
+            measured=_sorted(members, columns, lead, plan.lower, ranks, plan.reasons), published=(),
+            sample=first.sample, known=first.known, settings=json.loads(first.setting.settings),
+            data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
+            pairs=_pairs(tests[plan.name]) if len(able) > 1 else None,
+        ))  # fmt: skip
+    return tabs
+
+
+def _plans(groups: Sequence[Sequence[Placed]]) -> list[_Plan]:
+    plans: list[_Plan] = []
     times: dict[str, int] = {}
     for members in groups:
         first = members[0][1]
-        setting, protocol = first.setting, first.protocol
         columns = _columns(members)
         lead = AVERAGE if AVERAGE in columns else next((name for name in LEADS if name in columns), columns[0])
         name = slug(first)
         times[name] = number = times.get(name, 0) + 1
         # Of metrics in columns each has a direction of its own, and no rank.
-        lower = not protocol.metrics_across and lower_is_better(setting.metric)
+        lower = not first.protocol.metrics_across and lower_is_better(first.setting.metric)
         name = f"{name}-data{number}" if number > 1 else name
-        reasons = [UNRANKED.get(protocol.name) or _why_unranked(entry, line, lead) for entry, line, _ in members]
+        reasons = [UNRANKED.get(first.protocol.name) or _why_unranked(entry, line, lead) for entry, line, _ in members]
         able = [i for i, reason in enumerate(reasons) if not reason]
-        ranks: dict[int, Rank] = {}
-        if able:
-            tests[name] = _tested(name, [members[i] for i in able], lead)
-            values = np.array([members[i][1].cells[lead].value for i in able])
-            ranks = dict(zip(able, _ranks(values, tests[name], lower), strict=True))
-        tabs.append(Tab(
-            id=name, group=setting.protocol,
-            title=title(first) + (f", data {number}" if number > 1 else ""), about=_about(first, lead),
-            metric=setting.metric, aggregation=setting.aggregation, columns=columns, lead=lead, digits=digits_of(first),
-            lower_is_better=lower,
-            measured=_sorted(members, columns, lead, lower, ranks, reasons), published=(),
-            sample=first.sample, known=first.known, settings=json.loads(setting.settings),
-            data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
-            pairs=_pairs(tests[name]) if len(able) > 1 else None,
-        ))  # fmt: skip
-    return tabs
+        plans.append(_Plan(name, number, members, columns, lead, lower, reasons, able))
+    return plans
 
 
 def _about(line: ScoreLine, lead: str) -> str:
@@ -130,15 +157,27 @@ def _columns(members: Sequence[Placed]) -> tuple[str, ...]:
     return tuple(sorted(there, key=lambda name: order.index(name) if name in order else len(order)))
 
 
-def _tested(tab: str, members: Sequence[Placed], lead: str) -> Tested:
-    """Which of the rows that may be ranked differ significantly in the lead column."""
+def _tested(plans: Sequence[_Plan]) -> dict[str, Tested]:
+    """Which of the rows that may be ranked differ significantly in the lead column: tab's id -> its rows and their test."""
+    scores = [(plan.name, _scores([plan.members[i] for i in plan.able], plan.lead)) for plan in plans]
+    workers = min(cores(), sum(len(plan.able) > MANY_ROWS for plan in plans))
+    tests = across(_test, scores, workers)
+    rows = [tuple(plan.members[i][0].id for i in plan.able) for plan in plans]
+    return {plan.name: each for plan, each in zip(plans, zip(rows, tests, strict=True), strict=True)}
+
+
+def _scores(members: Sequence[Placed], lead: str) -> Scores:
     entries, lines = [entry for entry, _, _ in members], [line for _, line, _ in members]
     pairs = SeedPairs([[run.records[0].record for run in entry.runs] for entry in entries])
     seeds = [line.seeds[lead][pairs.order(i)] if lead in line.seeds else np.empty(0) for i, line in enumerate(lines)]
     values = np.array([line.cells[lead].value for line in lines])
-    scores = Scores(values, np.stack([line.draws[lead] for line in lines]), seeds, np.array(pairs.groups))
+    return Scores(values, np.stack([line.draws[lead] for line in lines]), seeds, np.array(pairs.groups))
+
+
+def _test(item: tuple[str, Scores]) -> Significance:
+    tab, scores = item
     # Seeds are redrawn for each tab by itself: a seed's effect under one setting is not all of its effect under another.
-    return tuple(entry.id for entry in entries), significantly_different(scores, [SEED, *tab.encode()], intervals=True)
+    return significantly_different(scores, [SEED, *tab.encode()], intervals=True)
 
 
 def _pairs(tested: Tested) -> PairTests | None:

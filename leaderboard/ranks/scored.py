@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
-import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +12,13 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import Measured
 from stsbench.leaderboard.ranks import results
 from stsbench.leaderboard.ranks.lines import ScoreLine, lines_together
+from stsbench.leaderboard.ranks.processes import across, cores
 from stsbench.leaderboard.ranks.results import RunResult
 from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry, check_seeds, checked_run, read_entries, read_run
 from stsbench.leaderboard.records.together import draw_together
 
 BATCH = 32  # runs whose draws are computed together: counts and gold ranks are then a small part of the work
 FEW = 12  # runs that are not worth starting processes for
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def scored_entries(folder: Path) -> tuple[list[LoadedEntry], dict[Path, list[ScoreLine]]]:
@@ -53,34 +49,9 @@ def _score(folders: Sequence[Path]) -> None:
     workers = min(cores(), -(-len(folders) // FEW))
     size = min(BATCH, -(-len(folders) // workers))
     batches = [folders[at : at + size] for at in range(0, len(folders), size)]
-    if workers == 1:
-        faults = [fault for batch in batches for fault in score_batch(batch)]
-    else:
-        # A new interpreter each: a copy of this one could have been made while a library's thread held a lock.
-        with _one_thread(), ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-            faults = [fault for of_batch in pool.map(score_batch, batches) for fault in of_batch]
+    faults = [fault for of_batch in across(score_batch, batches, workers) for fault in of_batch]
     if faults:
         raise StsbenchError(faults[0])
-
-
-def cores() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Processes that start within have one thread each for linear algebra: together they use all cores."""
-    before = {name: os.environ.get(name) for name in THREADS}
-    os.environ.update(dict.fromkeys(THREADS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def score_batch(folders: Sequence[Path]) -> list[str]:

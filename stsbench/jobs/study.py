@@ -85,7 +85,11 @@ class Study:
             return False
         asked = self._live(trial)
         asked.report(score, step)
-        return bool(asked.should_prune())
+        return self.falls_behind(trial)
+
+    def falls_behind(self, trial: Trial) -> bool:
+        """Whether a trial is to be given up by what was last reported: others may have come to that step since."""
+        return self._prune and bool(self._live(trial).should_prune())
 
     def tell(self, trial: Trial, score: float | None, pruned: bool = False) -> None:
         """A trial has ended: with its score; given up; or without any, because a training failed."""

@@ -134,8 +134,10 @@ class _Feed:
         stopped: list[Job] = []
         for trial, jobs in self.jobs.values():
             running = self.standing[jobs[0].id] is None and not is_pruned(jobs[0], self.search.output)
-            points = self._curve(trial, jobs[0]) if running else ()
-            if any(self._bad(trial, *point) for point in points):
+            if not running:
+                continue
+            new = any(self._bad(trial, *point) for point in self._curve(trial, jobs[0]))
+            if new or (trial.number in self.reported and self.study.falls_behind(trial)):
                 self.log(f"trial {trial.number}: given up after step {self.reported[trial.number]}")
                 mine = [job for job in jobs if not is_done(job, self.search.output)]
                 for job in mine:

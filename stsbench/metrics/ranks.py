@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from stsbench.metrics.noise import Noise, Scores
 from stsbench.metrics.paired import LEVEL, critical_value, critical_values
-from stsbench.metrics.stepdown import rejected
+from stsbench.metrics.stepdown import BLOCK, rejected
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -53,28 +53,42 @@ def significantly_different(
     statistics, largest = noise.statistics(), np.zeros(draws)
     if count < 2 or critical_value(largest, level) == inf:
         return Significance(jointly, alone, statistics, largest, np.full((count, count), np.nan) if intervals else None)
-    for i in range(count):  # the pairs of a row at a time: 1000 rows have half a million
+    of_rows, critical = _largest_of_rows(noise, level, intervals)
+    largest = of_rows.max(axis=0)
+    for i in range(count):
         others = np.delete(np.arange(count), i)
         line = partial(_of_row, noise, np.asarray(i), others)
-        alone[i, others], maxima = rejected(statistics[i, others], line, draws, level)
-        np.maximum(largest, maxima, out=largest)
-    # The first step, of all pairs, is done by now: the pairs it leaves go on.
-    jointly = statistics > critical_value(largest, level)
-    one, other = (each.astype(np.int64) for each in np.nonzero(np.triu(~jointly, 1)))
-    if len(one):
-        result, _ = rejected(statistics[one, other], lambda some: noise.drawn(one[some], other[some]), draws, level)
-        jointly[one, other] = jointly[other, one] = result
-    return Significance(jointly, alone | jointly, statistics, largest, _halves(noise, level) if intervals else None)
+        alone[i, others] = _rejected(statistics[i, others], line, of_rows[i], level)
+    one, other = np.triu_indices(count, 1)
+    jointly[one, other] = _rejected(statistics[one, other], lambda some: noise.drawn(one[some], other[some]), largest, level)
+    jointly |= jointly.T
+    halves = noise.bound(critical) if intervals else None
+    return Significance(jointly, alone | jointly, statistics, largest, halves)
 
 
-def _halves(noise: Noise, level: float) -> Floats:
-    """(r, r) half the width of the interval of each difference: what its own draws stay below in 95 %."""
-    count = len(noise.values)
-    critical = np.zeros((count, count))
+def _largest_of_rows(noise: Noise, level: float, intervals: bool) -> tuple[Floats, Floats]:
+    """(r, draws): the largest drawn statistics of each row's pairs; (r, r): what those of a pair alone stay below in 95 %,
+    0 unless `intervals` are asked for. A thousand rows have half a million pairs: each is drawn here once."""
+    count, block = len(noise.values), max(1, BLOCK // noise.draws)
+    largest, critical = np.zeros((count, noise.draws)), np.zeros((count, count))
     for i in range(count - 1):
-        others = np.arange(i + 1, count)
-        critical[i, others] = critical[others, i] = critical_values(noise.drawn(np.asarray(i), others), level)
-    return noise.bound(critical)
+        for start in range(i + 1, count, block):
+            others = np.arange(start, min(start + block, count))
+            drawn = noise.drawn(np.asarray(i), others)
+            np.maximum(largest[i], drawn.max(axis=0), out=largest[i])
+            np.maximum(largest[others[0] : others[-1] + 1], drawn, out=largest[others[0] : others[-1] + 1])
+            if intervals:
+                critical[i, others] = critical[others, i] = critical_values(drawn, level)
+    return largest, critical
+
+
+def _rejected(statistics: Floats, drawn: Callable[[Ints], Floats], largest: Floats, level: float) -> Bools:
+    """`rejected`, whose first step is done: the largest drawn statistics of all are known. Only what they leave is drawn."""
+    result = statistics > critical_value(largest, level)
+    left = np.flatnonzero(~result)
+    if len(left):
+        result[left], _ = rejected(statistics[left], lambda some: drawn(left[some]), len(largest), level)
+    return np.asarray(result)
 
 
 def significant_in_all(tests: Sequence[Significance], level: float = LEVEL) -> list[Bools]:

@@ -84,7 +84,8 @@ def test_random_search_goes_on_where_it_was_and_tries_no_training_twice(here, st
 
 
 def test_a_bad_trial_is_given_up_for_good(here, start, monkeypatch):
-    """Four trials set the median, and a rate that wrecks the weights is below it."""
+    """Four trials set the median, and a rate that wrecks the weights is below it: also where the last of the four ends
+    after that trial has said its score."""
     monkeypatch.setattr(schedule, "LOOK", 0.05)
     Path("space.yaml").write_text(yaml.safe_dump(
         {"space": {"training.learning_rate": [1e-6, 2e-6, 3e-6, 4e-6, 5.0]}}), "utf-8")  # fmt: skip
@@ -92,8 +93,16 @@ def test_a_bad_trial_is_given_up_for_good(here, start, monkeypatch):
     chosen = replace(chosen, group=chosen.group.model_copy(update={"max_steps": 12, "set": {
         **chosen.group.set, "training.epochs": 4, "selection.every": 3}}))  # fmt: skip
     log = []
-    waiting = Counting(start, lambda counting, process: len(counting.started) == 5 and _stays(counting.started[4], process))
-    started, results = run(chosen, waiting, log)
+    fourth = []
+
+    def held(counting, process):
+        if len(counting.started) == 4:
+            fourth.append(process.pid)
+            os.kill(process.pid, signal.SIGSTOP)
+        if len(counting.started) == 5:
+            _stays(counting.started[4], process, *fourth)
+
+    started, results = run(chosen, Counting(start, held), log)
     assert [each.trial.state for each in results] == ["complete"] * 4 + ["pruned"]
     assert results[-1].trial.values == {"training.learning_rate": 5.0}
     assert [line for line in log if line.endswith(": given up")] == ["trial 4 (training.learning_rate 5.0): given up"]
@@ -101,14 +110,15 @@ def test_a_bad_trial_is_given_up_for_good(here, start, monkeypatch):
     assert run(chosen, start)[0] == [] and len(started) == 5
 
 
-def _stays(name, process):
-    """The job stands still after its first development score, until it is given up: it could have ended before."""
+def _stays(name, process, other):
+    """The job stands still after its first development score, and the other goes on, until the job is given up."""
     def watch():
         log = Path("out", name, "log.jsonl").absolute()
         pruned = Path("out/.jobs", f"{name}.pruned").absolute()
         while not log.is_file() or '"kind": "dev", "stage": "main", "step": 3' not in log.read_text("utf-8"):
             time.sleep(0.005)
         os.kill(process.pid, signal.SIGSTOP)
+        os.kill(other, signal.SIGCONT)
         while not pruned.exists():
             time.sleep(0.02)
         os.kill(process.pid, signal.SIGCONT)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stsbench.metrics import ranks, stepdown
 from stsbench.metrics.bootstrap import resample_counts
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.paired import paired_difference
@@ -46,8 +47,10 @@ def test_a_better_model_is_found() -> None:
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_significance_is_the_step_down_method_of_a_naive_loop(number: int) -> None:
+def test_significance_is_the_step_down_method_of_a_naive_loop(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Romano & Wolf 2005, algorithm 2.1: all pairs at first, then those that are left, until none is rejected."""
+    monkeypatch.setattr(ranks, "BLOCK", (65_536, 800)[number % 2])  # all pairs of a row at a time, or two
+    monkeypatch.setattr(stepdown, "BLOCK", (65_536, 800)[number % 2])
     values, draws = simulated(0.35, number)
     pairs = list(combinations(range(MODELS), 2))
     size = {(i, j): abs(values[i] - values[j]) / np.std(draws[i] - draws[j], ddof=1) for i, j in pairs}

@@ -10,6 +10,7 @@ from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.compare import compare
 from stsbench.evaluation.records import load_records
 from stsbench.evaluation.rescore import read_observations
+from stsbench.leaderboard.ranks import gather as gather_module
 from stsbench.leaderboard.ranks.board import Cell
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.ranks.seeds import _joined_part
@@ -90,6 +91,16 @@ def test_a_pair_is_tested_as_by_compare(board, runs):
         assert half == pytest.approx(alone.high - alone.value, rel=0.01 if other == "words" else 0.5)
         assert pairs.different[place[one], place[other]] <= (alone.p < 0.05)
     assert tab(found, "geometry-sample").pairs is None
+
+
+def test_processes_test_as_one_does(board, monkeypatch):
+    alone = board(letters=(["letters"], LETTERS), words=(["words"], LETTERS.model_copy(update={"method": "words"})))
+    monkeypatch.setattr(gather_module, "MANY_ROWS", 1)
+    monkeypatch.setattr(gather_module, "cores", lambda: 2)
+    for one, other in zip(alone.tabs, board().tabs, strict=True):
+        assert one.measured == other.measured and (one.pairs is None) == (other.pairs is None)
+        if one.pairs and other.pairs:
+            assert np.array_equal(one.pairs.halves, other.pairs.halves)
 
 
 def test_another_setting_or_other_data_is_another_tab(board, runs, tmp_path, monkeypatch):
