@@ -82,6 +82,8 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
         raise StsbenchError("no task could be scored" if result.failures else "no task was asked for")
     if options["sample"] and json_target == "-":
         click.echo(SAMPLE, err=True)
+    if output is not None and result.folder != output:
+        log(f"warning: {output} is there already and is left as it is: this run has another name")
     log(f"run: {result.folder}")  # before anything that can still fail: the run is kept whatever happens to its table
     if json_target != "-":
         print_report(result, form)

@@ -17,6 +17,7 @@ _CHANGES = "+changes"
 _PACKAGES = ("stsbench", "torch", "transformers", "sentence-transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
 
 # What `stsbench leaderboard` writes into a checkout: no score depends on it.
+_CODE = ("stsbench/", "methods/", "protocols/", "leaderboard/")
 _WRITTEN = ("leaderboard/measured", "leaderboard/imported", "leaderboard/observations",
             "docs/findings/protocol-sensitivity.*", "README.md")  # fmt: skip
 
@@ -30,24 +31,26 @@ def _version(package: str) -> str | None:
 
 
 def git_revision() -> str | None:
-    """The checkout's revision, with '+changes' when it has uncommitted ones (but for what the leaderboard's commands write);
-    None outside a checkout of stsbench."""
+    """The checkout's revision, with '+changes' when a file of it is changed or there are new ones in its code (but for what
+    the leaderboard's commands write); None outside a checkout of stsbench."""
     root = Path(stsbench.__file__).resolve().parents[1]
     if not (root / ".git").exists():  # installed: some other project's revision would mislead
         return None
     try:
         revision = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
         status = ["git", "status", "--porcelain", "--", ".", *(f":(exclude){path}" for path in _WRITTEN)]
-        dirty = subprocess.run(status, cwd=root, capture_output=True, text=True, check=True)
+        changes = subprocess.run(status, cwd=root, capture_output=True, text=True, check=True).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
         return None
-    return revision.stdout.strip() + (_CHANGES if dirty.stdout.strip() else "")
+    # A user's texts, runs and models beside the code are not part of it.
+    dirty = any(not line.startswith("?? ") or line[3:].strip('"').startswith(_CODE) for line in changes)
+    return revision.stdout.strip() + (_CHANGES if dirty else "")
 
 
 def why_not_repeatable(revision: object) -> str | None:
     """Why nobody can repeat what was measured by this revision (as `git_revision` gives it); None where they can."""
     if isinstance(revision, str) and revision.endswith(_CHANGES):
-        return f"a checkout with uncommitted changes or untracked files ({revision[:12]}): nobody can repeat it"
+        return f"a checkout with uncommitted changes or new files in its code ({revision[:12]}): nobody can repeat it"
     return None
 
 

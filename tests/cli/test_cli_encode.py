@@ -128,3 +128,10 @@ def test_the_time_left_is_that_of_what_this_call_encodes():
     assert [duration(seconds) for seconds in (0.4, 99, 101, 5940, 7500, -3)] == [
         "0 s", "99 s", "2 min", "99 min", "2 h 5 min", "0 s"
     ]
+
+
+def test_a_call_that_stores_nothing_leaves_no_folder(cli, place):
+    Path("empty.txt").write_text("")
+    for name in ("empty.txt", "nobody.txt"):
+        code, _, said = cli("encode", "--model", "lexical:token-set", "--input", name, "--output", "store")
+        assert code == 1 and name in said.splitlines()[-1] and not Path("store").exists()

@@ -1,6 +1,7 @@
 """The command line, run: every error is one line that names what is at fault, and nothing half-written stays behind."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -257,3 +258,13 @@ def test_strict_fails_the_task_with_long_texts(evaluate, folder, monkeypatch):
     words = ("--pooler", "mean", "--max-length", "12", "--device", "cpu", "--no-cache", "--strict")
     code, out, err = evaluate(folder, *words, tasks=("--tasks", "STS12,STS-B"))
     assert code == 3 and "failed: sts STS-B: " in err and "texts of stsb/test exceed" in err and "STS12" in out
+
+
+@pytest.mark.parametrize("said, expected", [(None, "passive"), ("active", "active")])
+def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(cli, monkeypatch, said, expected):
+    if said:
+        monkeypatch.setenv("OMP_WAIT_POLICY", said)
+    else:
+        monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    cli("list", "protocols")
+    assert os.environ["OMP_WAIT_POLICY"] == expected

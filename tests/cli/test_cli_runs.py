@@ -47,6 +47,7 @@ def test_output_is_never_overwritten(evaluate):
     outs = [evaluate("lexical:token-set") for _ in range(3)]
     assert [code for code, _, _ in outs] == [0, 0, 0]
     assert [err.splitlines()[-1] for _, _, err in outs] == ["run: run", "run: run-2", "run: run-3"]
+    assert ["run is there already and is left as it is" in err for _, _, err in outs] == [False, True, True]
     first = next(Path("run").glob("*.json"))
     assert (Path("run-2") / first.name).is_file()
     shutil.rmtree("run")

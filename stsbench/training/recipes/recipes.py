@@ -123,6 +123,9 @@ def _path(method: str, name: str) -> Path:
     path = Path(name).expanduser()
     if path.is_file():
         return path
+    of, _, short = name.partition("/")
+    if of == method and (shipped := _shipped(method, short)):  # as `list recipes` names it
+        return shipped
     if name.endswith((".yaml", ".yml")) or "/" in name:
         raise StsbenchError(f"--recipe {name}: there is no such file")
     known = recipe_names(method)

@@ -138,6 +138,11 @@ def test_misspelt_and_wrong_settings(setting, parts, tmp_path):
         one_line(lambda: load_recipe("simcse", str(path)), f"{path}: ", *parts)
 
 
+def test_the_name_that_list_recipes_prints():
+    assert load_recipe("simcse", "simcse/unsup-bert-base") == load_recipe("simcse", "unsup-bert-base")
+    one_line(lambda: load_recipe("simcse", "diffcse/bert-base-sts"), "--recipe diffcse/bert-base-sts: there is no such file")
+
+
 def test_unknown_names(tmp_path):
     one_line(lambda: load_recipe("simsce"), "unknown method 'simsce'; did you mean simcse?")
     one_line(lambda: load_recipe("simcse", "unsup-bert-bsae"), "no recipe 'unsup-bert-bsae'", "did you mean unsup-bert-base")

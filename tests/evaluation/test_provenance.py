@@ -1,0 +1,48 @@
+"""The revision that a record names: what changes the code counts, what lies beside it does not."""
+
+import subprocess
+
+import pytest
+
+import stsbench
+from stsbench.evaluation import provenance
+
+WRITTEN = ["leaderboard/measured/a/run.json", "docs/findings/protocol-sensitivity.md", "README.md"]
+BESIDE = ["sentences.txt", "runs/mean/a.json", "mymodel.py", "entries.svg", "docs/new.md"]
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    for name in ("stsbench/__init__.py", "methods/a.py", "docs/index.md", *WRITTEN):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1\n")
+    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    monkeypatch.setattr(stsbench, "__file__", str(tmp_path / "stsbench" / "__init__.py"))
+    return tmp_path
+
+
+REAL = provenance.git_revision  # the suite asks git once
+
+
+def revision():
+    return REAL()
+
+
+def test_a_clean_checkout_and_what_is_no_part_of_its_code(checkout):
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=checkout, capture_output=True, text=True).stdout.strip()
+    assert revision() == head
+    for name in [*BESIDE, *WRITTEN]:
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / name).write_text("2\n")
+        assert revision() == head, name
+    assert provenance.why_not_repeatable(head) is None
+
+
+@pytest.mark.parametrize("name", ["stsbench/new.py", "methods/new method/method.py", "methods/a.py", "docs/index.md"])
+def test_a_change_and_a_new_file_of_the_code(checkout, name):
+    (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+    (checkout / name).write_text("2\n")
+    assert revision().endswith("+changes")
+    assert "new files in its code" in provenance.why_not_repeatable(revision())
