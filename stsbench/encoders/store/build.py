@@ -60,14 +60,14 @@ def build_store(
     check_shareable(encoder)
     if dtype not in KINDS:
         raise EncoderError(f"a store cannot hold {dtype} (there are {', '.join(KINDS)})")
-    begun = folder.exists()
+    there = folder.exists()
     with _locked(folder):
         manifest = _manifest(encoder, texts, folder, dtype, shard_rows)
         building = _Building(encoder, texts, folder, manifest, log, progress)
         try:
             building.run(runner or Here(encoder))
         except BaseException:
-            if not begun and not building.notes:  # nothing to go on with
+            if not there and not building.notes:  # nothing to go on with
                 shutil.rmtree(folder, ignore_errors=True)
             raise
     return VectorStore(folder)
