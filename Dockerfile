@@ -5,7 +5,7 @@
 #   docker build -t stsbench:cuda --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu126 .
 #   docker run --rm --gpus all stsbench:cuda doctor
 # Data, caches and runs outlive the container in volumes:
-#   docker run --rm -v "$PWD/runs:/work/runs" -v stsbench-cache:/home/stsbench/.cache stsbench train simcse --sample
+#   docker run --rm -v "$PWD/runs:/stsbench/runs" -v stsbench-cache:/home/stsbench/.cache stsbench train simcse --sample
 ARG PYTHON=3.12
 
 FROM python:${PYTHON}-slim AS wheel
@@ -20,8 +20,8 @@ COPY constraints.txt /tmp/constraints.txt
 RUN pip install --no-cache-dir --index-url "${TORCH_INDEX}" --constraint /tmp/constraints.txt torch
 RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
     wheel="$(echo /wheels/stsbench-*.whl)" && pip install --no-cache-dir "stsbench[embedded,faiss] @ file://${wheel}"
-RUN useradd --create-home --uid 1000 stsbench && install --directory --owner 1000 /work /work/runs /home/stsbench/.cache
+RUN useradd --create-home --uid 1000 stsbench && install --directory --owner 1000 /stsbench /stsbench/runs /home/stsbench/.cache
 USER 1000
-WORKDIR /work
+WORKDIR /stsbench
 ENTRYPOINT ["stsbench"]
 CMD ["--help"]

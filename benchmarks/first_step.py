@@ -54,7 +54,7 @@ def first_step(text: Path, model: str, folder: Path, held_out: int) -> dict[str,
             command, stdout=said, stderr=said, env={**os.environ, "STSBENCH_CACHE": str(folder / "cache")}
         )
         while not (log.exists() and '"train"' in log.read_text()):
-            if process.poll() not in (None, 0):
+            if os.wait4(process.pid, os.WNOHANG)[0]:
                 raise SystemExit((folder / "said.txt").read_text())
             anonymous = max(anonymous, resident(process.pid))
             time.sleep(0.05)

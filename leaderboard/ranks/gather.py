@@ -18,7 +18,7 @@ from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.ranks.board import FLAGS, Board, PairTests, Provenance, Rank, Row, Tab
 from stsbench.leaderboard.ranks.imported_rows import with_imported
 from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine
-from stsbench.leaderboard.ranks.processes import across, cores
+from stsbench.leaderboard.ranks.processes import across
 from stsbench.leaderboard.ranks.published_tabs import published_rows, published_tabs
 from stsbench.leaderboard.ranks.scored import scored_entries
 from stsbench.leaderboard.ranks.seeds import merged
@@ -28,6 +28,7 @@ from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.leaderboard.records.together import SEED
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.ranks import Significance, letters, rank_intervals, significantly_different
+from stsbench.threads import cores
 
 Values = NDArray[np.float64]
 Placed = tuple[LoadedEntry, ScoreLine, tuple[str, ...]]  # a line, whose it is, and what is odd about it

@@ -16,8 +16,8 @@ import stsbench
 _CHANGES = "+changes"
 _PACKAGES = ("stsbench", "torch", "transformers", "sentence-transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
 
-# What `stsbench leaderboard` writes into a checkout: no score depends on it.
 _CODE = ("stsbench/", "methods/", "protocols/", "leaderboard/")
+# What `stsbench leaderboard` writes into a checkout: no score depends on it.
 _WRITTEN = ("leaderboard/measured", "leaderboard/imported", "leaderboard/observations",
             "docs/findings/protocol-sensitivity.*", "README.md")  # fmt: skip
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from stsbench.jobs.attempt import Outcome, Place, Process, Start, attempt, start
 from stsbench.jobs.job import Job
+from stsbench.threads import cores
 
 
 class Pool(Protocol):
@@ -92,5 +93,4 @@ def devices(listed: str) -> list[str]:
 def threads_of(workers: int) -> int:
     """Threads of each of so many processes: $OMP_NUM_THREADS, else an equal share of the processors."""
     said = os.environ.get("OMP_NUM_THREADS", "")
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return int(said) if said.isdecimal() and int(said) else max(1, processors // workers)
+    return int(said) if said.isdecimal() and int(said) else max(1, cores() // workers)

@@ -7,7 +7,6 @@ pipe does, however this process ends.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,12 +18,12 @@ from typing import Any, Protocol, TypeVar
 from stsbench.encoders.base import Encoder, EncoderOptions, Progress
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import EncoderError, StsbenchError
+from stsbench.threads import cores, threads_each
 
 J = TypeVar("J")
 R = TypeVar("R")
 Task = Callable[[Encoder, J, Progress], R]  # a function of a module: it travels to a worker by its name
 
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")  # RAYON: of tokenizers
 _SAID_EVERY = 0.5  # seconds between two reports of a worker
 _END_SECONDS = 5
 
@@ -100,7 +99,7 @@ class Workers:
 
     def _started(self) -> list[_Worker]:
         if not self._workers:
-            with _threads(max(1, cores() // self.count)):
+            with threads_each(max(1, cores() // self.count)):
                 self._workers = [_Worker(*each) for each in self._each]
         return list(self._workers)
 
@@ -173,23 +172,6 @@ class _Reports:
         if time.monotonic() - self._sent > _SAID_EVERY:
             self._connection.send(("progress", self._count))
             self._count, self._sent = 0, time.monotonic()
-
-
-def cores() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Processes that start within have so many threads each, where the user has not said how many."""
-    mine = [name for name in _THREADS if name not in os.environ]
-    os.environ.update(dict.fromkeys(mine, str(count)))
-    try:
-        yield
-    finally:
-        for name in mine:
-            os.environ.pop(name, None)
 
 
 def _ignored(count: int) -> None:

@@ -62,6 +62,7 @@ def build_store(
         raise EncoderError(f"a store cannot hold {dtype} (there are {', '.join(KINDS)})")
     there = folder.exists()
     with _locked(folder):
+        there = there or (folder / MANIFEST).exists()  # another process began, or ended, between the two
         manifest = _manifest(encoder, texts, folder, dtype, shard_rows)
         building = _Building(encoder, texts, folder, manifest, log, progress)
         try:

@@ -123,8 +123,8 @@ def _path(method: str, name: str) -> Path:
     path = Path(name).expanduser()
     if path.is_file():
         return path
-    of, _, short = name.partition("/")
-    if of == method and (shipped := _shipped(method, short)):  # as `list recipes` names it
+    name = name.removeprefix(f"{method}/")  # as `list recipes` names it
+    if shipped := _shipped(method, name):
         return shipped
     if name.endswith((".yaml", ".yml")) or "/" in name:
         raise StsbenchError(f"--recipe {name}: there is no such file")

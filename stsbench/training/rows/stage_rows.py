@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.text.columns import LABEL, SCORE, VALUES
+from stsbench.data.text.columns import LABEL, SCORE
 from stsbench.data.text.examples import TextRows
 from stsbench.data.text.on_demand import TokensOnDemand
 from stsbench.data.text.store import TextStore, open_store
 from stsbench.data.text.sts_texts import NAMED, TESTED_BY_SPLIT, sts_texts
-from stsbench.data.text.tokens import Tokens, tokenised
+from stsbench.data.text.tokens import Tokens, text_roles, tokenised
 from stsbench.encoders.forward.checkpoint import tokenizer_digest
 from stsbench.errors import DataError, StsbenchError
 from stsbench.plugins import calling
@@ -116,7 +116,7 @@ def open_data(
     if SCORE in roles:
         _check_scores(store, plan, log, scale_of(settings.file))
     whole = not labelled and calling(plan.kind, "whole_texts", lambda: plan.kind.whole_texts(plan.options))
-    tokens = _tokens(store, backbone, tuple(role for role in roles if role not in VALUES), whole, log)
+    tokens = _tokens(store, backbone, text_roles(roles), whole, log)
     every = np.arange(len(store), dtype=np.int64)
     usable = None
     if not labelled:

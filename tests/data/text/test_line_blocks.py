@@ -24,19 +24,19 @@ def small(monkeypatch):
 def one_by_one(path):
     seen = []
     try:
-        found = [(number, without_end(line)) for number, line in numbered_lines(path, seen.append)]
-        return found, b"".join(seen)
+        read = [(number, without_end(line)) for number, line in numbered_lines(path, seen.append)]
+        return read, b"".join(seen)
     except DataError as error:
         return str(error)
 
 
 def by_blocks(path):
-    seen, found = [], []
+    seen, read = [], []
     try:
         for start, texts, fields in line_blocks(path, seen.append):
             assert [text.encode() for text in texts] == fields
-            found += list(enumerate(texts, start))
-        return found, b"".join(seen)
+            read += list(enumerate(texts, start))
+        return read, b"".join(seen)
     except DataError as error:
         return str(error)
 

@@ -31,9 +31,9 @@ def test_the_ids_are_those_of_the_token_store(store, tmp_path, make):
     rows = np.random.default_rng(0).permutation(len(store))
     for _ in range(2):  # as they are read; then from the store that `lengths` has built
         for role in live.roles:
-            found = live.ids(role, rows)
-            assert [ids.tolist() for ids in found] == [ids.tolist() for ids in stored.ids(role, rows)]
-            assert all(ids.dtype == np.int32 and not ids.flags.writeable for ids in found)
+            needed = live.ids(role, rows)
+            assert [ids.tolist() for ids in needed] == [ids.tolist() for ids in stored.ids(role, rows)]
+            assert all(ids.dtype == np.int32 and not ids.flags.writeable for ids in needed)
         assert len(said) == 0 or said == [f"tokenising 120 texts of {store.path} once"]
         assert live.lengths("positive").tolist() == stored.lengths("positive").tolist()
     assert len(said) == 1

@@ -97,10 +97,15 @@ def test_processes_test_as_one_does(board, monkeypatch):
     alone = board(letters=(["letters"], LETTERS), words=(["words"], LETTERS.model_copy(update={"method": "words"})))
     monkeypatch.setattr(gather_module, "MANY_ROWS", 1)
     monkeypatch.setattr(gather_module, "cores", lambda: 2)
+    across, workers = gather_module.across, []
+    monkeypatch.setattr(gather_module, "across", lambda *of: workers.append(of[2]) or across(*of))
+    tested = 0
     for one, other in zip(alone.tabs, board().tabs, strict=True):
         assert one.measured == other.measured and (one.pairs is None) == (other.pairs is None)
         if one.pairs and other.pairs:
             assert np.array_equal(one.pairs.halves, other.pairs.halves)
+            tested += 1
+    assert tested and workers == [2]
 
 
 def test_another_setting_or_other_data_is_another_tab(board, runs, tmp_path, monkeypatch):

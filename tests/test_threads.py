@@ -1,0 +1,27 @@
+"""Threads of processes that are started: so many each, and the environment is afterwards what it was."""
+
+import os
+
+from stsbench.threads import cores, threads_each
+
+
+def test_what_the_user_has_set_stays_unless_it_may_not(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("RAYON_NUM_THREADS", raising=False)
+    before = dict(os.environ)
+    with threads_each(2):
+        assert (os.environ["OMP_NUM_THREADS"], os.environ["RAYON_NUM_THREADS"]) == ("7", "2")
+    assert os.environ == before
+    with threads_each(1, whatever_is_set=True):
+        assert (os.environ["OMP_NUM_THREADS"], os.environ["RAYON_NUM_THREADS"]) == ("1", "1")
+    assert os.environ == before
+
+
+def test_cores_are_those_that_this_process_may_use():
+    allowed = sorted(os.sched_getaffinity(0))
+    try:
+        os.sched_setaffinity(0, allowed[:1])
+        assert cores() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert cores() == len(allowed)
