@@ -8,7 +8,9 @@ import click
 
 from stsbench.leaderboard.entry_commands import add, import_, placement, submit
 from stsbench.leaderboard.options import BOARD
-from stsbench.wording import counted
+from stsbench.wording import counted, sized
+
+FEW = 10  # files of a folder that a build names; of more it gives the number
 
 
 @click.group()
@@ -47,8 +49,12 @@ def build(board: Path | None, only_check: bool, every: bool, output: Path | None
         click.echo("up to date")
         return
     built = building.build(root, output)
+    of_folder: dict[Path, list[str]] = {}
     for path in built.written:
-        click.echo(str(path))
+        of_folder.setdefault(path.parent, []).append(str(path))
+    for folder, names in of_folder.items():
+        for line in names if len(names) <= FEW else [f"{folder}: {counted(len(names), 'file')}"]:
+            click.echo(line)
     if not built.written:
         click.echo("up to date")
     for path in built.stale:
@@ -67,8 +73,8 @@ def convert(board: Path | None) -> None:
     from stsbench.leaderboard.records.paths import find_board
 
     done = converting(find_board(board))
-    click.echo(f"{counted(done.records, 'record')} converted: observations {done.before / 1e6:.1f} MB -> "
-               f"{done.after / 1e6:.1f} MB, largest change of a score {done.moved:.1g}")  # fmt: skip
+    click.echo(f"{counted(done.records, 'record')} converted: observations {sized(done.before)} -> "
+               f"{sized(done.after)}, largest change of a score {done.moved:.1g}")  # fmt: skip
 
 
 @leaderboard.command()

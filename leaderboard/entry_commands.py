@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from stsbench.leaderboard.options import BOARD, as_arguments, entry_options, writable_board
-from stsbench.wording import counted
+from stsbench.wording import counted, sized
 
 
 @click.command()
@@ -53,7 +53,7 @@ def submit(records: tuple[Path, ...], board: Path | None, slug: str, commit: boo
     for place in made.standings:
         click.echo(f"would {headline(place)}")
     click.echo(f"{'on the branch ' + made.branch if commit else 'to be committed'}: {counted(len(made.files), 'file')}, "
-               f"{max(1, round(made.size / 1000)):,} kB")  # fmt: skip
+               f"{sized(made.size)}")  # fmt: skip
     for path in made.files:
         click.echo(f"  {path}")
     for line in made.warnings:

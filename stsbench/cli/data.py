@@ -12,7 +12,7 @@ import click
 
 from stsbench.cli.output.messages import is_quiet
 from stsbench.errors import DataError
-from stsbench.wording import counted
+from stsbench.wording import counted, sized
 
 if TYPE_CHECKING:
     from stsbench.data.fetch.download import Progress
@@ -104,7 +104,7 @@ def bundle(target: Path, data_dir: Path | None) -> None:
     from stsbench.data.fetch.bundle import write_bundle
 
     names = write_bundle(_root(data_dir), target)
-    click.echo(f"{target}: {counted(len(names), 'file')}, {target.stat().st_size / 1e6:.1f} MB")
+    click.echo(f"{target}: {counted(len(names), 'file')}, {sized(target.stat().st_size)}")
     click.echo("Mind the licences: several sets are for research only and must not be redistributed.")
 
 

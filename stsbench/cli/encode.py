@@ -58,7 +58,7 @@ def encode(
 
 
 def _report(store: Any) -> None:
-    from stsbench.wording import counted
+    from stsbench.wording import counted, sized
 
     manifest = store.manifest
     for name, what in (("empty", "empty texts, encoded as such"), ("truncated", "texts truncated to the model's limit")):
@@ -68,7 +68,7 @@ def _report(store: Any) -> None:
         share = clipped / (manifest.rows * manifest.dimension)
         _log(f"{clipped:,} numbers ({share:.2%}) were cut to int8's scale, which is of {manifest.calibration}")
     shape = f"{counted(manifest.rows, 'text')} x {manifest.dimension}"
-    _log(f"{store.folder}: {shape}, {manifest.dtype}, {manifest.bytes() / 1e9:,.2f} GB with texts")
+    _log(f"{store.folder}: {shape}, {manifest.dtype}, {sized(manifest.bytes())} with texts")
 
 
 def _log(line: str) -> None:

@@ -59,7 +59,7 @@ def train(
     from stsbench.training.recipes.methods import canonical
     from stsbench.training.recipes.precision import load_for_device
     from stsbench.training.recipes.recipes import load_recipe
-    from stsbench.training.recipes.sample import WARNING, sample_settings
+    from stsbench.training.recipes.sample import WARNING, is_of_sample, sample_settings
 
     method = canonical(method)
     if resume and output is None:
@@ -96,7 +96,7 @@ def train(
         "start_from": start_from,
     }  # fmt: skip
     code = _run(run_options, seeds, subsets)
-    if on_sample and code == 0:
+    if code == 0 and (on_sample or is_of_sample(chosen)):
         _log(WARNING)
     return code
 

@@ -25,7 +25,7 @@ from stsbench.evaluation.provenance import git_revision, why_not_repeatable
 from stsbench.evaluation.time_left import EncodingTime
 from stsbench.files import cache_root
 from stsbench.notebook import in_notebook, start_bar
-from stsbench.wording import counted
+from stsbench.wording import counted, sized
 
 # Settings that an option or a protocol's name stands for: changed alone, rows would carry the name of another measurement.
 _ELSEWHERE = {
@@ -232,7 +232,7 @@ def _peak_memory() -> str:
     except ImportError:  # Windows
         return ""
     unit = 1 if sys.platform == "darwin" else 1024
-    return f", peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9:.2f} GB"
+    return f", peak memory {sized(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)}"
 
 
 def _cache(options: EvalOptions) -> EmbeddingCache | None:

@@ -38,7 +38,7 @@ def corpus(place):
 
 def test_encode_then_retrieval_then_neighbours(cli, corpus):
     code, out, err = cli("encode", "--model", MODEL, "--input", "all.txt", "--output", "v")
-    assert (code, out) == (0, "") and err.endswith("v: 8 texts x 3, float32, 0.00 GB with texts\n")
+    assert (code, out) == (0, "") and err.endswith("v: 8 texts x 3, float32, 781 bytes with texts\n")
     scores = []
     for model in (MODEL, "vectors:v"):
         how = ("--protocol", "retrieval:mine", "--resamples", "0", "--output", "measured")

@@ -18,6 +18,7 @@ from board_runs import REVISION, Letters, checkout, own_runs, read_once, runs  #
 from clirun import cli, place  # noqa: F401  fixtures
 
 import stsbench.leaderboard.build as build_module
+import stsbench.leaderboard.command as command_module
 from stsbench.evaluation.api import evaluate
 from stsbench.leaderboard.build import BEGIN, END, build
 from stsbench.leaderboard.records.add import add
@@ -151,6 +152,16 @@ def test_output_goes_elsewhere_and_leaves_the_board_alone(checkout, cli, tmp_pat
     assert code == 0 and err == "" and "index.html" in out and files(checkout) == before
     site = files(checkout / "leaderboard/site")
     assert files(tmp_path / "else") == site
+
+
+def test_many_files_of_a_folder_are_one_line(checkout, cli, tmp_path, monkeypatch):
+    monkeypatch.setattr(command_module, "FEW", 3)
+    code, out, _ = cli("leaderboard", "build", "--output", tmp_path / "else")
+    tabs = list((tmp_path / "else/tabs").iterdir())
+    assert code == 0 and f"{tmp_path / 'else/tabs'}: {len(tabs)} files\n" in out and len(tabs) > 3
+    written = [path for path in (tmp_path / "else").rglob("*") if path.is_file()]
+    shown = [line for line in out.splitlines() if not line.endswith(" files")]
+    assert all(Path(line) in written for line in shown) and len(shown) < len(written) - len(tabs)
 
 
 def test_output_elsewhere_says_which_kept_file_is_out_of_date(checkout, cli, tmp_path):

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from stsbench.wording import counted
+from stsbench.wording import counted, sized
 
 
 @click.command("doctor")
@@ -90,7 +90,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         yield f"device: {line}"
     yield f"minilm: {report['minilm']}"
     cache = report["cache"]
-    yield f"embedding cache: {cache['folder']}, {cache['bytes'] / 1e9:.2f} GB of {counted(cache['encoders'], 'encoder')}"
+    yield f"embedding cache: {cache['folder']}, {sized(cache['bytes'])} of {counted(cache['encoders'], 'encoder')}"
     yield from _hub(report["hub"])
     places = " then ".join(f"{each['folder']} ({each['named']})" for each in report["data"]["places"])
     yield f"data: looked for in {places}"

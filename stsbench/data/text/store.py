@@ -19,7 +19,7 @@ from stsbench.data.text.rows import file_format
 from stsbench.data.text.store_writer import META, ReadSettings, StoreMeta, write_store
 from stsbench.errors import DataError
 from stsbench.files import cache_root
-from stsbench.wording import counted
+from stsbench.wording import counted, sized
 
 _VERSION = 1  # of the folder's layout and of what is counted: a change makes older folders unused
 
@@ -56,7 +56,7 @@ def open_store(
 
     def build(folder: Path) -> None:
         if log is not None:
-            log(f"reading {file} ({file.stat().st_size / 1e6:,.1f} MB) once; later runs use the rows kept in {cache}")
+            log(f"reading {file} ({sized(file.stat().st_size)}) once; later runs use the rows kept in {cache}")
         sha = hashlib.sha256()
         write_store(file, folder, settings, sha.update)
         if sha.hexdigest() != digest:

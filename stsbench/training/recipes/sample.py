@@ -56,6 +56,12 @@ def sample_settings(recipe: Recipe, chosen: Collection[str], log: Callable[[str]
     return settings
 
 
+def is_of_sample(recipe: Recipe) -> bool:
+    """Whether a recipe trains on the sample's texts, as that of a run goes on to do: resumed, or in a further stage."""
+    sections = [recipe.data, recipe.labelled, *(recipe.stage_data(stage) for stage in recipe.stages)]
+    return any(each is not None and each.file is not None and Path(each.file).parent == TEXTS for each in sections)
+
+
 def _texts(section: str, file: str | None) -> Mapping[str, Any]:
     """The settings of a section of the recipe that name the sample's file."""
     named = file in NAMED or any(item.id == file for item in entries("senteval"))

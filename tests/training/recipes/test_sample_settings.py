@@ -13,7 +13,7 @@ from stsbench.data.text.sts_texts import NAMED
 from stsbench.errors import StsbenchError
 from stsbench.registry import names
 from stsbench.training.recipes.recipes import load_recipe, recipe_names
-from stsbench.training.recipes.sample import BACKBONE, BATCH, STEPS, TEXTS, sample_settings
+from stsbench.training.recipes.sample import BACKBONE, BATCH, STEPS, TEXTS, is_of_sample, sample_settings
 
 __all__ = ["cli", "one_thread", "place"]
 METHODS = names("stsbench.methods")
@@ -42,6 +42,7 @@ def test_every_recipe_becomes_a_short_one_on_texts_that_are_there(method):
         there = {file for file in files(made) if Path(file).is_file()}
         assert all(file in NAMED or file == "stsb/train" for file in files(made) - there), (name, files(made))
         assert all(Path(file).parent == TEXTS for file in there)
+        assert is_of_sample(made) == bool(there) and not is_of_sample(recipe)  # resumed, too, or in a further stage
         assert made.backbone.model == BACKBONE and not made.published
         for stage in (None, *made.stages):
             training = made.training if stage is None else made.stage_training(stage)
