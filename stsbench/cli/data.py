@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -170,16 +171,12 @@ def _tell(report: FetchReport) -> None:
 
 
 def _table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from stsbench.cli.output.grid import Column, console_of, print_columns
 
     click.echo(title)
-    table = Table()
-    for name in columns:
-        table.add_column(name, justify="right" if name in ("items", "sentences", "percent") else "left")
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+    cells = list(zip(*rows, strict=True)) or [()] * len(columns)
+    numbers = ("items", "sentences", "percent")
+    print_columns(console_of(), [Column(name, its, name not in numbers) for name, its in zip(columns, cells, strict=True)])
 
 
 def _write_json(target: str, value: Any) -> None:
@@ -198,11 +195,13 @@ def _write_json(target: str, value: Any) -> None:
 @contextmanager
 def _progress(title: str) -> Iterator[Progress]:
     """A bar on stderr; none with --quiet, and where stderr is not a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+    if is_quiet() or not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.progress import BarColumn, DownloadColumn, TextColumn
 
-    console = Console(stderr=True)
-    with Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), console=console,
-                  disable=is_quiet() or not console.is_terminal) as bar:
+    from stsbench.cli.output.progress import drawn
+
+    with drawn(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), transient=False) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

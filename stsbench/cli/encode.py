@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from stsbench.cli.options import model_options, process_options
+from stsbench.cli.output.messages import log
 
 
 @click.command("encode")
@@ -44,12 +45,12 @@ def encode(
     names = chosen_devices(devices, processes, options.device)
     encoder = load_encoder(model, options)
     for line in (described_encoder(encoder), *encoder.notes):
-        _log(line)
+        log(line)
     workers = Workers(model, options, names, encoder.spec.fingerprint()) if names else None
     try:
         with pace_shown() as progress:
             store = build_store(
-                encoder, texts, output, dtype=store_dtype, shard_rows=shard_rows, runner=workers, log=_log, progress=progress
+                encoder, texts, output, dtype=store_dtype, shard_rows=shard_rows, runner=workers, log=log, progress=progress
             )
     finally:
         if workers is not None:
@@ -63,13 +64,9 @@ def _report(store: Any) -> None:
     manifest = store.manifest
     for name, what in (("empty", "empty texts, encoded as such"), ("truncated", "texts truncated to the model's limit")):
         if count := manifest.total(name):
-            _log(f"{count:,} {what}")
+            log(f"{count:,} {what}")
     if clipped := manifest.total("clipped"):
         share = clipped / (manifest.rows * manifest.dimension)
-        _log(f"{clipped:,} numbers ({share:.2%}) were cut to int8's scale, which is of {manifest.calibration}")
+        log(f"{clipped:,} numbers ({share:.2%}) were cut to int8's scale, which is of {manifest.calibration}")
     shape = f"{counted(manifest.rows, 'text')} x {manifest.dimension}"
-    _log(f"{store.folder}: {shape}, {manifest.dtype}, {sized(manifest.bytes())} with texts")
-
-
-def _log(line: str) -> None:
-    click.echo(line, err=True)
+    log(f"{store.folder}: {shape}, {manifest.dtype}, {sized(manifest.bytes())} with texts")

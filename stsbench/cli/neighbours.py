@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -194,11 +193,12 @@ def _write(rows: Sequence[dict[str, Any]], target: str) -> None:
 
 
 def _print(rows: Sequence[dict[str, Any]], unit: str) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    out = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160, highlight=False)
+    from stsbench.cli.output.grid import console_of
+
+    out = console_of()
     for query in dict.fromkeys(row["query"] for row in rows):
         table = Table()
         for name in ("rank", "cosine", unit):

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.output.messages import is_quiet, log
+from stsbench.cli.output.messages import is_quiet, log, tell
 from stsbench.interrupt import exit_code
 
 
@@ -218,7 +218,7 @@ def _quiet() -> None:
     """Warnings as one line each, like everything else here."""
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        click.echo(f"warning: {message}", err=True)
+        tell(f"warning: {message}")
 
     warnings.showwarning = show
 

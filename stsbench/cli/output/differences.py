@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table as Grid
-
+from stsbench.cli.output.grid import Column, console_of, print_columns
 from stsbench.cli.output.tables import SAMPLE
 from stsbench.encoders.prompt.prompt import described
 from stsbench.evaluation.compare import Compared, Comparison, ComparisonTable
@@ -38,7 +35,7 @@ def limits(comparison: Comparison) -> str:
 def print_who(comparison: Comparison, a: Sequence[Path], b: Sequence[Path], stream: TextIO) -> None:
     """Two lines: which runs are A, which are B; of several seeds one on how they are paired; one where A and B are one
     encoder."""
-    console = _console(stream)
+    console = console_of(stream)
     for letter, paths, record in zip("AB", (a, b), comparison.runs, strict=True):
         several = f"mean of {counted(len(paths), 'run')}: " if len(paths) > 1 else ""
         console.print(f"{letter}: {several}{', '.join(map(str, paths))} ({_encoder(record)})", soft_wrap=True, markup=False)
@@ -50,18 +47,14 @@ def print_who(comparison: Comparison, a: Sequence[Path], b: Sequence[Path], stre
 
 def print_table(table: ComparisonTable, stream: TextIO) -> None:
     """Its title, its rows and its sentence."""
-    console = _console(stream)
-    grid = Grid("task")
+    console = console_of(stream)
     corrected = f"p, corrected\nfor {counted(len(table.rows), _noun(table))}"
-    for name in ("n", "A", "B", "A - B", "95 % interval\nof A - B", "p", corrected):
-        grid.add_column(name, justify="right")
-    for row in table.rows:
-        grid.add_row(*_cells(table, row))
-    if table.average:
-        grid.add_section()
-        grid.add_row(*_cells(table, table.average))
+    headers = ("task", "n", "A", "B", "A - B", "95 % interval\nof A - B", "p", corrected)
+    rows = [*table.rows, *filter(None, [table.average])]
+    cells = zip(*(_cells(table, row) for row in rows), strict=True)
     console.print(title(table), soft_wrap=True, markup=False)
-    console.print(grid)
+    columns = [Column(name, its, left=name == "task") for name, its in zip(headers, cells, strict=True)]
+    print_columns(console, columns, lines_above=[len(table.rows)] if table.average else [])
     console.print(sentence(table), soft_wrap=True, markup=False)
     if table.unknown:
         names = ", ".join(table.unknown)
@@ -188,7 +181,7 @@ def _cells(table: ComparisonTable, row: Compared) -> list[str]:
         bounds = f"{difference.low:z.{digits}f} to {difference.high:z.{digits}f}"
     name = "Avg (full precision)" if row is table.average else _name(row)
     numbers = [f"{row.a:.{digits}f}", f"{row.b:.{digits}f}", f"{difference.value:+z.{digits}f}" if difference.value else "0"]
-    return [escape(name), str(row.n), *numbers, bounds, _p(difference.p), _p(row.corrected)]
+    return [name, str(row.n), *numbers, bounds, _p(difference.p), _p(row.corrected)]
 
 
 def _p(p: float | None) -> str:
@@ -224,8 +217,3 @@ def _encoder(record: Record) -> str:
     spec = record.encoder.spec
     extra = [f"{key} {spec[key]}" for key in ("pooler", "template", "dtype") if spec.get(key) not in (None, "float32")]
     return ", ".join([str(spec["name"]), *extra, *described(spec.get("options") or {})])
-
-
-def _console(stream: TextIO) -> Console:
-    # A pipe or a file gets room for the whole table: a wrapped number is a wrong number.
-    return Console(file=stream, width=None if stream.isatty() else 200, highlight=False)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from stsbench.cli.output.grid import console_of
 from stsbench.jobs.job import Job
 from stsbench.jobs.state import Standing
 from stsbench.jobs.sweep import TrialResult
@@ -47,4 +48,4 @@ def print_trials(results: Sequence[TrialResult]) -> None:
         score, sd = (f"{over['mean']:.2f}", shown_sd(over, 2)) if over else ("–", "–")
         values = [Text(str(each.trial.values.get(key, ""))) for key in keys]
         table.add_row(str(each.trial.number), *values, score, sd, str(len(each.scores)), each.trial.state)
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160, highlight=False).print(table)
+    console_of().print(table)

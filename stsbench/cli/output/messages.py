@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 _QUIET = False
+_BAR: Console | None = None
 
 
 def be_quiet(quiet: bool) -> None:
@@ -20,8 +25,22 @@ def is_quiet() -> bool:
     return _QUIET
 
 
+def print_above(console: Console | None) -> None:
+    """Messages go above the bar that is drawn on `console` from now on; None: there is no bar any more."""
+    global _BAR
+    _BAR = console
+
+
 def log(line: str) -> None:
     """One line on stderr; with --quiet only a warning or a failure."""
     if not _QUIET or line.startswith(("warning:", "failed:")):
-        with contextlib.suppress(BrokenPipeError):  # `2>&1 | head`: the work goes on whoever reads on
+        tell(line)
+
+
+def tell(line: str) -> None:
+    """One line on stderr, with --quiet too; above a bar, where one is drawn."""
+    with contextlib.suppress(BrokenPipeError):  # `2>&1 | head`: the work goes on whoever reads on
+        if _BAR is None:
             click.echo(line, err=True)
+        else:  # written past the bar's console, it would stand in the bar's own line
+            _BAR.print(line, soft_wrap=True, markup=False, highlight=False)

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import click
-
+from stsbench.cli.output.messages import is_quiet, tell
+from stsbench.cli.output.progress import drawn
 from stsbench.encoders.store.build import Pace
 
 EVERY = 30.0  # seconds between two lines
@@ -17,14 +17,15 @@ EVERY = 30.0  # seconds between two lines
 @contextmanager
 def pace_shown() -> Iterator[Callable[[Pace], None]]:
     """Yield a function that shows a pace."""
+    if is_quiet():
+        yield lambda pace: None
+        return
     if not sys.stderr.isatty():
         yield _Lines()
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
-    columns = (TextColumn("encoding"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with drawn(TextColumn("encoding"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}")) as bar:
         task, clock = bar.add_task("encoding", total=None, left=""), Clock()
         yield lambda pace: bar.update(task, completed=pace.texts, total=pace.total, left=clock(pace))
 
@@ -64,4 +65,4 @@ class _Lines:
         self._said = time.monotonic()
         about = "" if pace.total is None else f" of about {pace.total:,}"
         left = self._clock(pace)
-        click.echo(f"{pace.texts:,}{about} texts" + (f", {left}" if left else ""), err=True)
+        tell(f"{pace.texts:,}{about} texts" + (f", {left}" if left else ""))

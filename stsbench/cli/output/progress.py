@@ -5,9 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from stsbench.cli.output.messages import is_quiet
+from stsbench.cli.output.messages import is_quiet, print_above
 from stsbench.evaluation.api import StartProgress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
 
 
 @contextmanager
@@ -16,14 +20,27 @@ def progress_bar() -> Iterator[StartProgress | None]:
     if is_quiet() or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("encoding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with drawn(TextColumn("encoding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
 
         def start(total: int):  # type: ignore[no-untyped-def]
             task = bar.add_task("encoding", total=total)
             return lambda done: bar.advance(task, done)
 
         yield start
+
+
+@contextmanager
+def drawn(*columns: ProgressColumn, transient: bool = True) -> Iterator[Progress]:
+    """Yield a bar of these columns on stderr; messages go above it while it is there."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    print_above(console)
+    try:
+        with Progress(*columns, console=console, transient=transient) as bar:
+            yield bar
+    finally:
+        print_above(None)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from stsbench.cli.output.grid import Column, console_of, print_columns
 from stsbench.evaluation.forms import changed_settings
 from stsbench.evaluation.measure import Result
 from stsbench.evaluation.plan import presets
@@ -18,7 +17,7 @@ from stsbench.evaluation.records import PLAIN, ScoreRow
 from stsbench.files import atomic_write
 
 SAMPLE = "sample data: not comparable with published numbers"
-AVERAGES = {"Avg": "Avg (of two-decimal scores, as papers print it)", "Avg-full": "Avg (full precision)"}
+AVERAGES = {"Avg": "of two-decimal scores, as papers print it", "Avg-full": "full precision"}
 
 
 def emit_json(rows: Sequence[ScoreRow], target: str) -> None:
@@ -142,29 +141,14 @@ def is_sample(result: Result) -> bool:
 
 def print_scores(result: Result) -> None:
     """One table a protocol: tasks down, (metric, aggregation) across; the headline with its 95 % interval."""
-    # A pipe or a file gets room for the whole table: a wrapped number is a wrong number.
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200, highlight=False)
+    console = console_of()
     for protocol in dict.fromkeys(row.protocol for row in result.rows):
         rows = main_rows(result, protocol)
-        columns = list(dict.fromkeys((row.metric, row.aggregation) for row in rows))
-        lead = firsts(rows)
-        table = Table()
-        table.add_column("task")
-        # Metrics of one task may count different things (pairs, sentences, development items): n is the first one's.
-        several = len({(row.task, row.subset, row.n) for row in rows}) > len(lead)
-        table.add_column(f"n of\n{_whose(lead.values())}" if several else "n", justify="right")
-        for metric, aggregation in columns:
-            table.add_column(f"{metric}\n{aggregation or ''}", justify="right")
-        bounded = [row for row in lead.values() if row.low is not None]
-        if bounded:
-            table.add_column(f"95 % interval of\n{_whose(bounded)}", justify="right")
-        for (task, subset), first in lead.items():
-            cells = {(row.metric, row.aggregation): row for row in rows if (row.task, row.subset) == (task, subset)}
-            numbers = [shown(cells[column]) if column in cells else "" for column in columns]
-            name = AVERAGES.get(task, task) + (f", {subset}" if subset else "")
-            table.add_row(name, str(first.n), *numbers, *([interval(first)] if bounded else []))
-        console.print(title_of(result, protocol), soft_wrap=True)  # a table's own title would be wrapped to its width
-        console.print(table)
+        console.print(title_of(result, protocol), soft_wrap=True)
+        print_columns(console, _columns(rows))
+        averages = [f"{task}: {how}" for task, how in AVERAGES.items() if any(row.task == task for row in rows)]
+        if averages:
+            console.print("; ".join(averages), soft_wrap=True)
     if len(summary := headlines(result)) > 1:
         table = Table("protocol", "headline", title="summary", title_justify="left")
         for protocol, text in summary:
@@ -172,6 +156,22 @@ def print_scores(result: Result) -> None:
         console.print(table)
     for line in remarks(result):
         console.print(line, soft_wrap=True)
+
+
+def _columns(rows: Sequence[ScoreRow]) -> list[Column]:
+    lead = firsts(rows)
+    columns = [Column("task", [task + (f", {subset}" if subset else "") for task, subset in lead], left=True)]
+    # Metrics of one task may count different things (pairs, sentences, development items): n is the first one's.
+    several = len({(row.task, row.subset, row.n) for row in rows}) > len(lead)
+    counts = [str(row.n) for row in lead.values()]
+    columns.append(Column(f"n of\n{_whose(lead.values())}" if several else "n", counts))
+    for metric, aggregation in dict.fromkeys((row.metric, row.aggregation) for row in rows):
+        its = [row for row in rows if (row.metric, row.aggregation) == (metric, aggregation)]
+        cells = {(row.task, row.subset): shown(row) for row in its}
+        columns.append(Column(f"{metric}\n{aggregation or ''}", [cells.get(key, "") for key in lead]))
+    if bounded := [row for row in lead.values() if row.low is not None]:
+        columns.append(Column(f"95 % interval of\n{_whose(bounded)}", [interval(row) for row in lead.values()]))
+    return columns
 
 
 def _whose(rows: Iterable[ScoreRow]) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from stsbench.cli.output.messages import print_above
+
 
 class TrainingProgress:
     """Stage, step, loss, dev score (last and best), sentences/s and time left, on stderr.
@@ -67,6 +69,7 @@ class TrainingProgress:
         """Leave the last state on the screen. May be called twice."""
         if self._live:
             self._live.stop()
+            print_above(None)
             self._live = None
 
     def _left(self, step: int) -> str:
@@ -86,6 +89,7 @@ class TrainingProgress:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._bar = Progress(*columns)
         self._live = Live(console=Console(stderr=True, highlight=False), refresh_per_second=4)
+        print_above(self._live.console)
         self._live.start()
 
     def _draw(self) -> None:

@@ -62,14 +62,11 @@ def _subsets(summary: dict[str, Any]) -> None:
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from stsbench.cli.output.grid import Column, console_of, print_columns
 
-    table = Table(title=title)
-    for column in columns:
-        table.add_column(column, justify="left" if column == "score" else "right")
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+    console = console_of()
+    console.print(title, soft_wrap=True)
+    cells = list(zip(*rows, strict=True)) or [()] * len(columns)
+    print_columns(console, [Column(name, its, left=name == "score") for name, its in zip(columns, cells, strict=True)])
     if not rows:
         click.echo("no score to average: there was no dev evaluation and no --eval")

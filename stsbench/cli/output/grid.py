@@ -1,0 +1,59 @@
+"""Tables of scores that fit where they are printed: never a wrapped number, which reads as another one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+from rich.console import Console
+from rich.markup import escape
+from rich.measure import Measurement
+from rich.table import Table
+
+WIDTH = 200  # of a pipe or a file, which has no width of its own
+
+
+@dataclass(frozen=True)
+class Column:
+    """A header, of one or two lines, and a cell a row."""
+
+    header: str
+    cells: Sequence[str]
+    left: bool = False
+
+
+def console_of(stream: TextIO | None = None) -> Console:
+    """A console on `stream` (stdout), as wide as the terminal; a pipe or a file gets `WIDTH`."""
+    target = stream or sys.stdout
+    return Console(file=target, width=None if target.isatty() else WIDTH, highlight=False)
+
+
+def print_columns(console: Console, columns: Sequence[Column], lines_above: Collection[int] = ()) -> None:
+    """One table or, on a narrower terminal, several with the first column in each.
+
+    `lines_above` has the rows that get a line above them.
+    """
+    first, rest = columns[0], list(columns[1:])
+    while rest:
+        many = len(rest)
+        while many > 1 and _width(console, _table([first, *rest[:many]], lines_above)) > console.width:
+            many -= 1
+        console.print(_table([first, *rest[:many]], lines_above))
+        rest = rest[many:]
+
+
+def _table(columns: Sequence[Column], lines_above: Collection[int]) -> Table:
+    table = Table()
+    for column in columns:
+        table.add_column(escape(column.header), justify="left" if column.left else "right", overflow="fold")
+    for index, cells in enumerate(zip(*(column.cells for column in columns), strict=True)):
+        if index in lines_above:
+            table.add_section()
+        table.add_row(*map(escape, cells))
+    return table
+
+
+def _width(console: Console, table: Table) -> int:
+    return Measurement.get(console, console.options.update(max_width=10_000), table).maximum

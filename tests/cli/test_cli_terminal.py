@@ -1,0 +1,63 @@
+"""The commands on a terminal: whole numbers on a narrow one, messages above the bar and not in its line."""
+
+import re
+import sys
+
+import pytest
+from clirun import MODULE
+from terminal import screen
+
+STSBENCH = [sys.executable, "-m", "stsbench"]
+EVAL = ["eval", "--model", "python:mine_cli:hashed", "--sample", "--output", "run"]
+SCORE = re.compile(r"-?\d+\.\d{2}")
+
+
+def _tables(lines):
+    """The cells of each row of a table, by row, of all tables on the screen."""
+    rows = {}
+    for line in lines:
+        if line.startswith("│"):
+            name, *cells = (cell.strip() for cell in line.strip("│").split("│"))
+            rows.setdefault(name, []).extend(cells)
+    return rows
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("terminal")
+    (path / "mine_cli.py").write_text(MODULE, "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def wide(folder):
+    code, lines = screen([*STSBENCH, *EVAL, "--protocol", "sts"], 200, cwd=folder)
+    assert code == 0
+    return lines
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_a_narrow_terminal_gets_every_number_whole_in_several_tables(folder, wide, columns):
+    code, lines = screen([*STSBENCH, "score", "run"], columns, cwd=folder)
+    rows = _tables(lines)
+    assert code == 0 and rows == _tables(wide) and len(rows) == 10
+    assert all(len(cells) == 8 for cells in rows.values())  # n, two correlations in three aggregations, an interval
+    assert all(SCORE.fullmatch(cell) for cells in rows.values() for cell in cells[1:7])
+    assert not any("…" in line for line in lines)
+    assert sum(line.startswith("┏") for line in lines) > sum(line.startswith("┏") for line in wide) == 1
+
+
+def test_messages_stand_in_lines_of_their_own(wide):
+    done = next(line for line in wide if "done in" in line)
+    assert done.startswith("done in ") and any(line.startswith("run: ") for line in wide)
+    assert any(re.match(r"[\d,]+ distinct texts encoded", line) for line in wide)
+    assert not any("encoding" in line and "━" in line for line in wide)  # the bar is gone
+
+
+def test_a_training_says_its_lines_above_the_bar(tmp_path):
+    words = ["train", "simcse", "--sample", "--max-steps", "2", "--set", "training.batch_size=4", "--output", "run"]
+    code, lines = screen([*STSBENCH, *words], 160, cwd=tmp_path)
+    assert code == 0
+    bar = [line for line in lines if "━" in line and "2/2" in line]
+    assert len(bar) == 1 and bar[0].startswith("main")
+    assert not any("━" in line and word in line for line in lines for word in ("warning", "dev ", "run:", "measur"))
