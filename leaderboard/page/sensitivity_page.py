@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
+from stsbench.leaderboard.page.agreement_section import agreement_section
 from stsbench.leaderboard.page.markdown_text import pipes, plain_markdown
 from stsbench.leaderboard.ranks.board import Board, Sensitivity
 
@@ -39,6 +40,7 @@ def sensitivity_page(board: Board) -> str:
             f"![Averages of the measured rows under each setting; lines that cross are rows that swap]({PICTURE})",
             *_averages(sensitivity), *_taus(sensitivity), *_swaps(sensitivity), *_tasks(sensitivity), *_swings(sensitivity),
         ]  # fmt: skip
+    parts += agreement_section(board.tabs)
     return "\n\n".join([*parts, GENERATED]) + "\n"
 
 

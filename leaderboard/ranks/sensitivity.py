@@ -26,11 +26,11 @@ def sensitivity(tabs: Sequence[Tab], tests: Mapping[str, Tested] = MappingProxyT
     None for fewer than two settings or two such rows. Rows that are never ranked (the best of several seeds) are left out.
     """
     chosen = settings_of(tabs)
-    shared = _shared(list(chosen.values()))
+    shared = rows_in_all(list(chosen.values()))
     if len(chosen) < 2 or len(shared) < 2:
         return None
     settings, first = tuple(chosen), next(iter(chosen.values()))
-    names = _names(shared)
+    names = short_names(shared)
     cells_of = {setting: {row.id: row.cells for row in tab.measured} for setting, tab in chosen.items()}
 
     def column(task: str, setting: str) -> dict[str, float]:
@@ -76,7 +76,7 @@ def settings_of(tabs: Sequence[Tab]) -> dict[str, Tab]:
 
 def _weight(family: Mapping[str, Tab]) -> tuple[bool, int, int]:
     tabs = list(family.values())
-    return all(tab.known for tab in tabs), len(tabs), len(_shared(tabs))
+    return all(tab.known for tab in tabs), len(tabs), len(rows_in_all(tabs))
 
 
 def _measured_alike(tab: Tab) -> str:
@@ -85,7 +85,7 @@ def _measured_alike(tab: Tab) -> str:
     return json.dumps([kept, digests], sort_keys=True, default=str)
 
 
-def _shared(tabs: Sequence[Tab]) -> list[Row]:
+def rows_in_all(tabs: Sequence[Tab]) -> list[Row]:
     """The rows of the first tab that may be ranked and have the lead score in every tab."""
     rankable = [
         {row.id: row for row in tab.measured if tab.lead in row.cells and not row.unranked and row.best_of is None}
@@ -94,7 +94,7 @@ def _shared(tabs: Sequence[Tab]) -> list[Row]:
     return [row for id, row in rankable[0].items() if all(id in rows for rows in rankable)] if rankable else []
 
 
-def _names(rows: Sequence[Row]) -> dict[str, str]:
+def short_names(rows: Sequence[Row]) -> dict[str, str]:
     """Row id -> the shortest of method, method (backbone) and method (backbone, id) that no other row has."""
     short = {row.id: row.method for row in rows}
     longer = {row.id: f"{row.method} ({row.backbone})" for row in rows}
