@@ -129,6 +129,7 @@ def main() -> None:
     # a training on two cores took three times as long as with threads that sleep. On idle cores sleeping costs a tenth.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
+        _readable(arguments)
         code = cli.main(arguments, prog_name="stsbench", standalone_mode=False)
     except click.ClickException as error:
         error.show()
@@ -146,6 +147,15 @@ def main() -> None:
         sys.stderr.write("stsbench: error: " + " ".join(text.split()) + "\n")
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _readable(words: Sequence[str]) -> None:
+    """UsageError for a word, such as an old file's name, that no record could hold."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise click.UsageError(f"{word!a} is not UTF-8: rename the file, or make a link to it") from None
 
 
 def _complete() -> NoReturn:

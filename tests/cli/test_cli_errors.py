@@ -78,6 +78,12 @@ def test_wrong_usage_exits_with_2(cli, words):
         assert "did you mean eval?" in err
 
 
+def test_a_name_that_is_not_utf_8_is_refused_before_anything_is_measured(evaluate):
+    code, out, err = evaluate("lexical:token-set", "--output", os.fsdecode(b"r\xfc"))
+    assert (code, out) == (2, "") and err.splitlines()[-1].startswith(r"Error: 'r\udcfc' is not UTF-8: rename the file")
+    assert not list(Path.cwd().glob("r*"))
+
+
 def test_score_show_and_list_name_what_is_unknown(cli):
     fails(cli("score", "nowhere"), "nowhere is not a run folder: no such folder")
     Path("empty").mkdir()
