@@ -128,31 +128,25 @@ def _write_json(result: SearchResult, about: bool, target: str) -> None:
 
 
 def _print(result: SearchResult, seen: Sequence[Observed], top: int) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
+    from stsbench.cli.output.grid import Column, console_of, print_columns
     from stsbench.leaderboard.identify.report import further, heading, named, sentence, signed, unchecked
 
-    # A pipe or a file gets room for the whole table: a wrapped number is a wrong number.
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
+    console = console_of(markup=False)
     about, items = len(seen) > 1, result.numbers.items
     for text in heading(result, seen):
         console.print(text, soft_wrap=True)
-    table = Table()
-    for name in ("place", "setting", "mean\n|diff|", "largest\n|diff|", "to the\nlast digit"):
-        table.add_column(name, justify="left" if name == "setting" else "right", no_wrap=name != "setting")
-    for task in items:
-        table.add_column(Text(task), justify="right", no_wrap=True)
-    table.add_column("papers' presets")
+    header = ("place", "setting", "mean\n|diff|", "largest\n|diff|", "to the\nlast digit", *items, "papers' presets")
+    lines = []
     for match in result.matches[:top]:
         place = f"{match.place}" + ("=" if sum(other.place == match.place for other in result.matches) > 1 else "")
         cells = [signed(match.differences[task]) for task in items]
         figures = [f"{match.mean:.2f}", f"{abs(match.largest[1]):.2f}", f"{match.exact} of {len(items)}"]
-        table.add_row(place, Text(named(match, about, ":")), *figures, *cells, Text(", ".join(match.papers)))
+        lines.append([place, named(match, about, ":"), *figures, *cells, ", ".join(match.papers)])
     if result.matches:
         console.print("Differences are measured minus published, in points (x 100).")
-        console.print(table)
+        words = ("setting", "papers' presets")
+        columns = zip(header, zip(*lines, strict=True), strict=True)
+        print_columns(console, [Column(name, its, name in words, 50) for name, its in columns], repeated=2)
     if (rest := len(result.matches) - top) > 0:
         console.print(further(rest, len(result.matches)))
     for text in _first(unchecked(result, about), top):

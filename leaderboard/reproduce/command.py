@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,9 +72,11 @@ def _list(paper: str | None) -> None:
     from stsbench.leaderboard.reproduce.forms import about
 
     publications, ways = rows_of.all_ways()
-    grid = Table("paper" if paper is None else "table", "what")
-    for name in ("rows", "by a recipe", "by stsbench eval", "not here"):
-        grid.add_column(name, justify="right")
+    grid = Table()
+    grid.add_column("paper" if paper is None else "table", no_wrap=True)
+    grid.add_column("what", overflow="fold")
+    for name in ("rows", "by a\nrecipe", "by stsbench\neval", "not\nhere"):
+        grid.add_column(name, justify="right", no_wrap=True)
     if paper is None:
         groups = [(each.paper.id, each.paper.title, list(each.rows)) for each in publications]
     else:
@@ -114,15 +115,10 @@ def print_lines(lines: list[Line], form: str) -> None:
 
 
 def _table(console: Console, header: list[str], cells: list[list[str]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
+    from stsbench.cli.output.grid import Column, print_columns
 
-    table = Table()
-    for at, name in enumerate(header):
-        table.add_column(Text(name), justify="left" if at < 3 else "right", no_wrap=at >= 3)
-    for line in cells:
-        table.add_row(*map(Text, line))
-    console.print(table)
+    columns = zip(header, zip(*cells, strict=True), strict=True)
+    print_columns(console, [Column(name, its, at < 3, 30) for at, (name, its) in enumerate(columns)], repeated=3)
 
 
 def _how(console: Console, line: Line) -> None:
@@ -137,7 +133,6 @@ def _how(console: Console, line: Line) -> None:
 
 
 def _console() -> Console:
-    from rich.console import Console
+    from stsbench.cli.output.grid import console_of
 
-    # A pipe or a file gets room for the whole table: a wrapped number is a wrong number.
-    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
+    return console_of(markup=False)

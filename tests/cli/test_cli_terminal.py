@@ -61,3 +61,10 @@ def test_a_training_says_its_lines_above_the_bar(tmp_path):
     bar = [line for line in lines if "━" in line and "2/2" in line]
     assert len(bar) == 1 and bar[0].startswith("main")
     assert not any("━" in line and word in line for line in lines for word in ("warning", "dev ", "run:", "measur"))
+
+
+@pytest.mark.parametrize("words", [["reproduce"], ["reproduce", "simcse:5"]])
+def test_no_other_table_cuts_a_cell(folder, words):
+    code, lines = screen([*STSBENCH, *words], 80, lines=400, cwd=folder)
+    assert code == 0 and any(line.startswith("┏") for line in lines)
+    assert not any("…" in line for line in lines)

@@ -8,50 +8,55 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from rich.console import Console
-from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 WIDTH = 200  # of a pipe or a file, which has no width of its own
 
 
 @dataclass(frozen=True)
 class Column:
-    """A header, of one or two lines, and a cell a row."""
+    """A header, of one or two lines, and a cell a row. left: words; most: their width, beyond which they are wrapped."""
 
     header: str
     cells: Sequence[str]
     left: bool = False
+    most: int | None = None
 
 
-def console_of(stream: TextIO | None = None) -> Console:
+def console_of(stream: TextIO | None = None, *, markup: bool = True) -> Console:
     """A console on `stream` (stdout), as wide as the terminal; a pipe or a file gets `WIDTH`."""
     target = stream or sys.stdout
-    return Console(file=target, width=None if target.isatty() else WIDTH, highlight=False)
+    return Console(file=target, width=None if target.isatty() else WIDTH, highlight=False, markup=markup)
 
 
-def print_columns(console: Console, columns: Sequence[Column], lines_above: Collection[int] = ()) -> None:
-    """One table or, on a narrower terminal, several with the first column in each.
+def print_columns(
+    console: Console, columns: Sequence[Column], *, repeated: int = 1, lines_above: Collection[int] = ()
+) -> None:
+    """One table or, on a narrower terminal, several with the first `repeated` columns in each.
 
     `lines_above` has the rows that get a line above them.
     """
-    first, rest = columns[0], list(columns[1:])
+    names, rest = list(columns[:repeated]), list(columns[repeated:])
     while rest:
         many = len(rest)
-        while many > 1 and _width(console, _table([first, *rest[:many]], lines_above)) > console.width:
+        while many > 1 and _width(console, _table([*names, *rest[:many]], lines_above)) > console.width:
             many -= 1
-        console.print(_table([first, *rest[:many]], lines_above))
+        console.print(_table([*names, *rest[:many]], lines_above))
         rest = rest[many:]
 
 
 def _table(columns: Sequence[Column], lines_above: Collection[int]) -> Table:
     table = Table()
     for column in columns:
-        table.add_column(escape(column.header), justify="left" if column.left else "right", overflow="fold")
+        table.add_column(
+            Text(column.header), justify="left" if column.left else "right", max_width=column.most, overflow="fold"
+        )
     for index, cells in enumerate(zip(*(column.cells for column in columns), strict=True)):
         if index in lines_above:
             table.add_section()
-        table.add_row(*map(escape, cells))
+        table.add_row(*map(Text, cells))
     return table
 
 
