@@ -22,7 +22,7 @@ for command in (add, submit, placement, import_):
     leaderboard.add_command(command)
 
 
-@leaderboard.command()
+@leaderboard.command(short_help="Check every record, then write the page and the tables.")
 @BOARD
 @click.option("--check", "only_check", is_flag=True,
               help="Write nothing; fail where the board is not valid, or the README's table is out of date.")  # fmt: skip
@@ -61,7 +61,7 @@ def build(board: Path | None, only_check: bool, every: bool, output: Path | None
         click.echo(f"note: {path} is out of date; `stsbench leaderboard build` without --output writes it", err=True)
 
 
-@leaderboard.command()
+@leaderboard.command(short_help="Bring a board's records into the form it keeps today.")
 @BOARD
 def convert(board: Path | None) -> None:
     """Bring the records of a board into the form it keeps today: Parquet files, shared where the data decide.
@@ -77,7 +77,7 @@ def convert(board: Path | None) -> None:
                f"{sized(done.after)}, largest change of a score {done.moved:.1g}")  # fmt: skip
 
 
-@leaderboard.command()
+@leaderboard.command(short_help="Draw the measured entries on one backbone.")
 @BOARD
 @click.option("--backbone", required=True, metavar="NAME", help="Of the entries with this backbone.")
 @click.option("--tab", default="sts-spearman-all", show_default=True, help="A tab, by its name in the page's address.")
@@ -96,7 +96,7 @@ def plot(board: Path | None, backbone: str, tab: str, column: str, output: Path)
             click.echo(str(path))
 
 
-@leaderboard.command()
+@leaderboard.command(short_help="Show the built page to this machine.")
 @BOARD
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one.")
 def serve(board: Path | None, port: int) -> None:

@@ -11,7 +11,7 @@ from stsbench.leaderboard.options import BOARD, as_arguments, entry_options, wri
 from stsbench.wording import counted, sized
 
 
-@click.command()
+@click.command(short_help="Add checked records to an entry.")
 @entry_options
 def add(records: tuple[Path, ...], board: Path | None, slug: str, **stated: Any) -> None:
     """Add RUN folders or single RECORDs to an entry, once their scores, data and provenance have been checked.
@@ -33,7 +33,7 @@ def add(records: tuple[Path, ...], board: Path | None, slug: str, **stated: Any)
     click.echo("commit them; `stsbench leaderboard build` makes the page with them", err=True)
 
 
-@click.command()
+@click.command(short_help="Show what an entry would add, and how to publish it.")
 @entry_options
 @click.option("--open", "commit", is_flag=True,
               help="Commit the files on a new branch, entry-NAME; the working tree stays as it is.")  # fmt: skip
@@ -59,11 +59,11 @@ def submit(records: tuple[Path, ...], board: Path | None, slug: str, commit: boo
     for line in made.warnings:
         click.echo(f"note: {line}", err=True)
     click.echo("next:")
-    for step in next_steps(root, made, as_arguments(records, slug, stated)):
+    for step in next_steps(root, made, as_arguments(records, board, slug, stated)):
         click.echo(f"  {step}")
 
 
-@click.command()
+@click.command(short_help="Say where new or changed entries would rank.")
 @BOARD
 @click.option("--since", metavar="REVISION", required=True, help="A git revision, such as origin/main.")
 def placement(board: Path | None, since: str) -> None:

@@ -35,9 +35,9 @@ def entry_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def as_arguments(records: tuple[Path, ...], slug: str, stated: dict[str, Any]) -> list[str]:
-    """The words of a command line with these options, without --board."""
-    words = [*map(str, records), "--entry", slug]
+def as_arguments(records: tuple[Path, ...], board: Path | None, slug: str, stated: dict[str, Any]) -> list[str]:
+    """The words of a command line with these options."""
+    words = [*map(str, records), *([] if board is None else ["--board", str(board)]), "--entry", slug]
     for name, value in stated.items():
         option = "--flag" if name == "flags" else f"--{name.replace('_', '-')}"
         for each in value if isinstance(value, tuple) else [value]:

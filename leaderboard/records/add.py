@@ -13,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.records import Record, load_records, read_record, record_text
+from stsbench.evaluation.records import Record, load_records, read_record, record_text, tested_seeds
 from stsbench.files import create_whole
 from stsbench.leaderboard.records.admission import check_record
 from stsbench.leaderboard.records.board_form import BoardRecord, board_forms, write_observations
@@ -39,7 +39,8 @@ def add(board: Path, paths: Sequence[Path], slug: str, entry: Entry | None) -> A
     """
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,79}", slug):
         raise StsbenchError(f"'{slug}' cannot name an entry: use small letters, digits, dots and dashes, at most 80")
-    records = [item for path in paths for item in (load_records(path) if path.is_dir() else [(path, read_record(path))])]
+    runs = [run for path in paths for run in tested_seeds(path) or [path]]
+    records = [item for run in runs for item in (load_records(run) if run.is_dir() else [(run, read_record(run))])]
     if not records:
         raise StsbenchError("no record was named")
     made = board_forms([(path, record, check_record(path, record)) for path, record in records])

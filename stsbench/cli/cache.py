@@ -10,7 +10,7 @@ import click
 from stsbench.encoders.cache.cache import CachedEncoder, EmbeddingCache
 from stsbench.encoders.cache.key import changed
 from stsbench.files import cache_root
-from stsbench.wording import counted
+from stsbench.wording import counted, sized
 
 
 def default_folder() -> Path:
@@ -34,19 +34,19 @@ def info(folder: Path | None) -> None:
     """List what is stored for each encoder."""
     store = EmbeddingCache(folder or default_folder())
     encoders = store.encoders()
-    click.echo(f"{store.folder}: {_readable(store.size())}, {counted(len(encoders), 'encoder')}")
+    click.echo(f"{store.folder}: {sized(store.size())}, {counted(len(encoders), 'encoder')}")
     for entry in encoders:
         used = datetime.fromtimestamp(entry.used).strftime("%Y-%m-%d %H:%M")
         texts = counted(entry.texts, "text")
-        click.echo(f"{entry.key[:12]}  {texts}, {_readable(entry.bytes)}, used {used}  {entry.name or '?'}{_stale(entry)}")
+        click.echo(f"{entry.key[:12]}  {texts}, {sized(entry.bytes)}, used {used}  {entry.name or '?'}{_stale(entry)}")
 
 
-@cache.command()
+@cache.command(short_help="Delete every stored embedding.")
 @_folder
 def clear(folder: Path | None) -> None:
     """Delete every stored embedding (they are computed again when needed)."""
     store = EmbeddingCache(folder or default_folder())
-    click.echo(f"{store.folder}: {_readable(store.clear())} freed")
+    click.echo(f"{store.folder}: {sized(store.clear())} freed")
 
 
 def _stale(entry: CachedEncoder) -> str:
@@ -55,10 +55,3 @@ def _stale(entry: CachedEncoder) -> str:
         return ", stale: made before the versions of libraries were kept"
     now = changed(entry.libraries)
     return f", stale: {', '.join(now)}" if now else ""
-
-def _readable(size: float) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"

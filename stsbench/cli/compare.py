@@ -70,12 +70,16 @@ def compare_(
 
 def _runs_of(text: str) -> list[Path]:
     """The run folders that A or B names: itself, those inside it, or of several names with commas. An entry of the
-    leaderboard holds its runs; a training's run folder holds its test in eval/."""
+    leaderboard holds its runs, a training with several seeds those of its seeds."""
+    from stsbench.evaluation.records import tested_seeds
+
     folder = Path(text)
     names = [folder] if folder.exists() or "," not in text else [Path(name.strip()) for name in text.split(",")]
     runs: list[Path] = []
     for name in names:
-        if (name / "eval").is_dir():
+        if seeds := tested_seeds(name):
+            runs += seeds
+        elif (name / "eval").is_dir():
             runs.append(name / "eval")
         elif not name.is_dir() or any(name.glob("*.json")):
             runs.append(name)

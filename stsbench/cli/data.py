@@ -33,7 +33,7 @@ def data() -> None:
     """Fetch, check, bundle and compare the data sets."""
 
 
-@data.command()
+@data.command(short_help="Download the data into the user cache.")
 @click.argument("sets", nargs=-1)
 @click.option("--raw", is_flag=True, help="Also fetch the original texts from the Hub (MTEB's data).")
 @click.option("--from", "bundle_file", type=click.Path(path_type=Path, dir_okay=False, exists=True),
@@ -66,7 +66,7 @@ def fetch(sets: tuple[str, ...], raw: bool, bundle_file: Path | None, force: boo
         _tell(report)
 
 
-@data.command()
+@data.command(short_help="Compare the files of a data folder with the catalog.")
 @click.argument("sets", nargs=-1)
 @_data_dir
 @_json
@@ -97,7 +97,7 @@ def verify(sets: tuple[str, ...], data_dir: Path | None, json_to: str | None) ->
             raise DataError(f"{state.id} is not complete: {state.notes[0]} is missing")
 
 
-@data.command()
+@data.command(short_help="Write the data files to an archive for other machines.")
 @click.argument("target", type=click.Path(path_type=Path, dir_okay=False))
 @_data_dir
 def bundle(target: Path, data_dir: Path | None) -> None:
@@ -109,7 +109,7 @@ def bundle(target: Path, data_dir: Path | None) -> None:
     click.echo("Mind the licences: several sets are for research only and must not be redistributed.")
 
 
-@data.command()
+@data.command(short_help="Count a set's sentences that others have, too.")
 @click.argument("target")
 @click.option("--with", "others", default=_DEFAULT_OTHERS, show_default=True, metavar="ID,ID", help="Sets to compare.")
 @_data_dir

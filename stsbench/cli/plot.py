@@ -19,7 +19,7 @@ _TOKENS = "token-loss"  # of a trained method: the only one that loads a model
 
 
 @click.command()
-@click.argument("picture", type=click.Choice([*_PICTURES, _TOKENS]))
+@click.argument("picture", metavar="PICTURE", type=click.Choice([*_PICTURES, _TOKENS]))
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--output", metavar="FILE.png|.svg", type=click.Path(path_type=Path),
               help="Where to write; without a suffix, both .png and .svg. Default: the picture's name.")  # fmt: skip

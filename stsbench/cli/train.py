@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.output.messages import is_quiet, log, tell
+from stsbench.cli.output.messages import is_quiet, log, tell, tell_stopped
 from stsbench.interrupt import exit_code
 
 
@@ -111,6 +111,16 @@ def _log(line: str) -> None:
         log(line)
 
 
+def _again(folder: Path) -> str:
+    """What becomes of a run that was stopped."""
+    if not any(folder.glob("**/recipe.yaml")):
+        return "nothing was trained yet: give the same command again"
+    again = f"the same command with --resume --output {folder}"
+    if any(folder.glob("**/checkpoints/[0-9]*")) or any(folder.glob("**/train.json")):
+        return f"{again} goes on from the last checkpoint"
+    return f"{again} begins again: there is no checkpoint yet"
+
+
 def _folder_name(method: str) -> str:
     """The method's name in that of a run folder."""
     return method.rpartition(":")[2].lower()
@@ -138,8 +148,7 @@ def _run(run_options: dict[str, Any], seeds: int | None, subsets: int | None) ->
     except KeyboardInterrupt as error:
         progress.close()
         if _main():
-            again = f"the same command with --resume --output {folder} goes on from the last checkpoint"
-            click.echo(f"stopped; {again}", err=True)
+            tell_stopped(f"stopped; {_again(folder)}")
         return exit_code(error)
     finally:
         progress.close()

@@ -197,11 +197,13 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def load_records(folder: Path) -> list[tuple[Path, Record]]:
-    """Every record of a run folder, by file name. Raises StsbenchError when there is none."""
+    """Every record of a run folder, by file name; of a training, those of its test. Raises StsbenchError for none."""
     if folder.is_file():
         raise StsbenchError(f"{folder} is a file: name the run folder that holds it")
     if not folder.is_dir():
         raise StsbenchError(f"{folder} is not a run folder: no such folder")
+    if (folder / "begun.json").is_file() and (folder / "eval").is_dir():
+        folder = folder / "eval"
     paths = sorted(folder.glob("*.json"))
     if trained := _trained(folder):
         raise StsbenchError(f"{folder} is a run of `stsbench train`, and holds no records itself: {trained}")
@@ -210,15 +212,20 @@ def load_records(folder: Path) -> list[tuple[Path, Record]]:
     return [(path, read_record(path)) for path in paths]
 
 
+def tested_seeds(folder: Path) -> list[Path]:
+    """The runs that were tested, of a folder that `stsbench train --seeds` made; none of another folder."""
+    if not (folder / "seeds.json").is_file():
+        return []
+    return sorted(path.parent for path in folder.glob("seed-*/eval") if path.is_dir())
+
+
 def _trained(folder: Path) -> str:
     """Where the records of a run of `stsbench train` are, or how to get them; "" for another folder."""
     if (folder / "begun.json").is_file():
-        if (folder / "eval").is_dir():
-            return f"name {folder / 'eval'}"
         return f"stsbench eval --model {folder / 'best'} --output {folder / 'eval'} gives some"
     if any((folder / f"{name}.json").is_file() for name in ("seeds", "subsets")):
         tested = sorted(path.parent for path in folder.glob("**/seed-*/eval") if path.is_dir())
-        return f"name the eval folder of a seed, as {tested[0] / 'eval'}" if tested else "its seeds were not tested"
+        return f"name the run of one seed, as {tested[0]}" if tested else "its seeds were not tested"
     return ""
 
 

@@ -28,6 +28,10 @@ class Feed(Protocol):
         """Further jobs, for a worker that has nothing to do; [] when there are none left."""
         ...
 
+    def name(self, job: Job) -> str:
+        """What the lines about a job call it."""
+        ...
+
     def ended(self, job: Job, standing: Standing) -> None:
         """A job has ended, in whatever way."""
         ...
@@ -88,6 +92,8 @@ class _Schedule:
                 self.ended[job.id] = Standing("done")
         if self.ended:
             self.log(f"{counted(len(self.ended), 'job')} of {len(self.jobs)} done already")
+        elif self.jobs:
+            self.log(f"{counted(len(self.jobs), 'job')}, none done yet")
         while len(self.ended) < len(self.jobs) or not self.exhausted:
             self._stop_what_waits()
             for job in self._next(self.pool.workers - len(self.running)):
@@ -144,14 +150,18 @@ class _Schedule:
             losses = self.losses.setdefault(job.id, Losses())
             losses.count(checkpoints(job, self.output), tries(job, self.output))
             if losses.tries < TRIES and losses.starts < STARTS:
-                self.log(f"{job.name}: {outcome.line} after {outcome.seconds:.0f} s, tried again")
+                self.log(f"{self._name(job)}: {outcome.line} after {outcome.seconds:.0f} s, tried again")
                 return
             times = f"at {TRIES} tries" if losses.tries >= TRIES else f"before its start, {STARTS} times"
             outcome = Outcome("failed", f"{outcome.line} {times}", outcome.seconds)
         where: Where = "done" if outcome.how == "done" else "pruned" if outcome.how == "pruned" else "failed"
-        self._end(job, Standing(where, outcome.line))
         took = f" in {outcome.seconds:.0f} s" if outcome.ran else ""
-        self.log(f"{job.name}: {outcome.line or outcome.how}{took} ({len(self.ended)} of {len(self.jobs)})")
+        of = f" ({len(self.ended) + 1} of {len(self.jobs)})" if self.exhausted else ""  # how many a feed has is not known
+        self.log(f"{self._name(job)}: {outcome.line or outcome.how}{took}{of}")
+        self._end(job, Standing(where, outcome.line))
+
+    def _name(self, job: Job) -> str:
+        return self.feed.name(job) if self.feed is not None else job.name
 
     def _end(self, job: Job, standing: Standing) -> None:
         self.ended[job.id] = standing

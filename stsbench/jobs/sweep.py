@@ -120,6 +120,10 @@ class _Feed:
                 return new
         return []
 
+    def name(self, job: Job) -> str:
+        numbers = [str(number) for number, (_, jobs) in self.jobs.items() if any(each.id == job.id for each in jobs)]
+        return f"trial {' and '.join(numbers)}, seed {job.seed}" if numbers else job.name
+
     def ended(self, job: Job, standing: Standing) -> None:
         for trial, jobs in self.jobs.values() if self.search.prune else ():
             if jobs[0].id == job.id and standing.where == "done":

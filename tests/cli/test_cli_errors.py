@@ -97,13 +97,22 @@ def test_a_training_run_says_where_its_records_are(cli):
     Path("trained/begun.json").write_text("{}")
     no_records = "trained is a run of `stsbench train`, and holds no records itself"
     fails(cli("score", "trained"), f"{no_records}: stsbench eval --model trained/best --output trained/eval gives some")
-    Path("trained/eval").mkdir()
-    fails(cli("score", "trained"), f"{no_records}: name trained/eval")
     Path("seeds/seed-42").mkdir(parents=True)
     Path("seeds/seeds.json").write_text("{}")
     fails(cli("score", "seeds"), "its seeds were not tested")
+    Path("trained/eval").mkdir()
     Path("trained").rename("seeds/seed-43")
-    fails(cli("compare", "seeds", "seeds/seed-43"), "name the eval folder of a seed, as seeds/seed-43/eval")
+    fails(cli("score", "seeds"), "name the run of one seed, as seeds/seed-43")
+    fails(cli("score", "seeds/seed-43"), "seeds/seed-43/eval is not a run folder: it holds no records")
+
+
+def test_a_training_stands_for_its_test_and_one_of_several_seeds_for_those_of_its_seeds(cli, evaluate):
+    for seed, model in (("42", "token-set"), ("43", "tfidf")):
+        assert evaluate(f"lexical:{model}", "--output", f"seeds/seed-{seed}/eval")[0] == 0
+        Path(f"seeds/seed-{seed}/begun.json").write_text("{}")
+    Path("seeds/seeds.json").write_text("{}")
+    assert cli("score", "seeds/seed-42")[:2] == cli("score", "seeds/seed-42/eval")[:2]
+    fails(cli("compare", "seeds", "seeds/seed-43"), "seeds/seed-42 and seeds/seed-43 differ in more than their seed")
 
 
 # Data ------------------------------------------------------------------------------------------------------------

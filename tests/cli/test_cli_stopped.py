@@ -17,6 +17,7 @@ from stsbench.evaluation.records import load_records
 from stsbench.evaluation.rescore import score_again
 from stsbench.leaderboard.records.admission import check_record
 from stsbench.protocols.geometry import GeometryProtocol
+from stsbench.training.runs import run
 
 
 @pytest.fixture
@@ -48,6 +49,30 @@ def test_a_signal_keeps_what_was_measured(evaluate, own_handlers, monkeypatch, n
     assert (got, out) == (code, "") and err.endswith("stsbench: interrupted\n")
     assert "the task measured so far is kept" in err
     assert [each.protocol.name for each in score_again(Path("run")).records] == ["sts"]
+
+
+GOES_ON = "--resume --output run goes on from the last checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        ([], "stopped; nothing was trained yet: give the same command again"),
+        (["recipe.yaml"], "--resume --output run begins again: there is no checkpoint yet"),
+        (["recipe.yaml", "checkpoints/1-main-00000005/model.safetensors"], GOES_ON),
+        (["seed-1/recipe.yaml", "seed-1/train.json", "seed-2/recipe.yaml"], GOES_ON),
+    ],
+)
+def test_a_stopped_training_says_what_becomes_of_it(cli, own_handlers, monkeypatch, made, says):
+    def interrupted(options, *_):
+        for name in made:
+            (options.output / name).parent.mkdir(parents=True, exist_ok=True)
+            (options.output / name).touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "train", interrupted)
+    code, _, err = cli("train", "simcse", "--sample", "--output", "run")
+    assert code == 130 and err.splitlines()[-1].endswith(says)
 
 
 def test_a_second_sigterm_does_not_end_what_the_first_makes_it_write(evaluate, own_handlers, monkeypatch):

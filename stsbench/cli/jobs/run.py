@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stsbench.cli.output.job_table import print_jobs
+from stsbench.cli.output.messages import tell_stopped
 from stsbench.errors import StsbenchError
 from stsbench.interrupt import exit_code
 from stsbench.registry import did_you_mean
@@ -111,7 +112,7 @@ def run_and_print(jobs: Sequence[Job], folder: Path, workers: int | None, ray: s
     try:
         ended = run_jobs(jobs, pool, folder, _log)
     except KeyboardInterrupt as error:
-        _log("stopped; the same command goes on")
+        tell_stopped("stopped; the same command goes on")
         return exit_code(error)
     print_jobs(jobs, {**standings(jobs, folder), **{id: each for id, each in ended.items() if each.where != "done"}}, folder)
     return 3 if any(each.where != "done" for each in ended.values()) else 0

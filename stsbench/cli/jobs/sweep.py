@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from stsbench.cli.output.messages import tell_stopped
 from stsbench.errors import StsbenchError
 from stsbench.interrupt import exit_code
 
@@ -63,7 +64,7 @@ def sweep(
     try:
         results = sweeping(search, pool, storage, ["stsbench", *sys.argv[1:]], _log)
     except KeyboardInterrupt as error:
-        _log("stopped; the same command goes on")
+        tell_stopped("stopped; the same command goes on")
         return exit_code(error)
     print_trials(results)
     if results and results[0].trial.score is not None:

@@ -179,7 +179,7 @@ def _cells(table: ComparisonTable, row: Compared) -> list[str]:
     bounds = ""
     if difference.low is not None and difference.high is not None:
         bounds = f"{difference.low:z.{digits}f} to {difference.high:z.{digits}f}"
-    name = "Avg (full precision)" if row is table.average else _name(row)
+    name = "Avg-full" if row is table.average else _name(row)
     numbers = [f"{row.a:.{digits}f}", f"{row.b:.{digits}f}", f"{difference.value:+z.{digits}f}" if difference.value else "0"]
     return [name, str(row.n), *numbers, bounds, _p(difference.p), _p(row.corrected)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -35,6 +36,12 @@ def log(line: str) -> None:
     """One line on stderr; with --quiet only a warning or a failure."""
     if not _QUIET or line.startswith(("warning:", "failed:")):
         tell(line)
+
+
+def tell_stopped(line: str) -> None:
+    """One line on stderr after Ctrl-C, of which a terminal shows ^C in a line that it does not end."""
+    with contextlib.suppress(BrokenPipeError):
+        click.echo(f"\n{line}" if sys.stderr.isatty() else line, err=True)
 
 
 def tell(line: str) -> None:

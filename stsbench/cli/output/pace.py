@@ -23,11 +23,12 @@ def pace_shown() -> Iterator[Callable[[Pace], None]]:
     if not sys.stderr.isatty():
         yield _Lines()
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import BarColumn, TextColumn
 
-    with drawn(TextColumn("encoding"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}")) as bar:
-        task, clock = bar.add_task("encoding", total=None, left=""), Clock()
-        yield lambda pace: bar.update(task, completed=pace.texts, total=pace.total, left=clock(pace))
+    columns = (TextColumn("encoding"), BarColumn(), TextColumn("{task.fields[count]}"), TextColumn("{task.fields[left]}"))
+    with drawn(*columns) as bar:
+        task, clock = bar.add_task("encoding", total=None, count="", left=""), Clock()
+        yield lambda pace: bar.update(task, completed=pace.texts, total=pace.total, count=_count(pace), left=clock(pace))
 
 
 class Clock:
@@ -63,6 +64,10 @@ class _Lines:
         if time.monotonic() - self._said < EVERY:
             return
         self._said = time.monotonic()
-        about = "" if pace.total is None else f" of about {pace.total:,}"
         left = self._clock(pace)
-        tell(f"{pace.texts:,}{about} texts" + (f", {left}" if left else ""))
+        tell(f"{_count(pace)} texts" + (f", {left}" if left else ""))
+
+
+def _count(pace: Pace) -> str:
+    """"1,200 of about 20,057": the number of texts in a file is estimated from its size."""
+    return f"{pace.texts:,}" + ("" if pace.total is None else f" of about {pace.total:,}")

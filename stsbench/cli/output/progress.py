@@ -20,9 +20,10 @@ def progress_bar() -> Iterator[StartProgress | None]:
     if is_quiet() or not sys.stderr.isatty():
         yield None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
-    with drawn(TextColumn("encoding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as bar:
+    # No time left: texts are no measure of it, since encoders begin with the longest. `EncodingTime` says it in a line.
+    with drawn(TextColumn("encoding"), BarColumn(), MofNCompleteColumn()) as bar:
 
         def start(total: int):  # type: ignore[no-untyped-def]
             task = bar.add_task("encoding", total=total)

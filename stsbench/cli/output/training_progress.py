@@ -86,8 +86,8 @@ class TrainingProgress:
         from rich.live import Live
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bar = Progress(*columns)
+        name, elapsed = TextColumn("{task.description}"), (TextColumn("in"), TimeElapsedColumn())
+        self._bar = Progress(name, BarColumn(), MofNCompleteColumn(), *elapsed)
         self._live = Live(console=Console(stderr=True, highlight=False), refresh_per_second=4)
         print_above(self._live.console)
         self._live.start()

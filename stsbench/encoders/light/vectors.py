@@ -51,8 +51,10 @@ class StoredVectors(Encoder):
 def _read(path: Path) -> tuple[NDArray[np.str_], NDArray[np.float32]]:
     """texts (n,) and float32 vectors (n, d) of the file, or an EncoderError saying what is wrong with it."""
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):  # a single array, from a .npy file
+        with path.open("rb") as stream:
+            archive_at_all = stream.read(2) == b"PK"
+        loaded = np.load(path, allow_pickle=False) if archive_at_all else None
+        if not isinstance(loaded, np.lib.npyio.NpzFile):  # a text, or a single array from a .npy file
             raise EncoderError(f"{path} is not an .npz archive with the arrays 'texts' and 'vectors'")
         with loaded as archive:
             if lacking := [key for key in ("texts", "vectors") if key not in archive.files]:

@@ -171,12 +171,26 @@ def _noted(recipe: Recipe, changed: Recipe) -> Recipe:
     if changed.source is not None:
         note = " ".join(filter(None, (_NOTE.sub("", changed.source.note or ""), f"Changed from {original}: {said}.")))
         update["source"] = changed.source.model_copy(update={"note": note})
+    if recipe.search is not None:  # what its name and its description say is true of the best trial alone
+        return changed.model_copy(update=update | (_no_trial(recipe, changed, differing) if differing else {}))
     if changed.name == original:
         update["name"] = f"{original.removesuffix('-changed')}-changed"
     users = earlier and not _DESCRIPTION.fullmatch(recipe.description)  # the user's, set with an earlier change
     if changed.description == recipe.description and not users:
         update["description"] = f"{original} with other {said}"
     return changed.model_copy(update=update)
+
+
+def _no_trial(recipe: Recipe, changed: Recipe, differing: set[str]) -> dict[str, str]:
+    """Name and description of what was changed from a sweep's recipe, but for those that the user set."""
+    name, update = recipe.name.removesuffix("-changed"), {}
+    if changed.name == recipe.name:
+        update["name"] = f"{name}-changed"
+    if changed.description == recipe.description:
+        before = _DESCRIPTION.fullmatch(recipe.description)
+        keys = {*differing, *(before[2].split(", ") if before else [])}
+        update["description"] = f"{name} with other {', '.join(sorted(keys))}"
+    return update
 
 
 def _same_file(recipes: str | None, chosen: str | None) -> bool:

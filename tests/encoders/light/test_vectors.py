@@ -60,7 +60,7 @@ def test_files_that_are_no_archive(tmp_path):
     with pytest.raises(EncoderError, match="No such file"):
         load_encoder(f"vectors:{tmp_path}/none.npz")
     (tmp_path / "x.npz").write_bytes(b"nonsense")
-    with pytest.raises(EncoderError, match="cannot read"):
+    with pytest.raises(EncoderError, match=r"x\.npz is not an .npz archive with the arrays 'texts' and 'vectors'"):
         load_encoder(f"vectors:{tmp_path}/x.npz")
     np.save(tmp_path / "y.npy", VECTORS)
     with pytest.raises(EncoderError, match=r"not an \.npz archive"):

@@ -74,6 +74,16 @@ def _trained(folder, target, **origin):
     return target
 
 
+def test_a_training_with_several_seeds_is_added_as_its_seeds(runs, tmp_path):
+    for seed, name in enumerate(("noisy", "noisy-2")):
+        shutil.copytree(runs[name], tmp_path / "trained" / f"seed-{seed}" / "eval")
+        (tmp_path / "trained" / f"seed-{seed}" / "begun.json").write_text("{}")
+    (tmp_path / "trained" / "seeds.json").write_text("{}")
+    add(tmp_path / "board", [tmp_path / "trained"], "noisy", LETTERS)
+    add(tmp_path / "one by one", [runs["noisy"], runs["noisy-2"]], "noisy", LETTERS)
+    assert records_of(tmp_path / "board") == records_of(tmp_path / "one by one")
+
+
 @pytest.mark.parametrize("key", ["recipe", "settings", "stage"])
 def test_runs_trained_in_different_ways_are_no_seeds_of_one_entry(runs, tmp_path, key):
     first = _trained(runs["noisy"], tmp_path / "one", seed=1, **{key: "a"})

@@ -17,6 +17,7 @@ from stsbench.cli.show import list_, show
 from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.training.recipes import describe
 from stsbench.training.recipes.methods import GROUP, find_method
+from stsbench.training.recipes.recipe import SearchSettings
 from stsbench.training.recipes.recipes import changes, load_recipe, recipe_names, resolved_yaml
 
 # Loading ---------------------------------------------------------------------------------------------------------
@@ -87,6 +88,28 @@ def test_what_was_changed_twice_is_said_once(tmp_path):
     assert both == load_recipe("simcse", U, ["training.clip=2", "backbone.pooler=mean"])
     assert changes(both) == (U, ["backbone.pooler", "training.clip"])
     assert load_recipe("simcse", str(stored), ["published=[{protocol: transfer, scores: {Avg: 99.0}}]"]).published == []
+
+
+def test_a_changed_recipe_of_a_sweep_is_no_longer_its_best_trial(tmp_path):
+    facts = {"trials": 2, "seeds": 1, "by": "sts-b dev", "score": 88.65, "sampler": "grid", "space": {}}
+    best = load_recipe("simcse", U, ["training.clip=2"]).model_copy(update={
+        "name": f"{U}-swept", "description": "the best of 2 trials", "search": SearchSettings(**facts),
+    })  # fmt: skip
+    stored = tmp_path / "best.yaml"
+    stored.write_text(resolved_yaml(best), "utf-8")
+    same = load_recipe("simcse", str(stored), ["seed=7"])
+    assert (same.name, same.description, same.search) == (best.name, best.description, best.search)
+    once = load_recipe("simcse", str(stored), ["training.learning_rate=1e-3"])
+    assert (once.name, once.description) == (f"{U}-swept-changed", f"{U}-swept with other training.learning_rate")
+    assert once.search == best.search  # its other values are still those of the best trial
+    assert changes(once) == (U, ["training.clip", "training.learning_rate"])
+    stored.write_text(resolved_yaml(once), "utf-8")
+    assert load_recipe("simcse", str(stored)) == once
+    twice = load_recipe("simcse", str(stored), ["options.temperature=0.5"])
+    assert twice.name == once.name
+    assert twice.description == f"{U}-swept with other options.temperature, training.learning_rate"
+    named = load_recipe("simcse", str(stored), ["options.temperature=0.5", "name=mine", "description=of my own"])
+    assert (named.name, named.description) == ("mine", "of my own")
 
 
 def test_a_recipe_of_ones_own(tmp_path):
