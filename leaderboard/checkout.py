@@ -33,7 +33,11 @@ def changes_since(revision: str, folder: Path) -> tuple[EntryChange, ...]:
 
     The working tree counts, with files that are not yet committed. Raises StsbenchError where git does not know `revision`.
     """
-    base = _git(folder, "merge-base", revision, "HEAD").strip()
+    top_of(folder)
+    try:
+        base = _git(folder, "merge-base", revision, "HEAD").strip()
+    except StsbenchError:
+        raise StsbenchError(f"git knows no revision '{revision}' that the checkout of {folder} shares") from None
     listed = _git(folder, "diff", "--name-status", "--no-renames", "-z", "--relative", base, "--", ".").split("\0")[:-1]
     pairs = list(zip(listed[1::2], listed[::2], strict=True))
     untracked = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", ".").split("\0")[:-1]

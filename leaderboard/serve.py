@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,4 +32,5 @@ def serve(site: Path, port: int, log: Callable[[str], None]) -> None:
         raise StsbenchError(f"cannot listen on port {port}: {error}; choose another with --port") from error
     with server:
         log(f"http://{LOOPBACK}:{server.server_address[1]}/  (ctrl-c ends it)")
-        server.serve_forever()
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()

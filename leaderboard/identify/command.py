@@ -14,6 +14,8 @@ import click
 from stsbench.cli.output.messages import log
 from stsbench.errors import StsbenchError
 
+_WIDE = 120  # columns of a terminal that has room for a setting in words and its figures
+
 if TYPE_CHECKING:
     from stsbench.encoders.base import Encoder
     from stsbench.leaderboard.identify.numbers import Numbers
@@ -128,13 +130,13 @@ def _write_json(result: SearchResult, about: bool, target: str) -> None:
 
 
 def _print(result: SearchResult, seen: Sequence[Observed], top: int) -> None:
-    from stsbench.cli.output.grid import Column, console_of, print_columns
+    from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
     from stsbench.leaderboard.identify.report import further, heading, named, sentence, signed, unchecked
 
     console = console_of(markup=False)
     about, items = len(seen) > 1, result.numbers.items
     for text in heading(result, seen):
-        console.print(text, soft_wrap=True)
+        print_text(console, text)
     header = ("place", "setting", "mean\n|diff|", "largest\n|diff|", "to the\nlast digit", *items, "papers' presets")
     lines = []
     for match in result.matches[:top]:
@@ -145,10 +147,15 @@ def _print(result: SearchResult, seen: Sequence[Observed], top: int) -> None:
     if result.matches:
         console.print("Differences are measured minus published, in points (x 100).")
         words = ("setting", "papers' presets")
-        columns = zip(header, zip(*lines, strict=True), strict=True)
-        print_columns(console, [Column(name, its, name in words, 50) for name, its in columns], repeated=2)
+        named_cells = zip(header, zip(*lines, strict=True), strict=True)
+        columns = [Column(name, its, name in words, 50) for name, its in named_cells]
+        if console.width >= _WIDE:
+            print_columns(console, columns, repeated=2)
+        else:  # what the places are first, then their figures
+            print_columns(console, [*columns[:2], columns[-1]])
+            print_columns(console, [columns[0], *columns[2:-1]])
     if (rest := len(result.matches) - top) > 0:
         console.print(further(rest, len(result.matches)))
     for text in _first(unchecked(result, about), top):
-        console.print(text, soft_wrap=True)
-    console.print(sentence(result, about), soft_wrap=True)
+        print_text(console, text)
+    print_text(console, sentence(result, about))

@@ -94,6 +94,7 @@ def _list(paper: str | None) -> None:
 
 def print_lines(lines: list[Line], form: str) -> None:
     """Write rows to stdout as a table for people, or in a form to paste."""
+    from stsbench.cli.output.grid import print_text
     from stsbench.leaderboard.reproduce import forms
     from stsbench.leaderboard.reproduce.cells import FOOT, grid
     from stsbench.leaderboard.reproduce.table import by_heading
@@ -103,15 +104,15 @@ def print_lines(lines: list[Line], form: str) -> None:
         return
     console = _console()
     for heading, mine in by_heading(lines):
-        console.print(forms.title(heading), soft_wrap=True)
+        print_text(console, forms.title(heading))
         if heading.note:
-            console.print(heading.note, soft_wrap=True)
+            print_text(console, heading.note)
         _table(console, *grid(mine))
         for line in mine:
             _how(console, line)
         for said in forms.missing(mine):
-            console.print(said, soft_wrap=True)
-    console.print(FOOT, soft_wrap=True)
+            print_text(console, said)
+    print_text(console, FOOT)
 
 
 def _table(console: Console, header: list[str], cells: list[list[str]]) -> None:
@@ -122,14 +123,15 @@ def _table(console: Console, header: list[str], cells: list[list[str]]) -> None:
 
 
 def _how(console: Console, line: Line) -> None:
+    from stsbench.cli.output.grid import print_text
     from stsbench.leaderboard.reproduce import forms
 
     row = line.row
-    console.print(f"{row.row} {row.method}" + (f", {row.backbone}" if row.backbone else ""), soft_wrap=True)
+    print_text(console, f"{row.row} {row.method}" + (f", {row.backbone}" if row.backbone else ""))
     for command in line.commands:
         console.print(f"    {command}", soft_wrap=True)
     for said in forms.remarks(line):
-        console.print(f"    {said}", soft_wrap=True)
+        print_text(console, f"    {said}")
 
 
 def _console() -> Console:

@@ -40,6 +40,7 @@ def compare_(
     paired bootstrap over the items, and of several seeds also over these, corrected for the number of tasks (Holm).
     """
     from stsbench.cli.output.differences import limits, print_table, print_who
+    from stsbench.cli.output.grid import console_of, print_text
     from stsbench.errors import StsbenchError
     from stsbench.evaluation.compare import compare
     from stsbench.files import atomic_write
@@ -64,7 +65,7 @@ def compare_(
         print_who(comparison, *runs, sys.stdout)
         for table in comparison.tables:
             print_table(table, sys.stdout)
-        click.echo(limits(comparison))
+        print_text(console_of(), limits(comparison))
     return 3 if comparison.failures else 0
 
 

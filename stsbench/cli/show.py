@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,9 +105,15 @@ def _score(recipe: Recipe) -> str:
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> None:
-    """Rows of words, each column as wide as its longest word."""
+    """Rows of words, each column as wide as its longest word; on a narrower terminal all but the name below it."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for row in rows:
+        if room is not None and sum(widths) + 2 * len(widths) > room:
+            click.echo(row[0])
+            below = textwrap.wrap("  ".join(row[1:]), max(room - 4, 20), break_long_words=False, break_on_hyphens=False)
+            click.echo(textwrap.indent("\n".join(below), "    "))
+            continue
         click.echo("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
 
 

@@ -126,7 +126,8 @@ def compare(
     if metric is not None and pairs and not tables:
         known = {row.metric for pair in pairs for row in pair[0][0].record.scores}
         raise StsbenchError(f"no score that both runs have is called '{metric}'{did_you_mean(metric, sorted(known))}")
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # numpy lets go of the interpreter; each needs 300 MB
+    pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1))  # numpy lets go of the interpreter; each needs 300 MB
+    try:
         drawing = {
             key: [pool.submit(_draws, pair, row, resamples, seed) for pair, row, _ in items] for key, items in tables.items()
         }
@@ -134,6 +135,8 @@ def compare(
             draws = [each.result() for each in drawing[setting, aside]]
             average = _average_draws(items, resamples, seed)
             result.tables.append(_table(setting, aside, items, draws, average, paired))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C does not wait for what has not begun
     return result
 
 

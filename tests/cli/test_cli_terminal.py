@@ -68,3 +68,19 @@ def test_no_other_table_cuts_a_cell(folder, words):
     code, lines = screen([*STSBENCH, *words], 80, lines=400, cwd=folder)
     assert code == 0 and any(line.startswith("┏") for line in lines)
     assert not any("…" in line for line in lines)
+
+
+def test_a_list_and_a_sentence_are_broken_between_words(folder):
+    code, lines = screen([*STSBENCH, "list", "recipes", "--method", "simcse"], 60, cwd=folder)
+    assert code == 0 and "simcse/unsup-bert-base" in lines  # a line of its own
+    assert any("google-bert/bert-base-uncased" in line for line in lines)
+    code, lines = screen([*STSBENCH, "compare", "run", "run", "--protocol", "sts"], 60, cwd=folder)
+    words = " ".join(line for line in lines if "│" not in line and "━" not in line).split()
+    assert code == 0 and {"checkpoint", "training", "intervals"} <= {word.strip(".,:").lower() for word in words}
+
+
+@pytest.mark.parametrize("group", [[], ["leaderboard"], ["leaderboard", "import"], ["data"], ["cache"]])
+def test_the_line_of_each_command_is_whole(folder, group):
+    code, lines = screen([*STSBENCH, *group, "--help"], 80, cwd=folder)
+    commands = lines[lines.index("Commands:") + 1 :]
+    assert code == 0 and any(commands) and not any(line.endswith("...") for line in commands)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from stsbench.cli.output.grid import Column, console_of, print_columns
+from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
 from stsbench.cli.output.tables import SAMPLE
 from stsbench.encoders.prompt.prompt import described
 from stsbench.evaluation.compare import Compared, Comparison, ComparisonTable
@@ -38,11 +38,11 @@ def print_who(comparison: Comparison, a: Sequence[Path], b: Sequence[Path], stre
     console = console_of(stream)
     for letter, paths, record in zip("AB", (a, b), comparison.runs, strict=True):
         several = f"mean of {counted(len(paths), 'run')}: " if len(paths) > 1 else ""
-        console.print(f"{letter}: {several}{', '.join(map(str, paths))} ({_encoder(record)})", soft_wrap=True, markup=False)
+        print_text(console, f"{letter}: {several}{', '.join(map(str, paths))} ({_encoder(record)})")
     if line := pairing(comparison):
-        console.print(line, soft_wrap=True)
+        print_text(console, line)
     if comparison.seeds == (1, 1) and comparison.runs[0].encoder.fingerprint == comparison.runs[1].encoder.fingerprint:
-        console.print("A and B name the same encoder.", soft_wrap=True)
+        print_text(console, "A and B name the same encoder.")
 
 
 def print_table(table: ComparisonTable, stream: TextIO) -> None:
@@ -52,14 +52,13 @@ def print_table(table: ComparisonTable, stream: TextIO) -> None:
     headers = ("task", "n", "A", "B", "A - B", "95 % interval\nof A - B", "p", corrected)
     rows = [*table.rows, *filter(None, [table.average])]
     cells = zip(*(_cells(table, row) for row in rows), strict=True)
-    console.print(title(table), soft_wrap=True, markup=False)
+    print_text(console, title(table))
     columns = [Column(name, its, left=name == "task") for name, its in zip(headers, cells, strict=True)]
     print_columns(console, columns, lines_above=[len(table.rows)] if table.average else [])
-    console.print(sentence(table), soft_wrap=True, markup=False)
+    print_text(console, sentence(table))
     if table.unknown:
         names = ", ".join(table.unknown)
-        console.print(f"Data differ from the catalog: {names}. The same in A and B, comparable with nothing else.",
-                      soft_wrap=True, markup=False)  # fmt: skip
+        print_text(console, f"Data differ from the catalog: {names}. The same in A and B, comparable with nothing else.")
     console.print()
 
 

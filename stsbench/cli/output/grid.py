@@ -31,6 +31,11 @@ def console_of(stream: TextIO | None = None, *, markup: bool = True) -> Console:
     return Console(file=target, width=None if target.isatty() else WIDTH, highlight=False, markup=markup)
 
 
+def print_text(console: Console, text: str) -> None:
+    """A paragraph: between words it goes on in the next line of a terminal; of a pipe or a file it is one line."""
+    console.print(Text(text), soft_wrap=not console.is_terminal)
+
+
 def print_columns(
     console: Console, columns: Sequence[Column], *, repeated: int = 1, lines_above: Collection[int] = ()
 ) -> None:

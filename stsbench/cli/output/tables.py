@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from stsbench.cli.output.grid import Column, console_of, print_columns
+from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
 from stsbench.evaluation.forms import changed_settings
 from stsbench.evaluation.measure import Result
 from stsbench.evaluation.plan import presets
@@ -144,18 +144,18 @@ def print_scores(result: Result) -> None:
     console = console_of()
     for protocol in dict.fromkeys(row.protocol for row in result.rows):
         rows = main_rows(result, protocol)
-        console.print(title_of(result, protocol), soft_wrap=True)
+        print_text(console, title_of(result, protocol))
         print_columns(console, _columns(rows))
         averages = [f"{task}: {how}" for task, how in AVERAGES.items() if any(row.task == task for row in rows)]
         if averages:
-            console.print("; ".join(averages), soft_wrap=True)
+            print_text(console, "; ".join(averages))
     if len(summary := headlines(result)) > 1:
         table = Table("protocol", "headline", title="summary", title_justify="left")
         for protocol, text in summary:
             table.add_row(protocol, text)
         console.print(table)
     for line in remarks(result):
-        console.print(line, soft_wrap=True)
+        print_text(console, line)
 
 
 def _columns(rows: Sequence[ScoreRow]) -> list[Column]:

@@ -62,10 +62,10 @@ def _subsets(summary: dict[str, Any]) -> None:
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from stsbench.cli.output.grid import Column, console_of, print_columns
+    from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
 
     console = console_of()
-    console.print(title, soft_wrap=True)
+    print_text(console, title)
     cells = list(zip(*rows, strict=True)) or [()] * len(columns)
     print_columns(console, [Column(name, its, left=name == "score") for name, its in zip(columns, cells, strict=True)])
     if not rows:

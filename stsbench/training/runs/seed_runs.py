@@ -51,7 +51,7 @@ def train_seeds(
         started = (run / "recipe.yaml").is_file()
         summary = train(
             replace(options, recipe=options.recipe.model_copy(update={"seed": seed}), output=run,
-                    resume=options.resume and started), log, callback,
+                    resume=options.resume and started), log, callback and _OfSeed(callback, seed),
         )  # fmt: skip
         failures |= {f"seed {seed} {task}": why for task, why in summary.get("failures", {}).items()}
         runs.append(run)
@@ -61,6 +61,17 @@ def train_seeds(
     with atomic_write(folder / "seeds.json") as stream:  # every process writes the same bytes; a rename is whole
         stream.write(json.dumps(over_seeds, indent=1) + "\n")
     return {**over_seeds, "failures": failures}
+
+
+class _OfSeed:
+    """A callback that is told whose steps they are."""
+
+    def __init__(self, callback: TrainingCallback, seed: int) -> None:
+        self._callback, self._seed = callback, seed
+        self.step, self.dev = callback.step, callback.dev
+
+    def stage(self, name: str, steps: int, start: int) -> None:
+        self._callback.stage(f"{name}, seed {self._seed}", steps, start)
 
 
 def _left(seconds: list[float], seeds: int) -> str:

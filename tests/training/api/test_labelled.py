@@ -68,8 +68,8 @@ def test_roles():
     assert nli_roles(("sentence", *TRIPLET, "negative2"), "x") == TRIPLET
     assert nli_roles(PAIR, "x") == PAIR
     for given_roles, message in [
-        (("sentence",), r"^x needs labelled rows of anchor, .* \(these give sentence\): name them in labelled.columns$"),
-        (PAIR[:2], r"these give premise, hypothesis\)"),
+        (("sentence",), r"^x needs labelled rows of anchor, .* \(these give sentence\): name the others' columns, as in "),
+        (PAIR[:2], r"these give premise, hypothesis\): .* 'labelled\.columns=\{label: COLUMN\}'$"),
         (TRIPLET[:2], r"these give anchor, positive\)"),
         ((*TRIPLET, *PAIR), "give both anchor and premise"),
     ]:

@@ -315,5 +315,5 @@ def test_a_terminal_shows_everything_and_keeps_it():
     assert process.returncode == 0, seen
     text = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", seen).decode()
     last = [line.rstrip() for line in text.replace("\r", "\n").split("\n") if line.strip()][-3:]
-    assert re.fullmatch(r"main +\S+ +30/40 +0:00:\d\d", last[0]) and last[2] == "sts-b dev 67.00 (best 68.50 at step 15)"
+    assert re.fullmatch(r"main +\S+ +30/40 +in 0:00:\d\d", last[0]) and last[2] == "sts-b dev 67.00 (best 68.50 at step 15)"
     assert re.fullmatch(r"loss 0\.0333, 812 sentences/s, 0:00:0\d left", last[1])
