@@ -36,8 +36,8 @@ def shown(row: ScoreRow) -> str:
 
 
 def interval(row: ScoreRow) -> str:
-    """The 95 % interval, or nothing."""
-    if row.low is None or row.high is None:
+    """The 95 % interval, or nothing: also where every resample scores the same, as none can say how sure 4 of 4 is."""
+    if row.low is None or row.high is None or row.low == row.high:
         return ""
     digits = 3 if row.metric in PLAIN else 2
     return f"{row.low:.{digits}f} to {row.high:.{digits}f}"
