@@ -74,11 +74,12 @@ def _rescored(path: Path, record: Record) -> list[ScoreRow] | ScoreError:
 
 
 def encoder_key(record: Record) -> str:
-    """What the records of one encoder share: its spec; what it was fitted on is left out where that is the very set, as
-    then each record names another. So is the digest of what fitting gave: weights, settings and texts determine it, and its
-    last digits move with the number of threads.
+    """What the records of one encoder share: its spec without the model's name (`_spec`).
+
+    What it was fitted on is left out where that is the very set, as then each record names another. So is the digest of
+    what fitting gave: weights, settings and texts determine it, and its last digits move with the number of threads.
     """
-    spec = dict(record.encoder.spec)
+    spec = _spec(record)
     if is_transductive(spec.get("fitted_on"), record.data.id):
         del spec["fitted_on"]
     if STATE in (options := spec.get("options") or {}):
@@ -90,7 +91,13 @@ def several_encoders(records: Sequence[Record]) -> bool:
     """Whether the records are not all of one encoder."""
     # One that was fitted once, on one of the sets it is then measured on, has two keys and one spec.
     keys = {encoder_key(record) for record in records}
-    return len(keys) > 1 and len({json.dumps(record.encoder.spec, sort_keys=True) for record in records}) > 1
+    return len(keys) > 1 and len({json.dumps(_spec(record), sort_keys=True) for record in records}) > 1
+
+
+def _spec(record: Record) -> dict[str, Any]:
+    """All but the name: the same model may lie in two folders. A callable keeps it, as nobody sees what is behind one."""
+    spec = record.encoder.spec
+    return {key: value for key, value in spec.items() if key != "name" or spec.get("kind") == "callable"}
 
 
 def refuse_doubles(measured: Iterable[tuple[Path, Protocol, Record]]) -> None:

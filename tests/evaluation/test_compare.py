@@ -46,7 +46,7 @@ def add(result, protocol, task, observations, *, text_version="senteval", digest
         id=set_id, task=task, text_version=text_version, digest=sha(digest or set_id), n=N, subsets={"all": N},
         known=known, origin="here",
     )
-    who = EncoderIdentity(spec={"name": name, "pooler": "mean"}, fingerprint=sha(name), dimension=3)
+    who = EncoderIdentity(spec={"name": name, "weights": sha(name), "pooler": "mean"}, fingerprint=sha(name), dimension=3)
     how = ProtocolIdentity(
         name=protocol.name, label=protocol.label, version=protocol.version, settings=protocol.settings
     )

@@ -32,7 +32,7 @@ from stsbench.evaluation.records import (
     record_stem,
     write_record,
 )  # fmt: skip
-from stsbench.evaluation.rescore import encoder_key, rescored, score_again, task_of
+from stsbench.evaluation.rescore import encoder_key, rescored, score_again, several_encoders, task_of
 from stsbench.protocols.sts import StsProtocol
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "reference" / "record.schema.json"
@@ -293,6 +293,19 @@ def put_beside(folder, *others):
         for path in other.rglob("*.*"):
             (folder / path.relative_to(other)).write_bytes(path.read_bytes())
     return folder
+
+
+def test_a_model_measured_from_two_folders_is_one_encoder(run):
+    """Its name is as the user wrote it, and no part of the fingerprint."""
+    here = load_records(run.folder)[0][1]
+    there = here.model_copy(deep=True)
+    there.encoder.spec["name"] = f"elsewhere/{here.encoder.spec['name']}"
+    assert encoder_key(here) == encoder_key(there) and not several_encoders([here, there])
+    there.encoder.spec["weights"] = "f" * 64
+    assert encoder_key(here) != encoder_key(there) and several_encoders([here, there])
+    there.encoder.spec |= {"kind": "callable", "weights": here.encoder.spec["weights"]}
+    here.encoder.spec["kind"] = "callable"  # two closures of one source: the name is all that tells them from each other
+    assert several_encoders([here, there])
 
 
 def test_what_an_encoder_was_fitted_on_makes_it_another(tmp_path):
