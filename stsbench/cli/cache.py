@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from stsbench.encoders.base import fingerprint_of
 from stsbench.encoders.cache.cache import CachedEncoder, EmbeddingCache
 from stsbench.encoders.cache.key import changed
 from stsbench.files import cache_root
@@ -38,7 +39,7 @@ def info(folder: Path | None) -> None:
     for entry in encoders:
         used = datetime.fromtimestamp(entry.used).strftime("%Y-%m-%d %H:%M")
         texts = counted(entry.texts, "text")
-        click.echo(f"{entry.key[:12]}  {texts}, {sized(entry.bytes)}, used {used}  {entry.name or '?'}{_stale(entry)}")
+        click.echo(f"{_identity(entry)}  {texts}, {sized(entry.bytes)}, used {used}  {_name(entry)}{_stale(entry)}")
 
 
 @cache.command(short_help="Delete every stored embedding.")
@@ -49,9 +50,22 @@ def clear(folder: Path | None) -> None:
     click.echo(f"{store.folder}: {sized(store.clear())} freed")
 
 
+def _identity(entry: CachedEncoder) -> str:
+    """The start of the fingerprint, as `eval` prints it and records keep it; of the folder's name where none is known."""
+    return (fingerprint_of(entry.about.spec) if entry.about.spec else entry.key)[:12]
+
+
+def _name(entry: CachedEncoder) -> str:
+    """The encoder as a reader knows it: two poolers of one model have one name, but not one fingerprint."""
+    spec = entry.about.spec
+    prompts = (f"{kind} {spec[kind]!r}" for kind in ("prefix", "template") if spec.get(kind))
+    pooler = [f"pooler {spec['pooler']}"] if spec.get("pooler") else []
+    return ", ".join([str(spec.get("name", "?")), *pooler, *prompts])
+
+
 def _stale(entry: CachedEncoder) -> str:
     """Why no run will read these embeddings again, if that is so."""
-    if entry.name is None:
+    if not entry.about.spec:
         return ", stale: made before the versions of libraries were kept"
-    now = changed(entry.libraries)
+    now = changed(entry.about.libraries)
     return f", stale: {', '.join(now)}" if now else ""

@@ -43,9 +43,13 @@ class EncoderSpec:
 
     def fingerprint(self) -> str:
         """sha256 over every field but the display name."""
-        fields = asdict(self)
-        del fields["name"]
-        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+        return fingerprint_of(asdict(self))
+
+
+def fingerprint_of(spec: Mapping[str, Any]) -> str:
+    """The fingerprint of a spec that was written down as a mapping, as `EncoderSpec.fingerprint`."""
+    fields = {name: value for name, value in spec.items() if name != "name"}
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -53,11 +53,10 @@ class CacheNote:
 
 @dataclass(frozen=True)
 class CachedEncoder:
-    """What the cache holds of one encoder: its name if known, texts, bytes, and when it was last used (Unix time)."""
+    """What the cache holds of one encoder: what was kept beside it, texts, bytes, and when it was last used (Unix time)."""
 
     key: str
-    name: str | None
-    libraries: Mapping[str, str]  # the versions that computed it; none for an encoder that needs none
+    about: CacheNote  # an empty one where nothing was kept, or where it cannot be read
     texts: int
     bytes: int
     used: float
@@ -171,8 +170,7 @@ class EmbeddingCache:
                     stat = path.stat()
                     total, used = total + stat.st_size, max(used, stat.st_mtime)
             if texts:
-                about = _note(home / _ABOUT)
-                entries.append(CachedEncoder(home.name, about.spec.get("name"), about.libraries, texts, total, used))
+                entries.append(CachedEncoder(home.name, _note(home / _ABOUT), texts, total, used))
         return sorted(entries, key=lambda entry: (-entry.used, entry.key))
 
     def _keep_within(self, limit: int, size: int) -> None:

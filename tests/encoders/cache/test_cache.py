@@ -125,7 +125,7 @@ def test_leftovers_of_killed_processes_go(tmp_path):
 def test_clear_leaves_other_files_alone(store):
     store.put(KEY, ["a"], embed(["a"]))
     store.note(KEY, CacheNote({"name": "it"}, {"torch": "1.0"}))
-    assert store.encoders()[0].name == "it" and store.about(KEY).libraries == {"torch": "1.0"}
+    assert store.encoders()[0].about.spec["name"] == "it" and store.about(KEY).libraries == {"torch": "1.0"}
     mine = [store.folder / "notes.txt", store.folder / "sub" / "x.shard", store.folder / KEY / "mine.txt"]
     for path in mine:
         path.parent.mkdir(exist_ok=True)
@@ -293,13 +293,17 @@ def test_the_command_line(tmp_path, monkeypatch):
     run = CliRunner().invoke(cache_command, ["info"])
     assert run.exit_code == 0, run.output
     assert str(store.folder) in run.output and "1 encoder" in run.output
-    assert KEY[:12] in run.output and "2 texts" in run.output and "toy" in run.output and "stale" not in run.output
+    assert Toy().spec.fingerprint()[:12] in run.output and "2 texts" in run.output
+    assert "toy" in run.output and "stale" not in run.output
     store.put("a" * 64, ["a"], embed(["a"]))
     store.note("a" * 64, CacheNote({"name": "old"}, {"numpy": "0.1"}))
     store.put("b" * 64, ["a"], embed(["a"]))
     lines = CliRunner().invoke(cache_command, ["info"]).output.splitlines()
     assert f"old, stale: numpy 0.1 -> {np.__version__}" in "\n".join(lines)
     assert "?, stale: made before the versions of libraries were kept" in "\n".join(lines)
+    store.put("c" * 64, ["a"], embed(["a"]))
+    store.note("c" * 64, CacheNote({"name": "mine", "pooler": "cls", "prefix": "query: "}))
+    assert "mine, pooler cls, prefix 'query: '\n" in CliRunner().invoke(cache_command, ["info"]).output
     assert "freed" in CliRunner().invoke(cache_command, ["clear"]).output
     assert store.size() == 0 and list(store.folder.iterdir()) == []
     run = CliRunner().invoke(cache_command, ["info", "--cache", str(tmp_path / "elsewhere")])
