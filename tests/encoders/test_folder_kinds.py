@@ -179,7 +179,8 @@ def test_a_batchs_size_moves_no_vector(tmp_path, family):
     first = small.encode(MIXED)
     close = CLOSE * max(1, np.abs(first).max())  # MobileBERT normalises nothing: its numbers are large
     np.testing.assert_allclose(first, large.encode(MIXED), atol=close)
-    assert small.equal_lengths and large.equal_lengths
+    # of a BigBird, texts up to a length may share a batch (test_long_texts.py); of the others, none of unequal lengths
+    assert small.equal_lengths == large.equal_lengths == (family != "big_bird")
     # a later load may know the result of the check already; the order of the texts must not matter then, either
     again = ours(folder, pooler="mean")
     np.testing.assert_allclose([again.run([text]).vectors[0] for text in MIXED[::-1]][::-1], first, atol=close)

@@ -1,8 +1,16 @@
-"""Does a text's vector depend on the texts that share its batch? Some models do not honour the attention mask."""
+"""Does a text's vector depend on the texts that share its batch?
+
+Some models do not honour the attention mask: their texts share a batch with texts of their own length alone. Others compute
+otherwise from some length on, and the longest text of a batch decides for all of it: BigBird attends sparsely above a few
+hundred tokens; rotary positions of the type "longrope" turn at other frequencies beyond the length that the model was first
+trained for. There, only texts above that length stay among themselves. (The type "dynamic" begins to differ beyond the last
+position of the model, where every text is cut.)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +22,8 @@ PROBES = (SHORT, LONG)
 # Largest difference that rounding explains, of vectors whose largest number is 1: kernels differ with a batch's shape.
 _ROUNDING = {"float32": 1e-5, "bfloat16": 5e-2}
 
+NO_LIMIT = sys.maxsize
+
 
 def depends_on_company(encode: Callable[[list[str]], Any], dtype: str) -> bool:
     """Whether SHORT has another vector beside LONG than alone.
@@ -23,3 +33,37 @@ def depends_on_company(encode: Callable[[list[str]], Any], dtype: str) -> bool:
     alone, together = np.asarray(encode([SHORT]))[0], np.asarray(encode([SHORT, LONG]))[0]
     size = max(1.0, float(np.abs(alone).max(initial=0)))
     return not float(np.abs(alone - together).max(initial=0)) <= _ROUNDING[dtype] * size
+
+
+def sharing_limit(model: Any) -> int:
+    """The length in tokens up to which texts of any lengths may share a batch of `model`; NO_LIMIT: all may."""
+    limits = [
+        int(settings["original_max_position_embeddings"])
+        for module in model.modules()
+        for settings in _rotary_settings(module)
+        if settings.get("rope_type") == "longrope"
+    ]
+    if _attention(model) == "block_sparse":
+        config = model.config  # transformers' BigBirdModel.forward: full attention up to here
+        limits.append((5 + 2 * config.num_random_blocks) * config.block_size)
+    return min(limits, default=NO_LIMIT)
+
+
+def restore(model: Any) -> None:
+    """Undo what an earlier batch changed: one short batch turns a BigBird's sparse attention off for good."""
+    declared = _attention(model)
+    if declared is not None and getattr(model, "attention_type", declared) != declared:
+        model.set_attention_type(declared)
+
+
+def _attention(model: Any) -> str | None:
+    return getattr(getattr(model, "config", None), "attention_type", None)
+
+
+def _rotary_settings(module: Any) -> list[Mapping[str, Any]]:
+    """The settings of a module's rotary positions, if it has any: one set, or one for each kind of layer."""
+    settings = getattr(vars(module).get("config"), "rope_parameters", None) if "rope_type" in vars(module) else None
+    if not isinstance(settings, Mapping):
+        return []
+    kinds = [each for each in settings.values() if isinstance(each, Mapping)]
+    return kinds or [settings]

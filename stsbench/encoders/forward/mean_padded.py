@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from stsbench.encoders.forward.batching import Groups
-from stsbench.encoders.forward.padded import restore_attention
+from stsbench.encoders.forward.company import restore
 
 
 class MeanPaddedForward:
@@ -28,7 +28,7 @@ class MeanPaddedForward:
         lengths = torch.tensor([length for texts, length in groups for _ in range(texts)])
         mask = (torch.arange(self.length) < lengths[:, None]).to(ids.device)
         padded = ids.new_full(mask.shape, self.pad).masked_scatter(mask, ids)
-        restore_attention(self.model)
+        restore(self.model)
         states: Tensor = self.model(input_ids=padded, attention_mask=mask.long()).last_hidden_state
         return states.float().mean(1)
 

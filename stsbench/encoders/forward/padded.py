@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from stsbench.encoders.forward.batching import Groups
+from stsbench.encoders.forward.company import restore
 from stsbench.encoders.forward.packed import (
     check_layers,
     check_positions,
@@ -61,18 +62,12 @@ class PaddedForward:
                 ],
                 shift=soft.shift,
             )  # fmt: skip
-        restore_attention(self.model)
+        restore(self.model)
         more = {"output_hidden_states": True} if any(index != -1 for index in wanted) else {}
         output = self.model(**inputs, **more)
         states = [output.last_hidden_state if index == -1 else output.hidden_states[index] for index in wanted]
-        return [state.flatten(0, 1).index_select(0, rows) for state in states]
-
-
-def restore_attention(model: Any) -> None:
-    """Undo what an earlier batch changed: one short batch turns a BigBird's sparse attention off for good."""
-    declared = getattr(getattr(model, "config", None), "attention_type", None)
-    if declared is not None and getattr(model, "attention_type", declared) != declared:
-        model.set_attention_type(declared)
+        # BigBird pads to whole blocks, and cuts the last state back alone
+        return [state[:, :width].flatten(0, 1).index_select(0, rows) for state in states]
 
 
 def attention_mask(model: Any, mask: Tensor) -> Tensor:

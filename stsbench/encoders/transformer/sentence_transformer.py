@@ -15,8 +15,8 @@ import numpy as np
 from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.forward import company
 from stsbench.encoders.forward.checkpoint import check_code, check_weights, first_line, position_limit, quiet, read_settings
+from stsbench.encoders.forward.company import NO_LIMIT, restore, sharing_limit
 from stsbench.encoders.forward.identity import walk
-from stsbench.encoders.forward.padded import restore_attention
 from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.encoders.transformer.declared import library_settings
 from stsbench.encoders.transformer.parts import check_bases
@@ -42,7 +42,8 @@ class SentenceTransformerEncoder(Encoder):
                 raise EncoderError(f"{name} reads its model's pooler and stores no weights of it, e.g. {min(missing)}")
         check_bases(config)
         self.model = _loaded(config, device)
-        self._models = [part for part in self.model.modules() if hasattr(part, "config") and hasattr(part, "attention_type")]
+        sparse = (part for part in self.model.modules() if hasattr(part, "config") and hasattr(part, "attention_type"))
+        self._models = [self.model, *sparse]
         if config.normalize is False and type(self.model[-1]).__name__ == "Normalize":
             del self.model[len(self.model) - 1]
         inner = self.model.transformers_model
@@ -101,7 +102,7 @@ class SentenceTransformerEncoder(Encoder):
         """float32 (n, d) vectors. An error of the library is an EncoderError, one line."""
         config = self.config
         for part in self._models:
-            restore_attention(part)
+            restore(part)
         how = {None: "encode", "query": "encode_query", "document": "encode_document"}[config.role]
         try:
             vectors = getattr(self.model, how)(
@@ -114,7 +115,8 @@ class SentenceTransformerEncoder(Encoder):
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[int]]:
         """Positions of texts that are encoded by one call: any, or those of one length where company matters."""
-        if not self.equal_lengths:
+        limit = 0 if self.equal_lengths else min(map(sharing_limit, self._models), default=NO_LIMIT)
+        if limit == NO_LIMIT:
             for start in range(0, len(texts), _CHUNK):
                 yield list(range(start, min(len(texts), start + _CHUNK)))
             return
@@ -123,8 +125,9 @@ class SentenceTransformerEncoder(Encoder):
             return
         lengths = [len(self._ids(text, truncation=True)) for text in texts]
         order = sorted(range(len(texts)), key=lambda row: -lengths[row])
-        for _, rows in groupby(order, key=lambda row: lengths[row]):
-            yield list(rows)
+        for _, rows in groupby(order, key=lambda row: max(limit, lengths[row])):
+            same = list(rows)
+            yield from (same[start:start + _CHUNK] for start in range(0, len(same), _CHUNK))
 
     def _ids(self, text: str, truncation: bool) -> list[int]:
         prompt = self.config.prompt.text_prompt or ""

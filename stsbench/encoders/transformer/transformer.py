@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.forward import batching, company
 from stsbench.encoders.forward.checkpoint import position_limit
+from stsbench.encoders.forward.company import sharing_limit
 from stsbench.encoders.forward.pooling import STATES, check_pooler, padded_length, pool
 from stsbench.encoders.prompt.prompt import Prompt, PromptSettings
 from stsbench.encoders.prompt.template import parse_template
@@ -60,6 +61,7 @@ class TransformerEncoder(Encoder):
         check_token_types(tokenizer, self.name)
         self.dimension = min(self.width, config.truncate_dim or self.width)
         self._probed = self.packed  # whether equal_lengths is known: the packed pass has no padding to depend on
+        self._sharing_limit = sharing_limit(model)
         self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
         self.budget = batch_tokens or _BUDGET.get(self.device.type, 8192)
         self._guard: Callable[[], AbstractContextManager[None]] = torch.inference_mode
@@ -169,7 +171,7 @@ class TransformerEncoder(Encoder):
         done = 0
         while done < len(lengths):
             stop = batching.batch_end(sizes, done, self.budget)
-            if self.equal_lengths:  # lengths descend
+            if self.equal_lengths or sizes[done] > self._sharing_limit:  # lengths descend
                 stop = min(stop, done + int(np.count_nonzero(sizes[done:stop] == sizes[done])))
             first, groups = int(starts[done]), batching.groups(lengths[done:stop])
             batch_marks = None if marks is None else marks[done:stop] - first

@@ -96,7 +96,8 @@ class Backbone(nn.Module):
             if wanted == (-1,):
                 return [self.model(**inputs).last_hidden_state]
             states = self.model(**inputs, output_hidden_states=True).hidden_states
-        return [states[index] for index in wanted]
+        # BigBird pads to whole blocks, and cuts the last state back alone
+        return [states[index][:, : ids.shape[1]] for index in wanted]
 
     def at(self, ids: Tensor, mask: Tensor, places: Tensor, soft: SoftPrompt | None = None) -> Tensor:
         """(n, d) last states of one real token a row, the one at `places` (n,). ids, mask, soft: as for `forward`."""
