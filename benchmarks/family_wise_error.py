@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy import stats
@@ -79,6 +79,19 @@ def errors(rounds: int, sds: np.ndarray, seeds: int, item_sd: float, common: flo
     return percent if rows == 17 else [*percent[:2], ""]
 
 
+def unequal(rounds: int, sds: Sequence[float], counts: Sequence[int], item_sd: float) -> list[str]:
+    """Of equal rows with `counts` seeds, in percent: any pair jointly; the first row's test alone."""
+    rng, wrong = np.random.default_rng([len(sds), sum(counts), int(10 * sum(sds)), int(100 * item_sd)]), np.zeros(2)
+    for number in range(rounds):
+        truth = rng.normal(0, item_sd, len(sds))
+        seeds = [mean + sd * rng.normal(size=count) for mean, sd, count in zip(truth, sds, counts, strict=True)]
+        values = np.array([each.mean() for each in seeds])
+        draws = values[:, None] + rng.normal(0, item_sd, (len(sds), DRAWS))
+        found = significantly_different(Scores(values, draws, seeds), [number])
+        wrong += found.jointly.any(), found.alone[0].any()
+    return [f"{100 * each / rounds:.1f}" for each in wrong]
+
+
 def line(*cells: object) -> None:
     sys.stdout.write("| " + " | ".join(map(str, cells)) + " |\n")
     sys.stdout.flush()
@@ -106,6 +119,22 @@ def main() -> None:
         for common in (0.0, 0.8):
             name = f"1.0, paired, seeds correlated {common}"
             line(rows, 3, name, 0.3, *errors(rounds, np.ones(rows), 3, 0.3, common, pair=True))
+    if options.rows is None:
+        unequal_table(rounds)
+
+
+def unequal_table(rounds: int) -> None:
+    """Where the first row has fewer seeds than the others, or is noisier."""
+    line("rows", "seeds: first row, others", "their sd: first, others", "sd of items", "jointly, %", "first row alone, %")
+    line(*["---:"] * 6)
+    for seeds in ((3, 5), (2, 10), (10, 2)):
+        for sds in ((1.0, 1.0), (1.0, 0.3)):
+            for item_sd in (0.3, 0.05):
+                line(2, f"{seeds[0]}, {seeds[1]}", f"{sds[0]}, {sds[1]}", item_sd, *unequal(rounds, sds, seeds, item_sd))
+    for first, others in ((3, 3), (2, 3), (2, 5)):
+        for sd in (0.3, 1.0, 3.0):
+            cells = unequal(rounds, [sd] + [0.3] * 16, [first] + [others] * 16, 0.3)
+            line(17, f"{first}, {others}", f"{sd}, 0.3", 0.3, *cells)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from math import isinf
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.metrics.moderation import moderated, outlying, prior_share, redrawn, redrawn_prior, variance_prior
+from stsbench.metrics.moderation import moderated, prior_of_rows, prior_share, redrawn, redrawn_prior, variance_prior
 from stsbench.metrics.paired import ROUNDING
 
 Floats = NDArray[np.float64]
@@ -58,9 +58,7 @@ class Noise:
         if len(several):
             n = counts[several].astype(np.float64)
             variances = np.array([np.var(scores.seeds[int(i)], ddof=1) for i in several])
-            single = outlying(variances, n - 1)  # rows that stand for themselves
-            prior = variance_prior(variances[~single], n[~single] - 1)
-            prior_df = np.where(single, 0.0, prior.df)
+            prior, prior_df, apart = prior_of_rows(variances, n - 1)
             errors = np.zeros(len(counts))
             errors[several] = moderated(variances, n - 1, prior_df, prior) / n
             between = errors[:, None] + errors
@@ -72,7 +70,7 @@ class Noise:
             spread = redrawn(variances, n - 1, prior_df, prior, self.draws, rng)
             self._both = self._items.copy()
             self._both[several] += normal[several] * np.sqrt(spread / n[:, None])
-            self._paired = _PairedSeeds(scores.seeds, self._groups, several[single], normal, rng)
+            self._paired = _PairedSeeds(scores.seeds, self._groups, several[apart], normal, rng)
             self._paired.fill(between, doubt)
         of_items = _difference_variances(self._items)
         variances = of_items + between

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from stsbench.errors import EncoderError
 
 Vector = NDArray[np.float32]
+_MARK = b"\xef\xbb\xbf"  # some editors begin a UTF-8 file with it; it is no part of the first word
 
 
 def open_words(path: Path) -> IO[bytes]:
@@ -28,7 +29,7 @@ def read_dimension(path: Path) -> int:
     """How wide the vectors are: from the word2vec header line or the first line. EncoderError if there are none."""
     try:
         with open_words(path) as stream:
-            first = stream.readline().rstrip(b" \r\n")
+            first = stream.readline().removeprefix(_MARK).rstrip(b" \r\n")
             header = header_dimension(first)
     except (OSError, EOFError, zlib.error) as error:
         raise _unreadable(path, error) from error
@@ -44,17 +45,19 @@ def header_dimension(line: bytes) -> int | None:
     return int(fields[1]) if len(fields) == 2 and all(field.isdigit() for field in fields) else None
 
 
-def read_words(path: Path, wanted: Set[bytes], dimension: int) -> dict[bytes, Vector]:
-    """float32 (d,) vectors of those `wanted` words (UTF-8, without spaces) that the file has.
+def read_words(path: Path, wanted: Set[bytes], dimension: int) -> tuple[dict[bytes, Vector], list[bytes]]:
+    """float32 (d,) vectors of those `wanted` words (UTF-8, without spaces) that the file has, and which of them it lists
+    again with other numbers.
 
     A word listed twice takes its last vector, as SentEval and sentence-transformers do. Raises EncoderError naming file
     and line when a line is too short anywhere, or when a wanted word's numbers are not finite.
     """
     vectors: dict[bytes, Vector] = {}
+    again: dict[bytes, None] = {}
     try:
         with open_words(path) as stream:
             for number, raw in enumerate(stream, start=1):
-                line = raw.rstrip(b" \r\n")
+                line = (raw.removeprefix(_MARK) if number == 1 else raw).rstrip(b" \r\n")
                 if not line or (number == 1 and header_dimension(line) is not None):
                     continue
                 if line.count(b" ") < dimension:
@@ -64,11 +67,14 @@ def read_words(path: Path, wanted: Set[bytes], dimension: int) -> dict[bytes, Ve
                 word, _, rest = line.partition(b" ")
                 if word in wanted:
                     vector = _numbers(path, number, rest, dimension)
-                    if vector is not None:
-                        vectors[word] = vector
+                    if vector is None:
+                        continue
+                    if word in vectors and not np.array_equal(vectors[word], vector):
+                        again[word] = None
+                    vectors[word] = vector
     except (OSError, EOFError, zlib.error) as error:
         raise _unreadable(path, error) from error
-    return vectors
+    return vectors, list(again)
 
 
 def _numbers(path: Path, number: int, rest: bytes, dimension: int) -> Vector | None:

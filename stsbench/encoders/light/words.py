@@ -22,6 +22,7 @@ from stsbench.encoders.light.stopwords import stop_words, words_digest
 from stsbench.encoders.light.wordfile import Vector, read_dimension, read_words
 from stsbench.errors import EncoderError
 from stsbench.files import sha256_file
+from stsbench.wording import counted
 
 VARIANTS = {"senteval": "none", "sentence-transformers": "sentence-transformers"}  # and its stop-word list
 
@@ -76,9 +77,23 @@ class WordAverage(Encoder):
         if self._stat() != self._state:
             raise EncoderError(f"{self.path} has changed since it was opened: its digest no longer names these vectors")
         # A lone surrogate cannot be in a UTF-8 file; surrogatepass turns it into bytes that match nothing.
-        vectors = read_words(self.path, {word.encode("utf-8", "surrogatepass") for word in wanted}, self.dimension)
+        vectors, again = read_words(self.path, {word.encode("utf-8", "surrogatepass") for word in wanted}, self.dimension)
         self._vectors.update((word.decode("utf-8", "surrogatepass"), vector) for word, vector in vectors.items())
         self._seen |= wanted
+        self.notes = (*self.notes, self._coverage(texts), *self._doubles(again))
+
+    def _coverage(self, texts: Sequence[str]) -> str:
+        """How many tokens have a vector. Few: the file is of another case, language or tokenisation than the texts."""
+        found = [self._lookup(form) is not None for text in texts for form in self._forms(text) if form]
+        return f"{self.path}: {sum(found):,} of {counted(len(found), 'token')} of the texts have a vector"
+
+    def _doubles(self, again: Sequence[bytes]) -> list[str]:
+        if not again:
+            return []
+        words = "'" + again[0].decode("utf-8", "replace") + "'"
+        if len(again) > 1:
+            words += f" and {counted(len(again) - 1, 'other word')}"
+        return [f"warning: {self.path} lists {words} more than once, with different numbers; the last ones count"]
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 (n, d); summed in float64. A text of which no word is found gets the zero vector."""

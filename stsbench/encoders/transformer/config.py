@@ -136,6 +136,14 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     return _identified(_native(config), folder, options)
 
 
+def check_cut(name: str, options: EncoderOptions, width: int | None) -> None:
+    """EncoderError where --truncate-dim leaves vectors of `width` numbers whole: another encoder in name only."""
+    if options.truncate_dim is not None and width is not None and options.truncate_dim >= width:
+        raise EncoderError(
+            f"--truncate-dim {options.truncate_dim} cuts nothing: the vectors of {name} have {width} numbers; leave it out"
+        )
+
+
 def _check(name: str, options: EncoderOptions) -> None:
     """EncoderError for options that are wrong whatever the model is: before anything is downloaded."""
     if options.pooler is not None:
@@ -183,15 +191,15 @@ def _prompt(
     name: str, options: EncoderOptions, exported: Exported | None, declared: Declared
 ) -> tuple[PromptSettings, Mapping[str, str], tuple[str, ...]]:
     """What stands around a text, the stored prompts that a role of a text may still choose, and notes."""
-    prompt, prompts = PromptSettings(text_prompt=declared.prompts.get(declared.default_prompt or "")), declared.prompts
+    prompts: Mapping[str, str] = {name: text for name, text in declared.prompts.items() if text}
+    prompt = PromptSettings(text_prompt=prompts.get(declared.default_prompt or ""))
     notes: tuple[str, ...] = ()
     asked = options.prompt
     if options.prompt_name is not None:
-        known = {"query": "", "document": "", **prompts}
-        if options.prompt_name not in known or not declared.modules:
-            stored = ", ".join(prompts) or "none"
+        if options.prompt_name not in declared.prompts:
+            stored = ", ".join(declared.prompts) or "none"
             raise EncoderError(f"--prompt-name {options.prompt_name}: {name} stores no such prompt (its prompts: {stored})")
-        asked = known[options.prompt_name]
+        asked = declared.prompts[options.prompt_name]
     if exported is not None and exported.prompt is not None:
         prompt = PromptSettings.of(exported.prompt)
         if asked is not None:

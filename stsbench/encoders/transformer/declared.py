@@ -95,7 +95,7 @@ def read_declared(folder: Path) -> Declared:
     tokens = kinds[0] == "Transformer" and library_settings(modules[0][1]).get("module_output_name", _TOKENS) == _TOKENS
     declared = Declared(
         _transformer(folder, modules), kinds, normalize=kinds[-1] == "Normalize",
-        prompts={name: text for name, text in prompts.items() if text}, default_prompt=default,
+        prompts={name: text or "" for name, text in prompts.items()}, default_prompt=default,
         pools=not tokens or any("Pooling" in kind for kind in kinds),
         truncate_dim=_dimension(settings.get("truncate_dim"), path),
         similarity=None if similarity == "cosine" else similarity,

@@ -10,7 +10,7 @@ from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, Progress
 from stsbench.encoders.forward.identity import folder_digest
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.encoders.post.store import read_post
-from stsbench.encoders.transformer.config import EncoderConfig, resolve_config
+from stsbench.encoders.transformer.config import EncoderConfig, check_cut, resolve_config
 from stsbench.errors import EncoderError
 
 if TYPE_CHECKING:
@@ -63,7 +63,10 @@ class LazyEncoder(Encoder):
         if config.pooler is None:
             from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 
-            return SentenceTransformerEncoder(config, options.device)
+            library = SentenceTransformerEncoder(config, options.device)
+            check_cut(argument, options, library.width)
+            return library
+        check_cut(argument, options, config.width)
         encoder = cls(config, options)
         return encoder if config.post is None else PostProcessed(encoder, *read_post(config.post))
 
@@ -106,4 +109,6 @@ class LazyEncoder(Encoder):
     def _build(self) -> TransformerEncoder:
         from stsbench.encoders.transformer.transformer import TransformerEncoder
 
-        return TransformerEncoder(self.config, self._loader.parts, batch_tokens=self.options.batch_tokens)
+        encoder = TransformerEncoder(self.config, self._loader.parts, batch_tokens=self.options.batch_tokens)
+        check_cut(self.config.name, self.options, encoder.width)
+        return encoder

@@ -55,8 +55,9 @@ class SentenceTransformerEncoder(Encoder):
         self._set(config)
         if config.max_length is not None:
             self.model.max_seq_length = config.max_length
-        width = self.model.get_embedding_dimension()
-        self.dimension = min((size for size in (width, config.truncate_dim) if size), default=None)
+        self.model.truncate_dim = None  # the library's own cut; ours is handed to it with the texts
+        self.width = self.model.get_embedding_dimension()
+        self.dimension = min((size for size in (self.width, config.truncate_dim) if size), default=None)
         self._probe()
 
     def _set(self, config: EncoderConfig) -> None:

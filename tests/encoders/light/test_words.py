@@ -115,7 +115,30 @@ def test_gzip_header_spaces_in_words_and_blank_end(tmp_path, glove):
 def test_a_repeated_word_takes_its_last_vector(tmp_path):
     path = tmp_path / "g.txt"
     path.write_text("a 1 2\nb 3 4\na 5 6\n")
-    assert WordAverage(path).encode(["a"]).tolist() == [[5.0, 6.0]]
+    encoder = WordAverage(path)
+    assert encoder.encode(["a"]).tolist() == [[5.0, 6.0]]
+    assert encoder.notes[-1] == f"warning: {path} lists 'a' more than once, with different numbers; the last ones count"
+    path.write_text("a 5 6\nb 3 4\na 5 6\n")
+    encoder = WordAverage(path)
+    assert encoder.encode(["a"]).tolist() == [[5.0, 6.0]] and len(encoder.notes) == 1
+
+
+def test_it_says_how_many_tokens_were_found(glove):
+    encoder = WordAverage(glove)
+    encoder.prepare(["the cat", "the Cat sleeps"])
+    assert encoder.notes == (f"{glove}: 3 of 5 tokens of the texts have a vector",)
+    encoder.encode(["cat the"])  # nothing to look up: nothing new to say
+    assert len(encoder.notes) == 1
+    encoder = WordAverage(glove, "sentence-transformers")
+    encoder.prepare(["the cat", "The Cat sleeps"])  # "the" is a stop word
+    assert encoder.notes == (f"{glove}: 3 of 4 tokens of the texts have a vector",)
+
+
+@pytest.mark.parametrize("header", ["", "8 3\n"])
+def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path, glove, header):
+    path = tmp_path / "marked.txt"
+    path.write_text(header + lines(), encoding="utf-8-sig")
+    np.testing.assert_array_equal(WordAverage(path).encode(TEXTS), WordAverage(glove).encode(TEXTS))
 
 
 @pytest.mark.parametrize(
