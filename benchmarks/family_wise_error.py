@@ -1,8 +1,9 @@
 """How often the board's ranks say that equal rows differ: the table of docs/findings/family-wise-error.md.
 
-`python benchmarks/family_wise_error.py [--rounds N] [--rows R]`: N simulations (1000 by default) of up to 17 rows, half as
-many of more; --rows: of R rows only. It takes some fifteen minutes. Every score is 0 plus noise of the items, normal with
-a known sd, plus the mean over the seeds' noise; an error is any pair of rows that is called significantly different.
+`python benchmarks/family_wise_error.py [--rounds N] [--rows R] [--unequal]`: N simulations (1000 by default) of up to 17
+rows, half as many of more; --rows: of R rows only; --unequal: only rows with unequal numbers of seeds. It takes some fifteen
+minutes. Every score is 0 plus noise of the items, normal with a known sd, plus the mean over the seeds' noise; an error is a
+pair of rows, any, that is called significantly different.
 """
 
 from __future__ import annotations
@@ -101,8 +102,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--rows", type=int)
+    parser.add_argument("--unequal", action="store_true", help="only the table of unequal numbers of seeds")
     options = parser.parse_args()
     rounds = options.rounds
+    if options.unequal:
+        unequal_table(rounds)
+        return
     line("rows", "seeds", "sd over seeds", "sd of items", "before, %", "now, %", "a row alone, %")
     line(*["---:"] * 7)
     for rows in ROWS if options.rows is None else (options.rows,):

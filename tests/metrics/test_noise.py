@@ -29,6 +29,18 @@ def test_two_rows_are_compared_as_t_tests_compare_them(paired: bool) -> None:
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.05)
 
 
+def test_unequal_numbers_of_seeds_are_compared_as_by_behrens_and_fisher() -> None:
+    """The difference of two independent Student's t, each scaled by its own side's standard error."""
+    one, other = np.array([70.0, 71.2]), np.array([69.5, 69.6, 69.4, 69.7, 69.5, 69.6])
+    a, b = (np.std(side, ddof=1) / np.sqrt(len(side)) for side in (one, other))
+    at = np.linspace(-8, 8, 20001)  # standard errors of the quiet side
+    shift = one.mean() - other.mean()
+    tail = np.trapezoid(stats.t.pdf(at, 5) * stats.t.sf((shift + b * at) / a, 1), at)
+    found = compared(False, one, other)
+    assert found.p == pytest.approx(2 * tail, abs=0.01)
+    assert compared(False, other, one).p == pytest.approx(found.p, abs=0.01)
+
+
 def test_the_order_of_seeds_matters_to_pairs_alone() -> None:
     mixed = B[[1, 0, 3, 2]]
     assert compared(True).p < 0.01 < 0.05 < compared(True, b=mixed).p
