@@ -141,6 +141,7 @@ class _Expansion:
 
     def _evaluations(self, name: str, group: EvalGroup) -> Iterable[Job]:
         shared = self.plan.defaults
+        self._check_protocols(name, group)
         options = group.model_dump(exclude={"model", "protocols", "set", "device", "entry"})
         for model in group.model:
             tested = self._referred(f"eval.{name}.model", model) if model.startswith(JOB) else [None]
@@ -159,6 +160,18 @@ class _Expansion:
                     tuple(each.id for each in needs), (), job.seed if job else None, _split(protocols), group.tasks,
                     group.text or "senteval",
                 )  # fmt: skip
+
+    def _check_protocols(self, name: str, group: EvalGroup) -> None:
+        """StsbenchError for a protocol or task that there is not: `eval` would find out after the training it waits for."""
+        from stsbench.evaluation.plan import plan
+
+        for protocols in group.protocols:
+            known = [each for each in _split(protocols) if not each.startswith("retrieval:")]  # a folder may still be made
+            try:
+                if known:
+                    plan(known, group.tasks if known == list(_split(protocols)) else None, {})
+            except StsbenchError as error:
+                raise StsbenchError(f"{self.where}: eval.{name}: {error}") from error
 
     def _everywhere(self) -> dict[str, Any]:
         shared = self.plan.defaults

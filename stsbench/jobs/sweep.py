@@ -92,12 +92,21 @@ def _rank(result: TrialResult) -> tuple[bool, float, int]:
 
 
 def check_selection(search: Sweep) -> None:
-    """Raises StsbenchError where a recipe keeps the last weights: without development scores nothing can be compared."""
+    """Raises StsbenchError where trials will have no development score, by which alone they can be compared: where a recipe
+    keeps the last weights, or its steps end before the first score."""
     group = search.group
-    named = [f"{key}={value}" for key, value in group.set.items() if key == "selection.by"]
+    named = [f"{key}={value}" for key, value in group.set.items() if key.startswith("selection.")]
     recipe = load_recipe(group.method[0], group.recipe[0] if group.recipe else None, named)
-    if recipe.selection.by == "none":
+    chosen = recipe.selection
+    if chosen.by == "none":
         raise StsbenchError(f"the recipe {recipe.name} has no development score (selection.by none): a sweep needs one")
+    unknown = any(key.startswith("selection.") for key in search.space.space) or (search.defaults.sample and not group.data)
+    steps = group.max_steps
+    if steps is not None and steps < chosen.every and not chosen.at_end and not unknown:
+        raise StsbenchError(
+            f"--max-steps {steps} ends before the first development score, after selection.every {chosen.every} "
+            "steps: lower that or set selection.at_end=true"
+        )
 
 
 class _Feed:

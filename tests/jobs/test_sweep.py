@@ -19,7 +19,7 @@ from stsbench.jobs import schedule
 from stsbench.jobs.plan_file import Defaults, TrainGroup
 from stsbench.jobs.pool import LocalPool
 from stsbench.jobs.space import read_space, space_of_grid
-from stsbench.jobs.sweep import Sweep, sweep
+from stsbench.jobs.sweep import Sweep, check_selection, sweep
 from stsbench.training.recipes.recipes import find_recipe
 from stsbench.training.runs.finish import stored_facts, trained_as
 
@@ -133,6 +133,16 @@ def test_a_trial_whose_training_fails_is_tried_again(here, start):
     assert [each.trial.state for each in results] == ["complete", "fail"]
     again, results = run(chosen, start)
     assert len(again) == 1 and [each.trial.state for each in results] == ["complete", "fail", "fail"]
+
+
+def test_trials_without_a_score_are_refused_before_the_first(here):
+    chosen = search(space_of_grid(["training.learning_rate=1e-5,3e-5"]), **{"selection.every": 9})
+    with pytest.raises(StsbenchError, match=r"--max-steps 2 ends before the first development score, after .*every 9 steps"):
+        check_selection(chosen)
+    check_selection(search(chosen.space, **{"selection.every": 9, "selection.at_end": True}))
+    check_selection(search(space_of_grid(["selection.every=1,2"]), **{"selection.every": 9}))
+    with pytest.raises(StsbenchError, match="has no development score"):
+        check_selection(search(chosen.space, **{"selection.by": "none"}))
 
 
 @pytest.mark.parametrize(

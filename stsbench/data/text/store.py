@@ -147,7 +147,18 @@ class TextStore:
         documents = "" if meta.documents is None else f" in {counted(meta.documents, 'document')}"
         blank = f"{meta.blank:,} blank ({_fate(settings.drop_blank)})"
         duplicates = f"{meta.duplicates:,} duplicate ({_fate(settings.drop_duplicates)})"
-        return f"{counted(meta.rows, 'row')} read{left}, {blank}, {duplicates}: {counted(meta.kept, 'row')}{documents}"
+        kept = f"{counted(meta.kept, 'row')}{documents}"
+        return f"{counted(meta.rows, 'row')} read{left}, {blank}, {duplicates}: {kept}"
+
+    def doubt(self) -> str:
+        """A line on a table under the name of a text, whose tabs, header and scores all count as text; else ""."""
+        whole = self.roles == ("sentence",) and self.path.suffix.lower() not in (".csv", ".tsv", ".jsonl")
+        if not whole or not len(self) or "\t" not in self.text("sentence", 0):
+            return ""
+        return (
+            f"warning: {self.path.name}:{self.line(0)} contains a tab, and whole lines are taken for sentences: of a table "
+            "to be read by its columns, the name ends in .tsv"
+        )
 
     def _numbers(self, rows: RowNumbers) -> NDArray[np.int64]:
         return checked(rows, len(self))

@@ -63,7 +63,7 @@ def read_texts(file: Path, log: Callable[[str], None] | None = None) -> StoredTe
     Blank rows are left out, duplicates stay. DataError, one line: not readable, or a table whose columns are not known.
     """
     try:
-        return StoredTexts(open_store(file, drop_blank=True, log=log))
+        store = open_store(file, drop_blank=True, log=log)
     except DataError as error:
         reason = str(error)
         if "data.columns" not in reason and "data.format" not in reason:
@@ -72,3 +72,6 @@ def read_texts(file: Path, log: Callable[[str], None] | None = None) -> StoredTe
             f"{file}: cannot tell which columns are texts; it must be .txt, a sentence a line, or .csv, .tsv or .jsonl "
             "with the columns premise and hypothesis, sent0 and sent1, anchor and positive, or sentence"
         ) from error
+    if log and (doubt := store.doubt()):
+        log(doubt)
+    return StoredTexts(store)

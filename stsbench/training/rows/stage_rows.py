@@ -113,6 +113,8 @@ def open_data(
         )  # fmt: skip
     roles = plan.labelled_roles(store.roles) if labelled else plan.roles(store.roles)
     log(f"{path.name}: {store.report()}, used as {', '.join(roles)}")
+    if doubt := store.doubt():
+        log(doubt)
     if SCORE in roles:
         _check_scores(store, plan, log, scale_of(settings.file))
     whole = not labelled and calling(plan.kind, "whole_texts", lambda: plan.kind.whole_texts(plan.options))

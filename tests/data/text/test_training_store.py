@@ -21,6 +21,7 @@ from stsbench.data.text.examples import TextRows
 from stsbench.data.text.seen import Seen
 from stsbench.data.text.store import open_store
 from stsbench.data.text.tokens import tokenised
+from stsbench.encoders.post.texts import read_texts
 from stsbench.errors import DataError
 
 SHORT = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -394,3 +395,15 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
 def test_the_layer_loads_no_torch():
     code = "import sys, stsbench.data.text.examples; assert not {'torch', 'transformers', 'tokenizers'} & set(sys.modules)"
     assert light_process.run(code).returncode == 0
+
+
+def test_a_table_under_the_name_of_a_text_is_told(tmp_path):
+    (tmp_path / "a.txt").write_text("\nsentence1\tsentence2\na\tb\n")
+    store = open_store(tmp_path / "a.txt", drop_blank=True, cache=tmp_path / "cache")
+    assert store.doubt().startswith("warning: a.txt:2 contains a tab, and whole lines are taken for sentences")
+    said = []
+    read_texts(tmp_path / "a.txt", said.append)
+    assert store.doubt() in said
+    for name, text in {"b.txt": "a\nb\tc\n", "c.tsv": "sent0\tsent1\na\tb\n"}.items():
+        (tmp_path / name).write_text(text)
+        assert open_store(tmp_path / name, drop_blank=True, cache=tmp_path / "cache").doubt() == ""
