@@ -133,8 +133,11 @@ def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
     for name, record in records.items():
         if name != (right := run_name(record)):
             raise StsbenchError(f"{folder / name} holds an encoder whose folder `leaderboard add` would call {right}")
-    if len({json.dumps(_without(each, "name", "weights")) for each in records.values()}) > 1:
-        raise StsbenchError(f"{folder}: its encoders differ in more than their seed: put each into a separate entry")
+    specs = [_without(each, "name", "weights") for each in records.values()]
+    if differing := [key for key in specs[0] if any(each[key] != specs[0][key] for each in specs)]:
+        raise StsbenchError(
+            f"{folder}: its encoders differ in more than their seed ({', '.join(differing)}): put each into a separate entry"
+        )
     provenances = {name: each.provenance for name, each in records.items()}
     for key in ("recipe", "settings", "stage"):
         if len(values := {json.dumps(each.get(key)) for each in provenances.values()}) > 1:

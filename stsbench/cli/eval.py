@@ -70,7 +70,10 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     for key, option in (("protocols", "--protocol"), ("tasks", "--tasks")):
         if names[key] == []:
             raise click.UsageError(f"{option} names nothing")
-    options["settings"] = dict(_setting(word) for word in options["settings"])
+    pairs = [_setting(word) for word in options["settings"]]
+    options["settings"] = dict(pairs)
+    if twice := [key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number])]:
+        raise click.UsageError(f"--set {twice[0]} is given twice")
     output = options.pop("output") or _default_output(options["model"])
     command = ["stsbench", *sys.argv[1:]]
     options.update({key: value for key, value in names.items() if value is not None})

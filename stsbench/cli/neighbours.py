@@ -56,7 +56,8 @@ def neighbours(
         asked += read_lines(query_file, None)
     asked = list(dict.fromkeys(asked))
     if not asked:
-        raise click.UsageError("no query: give --query TEXT or --query-file FILE")
+        what = "the queries are empty" if queries or query_file else "no query"
+        raise click.UsageError(f"{what}: give --query TEXT or --query-file FILE")
     stored = is_store(Path(corpus))
     if stored and (column is not None or data_dir or sample):
         raise click.UsageError(f"--column, --data-dir and --sample do not apply to {corpus}, a folder of vectors")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -73,6 +74,7 @@ def train(
     if options["offline"]:
         os.environ["HF_HUB_OFFLINE"] = "1"
     overrides = _overrides(options)
+    _refuse_twice(overrides, sets)
     resumed = _stored_recipe(output, None, None) if resume and recipe is None else None
     if recipe is None:
         recipe = resumed or _stored_recipe(None, start_from, options["seed"])
@@ -198,6 +200,15 @@ def _overrides(options: dict[str, Any]) -> dict[str, Any]:
         "training.max_steps": options["max_steps"], "precision": options["dtype"],
     }  # fmt: skip
     return {key: value for key, value in named.items() if value is not None}
+
+
+def _refuse_twice(overrides: Mapping[str, Any], sets: Sequence[str]) -> None:
+    """UsageError where two options set one key: one of them would silently not count."""
+    said = list(overrides)
+    for word in sets:
+        if (key := word.partition("=")[0]) in said:
+            raise click.UsageError(f"--set {word}: {key} is set twice: by another --set, or by the option of its own")
+        said.append(key)
 
 
 def _refuse_overridden(chosen: Any, sets: tuple[str, ...]) -> None:

@@ -98,6 +98,7 @@ def compare(
     first = [[stored[0][1] for stored in side] for side in loaded]
     for side, records in zip(folders, first, strict=True):
         _check_seeds(side, records)
+    _check_sides(folders, first)
     orders, paired = _paired(first, by_seed)
     result = Comparison((first[0][0], first[1][0]), (len(first[0]), len(first[1])), paired)
     mine, theirs = (
@@ -155,6 +156,16 @@ def _check_seeds(folders: Sequence[Path], records: Sequence[Record]) -> None:
             raise StsbenchError(f"{folders[0]} and {folder} differ in more than their seed: their scores have no mean")
         if (other := seen.setdefault(record.encoder.fingerprint, folder)) is not folder:
             raise StsbenchError(f"{other} and {folder} are of the same encoder: one run does not count twice")
+
+
+def _check_sides(folders: Sequence[Sequence[Path]], runs: Sequence[Sequence[Record]]) -> None:
+    """Raises StsbenchError where a run of several seeds stands on both sides, which then are not independent."""
+    if max(map(len, runs)) == 1:
+        return  # the same encoder twice: said with the result
+    mine = {record.encoder.fingerprint: folder for folder, record in zip(folders[0], runs[0], strict=True)}
+    for folder, record in zip(folders[1], runs[1], strict=True):
+        if (other := mine.get(record.encoder.fingerprint)) is not None:
+            raise StsbenchError(f"{other} of A and {folder} of B are of the same encoder: a run can stand on one side only")
 
 
 def _trained_as(record: Record) -> list[Any]:

@@ -34,7 +34,8 @@ def train(cli, model):
     """`stsbench train METHOD` on the tiny model into `out`."""
 
     def run(method, data, *more, output="out"):
-        return cli("train", method, "--backbone", model, "--data", data, "--output", output, *QUICK, *more)
+        quick = QUICK[2:] if any(str(word).startswith("training.batch_size=") for word in more) else QUICK
+        return cli("train", method, "--backbone", model, "--data", data, "--output", output, *quick, *more)
 
     return run
 
@@ -197,6 +198,16 @@ def test_a_precision_asked_for_is_kept_or_refused(cli, model, text):
 ])  # fmt: skip
 def test_bad_settings(train, text, words, parts):
     wrong(train("simcse", text, *words), *parts)
+
+
+@pytest.mark.parametrize("words", [
+    ("--set", "training.learning_rate=1e-5", "--set", "training.learning_rate=3e-5"),
+    ("--seed", "3", "--set", "seed=4"), ("--set", "data.file=other.txt"),
+])  # fmt: skip
+def test_a_key_that_is_set_twice_is_refused(train, text, words):
+    """One of the two would not count."""
+    code, out, err = train("simcse", text, *words)
+    assert (code, out) == (2, "") and f"{words[-1].partition('=')[0]} is set twice" in err and not Path("out").exists()
 
 
 def test_a_setting_that_every_stage_has_its_own_of_is_refused(train, text):

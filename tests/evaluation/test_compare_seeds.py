@@ -93,6 +93,9 @@ def test_runs_that_are_no_seeds_of_one_encoder_are_refused(two, tmp_path):
         compare([*a, b[0]], b)
     with pytest.raises(StsbenchError, match="does not count twice"):
         compare([*a, a[0].parent / "42"], b)
+    for one, other in ((a, a[1:2]), (a[:1], a), (a, [*b, a[2]])):
+        with pytest.raises(StsbenchError, match=r"one side only|more than their seed"):
+            compare(one, other)
     with pytest.raises(StsbenchError, match="different seeds"):
         compare(a[:2], b[1:], by_seed=True)
 

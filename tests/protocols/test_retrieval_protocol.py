@@ -172,6 +172,7 @@ FAULTS = [
     ({"corpus.tsv": "d1\ta\nd1\tb\n"}, "corpus.tsv:2: id 'd1' occurs twice"),
     ({"queries.tsv": "q1\ta\nq2\t \n"}, "queries.tsv:2: the text is empty"),
     ({"queries.tsv": "q1\ta\n\tb\n"}, "queries.tsv:2: the id is empty"),
+    ({"corpus.tsv": "id\ttext\nd1\tx\n"}, "corpus.tsv:1: a header line: leave it out"),
     ({"queries.tsv": "q1\ta\nq2\tb\tc\n"}, "queries.tsv:2: expected id, tab, text; found 3 columns"),
     ({"corpus.tsv": "d1\n"}, "corpus.tsv:1: expected id, tab, text; found 1 column"),
     ({"corpus.tsv": b"d1\ta\nd2\t\xff\n"}, "corpus.tsv:2: not valid UTF-8"),
@@ -288,8 +289,8 @@ def test_the_table_shows_rank_cosine_line_and_text(command, tmp_path):
     ("words", "more", "why"),
     [(("--query", "a"), {"column": ()}, "lines.tsv:1 contains a tab: .* --column 2"),
      (("--query", "a"), {"column": ("--column", "3")}, "lines.tsv:1 has 2 columns: there is no --column 3"),
-     (("--query", "a"), {"corpus": "none.txt"}, "cannot read none.txt"), (("--query", " "), {}, "no query"),
-     ((), {}, "no query"), (("--query-file", "empty.txt"), {}, "empty.txt contains no text"),
+     (("--query", "a"), {"corpus": "none.txt"}, "cannot read none.txt"), (("--query", " "), {}, "quer.*: give --query TEXT or --query-file FILE"),
+     ((), {}, "quer.*: give --query TEXT or --query-file FILE"), (("--query-file", "empty.txt"), {}, "empty.txt contains no text"),
      (("--query", "a", "--backend", "faiss"), {}, "dense|not installed"),
      (("--query", "a", "--cache", "c", "--no-cache"), {}, "exclude each other")],
 )  # fmt: skip

@@ -186,8 +186,8 @@ def pair_of(first: str, second: str, path: Path, number: int) -> tuple[str, str]
 
 def _score(value: object, path: Path, number: int, low: float, high: float) -> float:
     try:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise ValueError
+        if isinstance(value, bool) or not isinstance(value, str | int | float) or "_" in str(value):
+            raise ValueError  # Python reads "1_0" as ten
         score = float(value)
     except (ValueError, OverflowError):
         raise DataError(f"{path}:{number}: the score {value!r} is not a number") from None

@@ -72,6 +72,10 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
+_HEADERS = {(id, text) for id in ("id", "_id", "qid", "query_id", "pid", "docid", "doc_id", "corpus_id")
+            for text in ("text", "query", "passage", "document", "sentence")}  # fmt: skip
+
+
 def _collect(path: Path, parse: Callable[[str, int], tuple[str, str]]) -> Texts:
     texts: Texts = {}
     for number, line in numbered_lines(path):
@@ -89,6 +93,8 @@ def _collect(path: Path, parse: Callable[[str, int], tuple[str, str]]) -> Texts:
 def _texts_tsv(path: Path) -> Texts:
     def parse(line: str, number: int) -> tuple[str, str]:
         key, text = _cells(line, path, number, (2,), "id, tab, text")
+        if number == 1 and (key.strip().lower(), text.strip().lower()) in _HEADERS:
+            raise DataError(f"{path}:1: a header line: leave it out, the first line is the first text")
         return key.strip(), text
 
     return _collect(path, parse)
@@ -142,7 +148,7 @@ def _cells(line: str, path: Path, number: int, wanted: tuple[int, ...], shape: s
 
 def _score(text: str, path: Path, number: int) -> float:
     try:
-        score = float(text)
+        score = math.nan if "_" in text else float(text)  # Python reads "1_0" as ten
     except ValueError:
         score = math.nan
     if not math.isfinite(score):

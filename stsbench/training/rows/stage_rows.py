@@ -75,11 +75,14 @@ def open_rows(
     uses = {stage: plan.labelled(stage) for stage in plan.stages}
     if recipe.labelled is not None and all(use == "none" for use in uses.values()):
         raise StsbenchError(
-            f"labelled has no effect: {plan.name} uses no labelled rows by these options; leave it out, or set "
-            "semi.procedure (joint, sup-unsup, sup-joint)"
+            f"labelled has no effect: {plan.name} uses no labelled rows by this recipe; give the file by --data, or add a "
+            "labelled loss by semi.procedure (joint, sup-unsup, sup-joint)"
         )
     if stages and recipe.data.file is not None and set(uses.values()) == {"only"}:
-        raise StsbenchError(f"data.file has no effect: {plan.name} trains on labelled rows alone: give them by --labelled")
+        raise StsbenchError(
+            f"data.file has no effect: {plan.name} trains on labelled rows alone by this recipe: give them by --labelled, "
+            f"or take a recipe that trains on --data (stsbench list recipes --method {plan.name})"
+        )
     data = {
         stage: open_data(recipe.stage_data(stage), recipe, plan, backbone, log, place=place)
         for stage in stages if uses[stage] != "only"

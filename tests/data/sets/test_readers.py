@@ -47,6 +47,7 @@ def test_exotic_line_ends_stay_inside_a_sentence(tmp_path: Path, odd: str) -> No
     (b"a\tb\tc\n", b"1\n", r"STS\.input\.x\.txt:1: .*2 tabs"),
     (b"a\tb\n \tc\n", b"1\n2\n", r"STS\.input\.x\.txt:2: a sentence is empty"),
     (b"a\tb\n", b"five\n", r"STS\.gs\.x\.txt:1: the score 'five' is not a number"),
+    (b"a\tb\n", b"1_0e-1\n", r"STS\.gs\.x\.txt:1: the score '1_0e-1' is not a number"),
     (b"a\tb\nc\td\n", b"1\n5.1\n", r"STS\.gs\.x\.txt:2: the score 5\.1 is outside 0-5"),
     (b"a\tb\n", b"-0.5\n", r"STS\.gs\.x\.txt:1: the score -0\.5 is outside"),
     (b"a\tb\n", b"nan\n", r"STS\.gs\.x\.txt:1: the score nan is outside"),
