@@ -88,8 +88,8 @@ def unequal(rounds: int, sds: Sequence[float], counts: Sequence[int], item_sd: f
         seeds = [mean + sd * rng.normal(size=count) for mean, sd, count in zip(truth, sds, counts, strict=True)]
         values = np.array([each.mean() for each in seeds])
         draws = values[:, None] + rng.normal(0, item_sd, (len(sds), DRAWS))
-        found = significantly_different(Scores(values, draws, seeds), [number])
-        wrong += found.jointly.any(), found.alone[0].any()
+        tested = significantly_different(Scores(values, draws, seeds), [number])
+        wrong += tested.jointly.any(), tested.alone[0].any()
     return [f"{100 * each / rounds:.1f}" for each in wrong]
 
 

@@ -160,8 +160,8 @@ def _show_protocol(name: str) -> None:
         return
     protocol = protocol_of(name, {})
     facts: dict[str, Any] = {"name": name, "version": protocol.version, "tasks": protocol.tasks()}
-    if forms := [f"{protocol.name}:{word}" for word in protocol.variants]:
-        facts["forms"] = forms
+    if variants := [f"{protocol.name}:{word}" for word in protocol.variants]:
+        facts["variants"] = variants
     click.echo(yaml.safe_dump(facts, sort_keys=False), nl=False)
     settings = described(protocol.settings_model(protocol.settings), protocol.settings)
     click.echo(f"\nSettings (`--set {protocol.name}.NAME=VALUE`):\n" if settings else "\nNo settings.")

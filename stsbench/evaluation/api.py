@@ -221,7 +221,7 @@ def _settings(options: EvalOptions) -> dict[str, dict[str, Any]]:
             raise StsbenchError(f"the setting '{key}' names no protocol: write PROTOCOL.SETTING, as in retrieval.ties")
         if ":" in protocol:
             base = protocol.partition(":")[0]
-            raise StsbenchError(f"the setting '{key}' is one of all forms of {base}: write {base}.{name}")
+            raise StsbenchError(f"the setting '{key}' is one of all variants of {base}: write {base}.{name}")
         settings.setdefault(protocol, {})[name] = value
     return settings
 

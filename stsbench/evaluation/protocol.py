@@ -71,7 +71,7 @@ class Protocol(ABC):
     def variant(cls, word: str) -> dict[str, Any]:
         """The settings that `NAME:word` stands for. Raises StsbenchError, with a suggestion, for an unknown word."""
         if word not in cls.variants and not cls.variants:
-            raise StsbenchError(f"unknown protocol '{cls.name}:{word}'; {cls.name} has no other forms")
+            raise StsbenchError(f"unknown protocol '{cls.name}:{word}'; {cls.name} has no variants")
         if word not in cls.variants:
             known = [f"{cls.name}:{name}" for name in cls.variants]
             raise StsbenchError(f"unknown protocol '{cls.name}:{word}'{did_you_mean(f'{cls.name}:{word}', known)}")

@@ -86,11 +86,11 @@ def prior_of_rows(variances: Floats, df: Floats) -> tuple[VariancePrior, Floats,
     quiet as one of many: two rows of 2 and 10 seeds would differ by chance in up to 19 % instead of 5. Each by itself is
     Behrens and Fisher's test, which errs in less than 5 %. Of equal numbers, pooling two is the t test, which hardly errs.
     """
-    apart = outlying(variances, df)
+    outliers = outlying(variances, df)
     if len(variances) <= _OTHERS and len(np.unique(df)) > 1:
-        return NO_PRIOR, np.zeros(len(df)), apart
-    prior = variance_prior(variances[~apart], df[~apart])
-    return prior, np.where(apart, 0.0, prior.df), apart
+        return NO_PRIOR, np.zeros(len(df)), outliers
+    prior = variance_prior(variances[~outliers], df[~outliers])
+    return prior, np.where(outliers, 0.0, prior.df), outliers
 
 
 def moderated(variances: Floats, df: Floats, prior_df: Floats, prior: VariancePrior) -> Floats:

@@ -58,7 +58,7 @@ class Noise:
         if len(several):
             n = counts[several].astype(np.float64)
             variances = np.array([np.var(scores.seeds[int(i)], ddof=1) for i in several])
-            prior, prior_df, apart = prior_of_rows(variances, n - 1)
+            prior, prior_df, outliers = prior_of_rows(variances, n - 1)
             errors = np.zeros(len(counts))
             errors[several] = moderated(variances, n - 1, prior_df, prior) / n
             between = errors[:, None] + errors
@@ -70,7 +70,7 @@ class Noise:
             spread = redrawn(variances, n - 1, prior_df, prior, self.draws, rng)
             self._both = self._items.copy()
             self._both[several] += normal[several] * np.sqrt(spread / n[:, None])
-            self._paired = _PairedSeeds(scores.seeds, self._groups, several[apart], normal, rng)
+            self._paired = _PairedSeeds(scores.seeds, self._groups, several[outliers], normal, rng)
             self._paired.fill(between, doubt)
         of_items = _difference_variances(self._items)
         variances = of_items + between

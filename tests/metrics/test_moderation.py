@@ -84,8 +84,8 @@ def test_what_is_redrawn_makes_a_normal_deviate_student_s(prior: VariancePrior, 
 
 
 def test_few_rows_of_unequal_numbers_of_seeds_stand_for_themselves() -> None:
-    prior, prior_df, apart = prior_of_rows(np.array([1.0, 0.1]), np.array([1.0, 9.0]))
-    assert prior is NO_PRIOR and not prior_df.any() and not apart.any()
+    prior, prior_df, outliers = prior_of_rows(np.array([1.0, 0.1]), np.array([1.0, 9.0]))
+    assert prior is NO_PRIOR and not prior_df.any() and not outliers.any()
     for variances, df in (([1.0, 0.9], [2.0, 2.0]), ([1.0, 0.9, 1.1, 0.8, 1.0], [1.0, 2.0, 2.0, 2.0, 4.0])):
         prior, prior_df, _ = prior_of_rows(np.array(variances), np.array(df))
         assert isinf(prior.df) and np.isinf(prior_df).all()

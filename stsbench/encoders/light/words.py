@@ -84,8 +84,8 @@ class WordAverage(Encoder):
 
     def _coverage(self, texts: Sequence[str]) -> str:
         """How many tokens have a vector. Few: the file is of another case, language or tokenisation than the texts."""
-        found = [self._lookup(form) is not None for text in texts for form in self._forms(text) if form]
-        return f"{self.path}: {sum(found):,} of {counted(len(found), 'token')} of the texts have a vector"
+        hits = [self._lookup(form) is not None for text in texts for form in self._forms(text) if form]
+        return f"{self.path}: {sum(hits):,} of {counted(len(hits), 'token')} of the texts have a vector"
 
     def _doubles(self, again: Sequence[bytes]) -> list[str]:
         if not again:

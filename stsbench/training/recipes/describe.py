@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import io
+import re
 import tokenize
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,9 @@ def title(method: str) -> str:
     return next((line.lstrip("# ").strip() for line in lines if line.startswith("#")), "")
 
 
+_OF_A_TOOL = re.compile(r"(fmt|noqa|type|pragma)\b")
+
+
 def options(method: str) -> list[Option]:
     """The method's options, in the order of its source."""
     model = options_of(method)
@@ -48,13 +52,16 @@ def options(method: str) -> list[Option]:
 
 
 def _comments(model: type[Options]) -> dict[str, str]:
-    """Field -> the comment behind it in the source."""
+    """Field -> the comment behind it in the source, or above it where that behind is a tool's (`# fmt: skip`)."""
     try:
         source = inspect.getsource(model)
     except (OSError, TypeError):
         return {}
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     behind = {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.AnnAssign) and _OF_A_TOOL.match(behind.get(node.end_lineno or 0, "")):
+            behind[node.end_lineno or 0] = behind.get(node.lineno - 1, "")
     return {
         node.target.id: behind[node.end_lineno]
         for node in ast.walk(ast.parse(source))

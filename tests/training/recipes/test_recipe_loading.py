@@ -309,6 +309,7 @@ def test_show_says_the_first_fault_of_a_file(text, part, tmp_path):
 def test_show_method():
     text = run(show, "method", "simcse").output
     assert text.startswith("# SimCSE") and "Stages: main. Default recipe: unsup-bert-base." in text
+    assert '- view = "dropout" (' in text and "what the positive is:" in text and "fmt:" not in text
     assert '- similarity = "cosine" (\'cosine\', \'dot\'): dot: without temperature' in text
     for name in SimCSEOptions.model_fields:
         assert f"\n- {name} = " in text
