@@ -2,6 +2,7 @@
 
 SentEval (Conneau & Kiela 2018) scores a year's subsets one by one and averages them, weighted or not; SBERT (Reimers &
 Gurevych 2019) and SimCSE (Gao et al. 2021, appendix B) correlate over the concatenated subsets. No regressor is trained.
+`sts:FILE` measures a user's own scored pairs in the same way.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.sets.sets import PairSet
+from stsbench.data.sets.scored_pairs import read_scored_pairs
+from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
-from stsbench.errors import ScoreError
+from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, alike
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.settings import AnyOf, Settings, SettingsModel, SomeOf, Text, Whole, setting
@@ -56,19 +59,50 @@ class StsSettings(Settings):
     )
 
 
+class FileSettings(StsSettings):
+    file: Text = setting(..., "the name of the user's file of scored pairs", "our choice")
+
+
 class StsProtocol(Protocol):
-    """Similarities of sentence pairs against human scores; nothing is trained."""
+    """Similarities of sentence pairs against human scores; nothing is trained.
+
+    The path of a user's file is not part of the settings, only its name is.
+    """
 
     Settings: ClassVar[SettingsModel] = StsSettings
     name: ClassVar[str] = "sts"
     version: ClassVar[int] = 1
     position: ClassVar[int] = 0
     cosmetic: ClassVar[frozenset[str]] = frozenset({"aggregations", "metrics", "resamples", "seed"})
-    averaged: ClassVar[tuple[str, ...]] = AVERAGED
+    averaged: tuple[str, ...] = AVERAGED
     variants: ClassVar[dict[str, dict[str, Any]]] = {how: {"aggregations": [how]} for how in AGGREGATIONS}
 
+    def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
+        super().__init__(settings, label)
+        self._file: Path | None = None
+        if "file" in self.settings:
+            self._file = Path(self.settings["file"])
+            self.settings["file"] = self._file.name
+            self.label, self.averaged = f"{self.name}:{self._file.name}", ()
+
+    @classmethod
+    def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:
+        return FileSettings if "file" in settings else StsSettings
+
+    @classmethod
+    def variant(cls, word: str) -> dict[str, Any]:
+        if word not in cls.variants and Path(word).is_file():
+            return {"file": word}
+        try:
+            return super().variant(word)
+        except StsbenchError as error:
+            raise StsbenchError(f"{error}; and there is no file {word}" if Path(word).suffix else str(error)) from None
+
     def tasks(self) -> dict[str, str]:
-        return dict(TASKS)
+        return dict(TASKS) if self._file is None else {self._file.name: f"own:{self._file}"}
+
+    def load(self, set_id: str) -> DataSet | None:
+        return read_scored_pairs(self._file) if self._file and set_id == f"own:{self._file}" else None
 
     def observe(self, embed: Embed, data: PairSet) -> Observations:
         """similarity float64 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`; pair uint64 (n,),

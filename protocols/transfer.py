@@ -88,7 +88,7 @@ class TransferProtocol(Protocol):
     name: ClassVar[str] = "transfer"
     version: ClassVar[int] = 1
     position: ClassVar[int] = 2
-    averaged: ClassVar[tuple[str, ...]] = tuple(TASKS)
+    averaged: tuple[str, ...] = tuple(TASKS)
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fast": {"k": 5, "optimizer": "rmsprop", "batch": 128, "tenacity": 3, "epoch_size": 2},
         "sklearn": {"classifier": "sklearn"},

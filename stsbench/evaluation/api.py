@@ -29,7 +29,7 @@ from stsbench.wording import counted, sized
 
 # Settings that an option or a protocol's name stands for: changed alone, rows would carry the name of another measurement.
 _ELSEWHERE = {
-    "sts.without_overlap": "--without-overlap",
+    "sts.without_overlap": "--without-overlap", "sts.file": "--protocol sts:FILE",
     "transfer.classifier": "--protocol transfer:exact, transfer:sklearn or transfer",
     "geometry.split": "--protocol geometry:dev, geometry:whole or geometry",
     "retrieval.folder": "--protocol retrieval:FOLDER",

@@ -10,7 +10,7 @@ from stsbench.evaluation.plan import presets
 from stsbench.evaluation.records import ProtocolIdentity
 
 # Said elsewhere: a folder is the name of its task, and leaving pairs out has a wording of its own.
-_SAID = {"folder", "without_overlap"}
+_SAID = {"folder", "file", "without_overlap"}
 
 
 def changed_settings(protocol: ProtocolIdentity) -> str:

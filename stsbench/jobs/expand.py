@@ -166,7 +166,8 @@ class _Expansion:
         from stsbench.evaluation.plan import plan
 
         for protocols in group.protocols:
-            known = [each for each in _split(protocols) if not each.startswith("retrieval:")]  # a folder may still be made
+            # a user's folder or file may still be made
+            known = [each for each in _split(protocols) if not (each.startswith("retrieval:") or Path(each).suffix)]
             try:
                 if known:
                     plan(known, group.tasks if known == list(_split(protocols)) else None, {})

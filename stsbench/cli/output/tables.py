@@ -119,7 +119,10 @@ def _text_version(result: Result, protocol: str) -> str:
 def remarks(result: Result) -> list[str]:
     """What must be said below the tables."""
     lines = []
-    labels = {record.protocol.label for record in result.records if record.protocol.name == "sts"}
+    labels = {
+        each.label for each in (record.protocol for record in result.records)
+        if each.name == "sts" and "file" not in each.settings
+    }  # fmt: skip
     for label in sorted(labels):
         parts = presets().get(label, {}).get("parts", [{"protocol": "sts"}])
         if any(part["protocol"] != "sts" for part in parts):

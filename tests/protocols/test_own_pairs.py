@@ -1,0 +1,110 @@
+"""`sts:FILE`: a user's own scored pairs, against scipy, and what such a file may not hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clirun import cli, fails  # noqa: F401 - cli is a fixture
+from scipy.stats import pearsonr, spearmanr
+
+from stsbench import evaluate, load_encoder
+from stsbench.data.sets.scored_pairs import read_scored_pairs
+from stsbench.errors import DataError
+from stsbench.evaluation.records import load_records
+from stsbench.evaluation.rescore import rescored
+
+PAIRS = [
+    ("A man plays a guitar.", 'A man is "playing", the guitar.', 4.8, "music"),
+    ("A drum is loud.", "The piano is quiet.", 1.5, "music"),
+    ("She sings.", "A woman is singing\u2028a song.", 4.1, "music"),
+    ("A dog runs.", "A cat sleeps.", -0.5, "animals"),
+    ("Two horses eat grass.", "Horses are eating grass.", 4.2, "animals"),
+    ("A bird flies.", "A fish swims.", 0.9, "animals"),
+]
+NAMES = ("sentence1", "sentence2", "score", "subset")
+
+
+def quoted(text):
+    return '"' + str(text).replace('"', '""') + '"'
+
+
+WRITERS = {
+    "pairs.csv": lambda rows: "\ufeff" + "".join(",".join(map(quoted, row)) + "\r\n" for row in [NAMES, *rows]),
+    "pairs.tsv": lambda rows: "".join("\t".join(map(str, row)) + "\n" for row in [NAMES, *rows]),
+    "pairs.jsonl": lambda rows: "\n".join(json.dumps(dict(zip(NAMES, row, strict=True))) for row in rows),
+}
+
+
+def write(name, rows=PAIRS):
+    Path(name).write_text(WRITERS[name](rows), "utf-8", newline="")
+    return name
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_scores_are_those_of_scipy(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    result = evaluate("lexical:token-set", output="run", protocols=[f"sts:{write(name)}"], resamples=20)
+    vectors = load_encoder("lexical:token-set").encode([text for row in PAIRS for text in row[:2]])
+    vectors = np.asarray(vectors.todense() if hasattr(vectors, "todense") else vectors, dtype=float)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosine, gold = (unit[::2] * unit[1::2]).sum(axis=1), np.array([row[2] for row in PAIRS])
+    groups = [slice(0, 3), slice(3, 6)]
+    for metric, of in {"spearman": spearmanr, "pearson": pearsonr}.items():
+        parts = [100 * of(cosine[at], gold[at]).statistic for at in groups]
+        want = {"all": 100 * of(cosine, gold).statistic, "mean": np.mean(parts), "wmean": np.mean(parts)}
+        rows = {row.aggregation: row for row in result.rows if row.subset is None and row.metric == metric}
+        assert {how: row.value for how, row in rows.items()} == pytest.approx(want)
+        assert {row.task for row in rows.values()} == {name} and rows["all"].n == len(PAIRS)
+    ((path, record),) = load_records(Path("run"))
+    assert record.protocol.label == f"sts:{name}" and record.data.text_version == "own" and record.data.id == f"own:{name}"
+    assert str(tmp_path) not in path.read_text("utf-8")
+    assert rescored(path, record)[1] == record.scores
+
+
+def test_three_formats_hold_the_same_pairs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sets = [read_scored_pairs(Path(write(name))) for name in WRITERS]
+    assert len({tuple(map(tuple, each.rows())) for each in sets}) == 1
+    Path("no-subset.tsv").write_text("score\tsentence2\textra\tsentence1\n1e0\t b \tx\ta\n\n0\td\t\tc\n", "utf-8")
+    plain = read_scored_pairs(Path("no-subset.tsv"))
+    assert [*plain.rows()] == [("no-subset", "a", "b", 1.0), ("no-subset", "c", "d", 0.0)]
+
+
+@pytest.mark.parametrize(("name", "text", "message"), [
+    ("a.csv", "sentence1,sentence2\na,b\n", "a.csv:1: no column score (there are 'sentence1', 'sentence2')"),
+    ("a.csv", "sentence1,sentence2,score\na,b\n", "a.csv:2: 2 fields, but the header names 3"),
+    ("a.csv", "sentence1,sentence2,score\na,b,five\n", "a.csv:2: the score 'five' is not a number"),
+    ("a.csv", "sentence1,sentence2,score\na,b,1_0\n", "a.csv:2: the score '1_0' is not a number"),
+    ("a.csv", "sentence1,sentence2,score\na,b,nan\n", "a.csv:2: the score 'nan' is not a finite number"),
+    ("a.csv", "sentence1,sentence2,score\na, ,1\n", "a.csv:2: sentence2 is empty"),
+    ("a.csv", 'sentence1,sentence2,score\n"a,b,1\n', "a.csv:2: not valid CSV"),
+    ("a.csv", "sentence1,sentence2,score,score\n", "a.csv:1: the header names a column twice"),
+    ("a.csv", "sentence1,sentence2,score\n", "a.csv holds no pair"),
+    ("a.jsonl", '{"sentence1": "a", "sentence2": 3, "score": 1}', "a.jsonl:1: sentence2 must be a text"),
+    ("a.jsonl", '{"sentence1": "a", "sentence2": "b", "score": true}', "a.jsonl:1: the score True is not a number"),
+    ("a.txt", "a\tb\t1\n", "a.txt: own pairs are a .csv, .tsv or .jsonl file"),
+])  # fmt: skip
+def test_what_is_wrong_is_named(tmp_path, monkeypatch, name, text, message):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(text, "utf-8")
+    with pytest.raises(DataError) as error:
+        read_scored_pairs(Path(name))
+    assert message in str(error.value)
+
+
+def test_the_command_line(cli):
+    words = ("eval", "--model", "lexical:token-set", "--protocol")
+    fails(cli(*words, "sts:none.csv", "--output", "run"), "unknown protocol 'sts:none.csv'", "there is no file none.csv")
+    name = write("pairs.csv")
+    for run, similarity in (("a", "cosine"), ("b", "dot")):
+        code, out, err = cli(*words, f"sts:{name}", "--similarity", similarity, "--output", run)
+        assert code == 0 and "No average" not in out, err
+    fails(cli(*words, "sts", "--sample", "--set", "sts.file=pairs.csv", "--output", "run"), "use --protocol sts:FILE")
+    code, out, _ = cli("compare", "a", "a")
+    assert code == 0 and "sts:pairs.csv" in out and "not part of the average" not in out
+    write(name, PAIRS[:-1])
+    assert cli(*words, f"sts:{name}", "--output", "fewer")[0] == 0
+    assert "the data differ" in " ".join(cli("compare", "a", "fewer")[1:])
