@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
@@ -55,6 +55,7 @@ def plan(
         for number, part in enumerate(_parts(name, settings, left_out)):
             parts[f"{name}#{number}" if name in papers else part.label] = part
     _all_used(settings, [part.protocol for part in parts.values()])
+    _check_names(parts.values())
     # A name may be several parts (`all`, a paper): a task has to be of one of them, not of each.
     everything = {task: id for part in parts.values() for task, id in part.tasks.items()}
     owner = f"protocol {protocols[0]}" if len(protocols) == 1 and protocols != ["all"] else "any protocol named"
@@ -66,6 +67,16 @@ def plan(
         elif part.label not in papers:
             left_out[part.label] = f"it has none of the tasks {', '.join(tasks or ())}"
     return chosen, left_out
+
+
+def _check_names(parts: Iterable[Planned]) -> None:
+    """StsbenchError where two sets of a user have one name: their rows could not be told from each other."""
+    seen: dict[tuple[str, str], str] = {}
+    for part in parts:
+        for task, id in part.tasks.items():
+            if (other := seen.setdefault((part.protocol.label, task), id)) != id:
+                one, two = (each.removeprefix("own:") for each in (other, id))
+                raise StsbenchError(f"{one} and {two} have one name, {task}: rename one, or measure each in its own run")
 
 
 def protocol_of(name: str, settings: Settings) -> Protocol:

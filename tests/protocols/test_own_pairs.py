@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from clirun import cli, fails  # noqa: F401 - cli is a fixture
+from clirun import cli, fails, place  # noqa: F401 - fixtures
 from scipy.stats import pearsonr, spearmanr
 
 from stsbench import evaluate, load_encoder
@@ -95,7 +95,7 @@ def test_what_is_wrong_is_named(tmp_path, monkeypatch, name, text, message):
     assert message in str(error.value)
 
 
-def test_the_command_line(cli):
+def test_the_command_line(cli, place):
     words = ("eval", "--model", "lexical:token-set", "--protocol")
     fails(cli(*words, "sts:none.csv", "--output", "run"), "unknown protocol 'sts:none.csv'", "there is no file none.csv")
     name = write("pairs.csv")
@@ -103,6 +103,10 @@ def test_the_command_line(cli):
         code, out, err = cli(*words, f"sts:{name}", "--similarity", similarity, "--output", run)
         assert code == 0 and "No average" not in out, err
     fails(cli(*words, "sts", "--sample", "--set", "sts.file=pairs.csv", "--output", "run"), "use --protocol sts:FILE")
+    Path("second").mkdir()
+    Path("second", name).write_text(WRITERS[name](PAIRS[:-1]), "utf-8")
+    both = f"sts:{name},sts:second/{name}"
+    fails(cli(*words, both, "--output", "run"), "pairs.csv and second/pairs.csv have one name, pairs.csv")
     code, out, _ = cli("compare", "a", "a")
     assert code == 0 and "sts:pairs.csv" in out and "not part of the average" not in out
     write(name, PAIRS[:-1])
