@@ -27,6 +27,10 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)  # the 
 settings.load_profile("repeatable")
 
 
+ROOT = Path(__file__).resolve().parents[1]
+TOOLS = {".pytest_cache", ".hypothesis", ".mypy_cache", ".ruff_cache", "build", "dist", "stsbench.egg-info", "runs"}
+
+
 # Calls that start a training, a process or a page in a browser: their seconds are most of the suite's.
 STARTS = re.compile(r"\b(?:\w*train(?:ed|_ranks)?|two_ranks_equal_one|spawn|run|Popen|visit|session)\(")
 
@@ -73,6 +77,15 @@ def no_wait_for_the_disk():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda stream: None)
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left_in_the_checkout():
+    """A test that forgets its own folder writes beside the code, and `git add` takes it in."""
+    before = {path.name for path in ROOT.iterdir()}
+    yield
+    left = {path.name for path in ROOT.iterdir()} - before - TOOLS
+    assert not left, f"left in the checkout: {', '.join(sorted(left))}"
 
 
 @pytest.fixture(scope="session", autouse=True)
