@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 
@@ -13,6 +14,12 @@ from stsbench.leaderboard.ranks.lines import Draws, ScoreLine
 from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.leaderboard.records.together import RESAMPLES, SEED
 from stsbench.metrics.bootstrap import interval
+
+# Of scores x 100; other metrics, those of plug-ins among them, have no known ends.
+RANGES = {
+    "spearman": (-100.0, 100.0), "pearson": (-100.0, 100.0), "mse": (0.0, inf),
+    **dict.fromkeys(("accuracy", "dev accuracy", "f1", "recall", "hit", "mrr"), (0.0, 100.0)),
+}  # fmt: skip
 
 
 def merged(entry: LoadedEntry, runs: Sequence[Sequence[ScoreLine]]) -> list[tuple[ScoreLine, tuple[str, ...]]]:
@@ -56,6 +63,8 @@ def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: 
         if all(column in line.draws for line in lines):
             joined.draws[column] = np.mean([line.draws[column] for line in lines], axis=0)
             low, high = interval(joined.draws[column] + spread * deviate) or (None, None)
+            metric = column if first.protocol.metrics_across else first.setting.metric
+            low, high = possible(low, high, metric, values)
         joined.cells[column] = Cell(float(np.mean(values)), low, high, spread, cells[0].n)
         joined.cut[column] = max(line.cut.get(column, 0) for line in lines)
         if digests:
@@ -63,11 +72,19 @@ def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: 
     for part in first.subsets:
         several = [line.subsets[part] for line in lines if part in line.subsets]
         if len(several) == runs:
-            joined.subsets[part] = _joined_part(several)
+            joined.subsets[part] = _joined_part(several, first.setting.metric)
     return joined, tuple(marks)
 
 
-def _joined_part(cells: Sequence[Cell]) -> Cell:
+def possible(low: float | None, high: float | None, metric: str, values: Draws) -> tuple[float | None, float | None]:
+    """The interval within what a metric can be: Student's range of three seeds passes a recall of 100 where it is near."""
+    least, most = RANGES.get(metric.partition("@")[0], (-inf, inf))
+    if low is None or high is None or values.min() < least or values.max() > most:
+        return low, high
+    return max(low, least), min(high, most)
+
+
+def _joined_part(cells: Sequence[Cell], metric: str) -> Cell:
     """The mean of a task's part over seeds. No draws of parts are kept, so its interval is put together from those of the
     seeds: the items' reach is the mean of theirs, which that of the mean cannot exceed, and the seeds' is Student's."""
     from scipy import stats
@@ -81,4 +98,5 @@ def _joined_part(cells: Sequence[Cell]) -> Cell:
         return Cell(mean, sd=spread, n=count)
     of_seeds = stats.t.ppf(0.975, len(cells) - 1) * spread / np.sqrt(len(cells))
     below, above = (float(np.hypot(reach, of_seeds)) for reach in np.maximum(np.mean(ends, axis=0), 0.0))
-    return Cell(mean, mean - below, mean + above, spread, count)
+    low, high = possible(mean - below, mean + above, metric, values)
+    return Cell(mean, low, high, spread, count)

@@ -148,7 +148,8 @@ def test_seeds_become_a_mean_with_its_spread(board, runs):
               for name in ("noisy", "noisy-2")]  # fmt: skip
     assert part.value == pytest.approx(np.mean([score.value for score in stored])) and part.n == stored[0].n
     student = stats.t.ppf(0.975, 1) * part.sd / np.sqrt(2)
-    assert part.high - part.value >= student and part.value - part.low >= student
+    assert part.high == min(100, part.value + max(student, part.high - part.value))  # as wide, within what can be
+    assert part.low == max(-100, part.value - max(student, part.value - part.low))
     lone = tab(found, "sts-spearman-all-sample").measured[0].subsets["STS12", "MSRpar"]
     assert lone.low < lone.value < lone.high and lone.n == part.n
 
@@ -165,7 +166,7 @@ def test_the_interval_of_a_part_over_seeds_is_about_that_of_a_column():
         wider = stats.t.ppf(0.975, 2) / stats.norm.ppf(0.975) / np.sqrt(3)
         whole = np.mean(draws, axis=0) + np.std(seeds, ddof=1) * wider * rng.standard_normal(1000)
         exact = np.quantile(whole, [0.025, 0.975])
-        joined = _joined_part(cells)
+        joined = _joined_part(cells, "spearman")
         ratios.append((joined.high - joined.low) / (exact[1] - exact[0]))
     assert 1 < np.mean(ratios) < 1.2 and min(ratios) > 0.9  # the bound on the items' part makes it a little wider
 
@@ -320,6 +321,7 @@ def test_intervals_over_few_seeds_hold_what_they_promise(seeds):
     from types import SimpleNamespace
 
     from stsbench.evaluation.comparability import Setting
+    from stsbench.evaluation.load import load_protocol
     from stsbench.leaderboard.ranks.board import Cell
     from stsbench.leaderboard.ranks.lines import RESAMPLES, ScoreLine
     from stsbench.leaderboard.ranks.seeds import merged
@@ -329,7 +331,8 @@ def test_intervals_over_few_seeds_hold_what_they_promise(seeds):
         values = rng.normal(50, 1, seeds)
         runs = []
         for value in values:
-            line = ScoreLine(Setting("sts", 1, "{}", "senteval", "spearman", "all"), None, cells={"STS-B": Cell(value)})
+            setting = Setting("sts", 1, "{}", "senteval", "spearman", "all")
+            line = ScoreLine(setting, load_protocol("sts")({}), cells={"STS-B": Cell(value)})
             line.draws["STS-B"] = np.full(RESAMPLES, value)
             runs.append([line])
         ((line, _),) = merged(SimpleNamespace(id=f"entry-{number}"), runs)
