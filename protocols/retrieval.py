@@ -7,14 +7,13 @@ sentences. `retrieval:FOLDER` measures a user's own queries, corpus and relevanc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.sets.relevance import folder_name, read_relevance
-from stsbench.data.sets.sets import DataSet, PairSet, RetrievalSet
+from stsbench.data.sets.relevance import read_relevance
+from stsbench.data.sets.sets import DataSet, PairSet, RetrievalSet, path_name
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol
@@ -44,10 +43,7 @@ class FolderSettings(RetrievalSettings):
 
 
 class RetrievalProtocol(Protocol):
-    """Ranks of the relevant texts by cosine. A query itself is never counted.
-
-    The path of a user's folder is not part of the settings, only its name is.
-    """
+    """Ranks of the relevant texts by cosine. A query itself is never counted."""
 
     Settings: ClassVar[SettingsModel] = RetrievalSettings
     name: ClassVar[str] = "retrieval"
@@ -57,21 +53,17 @@ class RetrievalProtocol(Protocol):
     cosmetic: ClassVar[frozenset[str]] = frozenset({"ks", "resamples", "seed"})
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"keep": {"duplicates": "keep"}, "drop": {"duplicates": "drop"}}
     labels_variants: ClassVar[bool] = True
+    path_setting: ClassVar[str] = "folder"
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
         super().__init__(settings, label)
-        form = self.variants.get(self.label.partition(":")[2], {}) if "folder" not in self.settings else {}
+        form = {} if self.user_path else self.variants.get(self.label.partition(":")[2], {})
         if (duplicates := self.settings["duplicates"]) != form.get("duplicates", duplicates):
             raise StsbenchError(f"retrieval: duplicates must be {form['duplicates']} in {self.label}, not {duplicates!r}")
-        self._folder: Path | None = None
-        if "folder" in self.settings:
-            if self.settings["duplicates"] != "keep":
-                raise StsbenchError(
-                    f"retrieval: duplicates must be keep, not {duplicates!r}: each id of your folder is another text"
-                )
-            self._folder = Path(self.settings["folder"])
-            self.settings["folder"] = folder_name(self._folder)
-            self.label = f"{self.name}:{self.settings['folder']}"
+        if self.user_path and duplicates != "keep":
+            raise StsbenchError(
+                f"retrieval: duplicates must be keep, not {duplicates!r}: each id of your folder is another text"
+            )
 
     @classmethod
     def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:
@@ -79,20 +71,14 @@ class RetrievalProtocol(Protocol):
 
     @classmethod
     def variant(cls, word: str) -> dict[str, Any]:
-        if word not in cls.variants and Path(word).is_dir():
-            return {"folder": word, "duplicates": "keep"}
-        try:
-            return super().variant(word)
-        except StsbenchError as error:
-            raise StsbenchError(f"{error}; and there is no folder {word}") from None
+        chosen = super().variant(word)
+        return {**chosen, "duplicates": "keep"} if "folder" in chosen else chosen
 
     def tasks(self) -> dict[str, str]:
-        if self._folder is None:
-            return {"STS-B": "stsb/test"}
-        return {self.settings["folder"]: f"own:{self._folder}"}
+        return {path_name(self.user_path): f"own:{self.user_path}"} if self.user_path else {"STS-B": "stsb/test"}
 
     def load(self, set_id: str) -> DataSet | None:
-        return read_relevance(self._folder) if self._folder and set_id == f"own:{self._folder}" else None
+        return read_relevance(self.user_path) if self.user_path and set_id == f"own:{self.user_path}" else None
 
     def observe(self, embed: Embed, data: PairSet | RetrievalSet) -> Observations:
         """rank float64 (m,) and query int64 (m,), one number for each relevant text; group int64 (q,): which queries

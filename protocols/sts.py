@@ -10,16 +10,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.sets.scored_pairs import read_scored_pairs
-from stsbench.data.sets.sets import DataSet, PairSet
+from stsbench.data.sets.sets import DataSet, PairSet, path_name
+from stsbench.data.text.scored_pairs import read_scored_pairs
 from stsbench.encoders.cache.embed import Embed
-from stsbench.errors import ScoreError, StsbenchError
+from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, alike
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.settings import AnyOf, Settings, SettingsModel, SomeOf, Text, Whole, setting
@@ -64,10 +63,7 @@ class FileSettings(StsSettings):
 
 
 class StsProtocol(Protocol):
-    """Similarities of sentence pairs against human scores; nothing is trained.
-
-    The path of a user's file is not part of the settings, only its name is.
-    """
+    """Similarities of sentence pairs against human scores; nothing is trained."""
 
     Settings: ClassVar[SettingsModel] = StsSettings
     name: ClassVar[str] = "sts"
@@ -76,33 +72,21 @@ class StsProtocol(Protocol):
     cosmetic: ClassVar[frozenset[str]] = frozenset({"aggregations", "metrics", "resamples", "seed"})
     averaged: tuple[str, ...] = AVERAGED
     variants: ClassVar[dict[str, dict[str, Any]]] = {how: {"aggregations": [how]} for how in AGGREGATIONS}
+    path_setting: ClassVar[str] = "file"
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
         super().__init__(settings, label)
-        self._file: Path | None = None
-        if "file" in self.settings:
-            self._file = Path(self.settings["file"])
-            self.settings["file"] = self._file.name
-            self.label, self.averaged = f"{self.name}:{self._file.name}", ()
+        self.averaged = () if self.user_path else AVERAGED
 
     @classmethod
     def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:
         return FileSettings if "file" in settings else StsSettings
 
-    @classmethod
-    def variant(cls, word: str) -> dict[str, Any]:
-        if word not in cls.variants and Path(word).is_file():
-            return {"file": word}
-        try:
-            return super().variant(word)
-        except StsbenchError as error:
-            raise StsbenchError(f"{error}; and there is no file {word}" if Path(word).suffix else str(error)) from None
-
     def tasks(self) -> dict[str, str]:
-        return dict(TASKS) if self._file is None else {self._file.name: f"own:{self._file}"}
+        return {path_name(self.user_path): f"own:{self.user_path}"} if self.user_path else dict(TASKS)
 
     def load(self, set_id: str) -> DataSet | None:
-        return read_scored_pairs(self._file) if self._file and set_id == f"own:{self._file}" else None
+        return read_scored_pairs(self.user_path) if self.user_path and set_id == f"own:{self.user_path}" else None
 
     def observe(self, embed: Embed, data: PairSet) -> Observations:
         """similarity float64 (n,), gold float64 (n,), subset int64 (n,) indexing the names of `subsets`; pair uint64 (n,),

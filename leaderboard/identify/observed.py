@@ -135,7 +135,7 @@ def _widened(one: Measured) -> list[ScoreRow]:
 def _name(one: Measured) -> str:
     """The protocol's form, and in brackets the settings in which it differs from that form."""
     protocol = one.protocol
-    if protocol.name == "mteb" or {"folder", "file"} & protocol.settings.keys():
+    if protocol.name == "mteb" or protocol.user_path:
         return one.record.protocol.label
     kind, mine = type(protocol), kept(protocol)
     nearest: tuple[str, list[str]] | None = None

@@ -15,9 +15,9 @@ from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.leaderboard.records.together import RESAMPLES, SEED
 from stsbench.metrics.bootstrap import interval
 
-# Of scores x 100; other metrics, those of plug-ins among them, have no known ends.
+# Ends of a score as it is shown: all but the mse x 100. Other metrics, those of plug-ins among them, have no known ends.
 RANGES = {
-    "spearman": (-100.0, 100.0), "pearson": (-100.0, 100.0), "mse": (0.0, inf),
+    "mse": (0.0, inf), **dict.fromkeys(("spearman", "pearson", "dev spearman"), (-100.0, 100.0)),
     **dict.fromkeys(("accuracy", "dev accuracy", "f1", "recall", "hit", "mrr"), (0.0, 100.0)),
 }  # fmt: skip
 
@@ -64,7 +64,7 @@ def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: 
             joined.draws[column] = np.mean([line.draws[column] for line in lines], axis=0)
             low, high = interval(joined.draws[column] + spread * deviate) or (None, None)
             metric = column if first.protocol.metrics_across else first.setting.metric
-            low, high = possible(low, high, metric, values)
+            low, high = clipped(low, high, metric, values)
         joined.cells[column] = Cell(float(np.mean(values)), low, high, spread, cells[0].n)
         joined.cut[column] = max(line.cut.get(column, 0) for line in lines)
         if digests:
@@ -76,7 +76,7 @@ def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: 
     return joined, tuple(marks)
 
 
-def possible(low: float | None, high: float | None, metric: str, values: Draws) -> tuple[float | None, float | None]:
+def clipped(low: float | None, high: float | None, metric: str, values: Draws) -> tuple[float | None, float | None]:
     """The interval within what a metric can be: Student's range of three seeds passes a recall of 100 where it is near."""
     least, most = RANGES.get(metric.partition("@")[0], (-inf, inf))
     if low is None or high is None or values.min() < least or values.max() > most:
@@ -98,5 +98,5 @@ def _joined_part(cells: Sequence[Cell], metric: str) -> Cell:
         return Cell(mean, sd=spread, n=count)
     of_seeds = stats.t.ppf(0.975, len(cells) - 1) * spread / np.sqrt(len(cells))
     below, above = (float(np.hypot(reach, of_seeds)) for reach in np.maximum(np.mean(ends, axis=0), 0.0))
-    low, high = possible(mean - below, mean + above, metric, values)
+    low, high = clipped(mean - below, mean + above, metric, values)
     return Cell(mean, low, high, spread, count)

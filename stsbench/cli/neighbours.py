@@ -132,7 +132,7 @@ def read_lines(path: Path, column: int | None) -> dict[str, list[int]]:
 
     Raises DataError naming file and line for text that is not UTF-8, for tabs without a column, for too few columns.
     """
-    from stsbench.data.sets.relevance import numbered_lines
+    from stsbench.data.sets.lines import numbered_lines
 
     places: dict[str, list[int]] = {}
     for number, line in numbered_lines(path):

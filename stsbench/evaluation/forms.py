@@ -9,14 +9,12 @@ from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.plan import presets
 from stsbench.evaluation.records import ProtocolIdentity
 
-# Said elsewhere: a folder is the name of its task, and leaving pairs out has a wording of its own.
-_SAID = {"folder", "file", "without_overlap"}
-
 
 def changed_settings(protocol: ProtocolIdentity) -> str:
     """'similarity dot, ...': settings that are not the default of this form of the protocol, or of this paper's preset."""
     kind = load_protocol(protocol.name)
-    unsaid = kind.cosmetic | _SAID
+    # A user's file or folder is the name of its task, and leaving pairs out has a wording of its own.
+    unsaid = kind.cosmetic | {kind.path_setting, "without_overlap"}
 
     def against(form: Any) -> dict[str, Any]:
         defaults = kind(form).settings

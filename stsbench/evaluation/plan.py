@@ -73,6 +73,8 @@ def _check_names(parts: Iterable[Planned]) -> None:
     """StsbenchError where two sets of a user have one name: their rows could not be told from each other."""
     seen: dict[tuple[str, str], str] = {}
     for part in parts:
+        if part.protocol.user_path is None:
+            continue
         for task, id in part.tasks.items():
             if (other := seen.setdefault((part.protocol.label, task), id)) != id:
                 one, two = (each.removeprefix("own:") for each in (other, id))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.data.sets.sets import DataSet
+from stsbench.data.sets.sets import DataSet, path_name
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import Record, ScoreRow
@@ -57,10 +58,16 @@ class Protocol(ABC):
     averaged: tuple[str, ...] = ()  # the tasks whose mean `summarise` calls Avg
     metrics_across: ClassVar[bool] = False  # True: one task, several metrics, which are a table's columns
     in_all: ClassVar[tuple[str, ...]] = ("",)  # the variants that `--protocol all` runs, "" the plain protocol
+    path_setting: ClassVar[str] = ""  # the setting that names a user's own file or folder: `NAME:PATH` measures it
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
         self.settings = checked(self.settings_model(settings), settings, self.name)
         self.label = label or self.name  # what stands in every row: the protocol's name, or a paper's
+        self.user_path: Path | None = None  # the user's file or folder; its path is no setting, only its name is
+        if self.path_setting in self.settings:
+            self.user_path = Path(self.settings[self.path_setting])
+            self.settings[self.path_setting] = path_name(self.user_path)
+            self.label = f"{self.name}:{path_name(self.user_path)}"
 
     @classmethod
     def settings_model(cls, settings: Mapping[str, Any]) -> SettingsModel:
@@ -70,11 +77,14 @@ class Protocol(ABC):
     @classmethod
     def variant(cls, word: str) -> dict[str, Any]:
         """The settings that `NAME:word` stands for. Raises StsbenchError, with a suggestion, for an unknown word."""
+        if cls.path_setting and word not in cls.variants and Path(word).exists():
+            return {cls.path_setting: word}
         if word not in cls.variants and not cls.variants:
             raise StsbenchError(f"unknown protocol '{cls.name}:{word}'; {cls.name} has no variants")
         if word not in cls.variants:
             known = [f"{cls.name}:{name}" for name in cls.variants]
-            raise StsbenchError(f"unknown protocol '{cls.name}:{word}'{did_you_mean(f'{cls.name}:{word}', known)}")
+            absent = f"; and there is no {cls.path_setting} {word}" if cls.path_setting else ""
+            raise StsbenchError(f"unknown protocol '{cls.name}:{word}'{did_you_mean(f'{cls.name}:{word}', known)}{absent}")
         return dict(cls.variants[word])
 
     @abstractmethod

@@ -167,10 +167,10 @@ class _Expansion:
 
         for protocols in group.protocols:
             # a user's folder or file may still be made
-            known = [each for each in _split(protocols) if not (each.startswith("retrieval:") or Path(each).suffix)]
+            built_in = [each for each in _split(protocols) if not (each.startswith("retrieval:") or Path(each).suffix)]
             try:
-                if known:
-                    plan(known, group.tasks if known == list(_split(protocols)) else None, {})
+                if built_in:
+                    plan(built_in, group.tasks if built_in == list(_split(protocols)) else None, {})
             except StsbenchError as error:
                 raise StsbenchError(f"{self.where}: eval.{name}: {error}") from error
 

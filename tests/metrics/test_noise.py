@@ -36,8 +36,8 @@ def test_unequal_numbers_of_seeds_are_compared_as_by_behrens_and_fisher() -> Non
     at = np.linspace(-8, 8, 20001)  # standard errors of the quiet side
     shift = one.mean() - other.mean()
     tail = np.trapezoid(stats.t.pdf(at, 5) * stats.t.sf((shift + b * at) / a, 1), at)
-    found = compared(False, one, other)
-    assert found.p == pytest.approx(2 * tail, abs=0.01)
+    test = compared(False, one, other)
+    assert test.p == pytest.approx(2 * tail, abs=0.01)
     assert compared(False, other, one).p == pytest.approx(2 * tail, abs=0.015)
 
 

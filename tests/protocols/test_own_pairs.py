@@ -11,7 +11,7 @@ from clirun import cli, fails, place  # noqa: F401 - fixtures
 from scipy.stats import pearsonr, spearmanr
 
 from stsbench import evaluate, load_encoder
-from stsbench.data.sets.scored_pairs import read_scored_pairs
+from stsbench.data.text.scored_pairs import read_scored_pairs
 from stsbench.errors import DataError
 from stsbench.evaluation.records import load_records
 from stsbench.evaluation.rescore import rescored
@@ -80,7 +80,7 @@ def test_three_formats_hold_the_same_pairs(tmp_path, monkeypatch):
     ("a.csv", "sentence1,sentence2,score\na,b,1_0\n", "a.csv:2: the score '1_0' is not a number"),
     ("a.csv", "sentence1,sentence2,score\na,b,nan\n", "a.csv:2: the score 'nan' is not a finite number"),
     ("a.csv", "sentence1,sentence2,score\na, ,1\n", "a.csv:2: sentence2 is empty"),
-    ("a.csv", 'sentence1,sentence2,score\n"a,b,1\n', "a.csv:2: not valid CSV"),
+    ("a.csv", 'sentence1,sentence2,score\n"a,b,1\n', "a.csv:2: a quote opened in this row is never closed"),
     ("a.csv", "sentence1,sentence2,score,score\n", "a.csv:1: the header names a column twice"),
     ("a.csv", "sentence1,sentence2,score\n", "a.csv holds no pair"),
     ("a.jsonl", '{"sentence1": "a", "sentence2": 3, "score": 1}', "a.jsonl:1: sentence2 must be a text"),

@@ -184,13 +184,18 @@ def pair_of(first: str, second: str, path: Path, number: int) -> tuple[str, str]
     return pair
 
 
-def _score(value: object, path: Path, number: int, low: float, high: float) -> float:
+def number_of(value: object, place: str) -> float:
+    """A score, in a text or as JSON has it; it may be infinite or NaN. DataError, beginning with `place`: no number."""
     try:
         if isinstance(value, bool) or not isinstance(value, str | int | float) or "_" in str(value):
             raise ValueError  # Python reads "1_0" as ten
-        score = float(value)
+        return float(value)
     except (ValueError, OverflowError):
-        raise DataError(f"{path}:{number}: the score {value!r} is not a number") from None
+        raise DataError(f"{place}: the score {value!r} is not a number") from None
+
+
+def _score(value: object, path: Path, number: int, low: float, high: float) -> float:
+    score = number_of(value, f"{path}:{number}")
     if not math.isfinite(score) or not low <= score <= high:
         raise DataError(f"{path}:{number}: the score {score:g} is outside {low:g}-{high:g}")
     return score

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-from stsbench.data.sets.readers import json_object
-from stsbench.data.sets.sets import RetrievalSet
+from stsbench.data.sets.lines import numbered_lines, without_end
+from stsbench.data.sets.readers import json_object, number_of
+from stsbench.data.sets.sets import RetrievalSet, path_name
 from stsbench.errors import DataError
 
 Texts = dict[str, str]  # id -> text, in file order
@@ -23,7 +24,7 @@ def read_relevance(folder: Path) -> RetrievalSet:
     score is above 0. A corpus text with the id and the text of a query is that query itself and never counts as retrieved.
     Raises DataError naming file and row.
     """
-    name = folder_name(folder)
+    name = path_name(folder)
     layouts = [suffix for suffix in (".tsv", ".jsonl") if (folder / f"queries{suffix}").is_file()]
     if len(layouts) != 1:
         which = "both" if layouts else "neither"
@@ -47,29 +48,9 @@ def read_relevance(folder: Path) -> RetrievalSet:
     )  # fmt: skip
 
 
-def folder_name(folder: Path) -> str:
-    """What a folder is called, without the path to it; a link keeps its own name."""
-    return folder.name if folder.name not in ("", "..") else folder.resolve().name
-
-
 def _query_position(key: str, text: str, corpus: Texts, position: dict[str, int], relevant: set[int]) -> int:
     place = position[key] if corpus.get(key) == text else -1
     return -1 if place in relevant else place
-
-
-def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(row from 1, line) of a UTF-8 file, read as it goes; lines end at \\n only, a byte order mark is dropped."""
-    try:
-        with path.open("rb") as stream:
-            for number, raw in enumerate(stream, start=1):
-                plain = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
-                try:
-                    line = plain.decode("utf-8")
-                except UnicodeDecodeError as error:
-                    raise DataError(f"{path}:{number}: not valid UTF-8 (byte 0x{plain[error.start]:02x})") from error
-                yield number, line.removesuffix("\n").removesuffix("\r")
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 _HEADERS = {(id, text) for id in ("id", "_id", "qid", "query_id", "pid", "docid", "doc_id", "corpus_id")
@@ -79,7 +60,7 @@ _HEADERS = {(id, text) for id in ("id", "_id", "qid", "query_id", "pid", "docid"
 def _collect(path: Path, parse: Callable[[str, int], tuple[str, str]]) -> Texts:
     texts: Texts = {}
     for number, line in numbered_lines(path):
-        key, text = parse(line, number)
+        key, text = parse(without_end(line), number)
         if key in texts:
             raise DataError(f"{path}:{number}: id {key!r} occurs twice")
         if not key or not text.strip():
@@ -123,7 +104,7 @@ def _relevance(path: Path, queries: Texts, position: dict[str, int]) -> dict[str
     relevant: dict[str, set[int]] = {key: set() for key in queries}
     judged: set[tuple[str, str]] = set()
     for number, line in numbered_lines(path):
-        cells = _cells(line, path, number, (2, 3), "query id, tab, corpus id, and perhaps a tab and a score")
+        cells = _cells(without_end(line), path, number, (2, 3), "query id, tab, corpus id, and perhaps a tab and a score")
         query, text = cells[0].strip(), cells[1].strip()
         if number == 1 and (query, text) == _HEADER:
             continue
@@ -147,10 +128,6 @@ def _cells(line: str, path: Path, number: int, wanted: tuple[int, ...], shape: s
 
 
 def _score(text: str, path: Path, number: int) -> float:
-    try:
-        score = math.nan if "_" in text else float(text)  # Python reads "1_0" as ten
-    except ValueError:
-        score = math.nan
-    if not math.isfinite(score):
+    if not math.isfinite(score := number_of(text, f"{path}:{number}")):
         raise DataError(f"{path}:{number}: the score {text!r} is not a number")
     return score

@@ -7,12 +7,18 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 BLANK = "."  # what SentEval's encoders are fed for a line without words (CR and MPQA hold seven)
+
+
+def path_name(path: Path) -> str:
+    """What a user's file or folder is called, without the path to it; a link keeps its own name."""
+    return path.name if path.name not in ("", "..") else path.resolve().name
 
 
 @dataclass(frozen=True)

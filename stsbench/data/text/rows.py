@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from stsbench.data.sets.lines import numbered_lines, without_end
 from stsbench.data.text.columns import SCORE, optional_columns, roles_of
-from stsbench.data.text.lines import numbered_lines, without_end
 from stsbench.errors import DataError
 
 Lines = Iterator[tuple[int, str]]
@@ -48,7 +48,7 @@ class RowReader:
     ) -> None:  # fmt: skip
         self.path, self.left_out = path, 0
         self._wanted = list(where.values())
-        records = _READERS[kind](numbered_lines(path, on_bytes), path)
+        records = READERS[kind](numbered_lines(path, on_bytes), path)
         if lines_per_row > 1:
             if kind != "text":
                 raise DataError(f"{path}: data.lines_per_row joins lines of plain text, and this is {kind}: leave it at 1")
@@ -179,7 +179,7 @@ def _jsonl(lines: Lines, path: Path) -> Iterator[tuple[int, dict[str, Any] | Non
         yield number, item
 
 
-_READERS: dict[str, Callable[[Lines, Path], Iterator[tuple[int, Any]]]] = {
+READERS: dict[str, Callable[[Lines, Path], Iterator[tuple[int, Any]]]] = {
     "text": _plain, "csv": _csv, "tsv": _tsv, "jsonl": _jsonl
 }  # fmt: skip
 

@@ -16,8 +16,8 @@ from textwrap import shorten
 
 import numpy as np
 
+from stsbench.data.sets.lines import line_blocks
 from stsbench.data.text.columns import LABEL, SCORE, VALUES
-from stsbench.data.text.lines import line_blocks
 from stsbench.data.text.ragged import ArrayWriter, RaggedWriter, mapped
 from stsbench.data.text.rows import OnBytes, RowReader, read_rows
 from stsbench.data.text.seen import SIZE, Seen

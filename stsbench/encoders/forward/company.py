@@ -10,7 +10,7 @@ position of the model, where every text is cut.)
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ PROBES = (SHORT, LONG)
 _ROUNDING = {"float32": 1e-5, "bfloat16": 5e-2}
 
 NO_LIMIT = sys.maxsize
+_FIRST_LENGTH = "original_max_position_embeddings"
 
 
 def depends_on_company(encode: Callable[[list[str]], Any], dtype: str) -> bool:
@@ -36,12 +37,12 @@ def depends_on_company(encode: Callable[[list[str]], Any], dtype: str) -> bool:
 
 
 def sharing_limit(model: Any) -> int:
-    """The length in tokens up to which texts of any lengths may share a batch of `model`; NO_LIMIT: all may."""
+    """The length in tokens up to which texts of any lengths may share a batch of `model`; NO_LIMIT: all may; 0: none may."""
     limits = [
-        int(settings["original_max_position_embeddings"])
-        for module in model.modules()
-        for settings in _rotary_settings(module)
-        if settings.get("rope_type") == "longrope"
+        int(settings.get(_FIRST_LENGTH) or getattr(config, _FIRST_LENGTH, None) or 0)
+        for config in _configs(model)
+        for settings in _rotary_settings(config)
+        if "longrope" in (settings.get("rope_type"), settings.get("type"))
     ]
     if _attention(model) == "block_sparse":
         config = model.config  # transformers' BigBirdModel.forward: full attention up to here
@@ -60,9 +61,15 @@ def _attention(model: Any) -> str | None:
     return getattr(getattr(model, "config", None), "attention_type", None)
 
 
-def _rotary_settings(module: Any) -> list[Mapping[str, Any]]:
-    """The settings of a module's rotary positions, if it has any: one set, or one for each kind of layer."""
-    settings = getattr(vars(module).get("config"), "rope_parameters", None) if "rope_type" in vars(module) else None
+def _configs(model: Any) -> Iterable[Any]:
+    """The configuration of every module that has one, each once. A text model within a larger one has its own."""
+    return {id(config): config for module in model.modules() if (config := vars(module).get("config"))}.values()
+
+
+def _rotary_settings(config: Any) -> list[Mapping[str, Any]]:
+    """How positions turn, if they do: one set of settings, or one for each kind of layer. A model's own code may keep them
+    under the name that transformers gave them before version 5."""
+    settings = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
     if not isinstance(settings, Mapping):
         return []
     kinds = [each for each in settings.values() if isinstance(each, Mapping)]

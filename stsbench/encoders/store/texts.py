@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from stsbench.data.text.lines import lines_of, numbered_lines, without_end
+from stsbench.data.sets.lines import lines_of, numbered_lines, without_end
 from stsbench.encoders.store.manifest import InputNote
 from stsbench.errors import DataError
 from stsbench.wording import counted
@@ -36,7 +36,7 @@ class Texts:
             raise DataError(f"{source} is {what}: make it text, one sentence a line, or .tsv with --column")
 
     def chunks(self, size: int) -> Iterator[list[str]]:
-        """Lists of `size` texts, the last one shorter. DataError naming the line: see `stsbench.data.text.lines`."""
+        """Lists of `size` texts, the last one shorter. DataError naming the line: see `stsbench.data.sets.lines`."""
         texts = self._texts()
         while chunk := list(islice(texts, size)):
             self.count += len(chunk)

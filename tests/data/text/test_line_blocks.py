@@ -4,8 +4,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stsbench.data.text import lines, store_writer
-from stsbench.data.text.lines import line_blocks, numbered_lines, without_end
+from stsbench.data.sets import lines
+from stsbench.data.sets.lines import line_blocks, numbered_lines, without_end
+from stsbench.data.text import store_writer
 from stsbench.data.text.store import open_store
 from stsbench.errors import DataError
 

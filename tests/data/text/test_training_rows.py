@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stsbench.config import apply_sets
-from stsbench.data.text.lines import LONGEST
+from stsbench.data.sets.lines import LONGEST
 from stsbench.data.text.rows import file_format, read_rows
 from stsbench.errors import DataError
 

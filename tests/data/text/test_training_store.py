@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tiny_models import sentences, tokenizer
 from transformers import CanineTokenizer
 
-from stsbench.data.text import fingerprint, lines, store_writer
+from stsbench.data.sets import lines
+from stsbench.data.text import fingerprint, store_writer
 from stsbench.data.text.examples import TextRows
 from stsbench.data.text.seen import Seen
 from stsbench.data.text.store import open_store

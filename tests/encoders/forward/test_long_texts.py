@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -106,7 +107,23 @@ def test_the_limit_is_where_the_model_changes(folder):
     assert (states(LIMIT + 1) - states(LIMIT)).abs().max() > 1e-3
 
 
-def test_other_models_have_no_limit(tmp_path):
+@pytest.mark.parametrize("settings", [
+    {"rope_scaling": {"type": "longrope", **TURNS}, "original_max_position_embeddings": LIMIT},
+    {"rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": LIMIT}},
+    {"rope_parameters": {"full_attention": {"rope_type": "longrope", "original_max_position_embeddings": LIMIT},
+                         "sliding_attention": {"rope_type": "default"}}},
+])  # fmt: skip
+def test_a_model_s_own_code_may_turn_positions_itself(settings):
+    """Only the configuration says so: no module is named as in transformers."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    model.text = torch.nn.Linear(2, 2)
+    model.text.config = SimpleNamespace(**settings)
+    assert sharing_limit(model) == LIMIT
+    model.text.config.rope_scaling = model.text.config.rope_parameters = {"type": "longrope"}
+    assert sharing_limit(model) == settings.get("original_max_position_embeddings", 0)  # not known: no sharing at all
+
+
+def test_other_models_have_no_limit():
     config = transformers.BertConfig(vocab_size=50, **SIZES)
     assert sharing_limit(transformers.BertModel(config)) == NO_LIMIT
     full = transformers.BigBirdConfig(vocab_size=50, attention_type="original_full", **SIZES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.data.sets.readers import json_object
-from stsbench.data.sets.relevance import numbered_lines
-from stsbench.data.sets.sets import PairSet
+from stsbench.data.sets.lines import numbered_lines
+from stsbench.data.sets.readers import number_of
+from stsbench.data.sets.sets import PairSet, path_name
+from stsbench.data.text.rows import READERS, file_format
 from stsbench.errors import DataError
 
 COLUMNS = ("sentence1", "sentence2", "score")
@@ -25,64 +25,47 @@ def read_scored_pairs(path: Path) -> PairSet:
     Texts are taken as they stand, without white space around them; scores are finite numbers in any unit, the higher the
     more alike. Without a column subset the pairs are one set. Raises DataError naming file and line.
     """
-    if path.suffix.lower() not in (".csv", ".tsv", ".jsonl"):
+    if (kind := file_format(path)) == "text":
         raise DataError(f"{path}: own pairs are a .csv, .tsv or .jsonl file with the columns {', '.join(COLUMNS)}")
     first, second, gold, subsets = list[str](), list[str](), list[float](), list[str]()
-    for place, fields in _rows(path):
+    for place, fields in _rows(path, kind):
         for texts, column in ((first, "sentence1"), (second, "sentence2"), (subsets, SUBSET)):
             text = fields.get(column, path.stem if column == SUBSET else None)
             if not isinstance(text, str) or not text.strip():
                 raise DataError(f"{place}: {column} {'is empty' if isinstance(text, str) else 'must be a text'}")
             texts.append(text.strip())
-        gold.append(_number(fields["score"], place))
+        if not math.isfinite(score := number_of(fields["score"], place)):
+            raise DataError(f"{place}: the score {fields['score']!r} is not a finite number")
+        gold.append(score)
     if not gold:
         raise DataError(f"{path} holds no pair")
     return PairSet(
-        id=f"own:{path.name}", task=path.name, text_version="own", origin=str(path), first=tuple(first),
+        id=f"own:{path_name(path)}", task=path_name(path), text_version="own", origin=str(path), first=tuple(first),
         second=tuple(second), gold=np.array(gold), subsets=tuple(subsets),
     )  # fmt: skip
 
 
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _rows(path: Path, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """("FILE:LINE", column -> value) of each row; an empty line is none."""
-    if path.suffix.lower() == ".jsonl":
-        for number, line in numbered_lines(path):
-            if line.strip():
-                item = json_object(line, path, number)
-                _check(item, f"{path}:{number}")
-                yield f"{path}:{number}", item
-        return
     header: list[str] | None = None
-    for number, record in _records(path):
+    for number, record in READERS[kind](numbered_lines(path), path):
         place = f"{path}:{number}"
-        if not any(record):
+        if record is None:
             continue
-        if header is None:
+        if kind == "jsonl":
+            fields = record
+        elif header is None:
             header = [name.strip() for name in record]
             if len(set(header)) < len(header):
                 raise DataError(f"{place}: the header names a column twice")
             _check(header, place)
             continue
-        if len(record) != len(header):
+        elif len(record) != len(header):
             raise DataError(f"{place}: {len(record)} fields, but the header names {len(header)}")
-        yield place, dict(zip(header, record, strict=True))
-
-
-def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(line on which it starts, fields) of each record. Quotes in a .tsv are text; in a .csv they may hold line ends."""
-    if path.suffix.lower() == ".tsv":
-        yield from ((number, line.split("\t")) for number, line in numbered_lines(path))
-        return
-    reader = csv.reader((f"{line}\n" for _, line in numbered_lines(path)), strict=True)
-    while True:
-        start = reader.line_num + 1
-        try:
-            record = next(reader, None)
-        except csv.Error as error:
-            raise DataError(f"{path}:{start}: not valid CSV, a quote that is never closed for example: {error}") from error
-        if record is None:
-            return
-        yield start, record
+        else:
+            fields = dict(zip(header, record, strict=True))
+        _check(fields, place)
+        yield place, fields
 
 
 def _check(names: Any, place: str) -> None:
@@ -91,15 +74,3 @@ def _check(names: Any, place: str) -> None:
             f"{place}: no column {' or '.join(lacking)} (there are {', '.join(map(repr, names))}): own pairs need "
             f"{', '.join(COLUMNS)}"
         )
-
-
-def _number(value: object, place: str) -> float:
-    try:
-        if isinstance(value, bool) or not isinstance(value, str | int | float) or "_" in str(value):
-            raise ValueError  # Python reads "1_0" as ten
-        number = float(value)
-    except (ValueError, OverflowError):
-        raise DataError(f"{place}: the score {value!r} is not a number") from None
-    if not math.isfinite(number):
-        raise DataError(f"{place}: the score {value!r} is not a finite number")
-    return number
