@@ -198,7 +198,7 @@ def _manifest(encoder: Encoder, texts: Texts, folder: Path, dtype: str, shard_ro
         raise EncoderError(f"{folder} was made by another encoder ({theirs.get('name')}; other {', '.join(differ)}): choose "
                            "another --output")  # fmt: skip
     if newer := changed(manifest.libraries):
-        raise EncoderError(f"{folder} was made with other libraries ({', '.join(newer)}): choose another --output")
+        raise EncoderError(f"{folder} was made by other versions ({', '.join(newer)}): choose another --output")
     asked = {"--store-dtype": (manifest.dtype, dtype), "--shard-size": (manifest.shard_rows, shard_rows),
              "--column": (manifest.column, texts.column)}  # fmt: skip
     for option, (stored, wanted) in asked.items():

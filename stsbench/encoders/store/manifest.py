@@ -62,7 +62,7 @@ class Manifest(_Strict):
     column: int | None  # of the input, from 1; None: whole lines
     encoder: dict[str, Any]  # the fields of EncoderSpec
     fingerprint: str
-    libraries: dict[str, str]  # package -> version, of those that may change a vector
+    libraries: dict[str, str]  # package -> version, of those that may change a vector, and stsbench's own number
     similarity: str | None = None
     trained_on: tuple[str, ...] = ()
     rows: int = 0

@@ -20,6 +20,7 @@ from stsbench.encoders.cache import cache as cache_module
 from stsbench.encoders.cache import encode
 from stsbench.encoders.cache.cache import CacheNote, EmbeddingCache
 from stsbench.encoders.cache.encode import encode_cached
+from stsbench.encoders.cache.key import cache_key, versions
 from stsbench.encoders.cache.shards import shard_bytes
 
 KEY = SPEC.fingerprint()
@@ -206,7 +207,7 @@ def test_without_file_descriptors_the_cache_warns_and_the_run_goes_on(store):
     np.testing.assert_array_equal(encoded.vectors, embed(texts).vectors)
     assert len(fewer.warnings) == 2 and all("Too many open files" in line for line in fewer.warnings)
     assert store.warnings == [f"cannot look through the cache {store.folder}: Too many open files; nothing is evicted"]
-    assert EmbeddingCache(store.folder).get(KEY, texts).mask.all()
+    assert EmbeddingCache(store.folder).get(cache_key(Toy()), texts).mask.all()
 
 
 def test_many_files_that_cannot_be_read_are_one_warning(store, monkeypatch):
@@ -286,6 +287,17 @@ def test_an_unreadable_folder_is_no_failure(tmp_path):
     assert store.warnings and store.size() == 0 and store.clear() == 0 and store.encoders() == []
 
 
+def test_vectors_of_another_way_to_encode_are_not_read(tmp_path, monkeypatch):
+    store = EmbeddingCache(tmp_path)
+    encode_cached(Toy(), ["a", "b"], store)
+    monkeypatch.setattr("stsbench.encoders.cache.key.ENCODING", "3")
+    encoder = Toy()
+    monkeypatch.setattr(encoder, "run", lambda texts, *rest: embed(["c"] * len(texts)))
+    assert (encode_cached(encoder, ["a", "b"], store).vectors == embed(["c", "c"]).vectors).all()
+    lines = CliRunner().invoke(cache_command, ["info", "--cache", str(tmp_path)]).output.splitlines()
+    assert [line.partition("stale: ")[2] for line in lines[1:]].count("stsbench's encoding 2 -> 3") == 1
+
+
 def test_the_command_line(tmp_path, monkeypatch):
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path))
     store = EmbeddingCache(tmp_path / "embeddings")
@@ -299,10 +311,10 @@ def test_the_command_line(tmp_path, monkeypatch):
     store.note("a" * 64, CacheNote({"name": "old"}, {"numpy": "0.1"}))
     store.put("b" * 64, ["a"], embed(["a"]))
     lines = CliRunner().invoke(cache_command, ["info"]).output.splitlines()
-    assert f"old, stale: numpy 0.1 -> {np.__version__}" in "\n".join(lines)
+    assert f"old, stale: stsbench's encoding 1 -> 2, numpy 0.1 -> {np.__version__}" in "\n".join(lines)
     assert "?, stale: made before the versions of libraries were kept" in "\n".join(lines)
     store.put("c" * 64, ["a"], embed(["a"]))
-    store.note("c" * 64, CacheNote({"name": "mine", "pooler": "cls", "prefix": "query: "}))
+    store.note("c" * 64, CacheNote({"name": "mine", "pooler": "cls", "prefix": "query: "}, versions([])))
     assert "mine, pooler cls, prefix 'query: '\n" in CliRunner().invoke(cache_command, ["info"]).output
     assert "freed" in CliRunner().invoke(cache_command, ["clear"]).output
     assert store.size() == 0 and list(store.folder.iterdir()) == []
