@@ -11,8 +11,8 @@ from stsbench.leaderboard.ranks.wording import GROUPS, lower_is_better
 SCHEMA = 1  # raised when a field changes its meaning or goes
 CELL = ("value", "low", "high", "sd", "n")  # what a score's list holds, in this order
 SETTINGS = {
-    "unsup": "no labels", "semi": "labels of natural language inference, by classification",
-    "sup": "labels used otherwise, or what a paper itself calls supervised",
+    "unsup": "no labels", "semi": "labels of natural language inference, through a classifier",
+    "sup": "labels used otherwise, by the backbone of a measured row, too; or what a paper calls supervised",
 }  # fmt: skip
 
 

@@ -34,6 +34,7 @@ Values = NDArray[np.float64]
 Placed = tuple[LoadedEntry, ScoreLine, tuple[str, ...]]  # a line, whose it is, and what is odd about it
 LEADS = ("recall@1", "alignment", "STS-B")  # where no row has an average
 MOST_LETTERS = 20  # ranked rows that letters are shown for: among more, a row may have hundreds of them
+CHANGED = ("-changed", "-swept")  # how the name of a recipe ends that was changed before it trained
 MANY_ROWS = 200  # of a tab: with more, its test takes longer than a process does to start
 UNRANKED = {
     "geometry": "not ranked: alignment and uniformity are read together, and neither alone is better or worse",
@@ -108,7 +109,7 @@ def _tabs(groups: Sequence[Sequence[Placed]], tests: dict[str, Tested]) -> list[
             ranks = dict(zip(able, _ranks(values, tests[plan.name], plan.lower), strict=True))
         tabs.append(Tab(
             id=plan.name, group=first.setting.protocol,
-            title=title(first) + (f", data {plan.number}" if plan.number > 1 else ""), about=_about(first, lead),
+            title=title(first) + (f", data {plan.number}" if plan.number > 1 else ""), about=_about(first, lead, columns),
             metric=first.setting.metric, aggregation=first.setting.aggregation, columns=columns, lead=lead,
             digits=digits_of(first), lower_is_better=plan.lower,
             measured=_sorted(members, columns, lead, plan.lower, ranks, plan.reasons), published=(),
@@ -137,9 +138,11 @@ def _plans(groups: Sequence[Sequence[Placed]]) -> list[_Plan]:
     return plans
 
 
-def _about(line: ScoreLine, lead: str) -> str:
+def _about(line: ScoreLine, lead: str, columns: Sequence[str]) -> str:
     averaged = line.protocol.averaged
-    by = f" Ranked by {lead}: no row has all {len(averaged)} tasks of the average." if averaged and lead != AVERAGE else ""
+    if averaged and lead == AVERAGE:
+        return f"{about(line)} {AVERAGE}: the mean of {', '.join(averaged)}."
+    by = f" Ranked by {lead}: no row has all {len(averaged)} tasks of the average." if averaged and len(columns) > 1 else ""
     return about(line) + by
 
 
@@ -261,6 +264,8 @@ def flags_of(loaded: LoadedEntry) -> tuple[str, ...]:
     flags: set[str] = {*loaded.entry.flags}
     if any(_transductive(each.record, each.set_id) for run in loaded.runs for each in run.records):
         flags.add("transductive")
+    if any(str(run.records[0].record.provenance.get("recipe", "")).endswith(CHANGED) for run in loaded.runs):
+        flags.add("changed-recipe")
     if loaded.entry.best_of:
         flags.add("best-of-n")
     return tuple(flag for flag in FLAGS if flag in flags)

@@ -107,8 +107,8 @@ def _settings(each: Measured, row: ScoreRow) -> Iterable[Setting]:
 
 
 def _scored(row: ScoreRow, protocol: Protocol, drawn: Draws | None) -> Cell:
-    """The row's score, with the board's own interval where the record's was drawn otherwise: all are drawn alike."""
-    if drawn is None or drawn_with(protocol) == (RESAMPLES, SEED):
+    """The row's score, with the board's own interval where the record has none (F1, MSE) or one that was drawn otherwise."""
+    if drawn is None or (row.low is not None and drawn_with(protocol) == (RESAMPLES, SEED)):
         return _cell(row)
     low, high = interval(drawn) or (None, None)
     return replace(_cell(row), low=low, high=high)

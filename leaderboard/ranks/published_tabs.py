@@ -163,9 +163,11 @@ def _row(row: PublishedRow) -> Row:
 
 
 def by_lead(rows: Sequence[Row], tab: Tab) -> tuple[Row, ...]:
-    """Highest lead first, those without one last; rows of one score stay in the papers' order."""
+    """Best lead first, those without one last; rows of one score stay in the papers' order."""
+    sign = 1 if tab.lower_is_better or lower_is_better(tab.lead) else -1
+
     def key(row: Row) -> tuple[bool, float]:
         cell = row.cells.get(tab.lead)
-        return cell is None, (cell.value if tab.lower_is_better else -cell.value) if cell else 0.0
+        return cell is None, sign * cell.value if cell else 0.0
 
     return tuple(sorted(rows, key=key))

@@ -1,6 +1,7 @@
 // The answer in one or two sentences: who leads, by how much, how sure.
 
 import { fixed, listed, span } from "./dom.js";
+import { directed } from "./rows.js";
 
 const MOST_NAMED = 4;
 
@@ -11,7 +12,7 @@ export function answer(tab, rows, names, flags = {}) {
   if (!measured.length)
     return {
       head: "Published figures only.",
-      how: "They are never ranked: papers give no digest of their data.",
+      how: tab.group === "cost" ? "" : "They are never ranked: papers give no digest of their data.",
       sure: null,
     };
   if (!ranked.length) return unranked(tab, measured, names);
@@ -29,8 +30,10 @@ export function answer(tab, rows, names, flags = {}) {
   const able = ranked.filter((row) => row.rank.first === 1);
   const sure = first.rank.last === 1;
   const labels = first.flags.map((flag) => flags[flag]?.label ?? flag);
-  const flagged = labels.length ? ` Read it with its flag${labels.length > 1 ? "s" : ""}: ${listed(labels)}.` : "";
-  const how = `${tab.lead} ${score(first)}${within}, ${fixed(gap, tab.digits)} points ${tab.columns.find((each) => each.name === tab.lead)?.lower_is_better ? "below" : "ahead of"} ${names.get(second.id)}.`;
+  const flagged = labels.length ? ` Keep its flag${labels.length > 1 ? "s" : ""} in mind: ${listed(labels)}.` : "";
+  const lower = tab.columns.find((each) => each.name === tab.lead)?.lower_is_better;
+  const size = fixed(gap, tab.digits);
+  const how = `${tab.lead} ${score(first)}${within}, ${lower ? `${size} below` : `${size} points ahead of`} ${names.get(second.id)}.`;
   if (sure)
     return {
       head: `${names.get(first.id)} leads.`,
@@ -55,7 +58,7 @@ function unranked(tab, measured, names) {
   const reason = [...new Set(measured.map((row) => row.unranked).filter(Boolean))][0] ?? "not ranked";
   return {
     head: "No row is ranked here.",
-    how: best
+    how: best && directed(tab)
       ? `${lower ? "Lowest" : "Highest"} ${tab.lead}: ${names.get(best.id)}, ${fixed(best.scores[tab.lead].value, tab.digits)}.`
       : "",
     sure: null,

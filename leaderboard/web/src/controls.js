@@ -107,6 +107,8 @@ export class Filters {
     this.status = h("output", { role: "status" });
     this.backbones = h("select", { name: "backbone" });
     this.columns = h("fieldset", { class: "checks" });
+    this.hidden = h("span"); // how many flags hide their rows
+    this.folded = h("span"); // the same as the status, where a phone folds the form
     const any = h("option", { value: "" }, "any");
     const hide = Object.entries(index.flags).map(([flag, { label, about }]) =>
       h("label", { title: about }, h("input", { type: "checkbox", name: "hide", value: flag }), label),
@@ -155,7 +157,7 @@ export class Filters {
         ? h(
             "details",
             { class: "choice flags" },
-            h("summary", {}, "Hide flagged"),
+            h("summary", {}, "Hide flagged", this.hidden),
             h("fieldset", { class: "checks" }, h("legend", { class: "sr" }, "Hide rows flagged"), hide),
           )
         : "",
@@ -167,7 +169,7 @@ export class Filters {
     this.box = h(
       "details",
       { class: "filter-box", open: innerWidth > 640 },
-      h("summary", {}, "Filter rows"),
+      h("summary", {}, "Filter rows", this.folded),
       this.element,
     );
     const read = () => {
@@ -220,6 +222,8 @@ export class Filters {
       .map((kind) => `${shown.filter((row) => row.kind === kind).length} of ${tab[kind]} ${kind}`);
     const said = counts.join(", ");
     if (this.status.textContent !== said) this.status.textContent = said;
+    this.folded.textContent = shown.length < rows.length ? `: ${said}` : "";
+    this.hidden.textContent = state.hide.length ? ` (${state.hide.length})` : "";
   }
 }
 

@@ -29,9 +29,10 @@ export function span(low, high, digits) {
   return fixed(low, digits) + between + fixed(high, digits);
 }
 
-/** "a", "a and b", "a, b and c". */
+/** "a", "a and b", "a, b and c"; with semicolons where a name has a comma. */
 export function listed(names) {
-  return names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
+  const [comma, last] = names.some((name) => name.includes(", ")) ? ["; ", "; and "] : [", ", " and "];
+  return names.length < 2 ? names.join("") : `${names.slice(0, -1).join(comma)}${last}${names.at(-1)}`;
 }
 
 const LINK = /^(https?:\/\/[^\x00-\x20\x7f\\]+|[^\x00-\x20\x7f\\:]+)$/i;

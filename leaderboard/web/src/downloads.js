@@ -70,16 +70,23 @@ export function bibtex(tab, rows, updated) {
     let key = base;
     for (let i = 2; taken.has(key); i += 1) key = `${base}-${i}`;
     taken.add(key);
-    const score = row.scores[tab.lead] ? `${tab.lead} ${row.scores[tab.lead].value.toFixed(tab.digits)}` : "";
-    const where =
-      row.kind === "measured"
-        ? `measured by stsbench${updated ? `, board of ${updated.slice(0, 10)}` : ""}`
-        : `${imported(row) ? "imported, not checked" : "published"}: ${row.source || row.id}`;
+    const measured = row.kind === "measured";
+    const cell = row.scores[tab.lead];
+    const number = (value) => value.toFixed(tab.digits);
+    const within = cell?.low == null ? "" : ` (95 % interval ${number(cell.low)} to ${number(cell.high)})`;
+    const score = cell ? `${tab.lead} ${number(cell.value)}${within}` : "";
+    const rank = row.rank ? `rank ${row.rank.first} to ${row.rank.last} at 95 %` : "";
+    const flagged = row.flags.length ? `flags: ${row.flags.join(", ")}` : "";
+    const where = measured
+      ? `measured by stsbench${updated ? `, board of ${updated.slice(0, 10)}` : ""}`
+      : `${imported(row) ? "imported, not checked" : "published"}: ${row.source || row.id}`;
+    // A score measured here is not the paper's: the paper is named as that of the method.
+    const method = measured && row.link ? `method: ${row.link}` : "";
     const fields = [
       ["title", `{${texed(`${row.method}${row.backbone ? ` (${row.backbone})` : ""}`)}}`],
-      ["note", texed([`${tab.group}: ${tab.title}`, score, where].filter(Boolean).join("; "))],
-      ["year", row.year ? String(row.year) : ""],
-      ["url", row.link.replace(/[{}\\]/g, "")],
+      ["note", texed([`${tab.group}: ${tab.title}`, score, rank, flagged, where, method].filter(Boolean).join("; "))],
+      ["year", measured ? (updated ?? "").slice(0, 4) : String(row.year ?? "")],
+      ["url", measured ? "" : row.link.replace(/[{}\\]/g, "")],
     ];
     return `@misc{${key},\n${fields
       .filter(([, value]) => value)

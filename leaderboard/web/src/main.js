@@ -9,7 +9,7 @@ import { load } from "./load.js";
 import { Ranking } from "./views/ranking.js";
 import { compared, names, passes, unpacked } from "./rows.js";
 import { Scores } from "./views/scores.js";
-import { Settings } from "./views/settings.js";
+import { family, Settings } from "./views/settings.js";
 import { Size } from "./views/size.js";
 import { parse, written } from "./state.js";
 import { worded } from "./switches.js";
@@ -42,6 +42,7 @@ class Page {
       view: h("div", { id: "view", role: "tabpanel" }),
       about: h("div", { class: "tab-about" }),
     };
+    this.filtered = h("p", { class: "how filtered" });
     const main = document.getElementById("board");
     main.replaceChildren(
       this.parts.groups,
@@ -79,21 +80,41 @@ class Page {
       Object.assign(state, { open: "", compare: [], columns: [], sort: "", order: "" });
     const address = written(state);
     if (address !== written(this.state)) {
-      const push = PUSHED.some((key) => JSON.stringify(state[key]) !== JSON.stringify(this.state[key]));
-      try {
-        if (push) history.pushState(null, "", address);
-        else history.replaceState(null, "", address);
-      } catch {
-        location.hash = address;
-      }
+      const differs = PUSHED.some((key) => JSON.stringify(state[key]) !== JSON.stringify(this.state[key]));
+      const shuts = !state.open && !state.compare.length && state.tab === this.state.tab; // "back" opens no drawer again
+      this.address(address, differs && !(shuts && (this.state.open || this.state.compare.length)));
     }
     this.go(state);
   }
 
-  async go(state) {
+  /** Put an address into the bar, as a step of its own or in the place of the last. */
+  address(text, push = false) {
+    try {
+      if (push) history.pushState(null, "", text);
+      else history.replaceState(null, "", text);
+    } catch {
+      location.hash = text;
+    }
+  }
+
+  /** The views of a tab: across settings where it has a family, against size where rows have one. */
+  viewsOf(tab) {
+    const wanted = { settings: family(this.tabs, tab).length > 1, size: tab.group !== "cost" };
+    return Object.keys(NAMED).filter((view) => wanted[view] ?? true);
+  }
+
+  async go(asked) {
+    const tab = this.tabs.find(({ id }) => id === asked.tab);
+    const known = (name) => tab.columns.some((column) => column.name === name);
+    // What this tab does not have, as an old link or a change of protocols may ask for, is as if not asked for.
+    const state = {
+      ...asked,
+      view: this.viewsOf(tab).includes(asked.view) ? asked.view : "ranking",
+      columns: asked.columns.filter(known),
+    };
     if (this.state && written(state) === written(this.state)) return;
     this.state = state;
-    const tab = this.tabs.find(({ id }) => id === state.tab);
+    if (location.hash && location.hash !== written(state)) this.address(written(state));
     this.frame(tab);
     try {
       const shard = await load(`tabs/${tab.id}`);
@@ -168,9 +189,7 @@ class Page {
             : "[data-key=form] select",
         )
         ?.focus();
-    const views = Object.keys(NAMED).filter(
-      (view) => view !== "settings" || mine.filter(({ measured }) => measured).length > 1,
-    );
+    const views = this.viewsOf(tab);
     this.keep(
       this.parts.views,
       tablist(
@@ -189,6 +208,9 @@ class Page {
   keep(place, list) {
     const id = place.contains(document.activeElement) ? document.activeElement.id : null;
     place.replaceChildren(list);
+    // On a phone the list scrolls sideways: what is chosen is brought into sight.
+    const chosen = list.querySelector("[aria-selected=true]");
+    list.scrollLeft = chosen ? chosen.offsetLeft - list.offsetLeft - (list.clientWidth - chosen.offsetWidth) / 2 : 0;
     if (id) document.getElementById(id)?.focus();
   }
 
@@ -202,6 +224,10 @@ class Page {
       : kept;
     this.filters.sync(tab, this.rows, this.shown, state);
     this.say(tab);
+    const gone = this.rows.length - kept.length;
+    this.filtered.textContent = gone
+      ? `The filters hide ${gone} of ${this.rows.length} rows. What is said here, and every rank, is of all of them.`
+      : "";
     this.drawView(tab, kept);
     this.drawer.show(tab, this.rows, state, this.names, this.index, this.shards.get(tab.id).shard.pairs);
   }
@@ -214,7 +240,7 @@ class Page {
     this.drawn = signature;
     const view = this.views[state.view];
     if (this.parts.view.firstChild !== view.element) this.parts.view.replaceChildren(view.element);
-    if (state.view === "ranking") view.show(tab, kept, this.names, this.index.flags);
+    if (state.view === "ranking") view.show(tab, kept, this.index);
     if (state.view === "scores") view.show(tab, kept, state, this.index.flags);
     if (state.view === "size") view.show(tab, kept, state, this.names);
     if (state.view === "settings") {
@@ -241,6 +267,7 @@ class Page {
     const word =
       sure === null ? "" : h("span", { class: `sure ${sure ? "yes" : "no"}` }, sure ? "clear lead" : "no clear lead");
     const measured = this.rows.filter((row) => row.rank);
+    const bare = measured.some((row) => row.scores[tab.lead].low == null);
     this.parts.answer.replaceChildren(
       h("p", { class: "lead" }, head, " ", word),
       h("p", {}, how, said ? [" ", said] : ""),
@@ -249,6 +276,7 @@ class Page {
             "p",
             { class: "how" },
             "Dot: score. Bar: its 95 % interval. Filled dots: rows that could be first. “Rank, 95 %”: the places a row may have, over all rows at once; “alone”: for that row by itself. ",
+            bare ? "Rows without a bar have no interval, and are no surer than others. " : "",
             h(
               "button",
               {
@@ -260,6 +288,7 @@ class Page {
             ),
           )
         : "",
+      this.filtered,
     );
     const { shard } = this.shards.get(tab.id);
     const facts = [
@@ -296,9 +325,9 @@ class Page {
 function signs(index) {
   const list = [
     ["1–3", "The places that a row may have, at 95 %, over all rows of its table at once."],
-    ["alone 1–2", "The same for this row alone."],
+    ["alone 1–2", "The same for that row by itself, whatever the others’ places."],
     ["a, ab", "Rows that share a letter do not differ significantly. Letters are shown for up to 20 ranked rows."],
-    ["†", "Something about the row is odd: open it."],
+    ["†", "There is a note on the row: open it."],
     ...Object.entries(index.settings),
     ...Object.values(index.flags).map(({ label, about }) => [label, about]),
   ];
@@ -317,7 +346,7 @@ load("index")
         `the board's data have schema ${index.schema_version}, this page reads ${SCHEMA}: reload, or build the board again`,
       );
     document.getElementById("updated").textContent = index.updated
-      ? `Last updated ${index.updated.slice(0, 10)}, by the newest record.`
+      ? `Newest record: ${index.updated.slice(0, 10)}.`
       : "";
     document.getElementById("signs").replaceChildren(signs(index));
     if (!index.tabs.length) {

@@ -28,7 +28,7 @@ export function unpacked(row, kind, at, fields) {
 /** Whether a row passes the filters of a state. */
 export function passes(row, state) {
   const words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
-  const text = `${row.method} ${row.backbone} ${row.id}`.toLowerCase();
+  const text = `${row.method} ${row.backbone} ${row.kind === "published" ? row.source : ""}`.toLowerCase();
   return (
     (!state.kind || state.kind === row.kind) &&
     (!state.setting || state.setting === (row.setting || "-")) &&
@@ -61,6 +61,9 @@ export function bestFirst(tab, column) {
   return known && !known.lower_is_better ? "desc" : "asc";
 }
 
+/** Whether a better number in a column is a better row. In geometry it is not: alignment and uniformity are read together. */
+export const directed = (tab) => tab.group !== "geometry";
+
 /** Whether a row was taken from another tool's result files. */
 export const imported = (row) => row.flags.includes("imported");
 
@@ -83,7 +86,11 @@ export const interval = (first, last) => (first === last ? String(first) : `${fi
 /** Names by which rows can be told from each other: the method, with backbone or id where others have the same. */
 export function names(rows) {
   const count = (make) => rows.reduce((all, row) => all.set(make(row), (all.get(make(row)) ?? 0) + 1), new Map());
-  const makes = [(row) => row.method, (row) => `${row.method} (${row.backbone})`, (row) => `${row.method} (${row.id})`];
+  const makes = [
+    (row) => row.method,
+    (row) => (row.backbone ? `${row.method} (${row.backbone})` : row.method),
+    (row) => `${row.method} (${row.id})`,
+  ];
   const counts = makes.map(count);
   return new Map(
     rows.map((row) => [row.id, makes.find((make, i) => counts[i].get(make(row)) === 1)?.(row) ?? makes[2](row)]),

@@ -11,7 +11,7 @@ test("a lead that another row may have is not clear, and that row is named", () 
   assert.equal(head, "Method one (one) has the best score."); // a published row has the same method and backbone
   assert.match(how, /^Avg 80\.00 \(95 % interval 79\.00–81\.00\), 0\.50 points ahead of Method two\.$/);
   assert.equal(sure, false);
-  assert.equal(words, "At 95 %, Method two could be first as well. Read it with its flag: nli.");
+  assert.equal(words, "At 95 %, Method two could be first as well. Keep its flag in mind: nli.");
 });
 
 test("a lead is clear where the leader's rank interval is 1", () => {
@@ -38,6 +38,22 @@ test("where nothing is ranked the reason is said, and what is best", () => {
   assert.equal(head, "No row is ranked here.");
   assert.match(how, /^Lowest Avg: Method one.*, 80\.00\.$/);
   assert.equal(words, "Not ranked: two sides of one thing.");
+});
+
+test("geometry names no best row: its two sides are read together", () => {
+  const all = rows([null, null, null]);
+  assert.equal(said(all, { ...TAB, group: "geometry" }).how, "");
+});
+
+test("a score that is better when lower has no points", () => {
+  const { how } = said(rows(), { ...TAB, columns: [{ name: "Avg", lower_is_better: true }] });
+  assert.match(how, /, 0\.50 below Method two\.$/);
+});
+
+test("names with commas are listed with semicolons", () => {
+  const all = rows([rank(1, 1, 3), rank(2, 1, 3), rank(3, 1, 3)]);
+  all[1].method = "Two, 100 steps";
+  assert.match(said(all).said, /Two, 100 steps; and .* could be first as well/);
 });
 
 test("one ranked row alone is said to be alone", () => {

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { gaps } from "../src/drawer/compare.js";
+import { facts, gaps, tally } from "../src/drawer/compare.js";
 import { lines } from "../src/drawer/details.js";
-import { places, tau } from "../src/views/settings.js";
-import { chart, known } from "../src/views/size.js";
+import { family, places, tau } from "../src/views/settings.js";
+import { apart, chart, known } from "../src/views/size.js";
 import { rows, TAB } from "./example.js";
 
 test("differences, and who is ahead where lower is better", () => {
@@ -18,6 +18,53 @@ test("differences, and who is ahead where lower is better", () => {
   const lower = { ...TAB, columns: [{ name: "Avg", lower_is_better: true }] };
   assert.equal(gaps(lower, one, two)[0].better, -1);
   assert.equal(gaps(TAB, one, rows()[4])[1].gap, null);
+});
+
+test("in geometry no row is ahead, and nothing is counted", () => {
+  const [one, two] = rows();
+  const geometry = { ...TAB, group: "geometry" };
+  const all = gaps(geometry, one, two);
+  assert.deepEqual(
+    all.map(({ gap, better }) => [gap, better]),
+    [
+      [0.5, 0],
+      [0.5, 0],
+    ],
+  );
+  assert.equal(tally(geometry, all, "One"), "");
+});
+
+test("columns are counted without the average, and not where the only one is tested", () => {
+  const [one, two] = rows();
+  assert.match(tally(TAB, gaps(TAB, one, two), "One"), /^One is ahead in 1 of 1 columns that both have\. Of these only Avg is tested/);
+  const single = { ...TAB, lead: "STS12", columns: [{ name: "STS12", lower_is_better: false }] };
+  assert.equal(tally(single, gaps(single, one, two), "One"), "");
+});
+
+test("what stands above the scores of two rows", () => {
+  const [one, two] = rows();
+  one.seeds = 3;
+  assert.deepEqual(facts(one, two, { nli: { label: "NLI" } }), [
+    ["Backbone", "BERT-base", "BERT-base"],
+    ["Setting", "unsup", "sup"],
+    ["Flags", "NLI", ""],
+    ["Seeds", "3", ""],
+  ]);
+});
+
+test("a family has one protocol, form and lead", () => {
+  const other = { ...TAB, id: "mean", aggregation: "mean" };
+  const raw = { ...TAB, id: "raw", form: "raw text" };
+  const transfer = { ...TAB, id: "transfer", group: "transfer" };
+  assert.deepEqual(
+    family([TAB, other, raw, transfer, { ...TAB, measured: 0 }], TAB).map(({ id }) => id),
+    ["sts-spearman-all", "mean"],
+  );
+});
+
+test("ticks that would touch are left out", () => {
+  assert.deepEqual(apart([384, 768, 4700, 4720, 7635], true, 0.2), [384, 768, 4700]);
+  assert.deepEqual(apart([2019, 2020, 2021], false, 0.2), [2019, 2020, 2021]);
 });
 
 test("only what the records hold is drawn", () => {

@@ -37,7 +37,14 @@ test("BibTeX: one entry a row, keys differ, signs are escaped", () => {
     ["one", "one-2", "paper-1-2"],
   );
   assert.match(text, /A \\& B\\_\\\{x\\\} 50\\% \\#1 \\textbackslash\{\}input\\\{y\\\}/);
-  assert.match(text, /measured by stsbench, board of 2026-11-20/);
+  assert.match(
+    text,
+    /Avg 80\.00 \(95 \\% interval 79\.00 to 81\.00\); rank 1 to 2 at 95 \\%; flags: nli; measured by stsbench, board of 2026-11-20\},\n {2}year = \{2026\},\n\}/,
+  );
+  const measured = { ...all[0], link: "https://example.org/paper", year: 2019 };
+  const own = bibtex(TAB, [measured], "2026-11-20T10:00:00+00:00");
+  assert.doesNotMatch(own, /year = \{2019\}|url =/); // the score is not the paper's
+  assert.match(own, /method: https:\/\/example\.org\/paper/);
   assert.match(
     text,
     /published: Somebody 2021, table 1\},\n {2}year = \{2021\},\n {2}url = \{https:\/\/example\.org\},/,

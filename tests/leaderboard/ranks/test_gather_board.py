@@ -1,5 +1,7 @@
 """The board made from records: what shares a tab, who is ranked, how seeds are joined."""
 
+import json
+
 import numpy as np
 import pytest
 from board_runs import REVISION, Letters, copied, read_once, runs  # noqa: F401  fixtures
@@ -287,6 +289,28 @@ def test_a_row_trained_on_sentences_of_a_set_it_is_tested_on_is_flagged(board, t
         entries[name] = [run], LETTERS
     flags = {row.id: row.flags for row in tab(board(**entries), "sts-spearman-all-sample").measured}
     assert flags == {"seen": ("nli", "transductive"), "unseen": ("nli",)}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flagged"), [("simcse/unsup-changed", True), ("simcse/unsup-swept", True), ("simcse/unsup", False)]
+)
+def test_a_row_trained_by_a_changed_recipe_is_flagged(board, copied, recipe, flagged):
+    run = copied("letters")
+    for path in run.glob("*.json"):
+        record = json.loads(path.read_text())
+        record["provenance"]["recipe"] = recipe
+        path.write_text(json.dumps(record, indent=2) + "\n")
+    (row,) = tab(board(trained=([run], LETTERS)), "sts-spearman-all-sample").measured
+    assert ("changed-recipe" in row.flags) == flagged
+
+
+def test_a_score_whose_record_has_no_interval_gets_the_boards(board, tmp_path, monkeypatch):
+    """Records hold none of the mean squared error; a bare dot looks like certainty."""
+    run = own(tmp_path, monkeypatch, "regressed", Letters(1, 1), protocols=["regression"], tasks=["STS-B"], resamples=None)
+    (stored,) = [row for _, record in load_records(run) for row in record.scores if row.metric == "mse"]
+    (row,) = tab(board(one=([run], LETTERS)), "regression-mse-sample").measured
+    cell = row.cells["STS-B"]
+    assert stored.low is None and cell.value == stored.value and cell.low < cell.value < cell.high
 
 
 def test_a_seed_without_a_protocol_leaves_no_empty_tab(board, tmp_path, monkeypatch):

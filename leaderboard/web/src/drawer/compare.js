@@ -1,6 +1,7 @@
 // Two rows side by side, task by task, and what the board's test says of them.
 
-import { fixed, h, span } from "../dom.js";
+import { fixed, h, listed, span } from "../dom.js";
+import { directed } from "../rows.js";
 import { tested, untested, verdict } from "./pairs.js";
 
 /** [{name, one, other, gap, better}] of the columns; gap is one minus other, better 1, -1 or 0 for who is ahead. */
@@ -8,7 +9,7 @@ export function gaps(tab, one, other) {
   return tab.columns.map(({ name, lower_is_better: lower }) => {
     const [a, b] = [one.scores[name] ?? null, other.scores[name] ?? null];
     const gap = a && b ? a.value - b.value : null;
-    return { name, one: a, other: b, gap, better: gap === null ? 0 : Math.sign(gap) * (lower ? -1 : 1) };
+    return { name, one: a, other: b, gap, better: gap && directed(tab) ? Math.sign(gap) * (lower ? -1 : 1) : 0 };
   });
 }
 
@@ -32,7 +33,7 @@ function said(tab, files, rows, one, other, names) {
           : h(
               "p",
               { class: "how" },
-              "A row of one training seed is tested as this very encoder: trained again, the method may compare otherwise.",
+              "A row of one training seed stands for this one encoder: another run of its method may compare differently.",
             ),
       );
     })
@@ -41,27 +42,42 @@ function said(tab, files, rows, one, other, names) {
   return box;
 }
 
+/** What stands above the scores: [fact, of one row, of the other], without the facts that neither has. */
+export function facts(one, other, flags) {
+  const said = (row) => [
+    row.backbone,
+    row.setting,
+    listed(row.flags.map((flag) => flags[flag]?.label ?? flag)),
+    row.seeds ? String(row.seeds) : "",
+  ];
+  const [ours, theirs] = [said(one), said(other)];
+  return ["Backbone", "Setting", "Flags", "Seeds"]
+    .map((fact, i) => [fact, ours[i], theirs[i]])
+    .filter(([, a, b]) => a || b);
+}
+
+/** Who is ahead in how many columns, and what of that is tested; "" where there is nothing to count. */
+export function tally(tab, all, name) {
+  const tasks = all.filter((each) => each.name !== "Avg" && each.gap !== null);
+  if (!directed(tab) || !tasks.length || (tasks.length === 1 && tasks[0].name === tab.lead)) return "";
+  const wins = tasks.filter(({ better }) => better > 0).length;
+  return `${name} is ahead in ${wins} of ${tasks.length} columns that both have. Of these only ${tab.lead} is tested on this page; `;
+}
+
 /** Both rows as a table, and what the test of the board says above it. `files`: those with the tests of the tab's pairs. */
-export function comparison(tab, files, rows, one, other, names) {
+export function comparison(tab, files, rows, one, other, names, flags) {
   const all = gaps(tab, one, other);
   const widest = Math.max(...all.map(({ gap }) => Math.abs(gap ?? 0)), 1e-9);
+  const counted = tally(tab, all, names.get(one.id));
   const score = (cell) =>
     cell
       ? [fixed(cell.value, tab.digits), cell.low == null ? "" : h("small", {}, span(cell.low, cell.high, tab.digits))]
       : "–";
-  const wins = all.filter(({ better, name }) => better > 0 && name !== "Avg").length;
-  const shared = all.filter(({ gap, name }) => gap !== null && name !== "Avg").length;
   return h(
     "div",
     { class: "comparison" },
     said(tab, files, rows, one, other, names),
-    h(
-      "p",
-      {},
-      `${names.get(one.id)} is ahead in ${wins} of ${shared} columns that both have. Single tasks are not tested on this page; `,
-      h("code", {}, "stsbench compare RUN RUN"),
-      " tests each.",
-    ),
+    counted ? h("p", {}, counted, h("code", {}, "stsbench compare RUN RUN"), " tests each.") : "",
     h(
       "div",
       { class: "scroll", tabindex: "0", role: "region", "aria-label": "Scores side by side" },
@@ -85,6 +101,17 @@ export function comparison(tab, files, rows, one, other, names) {
         h(
           "tbody",
           {},
+          facts(one, other, flags).map(([fact, ours, theirs]) =>
+            h(
+              "tr",
+              { class: "fact" },
+              h("th", { scope: "row" }, fact),
+              h("td", { class: "num" }, ours || "–"),
+              h("td", { class: "num" }, theirs || "–"),
+              h("td"),
+              h("td", { "aria-hidden": "true" }),
+            ),
+          ),
           all.map(({ name, one: a, other: b, gap, better }) =>
             h(
               "tr",
@@ -93,7 +120,7 @@ export function comparison(tab, files, rows, one, other, names) {
               h("td", { class: `num ${better > 0 ? "best" : ""}` }, score(a)),
               h("td", { class: `num ${better < 0 ? "best" : ""}` }, score(b)),
               h("td", { class: "num" }, gap === null ? "–" : (gap > 0 ? "+" : "") + fixed(gap, tab.digits)),
-              h("td", { class: "gap", "aria-hidden": "true" }, gap === null ? "" : gapBar(gap / widest, better)),
+              h("td", { class: "gap", "aria-hidden": "true" }, gap === null || !directed(tab) ? "" : gapBar(gap / widest, better)),
             ),
           ),
         ),

@@ -39,7 +39,7 @@ function rankWords(tab, row) {
   if (row.kind === "published") return `${imported(row) ? "imported" : "published"} rows are never ranked`;
   if (!row.rank) return row.unranked || "not ranked";
   const { place, first, last, alone, ties } = row.rank;
-  const single = alone ? `; of this row alone ${interval(...alone)}` : "";
+  const single = alone ? `; for this row alone ${interval(...alone)}` : "";
   const letters = ties ? `; letters ${ties}: rows that share one do not differ significantly` : "";
   return `${place} of ${tab.ranked}; 95 % interval ${interval(first, last)}, over all rows at once${single}${letters}`;
 }
@@ -173,6 +173,7 @@ function commands(entry) {
       ? [
           h("h3", {}, all.length > 1 ? `Repeat it: the first of ${all.length} commands` : "Repeat it"),
           h("pre", { tabindex: "0", role: "region", "aria-label": "Command that repeats it" }, h("code", {}, all[0])),
+          h("p", { class: "how" }, "Paths are those of the machine that measured it; the note says what they held."),
         ]
       : [],
   ].flat();

@@ -43,7 +43,7 @@ export class Drawer {
     this.element.classList.toggle("wide", Boolean(other));
     this.body.replaceChildren(
       ...(other
-        ? [this.pickers(rows, one, other, names), comparison(tab, files, rows, one, other, names)]
+        ? [this.pickers(rows, one, other, names), comparison(tab, files, rows, one, other, names, index.flags)]
         : [
             h("p", { class: "about" }, `${one.backbone}${one.backbone ? ". " : ""}${tab.title}: ${tab.about}`),
             this.picker(rows, one, names),

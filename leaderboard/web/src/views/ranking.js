@@ -1,7 +1,7 @@
 // The first picture: a line a row with its score, the score's interval and the rank's; rows move when a switch is turned.
 
 import { fixed, h, span, still } from "../dom.js";
-import { beside, interval } from "../rows.js";
+import { beside, directed, interval } from "../rows.js";
 import { scale } from "./scale.js";
 
 const SHOWN = 20; // rows before "show all"
@@ -53,9 +53,9 @@ export class Ranking {
   }
 
   /** Show these rows of a tab. Rows that were there already move to their new places. */
-  show(tab, rows, names, flags) {
-    this.last = [tab, rows, names, flags];
-    this.flags = flags;
+  show(tab, rows, index) {
+    this.last = [tab, rows, index];
+    this.index = index;
     const before = still() ? new Map() : this.places();
     const kinds = {
       measured: rows.filter((row) => row.kind === "measured"),
@@ -80,10 +80,11 @@ export class Ranking {
       this.more[kind].textContent = rest ? `Show all ${kinds[kind].length} ${kind} rows` : "Show fewer";
     }
     const lower = tab.columns.find(({ name }) => name === tab.lead)?.lower_is_better;
-    this.head.querySelector(".score").replaceChildren(tab.lead, lower ? h("small", {}, "lower is better") : "");
+    this.head.querySelector(".score").replaceChildren(tab.lead, lower && directed(tab) ? h("small", {}, "lower is better") : "");
     const ranked = shown.measured.some((row) => row.rank);
     this.head.querySelector(".place").textContent = ranked ? "Rank" : "";
     this.head.querySelector(".between").textContent = ranked ? "Rank, 95 %" : "";
+    this.measured.setAttribute("aria-label", `Measured rows, ${directed(tab) ? "best first" : `by ${tab.lead}`}`);
     this.head.hidden = !shown.measured.length && !shown.published.length;
     this.note.hidden = !kinds.published.length;
     const { title, why } = beside(kinds.published);
@@ -108,7 +109,7 @@ export class Ranking {
     const key = `${row.kind}:${row.id}`; // a measured row has its entry's id in every tab
     let item = this.items.get(key);
     if (!item) this.items.set(key, (item = new Line((each) => this.open(each))));
-    item.show(tab, row, this.flags, leader, this.scale, this.ticks);
+    item.show(tab, row, this.index, leader, this.scale, this.ticks);
     return item.element;
   }
 
@@ -154,7 +155,7 @@ class Line {
     );
   }
 
-  show(tab, row, flags, leader, scaled, ticks) {
+  show(tab, row, { flags, settings }, leader, scaled, ticks) {
     this.row = row;
     const cell = row.scores[tab.lead];
     this.element.className = `line ${row.rank?.first === 1 ? "able" : ""} ${row.rank ? "" : "unranked"}`;
@@ -166,7 +167,8 @@ class Line {
           : "",
     );
     this.title.replaceChildren(row.method);
-    this.about.replaceChildren(...about(row, flags));
+    this.about.replaceChildren(...about(row, flags, settings));
+    this.score.dataset.lead = tab.lead;
     this.score.replaceChildren(
       h("b", {}, fixed(cell?.value, tab.digits)),
       cell?.low == null ? "" : h("small", {}, span(cell.low, cell.high, tab.digits)),
@@ -186,7 +188,7 @@ class Line {
 }
 
 /** Backbone, seeds and flags of a row, and whether something about it is odd. */
-function about(row, flags) {
+function about(row, flags, settings) {
   const seeds = row.seeds > 1 ? h("span", { class: "chip" }, `${row.seeds} seeds`) : "";
   const best = row.best_of ? h("span", { class: "chip warn" }, `best of ${row.best_of}`) : "";
   const odd =
@@ -196,7 +198,7 @@ function about(row, flags) {
   const source = row.kind === "published" ? h("span", { class: "source" }, row.source || row.id) : "";
   return [
     row.backbone ? h("span", { class: "backbone" }, row.backbone) : "",
-    row.setting ? h("span", { class: "chip" }, row.setting) : "",
+    row.setting ? h("span", { class: "chip", title: settings[row.setting] }, row.setting) : "",
     row.flags
       .filter((flag) => flag !== "best-of-n" || !row.best_of)
       .map((flag) => h("span", { class: "chip warn", title: flags[flag]?.about }, flags[flag]?.label ?? flag)),

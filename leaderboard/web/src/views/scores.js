@@ -85,6 +85,11 @@ export class Scores {
       holder.setAttribute("role", "rowgroup");
       holder.setAttribute("aria-label", `${kind} rows`);
       holder.querySelector(".tabulator-table").setAttribute("role", "none");
+      // A heading that gets the keyboard's focus scrolls the headings alone; Tabulator moves them with the rows only.
+      const heads = box.querySelector(".tabulator-header-contents");
+      heads.addEventListener("scroll", () => {
+        if (holder.scrollLeft !== heads.scrollLeft) holder.scrollLeft = heads.scrollLeft;
+      });
       this.sort(table);
     });
     table.on("headerClick", () => {
@@ -123,6 +128,16 @@ function columns(tab, kind, state, flags, open, rows) {
   const shown = tab.columns.filter((column) => !state.columns.length || state.columns.includes(column.name));
   const has = (field) =>
     rows.some((row) => row.kind === kind && row[field] !== undefined && row[field] !== null && row[field] !== "");
+  const backbone = make("backbone", "Backbone", { width: 130, formatter: (cell) => text(cell.getData().backbone) });
+  const scored = shown.map(({ name }) =>
+    make(name, name, {
+      hozAlign: "right",
+      headerHozAlign: "right",
+      width: Math.max(name === tab.lead ? 94 + 7 * tab.digits : 76, 9 * name.length + 34),
+      cssClass: name === tab.lead ? "lead" : "",
+      formatter: (cell) => number(cell.getData().scores[name], tab, name === tab.lead),
+    }),
+  );
   return [
     ...(kind === "measured" && rows.some((row) => row.rank)
       ? [make("rank", "Rank", { width: 84, frozen: innerWidth > NARROW, formatter: (cell) => ranked(cell.getData()) })]
@@ -132,16 +147,7 @@ function columns(tab, kind, state, flags, open, rows) {
       width: innerWidth > NARROW ? 220 : 130,
       formatter: (cell) => opener(cell.getData(), open),
     }),
-    make("backbone", "Backbone", { width: 130, formatter: (cell) => text(cell.getData().backbone) }),
-    ...shown.map(({ name }) =>
-      make(name, name, {
-        hozAlign: "right",
-        headerHozAlign: "right",
-        width: Math.max(name === tab.lead ? 108 : 76, 9 * name.length + 34),
-        cssClass: name === tab.lead ? "lead" : "",
-        formatter: (cell) => number(cell.getData().scores[name], tab, name === tab.lead),
-      }),
-    ),
+    ...(innerWidth > NARROW ? [backbone, ...scored] : [...scored, backbone]),
     make("setting", "Setting", { width: 92, formatter: (cell) => text(cell.getData().setting) }),
     ...(has("seeds")
       ? [make("seeds", "Seeds", { width: 84, formatter: (cell) => text(cell.getData().seeds ?? "") })]
@@ -168,7 +174,8 @@ function opener(row, open) {
     row.marks.length || row.average_printed !== undefined
       ? h("span", { class: "mark", role: "img", "aria-label": "Note: open this row" }, "†")
       : "";
-  const below = row.kind === "published" ? h("small", {}, row.source || row.id) : "";
+  const source = row.source || row.id;
+  const below = row.kind === "published" ? h("small", { title: source }, source) : "";
   return h(
     "span",
     {},

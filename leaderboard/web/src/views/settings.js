@@ -11,6 +11,7 @@ const DRAWN = 30; // rows in the picture; all count for the places
 export const family = (tabs, tab) =>
   tabs.filter(
     (other) =>
+      other.group === tab.group &&
       other.measured &&
       other.form === tab.form &&
       other.lead === tab.lead &&
@@ -50,6 +51,12 @@ export function tau(one, other) {
   return scale ? sum / scale : null;
 }
 
+/** A setting in the few letters that a phone has room for; "wmean" a line lower, where it does not touch "mean". */
+function short(name) {
+  const [metric, pooling = ""] = name.replace("Spearman", "ρ").replace("Pearson", "r").split(", ");
+  return [metric, ...(pooling === "wmean" ? ["", pooling] : [pooling, ""])].join("\n");
+}
+
 export class Settings {
   constructor(open) {
     this.open = open;
@@ -58,8 +65,6 @@ export class Settings {
 
   async show(tab, tabs, rows, names, worded) {
     const others = family(tabs, tab);
-    if (others.length < 2)
-      return this.element.replaceChildren(h("p", {}, "Nothing else was measured of these rows: there is one setting."));
     const loaded = await Promise.all(
       others.map(async (other) => {
         const shard = await load(`tabs/${other.id}`);
@@ -89,9 +94,12 @@ export class Settings {
         "p",
         { class: "about" },
         "The same vectors of the same sentences: only the way the score is computed differs. Lines that cross are rows that swap. " +
-          "Numbers of different settings cannot be compared; places can.",
+          "Numbers of different settings cannot be compared. Places can, but neighbours often differ by chance: Ranking has each place’s interval.",
       ),
       this.picture(drawn, settings, shown),
+      (this.element.clientWidth || 900) < 600 && settings.some((name) => /Spearman|Pearson/.test(name))
+        ? h("p", {}, "ρ: Spearman; r: Pearson.")
+        : "",
       lines[0].length > shown.length
         ? h("p", {}, `The first ${shown.length} of ${lines[0].length} rows are drawn.`)
         : "",
@@ -101,7 +109,7 @@ export class Settings {
         h(
           "table",
           {},
-          h("caption", {}, "Agreement of the orders: Kendall’s τ-b between each two settings; 1 is the same order"),
+          h("caption", {}, "Agreement of the orders: Kendall’s τ-b between every two settings; 1 is the same order"),
           h(
             "thead",
             {},
@@ -143,20 +151,14 @@ export class Settings {
       height: Math.max(300, 24 * rows.length + 70),
       marginLeft: 34,
       marginRight: right,
-      marginTop: 34,
+      marginTop: width < 600 ? 50 : 34,
       x: {
         type: "point",
         domain: settings,
         label: null,
         axis: "top",
         padding: 0.2,
-        tickFormat: (name) =>
-          width < 600
-            ? name
-                .split(", ")
-                .map((word) => word.slice(0, 4))
-                .join("\n")
-            : name,
+        tickFormat: (name) => (width < 600 ? short(name) : name),
       },
       y: { reverse: true, label: null, ticks: [], inset: 16 },
       marks: [

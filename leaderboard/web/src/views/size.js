@@ -7,10 +7,10 @@ import { picture } from "./picture.js";
 import { front } from "./scale.js";
 
 export const AXES = {
-  width: { label: "Dimensions of the vector", noun: "vector’s dimension", smaller: true, log: true },
-  parameters: { label: "Parameters", noun: "number of parameters", smaller: true, log: true },
-  sentences_per_second: { label: "Sentences per second", noun: "speed", smaller: false, log: true },
-  year: { label: "Year of the paper", noun: "paper’s year", smaller: true, log: false },
+  width: { label: "Dimensions of the vector", noun: "vector’s dimension", rival: "with as few dimensions", smaller: true, log: true },
+  parameters: { label: "Parameters", noun: "number of parameters", rival: "with as few parameters", smaller: true, log: true },
+  sentences_per_second: { label: "Sentences per second", noun: "speed", rival: "as fast", smaller: false, log: true },
+  year: { label: "Year of the method’s paper", noun: "year of the method’s paper", rival: "of as old a paper", smaller: true, log: false },
 };
 
 /** The axes that some row has a number for. */
@@ -26,6 +26,16 @@ export function chart(tab, rows, axis) {
     .filter(({ row }) => row.rank)
     .map((point) => ({ ...point, x: AXES[axis].smaller ? point.x : -point.x }));
   return { points, left: rows.length - points.length, best: front(able, lower).map(({ row }) => row) };
+}
+
+/** Of rising numbers those that stand at least a share `gap` of the whole axis behind the one before, the first always. */
+export function apart(numbers, log, gap) {
+  const at = log ? Math.log : Number;
+  const whole = at(numbers.at(-1)) - at(numbers[0]) || 1;
+  return numbers.reduce(
+    (kept, number) => (kept.length && (at(number) - at(kept.at(-1))) / whole < gap ? kept : [...kept, number]),
+    [],
+  );
 }
 
 /** The view. `turn(axis)` when another axis is chosen, `open(row)` for a point. */
@@ -83,7 +93,7 @@ export class Size {
         points.some(({ row }) => row.kind === "published")
           ? h("span", { class: "key published" }, `${outside}, never ranked`)
           : "",
-        shown.length ? h("span", { class: "key front" }, "front: no ranked row is as small and better") : "",
+        shown.length ? h("span", { class: "key front" }, `front: no ranked row ${AXES[axis].rival} is better`) : "",
       ),
       left
         ? h(
@@ -97,7 +107,7 @@ export class Size {
         { class: "front" },
         shown.length
           ? [
-              h("h3", {}, `On the front of ${tab.lead} and ${AXES[axis].noun}`),
+              h("h3", {}, `Pareto front of ${tab.lead} and ${AXES[axis].noun}`),
               h("ul", { "aria-label": "Rows on the front" }, list),
             ]
           : "",
@@ -123,9 +133,11 @@ export class Size {
     const few = integers.length <= 8 || axis === "year";
     const steps = [1, 2, 5].flatMap((factor) => Array.from({ length: 12 }, (_, i) => factor * 10 ** i));
     const ticks = steps.filter((step) => step >= integers[0] && step <= integers.at(-1)).toSorted((a, b) => a - b);
+    const width = Math.min(900, Math.max(320, this.element.clientWidth || 900));
+    const shown = few ? apart(integers, log, 38 / (width - 136)) : ticks;
     const plot = Plot.plot({
       className: "plot",
-      width: Math.min(900, Math.max(320, this.element.clientWidth || 900)),
+      width,
       height: 380,
       marginLeft: 48,
       marginRight: 40,
@@ -134,7 +146,7 @@ export class Size {
       y: { label: tab.lead, grid: true, inset: 8, nice: true },
       marks: [
         // As texts of our own: a logarithmic axis would leave out most labels.
-        Plot.axisX(few ? integers : ticks, { label, text: String }),
+        Plot.axisX(shown, { label, labelAnchor: "center", text: String }),
         Plot.dot(
           flat.filter(({ kind }) => kind === "published"),
           { x: "x", y: "y", symbol: "diamond", r: 4, stroke: "var(--muted)", strokeOpacity: 0.7 },
