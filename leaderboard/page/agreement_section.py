@@ -34,6 +34,6 @@ def agreement_section(tabs: Sequence[Tab]) -> list[str]:
         f"for neighbours. Below are {which} that have all of them, by each protocol's first score, with their places among "
         "these rows in brackets.",
         pipes(scores, 1),
-        "Kendall's tau-b of each two orders. Places are by score alone, and few rows give a rough tau.",
+        "Kendall's tau-b of every two orders. Places are by score alone, and few rows give a rough tau.",
         pipes(taus, 1),
     ]
