@@ -35,6 +35,7 @@ Placed = tuple[LoadedEntry, ScoreLine, tuple[str, ...]]  # a line, whose it is, 
 LEADS = ("recall@1", "alignment", "STS-B")  # where no row has an average
 MOST_LETTERS = 20  # ranked rows that letters are shown for: among more, a row may have hundreds of them
 CHANGED = ("-changed", "-swept")  # how the name of a recipe ends that was changed before it trained
+MOST_UNSCORED = 0.05  # of a row's resamples, as for an interval
 MANY_ROWS = 200  # of a tab: with more, its test takes longer than a process does to start
 UNRANKED = {
     "geometry": "not ranked: alignment and uniformity are read together, and neither alone is better or worse",
@@ -105,7 +106,8 @@ def _tabs(groups: Sequence[Sequence[Placed]], tests: dict[str, Tested]) -> list[
         first = members[0][1]
         ranks: dict[int, Rank] = {}
         if able:
-            values = np.array([members[i][1].cells[lead].value for i in able])
+            # Rounded: two means of the same seeds in another order are one score.
+            values = np.array([members[i][1].cells[lead].value for i in able]).round(6)
             ranks = dict(zip(able, _ranks(values, tests[plan.name], plan.lower), strict=True))
         tabs.append(Tab(
             id=plan.name, group=first.setting.protocol,
@@ -220,6 +222,9 @@ def _why_unranked(entry: LoadedEntry, line: ScoreLine, lead: str) -> str:
         return f"not ranked: {', '.join(missing)} not measured" if missing else f"not ranked: no {lead}"
     if lead not in line.draws:
         return "not ranked: nothing was observed item by item, so differences cannot be tested"
+    if np.isnan(line.draws[lead]).mean() > MOST_UNSCORED:
+        # The test leaves a resample out for all rows where one row has no score: they would all lose it.
+        return "not ranked: too many resamples have no score"
     return ""
 
 
@@ -245,7 +250,8 @@ def _provenance(loaded: LoadedEntry) -> Provenance:
         first = run.records[0].record
         provenances = [each.record.provenance for each in run.records]
         runs.append({
-            "fingerprint": first.encoder.fingerprint, "encoder": dict(first.encoder.spec), "width": first.encoder.dimension,
+            "fingerprint": first.encoder.fingerprint, "encoder": dict(first.encoder.spec),
+            "width": _one(each.record.encoder.dimension for each in run.records),
             "seed": next((each["seed"] for each in provenances if "seed" in each), None),
             "versions": dict(provenances[0].get("versions", {})), "python": provenances[0].get("python"),
             "revision": _distinct(each.get("git") for each in provenances),
@@ -280,6 +286,12 @@ def _transductive(record: Record, set_id: str) -> bool:
 def _data(name: str) -> str:
     """"sts12" of "sts12/test": what a set is a part of."""
     return name.partition("/")[0]
+
+
+def _one(numbers: Iterable[int]) -> int | None:
+    """The number, where all are equal: tf-idf is as wide as the words of each data set."""
+    several = set(numbers)
+    return several.pop() if len(several) == 1 else None
 
 
 def _distinct(values: Iterable[object]) -> list[str]:

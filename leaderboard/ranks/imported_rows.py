@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from stsbench.data.sets.catalog import entries
 from stsbench.leaderboard.imports.model import TASKS, Imported
 from stsbench.leaderboard.ranks.board import Cell, Row, Tab
 from stsbench.leaderboard.ranks.published_tabs import by_lead
@@ -19,6 +20,7 @@ METRICS = {  # a tab's id -> which of the scores it shows
 }  # fmt: skip
 RAW = "-raw-text"  # ends the id of a tab that was measured on MTEB's own text
 MARK = "imported from mteb's result files, not checked: no similarity stands behind the scores, no digest names the data"
+OTHER = "of another revision of the data than the one that MTEB pinned when this catalog was written"
 TEXT = "measured on MTEB's raw text, where this tab's measured rows read SentEval's"
 
 
@@ -42,9 +44,17 @@ def _row(imported: Imported, metric: str, marks: tuple[str, ...]) -> Row:
     scores = {TASKS[each.task]: 100 * getattr(each, metric) for each in imported.tasks}
     cells: Mapping[str, Cell] = {column: Cell(scores[column]) for column in TASKS.values() if column in scores}
     versions = sorted({each.mteb_version for each in imported.tasks if each.mteb_version})
+    if strange := [TASKS[each.task] for each in imported.tasks if each.dataset_revision != _pinned(each.task)]:
+        marks = (*marks, f"{', '.join(strange)}: {OTHER}")
     source = " ".join(filter(None, ("results of mteb", " and ".join(versions))))
     return Row(
         id=f"{imported.tool}:{imported.model}", kind="published", method=imported.model, backbone="", setting=None,
         cells=cells, flags=("imported",), marks=(MARK, *marks), source=f"{source}, revision {imported.revision[:12]}",
         link=imported.source,
     )  # fmt: skip
+
+
+def _pinned(task: str) -> str:
+    """The revision of the data that the catalog has of MTEB's task."""
+    ours = TASKS[task].removesuffix("-MTEB")
+    return next(each.hub.revision for each in entries() if each.hub and (each.task, each.text_version) == (ours, "raw"))

@@ -34,7 +34,7 @@ def sensitivity(tabs: Sequence[Tab], tests: Mapping[str, Tested] = MappingProxyT
     cells_of = {setting: {row.id: row.cells for row in tab.measured} for setting, tab in chosen.items()}
 
     def column(task: str, setting: str) -> dict[str, float]:
-        return {name: cells_of[setting][id][task].value for id, name in names.items()}
+        return {name: round(cells_of[setting][id][task].value, 6) for id, name in names.items()}
 
     averages = {setting: column(first.lead, setting) for setting in settings}
     rows = tuple(sorted(names.values(), key=lambda name: -averages[settings[0]][name]))

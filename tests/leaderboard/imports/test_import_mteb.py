@@ -34,10 +34,13 @@ def result(task, spearman=0.5, pearson=0.25, split="test", subset="default", dat
             "evaluation_time": 1.5, "kg_co2_emissions": None, **more}  # fmt: skip
 
 
+PINNED = {"STS12": "a0d554a64d88156834ff5ae9920b964011b16384", "SICK-R": "20a6d6f312dd54037fe07a32d58e5e168867909d"}
+
+
 def write(folder, *tasks, **more):
     folder.mkdir(parents=True, exist_ok=True)
     for task in tasks:
-        (folder / f"{task}.json").write_text(json.dumps(result(task, **more)))
+        (folder / f"{task}.json").write_text(json.dumps(result(task, **{"data": PINNED.get(task, DATA), **more})))
     return folder
 
 
@@ -56,7 +59,7 @@ def test_a_folder_of_mtebs_cache_is_read_from_any_of_its_levels(cache, tmp_path,
     assert path.name == "example__encoder.yaml" and (imported.model, imported.revision) == (MODEL, REVISION)
     assert [each.task for each in imported.tasks] == ["STS12", "STSBenchmark", "SICK-R"]
     scores = {(each.cosine_spearman, each.cosine_pearson, each.dataset_revision) for each in imported.tasks}
-    assert scores == {(0.5, 0.25, DATA)}
+    assert scores == {(0.5, 0.25, revision) for revision in (DATA, *PINNED.values())}
 
 
 def test_a_single_file_and_one_that_is_named(cache, tmp_path, monkeypatch):
@@ -194,6 +197,15 @@ def test_rows_prefer_the_tab_that_was_measured_on_mtebs_text(cache, tmp_path):
     raw = replace(plain, id="sts-spearman-all-raw-text", published=())
     tabs = with_imported([plain, raw], load_imported(tmp_path / "imported"))
     assert tabs[0] == plain and [len(row.marks) for row in tabs[1].published] == [1]
+
+
+def test_results_on_another_revision_of_the_data_are_marked(tmp_path):
+    write(tmp_path / "example__encoder" / REVISION, "STS12", "STSBenchmark", data="0" * 40)
+    import_results(tmp_path, str(tmp_path / "example__encoder"))
+    plain = board_example.board(measured=4, published=3).tabs[0]
+    (made,) = with_imported([plain], load_imported(tmp_path / "imported"))
+    (row,) = [row for row in made.published if row.id == f"mteb:{MODEL}"]
+    assert row.marks[-1].startswith("STS12, STS-B: of another revision of the data")
 
 
 def test_the_command_says_what_it_did_and_needs_no_torch(cache, cli):

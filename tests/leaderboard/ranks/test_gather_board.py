@@ -1,6 +1,7 @@
 """The board made from records: what shares a tab, who is ranked, how seeds are joined."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -302,6 +303,50 @@ def test_a_row_trained_by_a_changed_recipe_is_flagged(board, copied, recipe, fla
         path.write_text(json.dumps(record, indent=2) + "\n")
     (row,) = tab(board(trained=([run], LETTERS)), "sts-spearman-all-sample").measured
     assert ("changed-recipe" in row.flags) == flagged
+
+
+def test_a_width_that_differs_by_data_set_is_none(board, copied):
+    """tf-idf is as wide as the words of each set: the first set's width said nothing of the others."""
+    run = copied("words")
+    path = next(iter(run.glob("*.json")))
+    record = json.loads(path.read_text())
+    record["encoder"]["dimension"] += 1
+    path.write_text(json.dumps(record, indent=2) + "\n")
+    made = board(letters=(["letters"], LETTERS), words=([run], LETTERS))
+    assert {id: entry.runs[0]["width"] for id, entry in made.entries.items()} == {"letters": 27, "words": None}
+
+
+def test_a_row_that_has_no_score_in_many_resamples_is_not_ranked(board, monkeypatch):
+    """It would take these resamples from the test of all rows."""
+    lines = gather_module.scored_entries
+
+    def poorer(folder):
+        entries, scored = lines(folder)
+        for run, each in scored.items():
+            for line in each if run.parent.name == "poor" else []:
+                some = np.arange(RESAMPLES) % 10 == 0
+                line.draws = {column: np.where(some, np.nan, draws) for column, draws in line.draws.items()}
+        return entries, scored
+
+    monkeypatch.setattr(gather_module, "scored_entries", poorer)
+    made = tab(board(letters=(["letters"], LETTERS), poor=(["noisy"], LETTERS)), "sts-spearman-all-sample")
+    reasons = {row.id: row.unranked for row in made.measured}
+    assert reasons == {"letters": "", "poor": "not ranked: too many resamples have no score"}
+
+
+def test_scores_that_differ_by_rounding_share_a_place(board, monkeypatch):
+    lines = gather_module.scored_entries
+
+    def equal(folder):
+        entries, scored = lines(folder)
+        for value, each in zip((0.1 + 0.2, 0.3), scored.values(), strict=True):
+            for line in each:
+                line.cells = {column: replace(cell, value=value) for column, cell in line.cells.items()}
+        return entries, scored
+
+    monkeypatch.setattr(gather_module, "scored_entries", equal)
+    found = board(letters=(["letters"], LETTERS), noisy=(["noisy"], LETTERS))
+    assert [row.rank.place for row in tab(found, "sts-spearman-all-sample").measured] == [1, 1]
 
 
 def test_a_score_whose_record_has_no_interval_gets_the_boards(board, tmp_path, monkeypatch):
