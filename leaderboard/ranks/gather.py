@@ -35,7 +35,7 @@ Placed = tuple[LoadedEntry, ScoreLine, tuple[str, ...]]  # a line, whose it is, 
 LEADS = ("recall@1", "alignment", "STS-B")  # where no row has an average
 MOST_LETTERS = 20  # ranked rows that letters are shown for: among more, a row may have hundreds of them
 CHANGED = ("-changed", "-swept")  # how the name of a recipe ends that was changed before it trained
-MOST_UNSCORED = 0.05  # of a row's resamples, as for an interval
+MOST_UNSCORED = 0.05  # of the resamples, as for an interval
 MANY_ROWS = 200  # of a tab: with more, its test takes longer than a process does to start
 UNRANKED = {
     "geometry": "not ranked: alignment and uniformity are read together, and neither alone is better or worse",
@@ -135,9 +135,18 @@ def _plans(groups: Sequence[Sequence[Placed]]) -> list[_Plan]:
         lower = not first.protocol.metrics_across and lower_is_better(first.setting.metric)
         name = f"{name}-data{number}" if number > 1 else name
         reasons = [UNRANKED.get(first.protocol.name) or _why_unranked(entry, line, lead) for entry, line, _ in members]
+        for i in _unscored([(i, members[i][1].draws[lead]) for i, reason in enumerate(reasons) if not reason]):
+            reasons[i] = "not ranked: too many resamples have no score"
         able = [i for i, reason in enumerate(reasons) if not reason]
         plans.append(_Plan(name, number, members, columns, lead, lower, reasons, able))
     return plans
+
+
+def _unscored(draws: Sequence[tuple[int, Values]]) -> list[int]:
+    """The rows without a score in many resamples in which others have one: the test leaves such a resample out for all."""
+    missing = {i: np.isnan(each) for i, each in draws}
+    by_all = np.all(list(missing.values()), axis=0)
+    return [i for i, each in missing.items() if (each & ~by_all).mean() > MOST_UNSCORED]
 
 
 def _about(line: ScoreLine, lead: str, columns: Sequence[str]) -> str:
@@ -222,9 +231,6 @@ def _why_unranked(entry: LoadedEntry, line: ScoreLine, lead: str) -> str:
         return f"not ranked: {', '.join(missing)} not measured" if missing else f"not ranked: no {lead}"
     if lead not in line.draws:
         return "not ranked: nothing was observed item by item, so differences cannot be tested"
-    if np.isnan(line.draws[lead]).mean() > MOST_UNSCORED:
-        # The test leaves a resample out for all rows where one row has no score: they would all lose it.
-        return "not ranked: too many resamples have no score"
     return ""
 
 
