@@ -109,7 +109,7 @@ export function comparison(tab, files, rows, one, other, names, flags) {
               h("td", { class: "num" }, ours || "–"),
               h("td", { class: "num" }, theirs || "–"),
               h("td"),
-              h("td", { "aria-hidden": "true" }),
+              h("td", { class: "gap", "aria-hidden": "true" }),
             ),
           ),
           all.map(({ name, one: a, other: b, gap, better }) =>
