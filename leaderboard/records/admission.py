@@ -17,6 +17,7 @@ from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import reread
 from stsbench.leaderboard.records.expected import unexpected
 
+LARGEST_COSINE = 1 + 1e-6  # float32 vectors, rounded
 MOST_NAMES, LONGEST = 500, 200  # names among the observations, and characters of one: a data set's texts are far more
 # What `observe` of each protocol here gives, and nothing else is let in: array -> kinds of number and its shape, names ->
 # their shape. A letter is a length (n: the set's items), equal wherever it stands; ?: some records lack it; *: any number.
@@ -199,6 +200,9 @@ def _check_items(path: Path, record: Record, observations: Observations) -> None
         sizes = {name: int(np.count_nonzero(subset == i)) for i, name in enumerate(names)}
         if sizes != data.subsets or sum(sizes.values()) != data.n:
             raise StsbenchError(f"{path}: its observations are of {_listed(sizes)}, its data of {_listed(data.subsets)}")
+    cosine = record.protocol.name == "sts" and record.protocol.settings.get("similarity") == "cosine"
+    if cosine and (largest := float(np.abs(arrays["similarity"]).max(initial=0.0))) > LARGEST_COSINE:
+        raise StsbenchError(f"{path}: its observations hold a cosine of {largest:.6g}")
     for key in ("row", "rows"):
         if (places := arrays.get(key)) is not None and (
             len(np.unique(places)) < len(places) or places.min() < 0 or places.max() >= data.n

@@ -104,6 +104,8 @@ def read_entries(folder: Path) -> list[LoadedEntry]:
 def _read(folder: Path) -> LoadedEntry:
     if not folder.is_dir():
         raise StsbenchError(f"{folder} is not an entry: a board's measured/ holds one folder an entry")
+    if link := next((path for path in (folder, *sorted(folder.iterdir())) if path.is_symlink()), None):
+        raise StsbenchError(f"{link} is a link: a board holds its records themselves")
     entry = read_entry(folder / DESCRIPTION)
     runs = tuple(read_run(each) for each in sorted(folder.iterdir()) if each.is_dir() and not each.name.startswith("."))
     if not runs:
@@ -112,8 +114,13 @@ def _read(folder: Path) -> LoadedEntry:
 
 
 def check_seeds(entries: Iterable[LoadedEntry]) -> None:
-    """Raises StsbenchError unless the runs of each entry are seeds of one encoder."""
+    """Raises StsbenchError unless the runs of each entry are seeds of one encoder, which no other entry holds."""
+    holders: dict[str, LoadedEntry] = {}
     for entry in entries:
+        for run in entry.runs:
+            if (other := holders.setdefault(run.folder.name, entry)) is not entry:
+                said = f"the entry {other.id} holds this encoder already: one encoder is one entry"
+                raise StsbenchError(f"{run.folder}: {said}")
         check_runs(entry.runs[0].folder.parent, {run.folder.name: run.records[0].record for run in entry.runs})
 
 

@@ -1,6 +1,7 @@
 """The board made from records: what shares a tab, who is ranked, how seeds are joined."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -303,6 +304,26 @@ def test_a_row_trained_by_a_changed_recipe_is_flagged(board, copied, recipe, fla
         path.write_text(json.dumps(record, indent=2) + "\n")
     (row,) = tab(board(trained=([run], LETTERS)), "sts-spearman-all-sample").measured
     assert ("changed-recipe" in row.flags) == flagged
+
+
+def test_an_encoder_under_two_names_is_refused_by_the_build_too(board, tmp_path):
+    """`add` refuses it; whoever copies folders, or two contributors at once, do not ask `add`."""
+    board(letters=(["letters"], LETTERS))
+    measured = tmp_path / "board/measured"
+    shutil.copytree(measured / "letters", measured / "mine")
+    with pytest.raises(StsbenchError, match=r"mine.*the entry letters holds this encoder already"):
+        gather(tmp_path / "board")
+
+
+def test_a_link_in_the_place_of_a_run_is_refused(board, tmp_path):
+    board(letters=(["letters"], LETTERS))
+    measured = tmp_path / "board/measured"
+    (measured / "mine").mkdir()
+    shutil.copy(measured / "letters/entry.yaml", measured / "mine")
+    run = next(path for path in (measured / "letters").iterdir() if path.is_dir())
+    (measured / "mine" / run.name).symlink_to(run)
+    with pytest.raises(StsbenchError, match=r"mine.* is a link"):
+        gather(tmp_path / "board")
 
 
 def test_a_width_that_differs_by_data_set_is_none(board, copied):

@@ -158,6 +158,12 @@ def test_other_answers_items_or_subsets_are_refused(honest, tmp_path, pattern, f
     assert f"not of {record.data.id}: right answers" in message and message.endswith(f"({part})")
 
 
+def test_a_cosine_beyond_one_is_refused(honest, tmp_path):
+    record, observations = one(honest, "sts.stsb*")
+    observations.arrays["similarity"] = observations.arrays["gold"] * 10
+    assert "hold a cosine of 50" in refused(tmp_path / "forged", record, observations)
+
+
 def test_subsets_of_other_names_or_sizes_are_refused(honest, tmp_path):
     record, observations = one(honest, "sts.sts12*")
     names = observations.names["subsets"]
