@@ -104,7 +104,8 @@ def read_entries(folder: Path) -> list[LoadedEntry]:
 def _read(folder: Path) -> LoadedEntry:
     if not folder.is_dir():
         raise StsbenchError(f"{folder} is not an entry: a board's measured/ holds one folder an entry")
-    if link := next((path for path in (folder, *sorted(folder.iterdir())) if path.is_symlink()), None):
+    # Within an entry: `submit` tries an addition on a board whose other entries are links.
+    if link := next((path for path in sorted(folder.iterdir()) if path.is_symlink()), None):
         raise StsbenchError(f"{link} is a link: a board holds its records themselves")
     entry = read_entry(folder / DESCRIPTION)
     runs = tuple(read_run(each) for each in sorted(folder.iterdir()) if each.is_dir() and not each.name.startswith("."))
