@@ -1,0 +1,102 @@
+"""What a row of the board is flagged as, refused for or not ranked for, and what stands in its place."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from board_runs import Letters, copied, read_once, runs  # noqa: F401  fixtures
+from gathered import LETTERS, board, own, tab  # noqa: F401  board is a fixture
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.records import load_records
+from stsbench.leaderboard.ranks import gather as gather_module
+from stsbench.leaderboard.ranks.gather import gather
+from stsbench.leaderboard.records.together import RESAMPLES
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flagged"), [("simcse/unsup-changed", True), ("simcse/unsup-swept", True), ("simcse/unsup", False)]
+)
+def test_a_row_trained_by_a_changed_recipe_is_flagged(board, copied, recipe, flagged):
+    run = copied("letters")
+    for path in run.glob("*.json"):
+        record = json.loads(path.read_text())
+        record["provenance"]["recipe"] = recipe
+        path.write_text(json.dumps(record, indent=2) + "\n")
+    (row,) = tab(board(trained=([run], LETTERS)), "sts-spearman-all-sample").measured
+    assert ("changed-recipe" in row.flags) == flagged
+
+
+def test_an_encoder_under_two_names_is_refused_by_the_build_too(board, tmp_path):
+    """`add` refuses it; whoever copies folders, or two contributors at once, do not ask `add`."""
+    board(letters=(["letters"], LETTERS))
+    measured = tmp_path / "board/measured"
+    shutil.copytree(measured / "letters", measured / "mine")
+    with pytest.raises(StsbenchError, match=r"mine.*the entry letters holds this encoder already"):
+        gather(tmp_path / "board")
+
+
+def test_a_link_in_the_place_of_a_run_is_refused(board, tmp_path):
+    board(letters=(["letters"], LETTERS))
+    measured = tmp_path / "board/measured"
+    (measured / "mine").mkdir()
+    shutil.copy(measured / "letters/entry.yaml", measured / "mine")
+    run = next(path for path in (measured / "letters").iterdir() if path.is_dir())
+    (measured / "mine" / run.name).symlink_to(run)
+    with pytest.raises(StsbenchError, match=r"mine.* is a link"):
+        gather(tmp_path / "board")
+
+
+def test_a_width_that_differs_by_data_set_is_none(board, copied):
+    """tf-idf is as wide as the words of each set: the first set's width said nothing of the others."""
+    run = copied("words")
+    path = next(iter(run.glob("*.json")))
+    record = json.loads(path.read_text())
+    record["encoder"]["dimension"] += 1
+    path.write_text(json.dumps(record, indent=2) + "\n")
+    made = board(letters=(["letters"], LETTERS), words=([run], LETTERS))
+    assert {id: entry.runs[0]["width"] for id, entry in made.entries.items()} == {"letters": 27, "words": None}
+
+
+def test_a_row_that_has_no_score_in_many_resamples_is_not_ranked(board, monkeypatch):
+    """It would take these resamples from the test of all rows."""
+    lines = gather_module.scored_entries
+
+    def poorer(folder):
+        entries, scored = lines(folder)
+        for run, each in scored.items():
+            for line in each if run.parent.name == "poor" else []:
+                some = np.arange(RESAMPLES) % 10 == 0
+                line.draws = {column: np.where(some, np.nan, draws) for column, draws in line.draws.items()}
+        return entries, scored
+
+    monkeypatch.setattr(gather_module, "scored_entries", poorer)
+    made = tab(board(letters=(["letters"], LETTERS), poor=(["noisy"], LETTERS)), "sts-spearman-all-sample")
+    reasons = {row.id: row.unranked for row in made.measured}
+    assert reasons == {"letters": "", "poor": "not ranked: too many resamples have no score"}
+
+
+def test_scores_that_differ_by_rounding_share_a_place(board, monkeypatch):
+    lines = gather_module.scored_entries
+
+    def equal(folder):
+        entries, scored = lines(folder)
+        for value, each in zip((0.1 + 0.2, 0.3), scored.values(), strict=True):
+            for line in each:
+                line.cells = {column: replace(cell, value=value) for column, cell in line.cells.items()}
+        return entries, scored
+
+    monkeypatch.setattr(gather_module, "scored_entries", equal)
+    made = board(letters=(["letters"], LETTERS), noisy=(["noisy"], LETTERS))
+    assert [row.rank.place for row in tab(made, "sts-spearman-all-sample").measured] == [1, 1]
+
+
+def test_a_score_whose_record_has_no_interval_gets_the_boards(board, tmp_path, monkeypatch):
+    """Records hold none of the mean squared error; a bare dot looks like certainty."""
+    run = own(tmp_path, monkeypatch, "regressed", Letters(1, 1), protocols=["regression"], tasks=["STS-B"], resamples=None)
+    (stored,) = [row for _, record in load_records(run) for row in record.scores if row.metric == "mse"]
+    (row,) = tab(board(one=([run], LETTERS)), "regression-mse-sample").measured
+    cell = row.cells["STS-B"]
+    assert stored.low is None and cell.value == stored.value and cell.low < cell.value < cell.high

@@ -1,0 +1,36 @@
+"""Boards of runs on the sample, gathered: a fixture, and what tests of their tabs and rows share."""
+
+import pytest
+from board_runs import REVISION, Letters
+
+from stsbench.evaluation.api import evaluate
+from stsbench.leaderboard.ranks.gather import gather
+from stsbench.leaderboard.records.add import add
+from stsbench.leaderboard.records.entries import Entry
+
+LETTERS = Entry(method="letters", backbone="none", setting="unsup", flags=("nli",))
+
+
+@pytest.fixture
+def board(runs, tmp_path):
+    """A board of its own with the entries named: name -> (runs, description)."""
+    root = tmp_path / "board"
+
+    def made(**entries):
+        for slug, (names, entry) in entries.items():
+            add(root, [runs.get(name, name) for name in names], slug, entry)
+        return gather(root)
+
+    return made
+
+
+def tab(board, name):
+    (found,) = [each for each in board.tabs if each.id == name]
+    return found
+
+
+def own(tmp_path, monkeypatch, name, encoder=None, **options):
+    """A run on the sample with options of its own."""
+    monkeypatch.setattr("stsbench.evaluation.provenance.git_revision", lambda: REVISION)
+    encoder = encoder or Letters(0, 0.1)
+    return evaluate(encoder, output=tmp_path / name, sample=True, **{"resamples": 50, **options}).folder
