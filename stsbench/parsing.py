@@ -13,7 +13,7 @@ from stsbench.errors import StsbenchError
 MOST_YAML = 1_000_000  # characters of a YAML text with its aliases written out; the largest here has 40,000
 MOST_JSON = 64_000_000  # bytes of a JSON file; the index of a model's shards has some 100,000, a tokenizer 30 million
 SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: eight times as quick
-DEEPEST = 64  # lists and mappings inside each other; nobody's settings nest beyond ten
+DEEPEST = 64  # levels of nested lists and mappings; nobody's settings nest beyond ten
 
 
 class TooLargeError(ValueError):
@@ -136,4 +136,4 @@ def _check_aliases(node: Any, sizes: dict[int, int], above: set[int]) -> int:
 
 
 def _too_deep() -> TooLargeError:
-    return TooLargeError(f"lists and mappings inside each other, more than {DEEPEST} deep")
+    return TooLargeError(f"its lists and mappings are nested more than {DEEPEST} deep")
