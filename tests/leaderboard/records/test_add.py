@@ -8,8 +8,11 @@ from itertools import chain
 import pytest
 import yaml
 from board_runs import copied, read_once, runs  # noqa: F401  fixtures
+from toy_encoder import Toy
 
+from stsbench.encoders.base import EncoderSpec
 from stsbench.errors import StsbenchError
+from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.records import load_records
 from stsbench.leaderboard.records.add import add, described
 from stsbench.leaderboard.records.entries import Entry, load_entries
@@ -112,6 +115,19 @@ def test_seeds_that_share_an_earlier_stage_are_no_independent_seeds(runs, tmp_pa
     add(tmp_path / "board", [tmp_path / "one", tmp_path / "three"], "noisy", LETTERS)
     (entry,) = load_entries(tmp_path / "board" / "measured")
     assert len(entry.runs) == 2
+
+
+def test_a_run_under_the_name_of_other_weights_is_no_second_seed(tmp_path):
+    """The similarities tell: a copy would make the score of one seed look like that of two that agree."""
+    runs = []
+    for weights in "12":
+        run = tmp_path / weights
+        encoder = Toy(EncoderSpec(name="toy", kind="callable", weights=weights * 64))
+        evaluate(encoder, output=run, sample=True, resamples=0, no_cache=True, tasks=["STS-B"])
+        runs.append(_trained(run, tmp_path / f"seed-{weights}", seed=int(weights)))
+    add(tmp_path / "board", runs, "toy", LETTERS)
+    with pytest.raises(StsbenchError, match="one seed, measured twice"):
+        load_entries(tmp_path / "board" / "measured")
 
 
 def test_one_encoder_is_one_run_of_one_entry(runs, copied, tmp_path):
