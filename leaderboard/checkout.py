@@ -10,17 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stsbench.errors import StsbenchError
+from stsbench.leaderboard.records.entries import DESCRIPTION
 
 
 @dataclass(frozen=True)
 class EntryChange:
-    """What happened to an entry's folder: numbers of files. An entry is new where nothing of it was there before."""
+    """What happened to an entry's folder: numbers of files. An entry is new where nothing of it was there before.
+
+    described: the text of its entry.yaml before and now, where both are there and differ.
+    """
 
     entry: str
     new: bool
     added: int
     changed: int
     deleted: int
+    described: tuple[str, str] | None = None
 
 
 def top_of(folder: Path) -> Path:
@@ -33,25 +38,47 @@ def changes_since(revision: str, folder: Path) -> tuple[EntryChange, ...]:
 
     The working tree counts, with files that are not yet committed. Raises StsbenchError where git does not know `revision`.
     """
-    top_of(folder)
-    try:
-        base = _git(folder, "merge-base", revision, "HEAD").strip()
-    except StsbenchError:
-        raise StsbenchError(f"git knows no revision '{revision}' that the checkout of {folder} shares") from None
-    listed = _git(folder, "diff", "--name-status", "--no-renames", "-z", "--relative", base, "--", ".").split("\0")[:-1]
-    pairs = list(zip(listed[1::2], listed[::2], strict=True))
-    untracked = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", ".").split("\0")[:-1]
-    pairs += [(path, "A") for path in untracked]
-    kinds: dict[str, list[str]] = {}
-    for path, kind in pairs:
-        if "/" in path:  # whatever lies beside the entries is refused when the board is read
-            kinds.setdefault(path.partition("/")[0], []).append(kind)
+    base = _shared_with(revision, folder)
+    kinds: dict[str, dict[str, str]] = {}
+    for path, kind in _changed(base, folder).items():
+        entry, slash, file = path.partition("/")
+        if slash:  # whatever lies beside the entries is refused when the board is read
+            kinds.setdefault(entry, {})[file] = kind
     before = set(_git(folder, "ls-tree", "--name-only", "-z", base, "./").split("\0"))
     changes = []
-    for entry, each in sorted(kinds.items()):
+    for entry, files in sorted(kinds.items()):
+        each = list(files.values())
         added, deleted = each.count("A"), each.count("D")
-        changes.append(EntryChange(entry, entry not in before, added, len(each) - added - deleted, deleted))
+        texts = None
+        if files.get(DESCRIPTION, "A") not in "AD":
+            old = _git(folder, "show", f"{base}:./{entry}/{DESCRIPTION}")
+            texts = old, (folder / entry / DESCRIPTION).read_text("utf-8")
+        changes.append(EntryChange(entry, entry not in before, added, len(each) - added - deleted, deleted, texts))
     return tuple(changes)
+
+
+def others_since(revision: str, board: Path) -> tuple[str, ...]:
+    """The files that changed since as `changes_since` has it, and are neither entries of `board` nor observations that its
+    entries share: paths from the top of the checkout."""
+    top = top_of(board).resolve()
+    mine = tuple((board.resolve() / name).relative_to(top).as_posix() + "/" for name in ("measured", "observations"))
+    return tuple(sorted(path for path in _changed(_shared_with(revision, board), top) if not path.startswith(mine)))
+
+
+def _shared_with(revision: str, folder: Path) -> str:
+    """The last revision that HEAD and `revision` share."""
+    top_of(folder)
+    try:
+        return _git(folder, "merge-base", revision, "HEAD").strip()
+    except StsbenchError:
+        raise StsbenchError(f"git knows no revision '{revision}' that the checkout of {folder} shares") from None
+
+
+def _changed(base: str, folder: Path) -> dict[str, str]:
+    """Path below `folder` -> git's letter for what happened to it since `base`, committed or not."""
+    listed = _git(folder, "diff", "--name-status", "--no-renames", "-z", "--relative", base, "--", ".").split("\0")[:-1]
+    untracked = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", ".").split("\0")[:-1]
+    return {**dict(zip(listed[1::2], listed[::2], strict=True)), **dict.fromkeys(untracked, "A")}
 
 
 def commit_beside(top: Path, branch: str, files: Mapping[str, Path], message: str) -> str:

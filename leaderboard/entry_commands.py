@@ -67,15 +67,16 @@ def submit(records: tuple[Path, ...], board: Path | None, slug: str, commit: boo
 @BOARD
 @click.option("--since", metavar="REVISION", required=True, help="A git revision, such as origin/main.")
 def placement(board: Path | None, since: str) -> None:
-    """Say, in Markdown, where entries would rank that are new or changed since a git revision, committed or not."""
-    from stsbench.leaderboard.checkout import changes_since
+    """Say, in Markdown, where entries would rank that are new or changed since a git revision, committed or not, how their
+    descriptions differ, and which other files change."""
+    from stsbench.leaderboard.checkout import changes_since, others_since
     from stsbench.leaderboard.placement import report
     from stsbench.leaderboard.ranks.gather import gather
     from stsbench.leaderboard.records.paths import find_board
 
     root = find_board(board)
     changes = changes_since(since, root / "measured")
-    click.echo(report(gather(root), changes), nl=False)
+    click.echo(report(gather(root), changes, others_since(since, root)), nl=False)
 
 
 @click.group("import")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
+from typing import Any
+
+import yaml
 
 from stsbench.leaderboard.checkout import EntryChange
 from stsbench.leaderboard.page.markdown_text import pipes, plain_markdown
 from stsbench.leaderboard.ranks.board import Board, Cell, Row, Tab
+from stsbench.parsing import TooLargeError, load_yaml
 from stsbench.wording import counted
 
 Standing = tuple[Tab, Row]
+_LISTED = 10  # files named in a report
 
 
 def standings(board: Board, entry: str) -> list[Standing]:
@@ -29,19 +35,26 @@ def protocol_of(tab: Tab) -> str:
     return ":".join(filter(None, (tab.group, tab.aggregation)))
 
 
-def report(board: Board, changes: Sequence[EntryChange]) -> str:
-    """Markdown, for the summary of a pull request: where each new or changed entry would stand."""
-    if not changes:
-        return "No measured entry is new or changed.\n"
-    return "\n\n".join(_section(board, each) for each in changes) + "\n"
+def report(board: Board, changes: Sequence[EntryChange], others: Sequence[str] = ()) -> str:
+    """Markdown, for the summary of a pull request: where each new or changed entry would stand, how its description differs,
+    and which `others` files change, on which the board may depend."""
+    parts = [_section(board, each) for each in changes] or ["No measured entry is new or changed."]
+    if others:
+        files = ", ".join(map(plain_markdown, others[:_LISTED]))
+        rest = f" and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
+        parts.append(f"**Not only entries change**, but also {counted(len(others), 'other file')}: {files}{rest}.")
+    return "\n\n".join(parts) + "\n"
 
 
 def _section(board: Board, change: EntryChange) -> str:
     lines = [f"### {plain_markdown(change.entry)} ({_described(change)})"]
+    if change.described:
+        lines.append("Its description changes:\n\n" + "\n".join(_differences(*map(_fields, change.described))))
     placed = standings(board, change.entry)
     if not placed:
         return "\n\n".join([*lines, "This entry is no longer on the board."])
-    lines.append(f"**Your entry would {plain_markdown(headline(placed[0]))}.**")
+    whose = "Your" if change.new else "This"
+    lines.append(f"**{whose} entry would {plain_markdown(headline(placed[0]))}.**")
     if placed[1:]:
         grid = [["Protocol", "Tab", "Score", "Rank"]]
         grid += [[protocol_of(tab), plain_markdown(tab.title), plain_markdown(_score(tab, row)),
@@ -50,6 +63,27 @@ def _section(board: Board, change: EntryChange) -> str:
     if notes := list(dict.fromkeys(mark for _, row in placed for mark in row.marks)):
         lines.append("\n".join(f"- {plain_markdown(note)}" for note in notes))
     return "\n\n".join(lines)
+
+
+def _fields(text: str) -> dict[str, Any]:
+    """An entry.yaml's fields; none of a text that is no mapping."""
+    try:
+        fields = load_yaml(text)
+    except (yaml.YAMLError, TooLargeError):
+        fields = None
+    return fields if isinstance(fields, dict) else {}
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """A bullet for each field that differs."""
+    names = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
+    lines = [f"{name}: {_shown(before.get(name))} → {_shown(now.get(name))}" for name in names]
+    return [f"- {plain_markdown(line)}" for line in lines or ["its form, and nothing it says"]]
+
+
+def _shown(value: Any) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+    return textwrap.shorten(text, 120, placeholder=" …") or "nothing"
 
 
 def _described(change: EntryChange) -> str:

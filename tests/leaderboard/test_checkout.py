@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.checkout import EntryChange, changes_since, commit_beside, top_of
+from stsbench.leaderboard.checkout import EntryChange, changes_since, commit_beside, others_since, top_of
 
 
 @pytest.fixture
@@ -47,8 +47,21 @@ def test_entries_that_changed_are_counted_committed_or_not(checkout):
     (measured / "three").mkdir()
     (measured / "three/entry.yaml").write_text("three")
     assert changes_since("main", measured) == (
-        EntryChange("one", False, 1, 1, 0), EntryChange("three", True, 1, 0, 0), EntryChange("two", False, 0, 0, 1)
+        EntryChange("one", False, 1, 1, 0, ("one", "other")), EntryChange("three", True, 1, 0, 0),
+        EntryChange("two", False, 0, 0, 1),
     )  # fmt: skip
+
+
+def test_files_that_are_no_entries_are_named(checkout):
+    board = checkout / "leaderboard"
+    git(checkout, "switch", "-q", "-c", "work")
+    for name in ("leaderboard/measured/one/a.json", "leaderboard/observations/b.parquet", "leaderboard/expected.yaml",
+                 "leaderboard/measured.py", "é.py"):  # fmt: skip
+        (checkout / name).parent.mkdir(exist_ok=True)
+        (checkout / name).write_text("")
+    assert others_since("main", board) == ("leaderboard/expected.yaml", "leaderboard/measured.py", "é.py")
+    commit(checkout)
+    assert others_since("main", board) == ("leaderboard/expected.yaml", "leaderboard/measured.py", "é.py")
 
 
 def test_what_others_added_to_main_meanwhile_is_not_ours(checkout):

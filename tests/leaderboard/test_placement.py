@@ -47,8 +47,28 @@ def test_the_report_has_a_section_for_each_entry():
         "entry-00 (new, 9 files)", "entry-01 (on the board already; 1 file added, 2 files changed)",
         "&lt;b&gt;gone&lt;/b&gt; (on the board already; 3 files deleted)",
     ]  # fmt: skip
-    said = re.compile(r"^\*\*Your entry would (not be ranked|rank \d+(-\d+)? of \d+) under sts:all ", re.MULTILINE)
+    said = re.compile(r"^\*\*(?:Your|This) entry would (not be ranked|rank \d+(-\d+)? of \d+) under sts:all ", re.MULTILINE)
     assert len(said.findall(text)) == 2
     assert "| transfer | Accuracy | Avg " in text and "<script" not in text
     assert text.endswith("This entry is no longer on the board.\n")
     assert report(BOARD, ()) == "No measured entry is new or changed.\n"
+
+
+def test_the_report_says_how_a_description_changes():
+    before = "method: a\nbackbone: b\nsetting: unsup\nflags: [nli, sts]\npaper: https://x.org/|\n"
+    now = "backbone: b\nmethod: a\nsetting: sup\nflags: [nli]\nnote: " + "word " * 100
+    (section,) = report(BOARD, [EntryChange("entry-01", False, 0, 1, 0, (before, now))]).split("### ")[1:]
+    bullets = re.findall("^- (.*)$", section.partition("**")[0], re.MULTILINE)
+    assert bullets[:3] == ["setting: unsup → sup", "flags: nli, sts → nli", "paper: https://x.org/\\| → nothing"]
+    assert bullets[3].startswith("note: nothing → word word") and bullets[3].endswith("…") and len(bullets) == 4
+    assert "**This entry would" in section
+    text = report(BOARD, [EntryChange("entry-01", False, 0, 1, 0, (before, before + "# a remark\n"))])
+    assert "- its form, and nothing it says" in text
+    assert "- method: nothing → a" in report(BOARD, [EntryChange("entry-01", False, 0, 1, 0, ("[", before))])
+
+
+def test_the_report_names_files_that_are_no_entries():
+    assert "Not only entries" not in report(BOARD, [EntryChange("entry-01", False, 0, 1, 0)])
+    files = [f"code/{i}.py" for i in range(12)]
+    assert report(BOARD, (), files[:1]).endswith("**Not only entries change**, but also 1 other file: code/0.py.\n")
+    assert report(BOARD, (), files).endswith("12 other files: " + ", ".join(files[:10]) + " and 2 more.\n")
