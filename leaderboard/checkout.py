@@ -40,7 +40,8 @@ def changes_since(revision: str, folder: Path) -> tuple[EntryChange, ...]:
     """
     base = _shared_with(revision, folder)
     kinds: dict[str, dict[str, str]] = {}
-    for path, kind in _changed(base, folder).items():
+    untracked = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", ".").split("\0")[:-1]
+    for path, kind in {**_changed(base, folder), **dict.fromkeys(untracked, "A")}.items():
         entry, slash, file = path.partition("/")
         if slash:  # whatever lies beside the entries is refused when the board is read
             kinds.setdefault(entry, {})[file] = kind
@@ -58,8 +59,8 @@ def changes_since(revision: str, folder: Path) -> tuple[EntryChange, ...]:
 
 
 def others_since(revision: str, board: Path) -> tuple[str, ...]:
-    """The files that changed since as `changes_since` has it, and are neither entries of `board` nor observations that its
-    entries share: paths from the top of the checkout."""
+    """The files in git that changed since, as `changes_since` has it, and are neither entries of `board` nor observations
+    that its entries share: paths from the top of the checkout. What is not in git may be anybody's scratch paper."""
     top = top_of(board).resolve()
     mine = tuple((board.resolve() / name).relative_to(top).as_posix() + "/" for name in ("measured", "observations"))
     return tuple(sorted(path for path in _changed(_shared_with(revision, board), top) if not path.startswith(mine)))
@@ -75,10 +76,9 @@ def _shared_with(revision: str, folder: Path) -> str:
 
 
 def _changed(base: str, folder: Path) -> dict[str, str]:
-    """Path below `folder` -> git's letter for what happened to it since `base`, committed or not."""
+    """Path below `folder` -> git's letter for what happened to it since `base`, committed or not; of files in git."""
     listed = _git(folder, "diff", "--name-status", "--no-renames", "-z", "--relative", base, "--", ".").split("\0")[:-1]
-    untracked = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", ".").split("\0")[:-1]
-    return {**dict(zip(listed[1::2], listed[::2], strict=True)), **dict.fromkeys(untracked, "A")}
+    return dict(zip(listed[1::2], listed[::2], strict=True))
 
 
 def commit_beside(top: Path, branch: str, files: Mapping[str, Path], message: str) -> str:

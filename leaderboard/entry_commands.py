@@ -45,10 +45,11 @@ def submit(records: tuple[Path, ...], board: Path | None, slug: str, commit: boo
     """
     from stsbench.leaderboard.placement import headline
     from stsbench.leaderboard.records.add import described
+    from stsbench.leaderboard.records.paths import find_board
     from stsbench.leaderboard.submit import next_steps
     from stsbench.leaderboard.submit import submit as submitting
 
-    root = writable_board(board)
+    root = find_board(board)
     made = submitting(root, records, slug, described(stated), commit)
     for place in made.standings:
         click.echo(f"would {headline(place)}")

@@ -72,12 +72,17 @@ def compare_(
 def _runs_of(text: str) -> list[Path]:
     """The run folders that A or B names: itself, those inside it, or of several names with commas. An entry of the
     leaderboard holds its runs, a training with several seeds those of its seeds."""
+    from stsbench.errors import StsbenchError
     from stsbench.evaluation.records import tested_seeds
 
+    if not text.strip():
+        raise click.UsageError("A and B are folders: one of them is empty")
     folder = Path(text)
     names = [folder] if folder.exists() or "," not in text else [Path(name.strip()) for name in text.split(",")]
     runs: list[Path] = []
     for name in names:
+        if not name.exists() and (entry := Path("leaderboard/measured") / name).is_dir():
+            raise StsbenchError(f"{name} is not a run folder: no such folder; the board's entry is {entry}")
         if seeds := tested_seeds(name):
             runs += seeds
         elif (name / "eval").is_dir():

@@ -307,7 +307,7 @@ def test_the_command(tmp_path, cli):
     assert "A and B name the same encoder." in cli("compare", a, a, "--resamples", 100)[1]
 
 
-def test_exit_codes(tmp_path, cli):
+def test_exit_codes(tmp_path, cli, monkeypatch):
     a, b = sts_run(tmp_path / "a", 0.1, ["STS12"]), sts_run(tmp_path / "b", 0.1, ["STS13"])
     code, out, err = cli("compare", a, b)
     assert (code, out) == (1, "")
@@ -315,6 +315,10 @@ def test_exit_codes(tmp_path, cli):
     assert "not compared: sts STS12: only A has it\nnot compared: sts STS13: only B has it\n" in err
     assert cli("compare", a, a, "--protocol", "transfer")[0] == 1
     assert cli("compare", a, tmp_path / "c")[0] == 1
+    assert cli("compare", a, "")[0] == 2
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "leaderboard/measured/c").mkdir(parents=True)
+    assert "no such folder; the board's entry is leaderboard/measured/c\n" in cli("compare", a, "c")[2]
     for wrong in (["--resamples", 39], ["--resamples", 1_000_001], ["--seed", -1], ["--protocol", ","], ["--metric"]):
         code, out, err = cli("compare", a, a, *wrong)
         assert (code, out) == (2, "")

@@ -59,9 +59,12 @@ def test_files_that_are_no_entries_are_named(checkout):
                  "leaderboard/measured.py", "é.py"):  # fmt: skip
         (checkout / name).parent.mkdir(exist_ok=True)
         (checkout / name).write_text("")
-    assert others_since("main", board) == ("leaderboard/expected.yaml", "leaderboard/measured.py", "é.py")
+    assert others_since("main", board) == ()
     commit(checkout)
     assert others_since("main", board) == ("leaderboard/expected.yaml", "leaderboard/measured.py", "é.py")
+    git(checkout, "rm", "-q", "é.py", "leaderboard/expected.yaml")
+    (checkout / "leaderboard/measured.py").write_text("changed")
+    assert others_since("main", board) == ("leaderboard/measured.py",)
 
 
 def test_what_others_added_to_main_meanwhile_is_not_ours(checkout):

@@ -75,6 +75,11 @@ def test_what_add_refuses_is_refused_in_the_board_s_own_paths(own_runs, checkout
     assert git("branch", "--format=%(refname:short)") == "main" and git("status", "--porcelain") == ""
 
 
+def test_a_folder_that_is_no_board_is_refused(own_runs, checkout, cli):
+    code, out, err = cli("leaderboard", "submit", own_runs["letters"], *NEW, "--board", "leaderbord")
+    assert (code, out, err.count("\n")) == (1, "", 1) and "leaderbord is not a board" in err
+
+
 def test_what_add_writes_beside_the_entries_is_listed_and_committed_but_not_written(own_runs, checkout, cli, monkeypatch):
     shared = checkout / "leaderboard/shared"
     shared.mkdir()
