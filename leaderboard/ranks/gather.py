@@ -183,7 +183,7 @@ def _tested(plans: Sequence[_Plan]) -> dict[str, Tested]:
 
 def _scores(members: Sequence[Placed], lead: str) -> Scores:
     entries, lines = [entry for entry, _, _ in members], [line for _, line, _ in members]
-    pairs = SeedPairs([[run.records[0].record for run in entry.runs] for entry in entries])
+    pairs = SeedPairs([[[each.record for each in run.records] for run in entry.runs] for entry in entries])
     seeds = [line.seeds[lead][pairs.order(i)] if lead in line.seeds else np.empty(0) for i, line in enumerate(lines)]
     values = np.array([line.cells[lead].value for line in lines])
     return Scores(values, np.stack([line.draws[lead] for line in lines]), seeds, np.array(pairs.groups))

@@ -90,10 +90,12 @@ class SeedPairs:
     more often, whether or not what they share makes them alike: a paired t test does not need that.
     """
 
-    def __init__(self, encoders: Sequence[Sequence[Record]]) -> None:
-        """encoders: of each a record of every run."""
-        trained = {run.encoder.spec.get("weights"): key for runs in encoders for run in runs if (key := _training(run))}
-        weights = [[run.encoder.spec.get("weights") for run in runs] for runs in encoders]
+    def __init__(self, encoders: Sequence[Sequence[Sequence[Record]]]) -> None:
+        """encoders: of each, the records of every run. One record's proof is enough: the others may be of an older date."""
+        weights = [[run[0].encoder.spec.get("weights") for run in runs] for runs in encoders]
+        every = [run for runs in encoders for run in runs]
+        proofs = [next(filter(None, map(_training, run)), "") for run in every]
+        trained = {run[0].encoder.spec.get("weights"): proof for run, proof in zip(every, proofs, strict=True) if proof}
         self._keys = [[trained.get(each) or str(each or "") for each in runs] for runs in weights]
         distinct: dict[tuple[str, ...], int] = {}
         # The same number for encoders that are paired, -1 for one whose runs share too much to tell which is which.
@@ -110,9 +112,9 @@ def _distinct(keys: Sequence[str]) -> bool:
     return len(set(keys)) == len(keys) > 1 and all(keys)
 
 
-def _training(run: Record) -> str:
-    """What a run of another method may have in common with this one, as text; "" where the record does not prove any."""
-    provenance = run.provenance
+def _training(record: Record) -> str:
+    """What a run of another method may have in common with this one's, as text; "" where the record does not prove any."""
+    provenance = record.provenance
     start = (provenance.get("from") or {}).get("weights")
     shared = [start] if start else [provenance.get("backbone"), provenance.get("data")]
     if provenance.get("seed") is None or not all(shared):

@@ -99,7 +99,7 @@ def compare(
     for side, records in zip(folders, first, strict=True):
         _check_seeds(side, records)
     _check_sides(folders, first)
-    orders, paired = _paired(first, by_seed)
+    orders, paired = _paired([[[record for _, record in stored] for stored in side] for side in loaded], by_seed)
     result = Comparison((first[0][0], first[1][0]), (len(first[0]), len(first[1])), paired)
     mine, theirs = (
         _of_all([_verified(letter, loaded[side][i], chosen, result) for i in orders[side]], letter, result)
@@ -174,7 +174,7 @@ def _trained_as(record: Record) -> list[Any]:
     return [spec, *(record.provenance.get(key) for key in ("recipe", "settings", "stage"))]
 
 
-def _paired(runs: Sequence[Sequence[Record]], by_seed: bool | None) -> tuple[list[list[int]], bool]:
+def _paired(runs: Sequence[Sequence[Sequence[Record]]], by_seed: bool | None) -> tuple[list[list[int]], bool]:
     """The order in which each side's runs are taken, and whether they are pairs in it."""
     as_they_come = [list(range(len(side))) for side in runs]
     if by_seed is False or (by_seed is None and 1 in map(len, runs)):
@@ -184,7 +184,7 @@ def _paired(runs: Sequence[Sequence[Record]], by_seed: bool | None) -> tuple[lis
         return [pairs.order(0), pairs.order(1)], True
     if by_seed is None:
         return as_they_come, False
-    seeds: list[list[Any]] = [[record.provenance.get("seed") for record in side] for side in runs]
+    seeds: list[list[Any]] = [[records[0].provenance.get("seed") for records in side] for side in runs]
     for letter, side in zip("AB", seeds, strict=True):
         if None in side or len(set(side)) < max(2, len(side)):
             raise StsbenchError(f"--by-seed: the records of {letter} name no seeds of their own: leave it out")

@@ -87,6 +87,18 @@ def test_what_is_a_pair_is_read_from_the_records(tmp_path):
     assert by_seed(side("went-on", **{"from": start}), side("went-on-too", **other_data))
 
 
+@pytest.mark.parametrize("proving", [0, 1])
+def test_a_proof_in_any_record_of_a_run_makes_it_a_pair(tmp_path, proving):
+    """Records of an older date name no backbone; which record of a run comes first is a matter of file names."""
+    sides = [[run(tmp_path / name / str(seed), seed, 0.3, ("STS-B", "STS12")) for seed in (1, 2)] for name in ("a", "b")]
+    assert not compare(*sides, resamples=40).by_seed
+    for folder in (each for side in sides for each in side):
+        path, record = load_records(folder)[proving]
+        record.provenance.update(backbone="b" * 64, data={"main": "d"})
+        path.write_text(record.model_dump_json(indent=2) + "\n")
+    assert compare(*sides, resamples=40).by_seed
+
+
 def test_runs_that_are_no_seeds_of_one_encoder_are_refused(two, tmp_path):
     (a, b), _ = two
     with pytest.raises(StsbenchError, match="differ in more than their seed"):
