@@ -17,7 +17,7 @@ from stsbench.evaluation.records import Record, load_records, read_record, recor
 from stsbench.files import create_whole
 from stsbench.leaderboard.records.admission import check_record
 from stsbench.leaderboard.records.board_form import BoardRecord, board_forms, write_observations
-from stsbench.leaderboard.records.entries import DESCRIPTION, Entry, check_runs, read_entry, run_name, runs_of
+from stsbench.leaderboard.records.entries import DESCRIPTION, Entry, check_runs, read_entry, refuse_copies, run_name, runs_of
 
 _AS_IN = "--method 'all-MiniLM-L6-v2, mean' --backbone MiniLM-L6 --setting sup --flag nli"  # what describes a new entry
 
@@ -46,6 +46,8 @@ def add(board: Path, paths: Sequence[Path], slug: str, entry: Entry | None) -> A
     made = board_forms([(path, record, check_record(path, record)) for path, record in records])
     folder = board / "measured" / slug
     check_runs(folder, {**runs_of(folder), **{run_name(record): record for _, record in records}})
+    there = [(path.parent.name, read_record(path)) for path in sorted(folder.glob("*/sts.*.json"))]
+    refuse_copies(folder, [*there, *((run_name(each.record), each.record) for each in made)])
     _refuse_twins(board / "measured", slug, records)
     _refuse_others(folder, made)
     _describe(folder / DESCRIPTION, entry)

@@ -122,20 +122,21 @@ def check_seeds(entries: Iterable[LoadedEntry]) -> None:
             if (other := holders.setdefault(run.folder.name, entry)) is not entry:
                 said = f"the entry {other.id} holds this encoder already: one encoder is one entry"
                 raise StsbenchError(f"{run.folder}: {said}")
-        check_runs(entry.runs[0].folder.parent, {run.folder.name: run.records[0].record for run in entry.runs})
-        _refuse_copies(entry)
+        folder = entry.runs[0].folder.parent
+        check_runs(folder, {run.folder.name: run.records[0].record for run in entry.runs})
+        refuse_copies(folder, [(run.folder.name, each.record) for run in entry.runs for each in run.records])
 
 
-def _refuse_copies(entry: LoadedEntry) -> None:
-    """Raises StsbenchError where two runs have the same similarities: seeds never do, and a copy would count as a second."""
-    seen: dict[tuple[str, str], EntryRun] = {}
-    for run in entry.runs:
-        for each in run.records:
-            if each.protocol.name != "sts":  # ranks and predictions of two seeds may well be equal
-                continue
-            if (other := seen.setdefault((each.digest, each.record.observations.sha256), run)) is not run:
-                said = f"has the similarities of {other.folder.name} on {each.record.data.id}: one seed, measured twice"
-                raise StsbenchError(f"{run.folder} {said}; leave one out")
+def refuse_copies(folder: Path, records: Iterable[tuple[str, Record]]) -> None:
+    """Raises StsbenchError where two runs of an entry have the same similarities: those of two seeds never are, and a copy
+    would count as a second seed. records: with the name of the run that each is of."""
+    seen: dict[tuple[str, str], str] = {}
+    for run, record in records:
+        if record.protocol.name != "sts":  # ranks and predictions of two seeds may well be equal
+            continue
+        if (other := seen.setdefault((record.data.digest, record.observations.sha256), run)) != run:
+            said = f"has the similarities of {other} on {record.data.id}: one seed, measured twice"
+            raise StsbenchError(f"{folder / run} {said}; leave one out")
 
 
 def run_name(record: Record) -> str:

@@ -125,9 +125,19 @@ def test_a_run_under_the_name_of_other_weights_is_no_second_seed(tmp_path):
         encoder = Toy(EncoderSpec(name="toy", kind="callable", weights=weights * 64))
         evaluate(encoder, output=run, sample=True, resamples=0, no_cache=True, tasks=["STS-B"])
         runs.append(_trained(run, tmp_path / f"seed-{weights}", seed=int(weights)))
-    add(tmp_path / "board", runs, "toy", LETTERS)
+    board = tmp_path / "board"
     with pytest.raises(StsbenchError, match="one seed, measured twice"):
-        load_entries(tmp_path / "board" / "measured")
+        add(board, runs, "toy", LETTERS)
+    add(board, runs[:1], "toy", LETTERS)
+    with pytest.raises(StsbenchError, match="one seed, measured twice"):
+        add(board, runs[1:], "toy", None)
+    add(board, runs[1:], "other", LETTERS)
+    (copy,) = (each for each in (board / "measured/other").iterdir() if each.is_dir())
+    copy.rename(board / "measured/toy" / copy.name)
+    (board / "measured/other/entry.yaml").unlink()
+    (board / "measured/other").rmdir()
+    with pytest.raises(StsbenchError, match="one seed, measured twice"):
+        load_entries(board / "measured")
 
 
 def test_one_encoder_is_one_run_of_one_entry(runs, copied, tmp_path):
