@@ -34,7 +34,6 @@ Values = NDArray[np.float64]
 Placed = tuple[LoadedEntry, ScoreLine, tuple[str, ...]]  # a line, whose it is, and what is odd about it
 LEADS = ("recall@1", "alignment", "STS-B")  # where no row has an average
 MOST_LETTERS = 20  # ranked rows that letters are shown for: among more, a row may have hundreds of them
-CHANGED = ("-changed", "-swept")  # how the name of a recipe ends that was changed before it trained
 MOST_UNSCORED = 0.05  # of the resamples, as for an interval
 MANY_ROWS = 200  # of a tab: with more, its test takes longer than a process does to start
 UNRANKED = {
@@ -276,7 +275,7 @@ def flags_of(loaded: LoadedEntry) -> tuple[str, ...]:
     flags: set[str] = {*loaded.entry.flags}
     if any(_transductive(each.record, each.set_id) for run in loaded.runs for each in run.records):
         flags.add("transductive")
-    if any(str(run.records[0].record.provenance.get("recipe", "")).endswith(CHANGED) for run in loaded.runs):
+    if loaded.changed:
         flags.add("changed-recipe")
     if loaded.entry.best_of:
         flags.add("best-of-n")

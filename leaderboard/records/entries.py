@@ -20,6 +20,7 @@ from stsbench.leaderboard.records.admission import check_record
 from stsbench.parsing import MOST_YAML, TooLargeError, load_yaml, read_text
 
 DESCRIPTION = "entry.yaml"
+CHANGED = ("-changed", "-swept")  # how the name of a recipe ends that was changed before it trained
 Url = Annotated[str, Field(pattern=r"^https?://\S+$")]
 
 
@@ -54,11 +55,16 @@ class EntryRun:
 
 @dataclass(frozen=True)
 class LoadedEntry:
-    """An entry and its runs, in the order of their folders. `id` is the entry folder's name."""
+    """An entry and its runs, in the order of their folders. `id` is the entry folder's name.
+
+    changed: whether a record of these weights, this entry's or another's, says that a changed recipe trained them. What was
+    fitted behind trained weights has records of its own, which say nothing of the training.
+    """
 
     id: str
     entry: Entry
     runs: tuple[EntryRun, ...]
+    changed: bool = False
 
 
 def runs_of(folder: Path) -> dict[str, Record]:
@@ -98,7 +104,14 @@ def read_entries(folder: Path) -> list[LoadedEntry]:
     an entry's runs belong together for `check_seeds`."""
     if not folder.is_dir():
         return []
-    return [_read(each) for each in sorted(folder.iterdir()) if not each.name.startswith(".")]
+    entries = [_read(each) for each in sorted(folder.iterdir()) if not each.name.startswith(".")]
+    weights = {run.spec.get("weights") for entry in entries for run in entry.runs if _by_changed_recipe(run)} - {None, ""}
+    return [replace(entry, changed=any(_by_changed_recipe(run) or run.spec.get("weights") in weights for run in entry.runs))
+            for entry in entries]  # fmt: skip
+
+
+def _by_changed_recipe(run: EntryRun) -> bool:
+    return any(str(each.record.provenance.get("recipe", "")).endswith(CHANGED) for each in run.records)
 
 
 def _read(folder: Path) -> LoadedEntry:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from board_runs import Letters, copied, read_once, runs  # noqa: F401  fixtures
 from gathered import LETTERS, board, own, tab  # noqa: F401  board is a fixture
+from toy_encoder import Toy
 
+from stsbench.encoders.base import EncoderSpec
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import load_records
 from stsbench.leaderboard.ranks import gather as gather_module
@@ -19,14 +21,30 @@ from stsbench.leaderboard.records.together import RESAMPLES
 @pytest.mark.parametrize(
     ("recipe", "flagged"), [("simcse/unsup-changed", True), ("simcse/unsup-swept", True), ("simcse/unsup", False)]
 )
-def test_a_row_trained_by_a_changed_recipe_is_flagged(board, copied, recipe, flagged):
+@pytest.mark.parametrize("saying", [0, -1])  # one of its records is enough, and which comes first is a matter of names
+def test_a_row_trained_by_a_changed_recipe_is_flagged(board, copied, recipe, flagged, saying):
     run = copied("letters")
-    for path in run.glob("*.json"):
-        record = json.loads(path.read_text())
-        record["provenance"]["recipe"] = recipe
-        path.write_text(json.dumps(record, indent=2) + "\n")
+    path = sorted(run.glob("*.json"))[saying]
+    record = json.loads(path.read_text())
+    record["provenance"]["recipe"] = recipe
+    path.write_text(json.dumps(record, indent=2) + "\n")
     (row,) = tab(board(trained=([run], LETTERS)), "sts-spearman-all-sample").measured
     assert ("changed-recipe" in row.flags) == flagged
+
+
+def test_what_was_fitted_behind_weights_of_a_changed_recipe_is_flagged(board, tmp_path, monkeypatch):
+    """Its records name no recipe: they are of a fit, and the weights are the training's."""
+    runs = []
+    for normalize in (False, True):
+        spec = EncoderSpec(name="toy", kind="callable", weights="1" * 64, normalize=normalize)
+        runs.append(own(tmp_path, monkeypatch, f"toy-{normalize}", Toy(spec), tasks=["STS-B"]))
+    for path in runs[0].glob("*.json"):
+        record = json.loads(path.read_text())
+        record["provenance"]["recipe"] = "simcse/unsup-changed"
+        path.write_text(json.dumps(record, indent=2) + "\n")
+    made = board(trained=([runs[0]], LETTERS), fitted=([runs[1]], LETTERS), letters=(["letters"], LETTERS))
+    rows = {row.id: "changed-recipe" in row.flags for row in tab(made, "sts-spearman-all-sample").measured}
+    assert rows == {"trained": True, "fitted": True, "letters": False}
 
 
 def test_an_encoder_under_two_names_is_refused_by_the_build_too(board, tmp_path):
