@@ -117,7 +117,7 @@ def invented_records(items: list[tuple[Path, Record, Observations]], number: int
     for path, record, observations in items:
         arrays = dict(observations.arrays)
         for key in {"similarity", "cosine"} & arrays.keys():
-            arrays[key] = arrays[key] + noise * rng.normal(size=arrays[key].shape)
+            arrays[key] = np.clip(arrays[key] + noise * rng.normal(size=arrays[key].shape), -1, 1)  # cosines, all of them
         if "predicted" in arrays and arrays["predicted"].dtype.kind == "i":
             wrong = rng.random(len(arrays["predicted"])) < noise / 3
             arrays["predicted"] = np.where(wrong, rng.permutation(arrays["gold"]), arrays["predicted"])
