@@ -103,6 +103,18 @@ def test_who_may_publish_runs_no_code_of_the_repository():
     assert jobs["publish"]["permissions"] == {"id-token": "write"} and jobs["publish"]["needs"] == "build"
 
 
+def test_every_action_is_pinned_by_its_commit():
+    """A tag or a branch can be moved by whoever takes over the action's repository, and some jobs here may publish."""
+    lines = [line.strip() for path in sorted((ROOT / ".github").rglob("*.y*ml")) for line in path.read_text("utf-8").splitlines()]
+    used = [line for line in lines if re.match(r"(- )?uses:", line)]
+    assert len(used) == 20
+    pinned = r"(- )?uses: [\w.-]+/[\w./-]+@([0-9a-f]{40})  # (v\d+\.\d+\.\d+)"
+    matches = [re.fullmatch(pinned, line) for line in used]
+    assert all(matches), [line for line, match in zip(used, matches, strict=True) if not match]
+    versions = {(match[2], match[3]) for match in matches}
+    assert len({digest for digest, _ in versions}) == len(versions)
+
+
 def test_the_docker_context_has_what_the_build_reads():
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
