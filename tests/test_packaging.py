@@ -105,8 +105,8 @@ def test_who_may_publish_runs_no_code_of_the_repository():
 
 def test_every_action_is_pinned_by_its_commit():
     """A tag or a branch can be moved by whoever takes over the action's repository, and some jobs here may publish."""
-    lines = [line.strip() for path in sorted((ROOT / ".github").rglob("*.y*ml")) for line in path.read_text("utf-8").splitlines()]
-    used = [line for line in lines if re.match(r"(- )?uses:", line)]
+    texts = [path.read_text("utf-8") for path in sorted((ROOT / ".github").rglob("*.y*ml"))]
+    used = [line.strip() for text in texts for line in text.splitlines() if re.match(r"\s*(- )?uses:", line)]
     assert len(used) == 20
     pinned = r"(- )?uses: [\w.-]+/[\w./-]+@([0-9a-f]{40})  # (v\d+\.\d+\.\d+)"
     matches = [re.fullmatch(pinned, line) for line in used]

@@ -11,7 +11,7 @@ from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.model import Heading, PublishedRow
 from stsbench.leaderboard.reproduce.ways import Way
 from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.recipes.recipes import find_recipe
+from stsbench.training.recipes.recipes import shipped_recipe
 
 SUBSETS, SEEDS = 5, 3  # of few labels: DiffAug's Table 2; of all labels: SEEDS runs
 NO_LABELS = "0 %"  # the column of the unsupervised method: one run
@@ -46,18 +46,12 @@ def commands(row: PublishedRow, way: Way, data_dir: Path | None) -> list[str]:
     return [shlex.join(words) for words in lines]
 
 
-def recipe_named(name: str) -> Recipe:
-    """The recipe METHOD/NAME. Raises StsbenchError, one line, where method or recipe is not there."""
-    method, _, recipe = name.partition("/")
-    return find_recipe(method, recipe)[0]
-
-
 def _recipe(row: PublishedRow, way: Way, name: str) -> list[str]:
     """METHOD --recipe NAME, its training text, and as many runs as the row is a mean of."""
     method, _, short = name.partition("/")
     words = [method, "--recipe", short]
     try:
-        recipe = recipe_named(name)
+        recipe = shipped_recipe(name)
     except StsbenchError:
         return words
     if recipe.data.file and not known_data(recipe.data.file):

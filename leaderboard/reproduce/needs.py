@@ -9,9 +9,10 @@ from pathlib import Path
 
 from stsbench.errors import DataError, StsbenchError
 from stsbench.leaderboard.publications.model import Heading
-from stsbench.leaderboard.reproduce.commands import known_data, protocol_of, recipe_named
+from stsbench.leaderboard.reproduce.commands import known_data, protocol_of
 from stsbench.leaderboard.reproduce.ways import Way
 from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.recipes.recipes import shipped_recipe
 
 _MODELS = ("generator", "replacer")  # options of methods that name a further model
 
@@ -30,7 +31,7 @@ class Surroundings:
         lines: list[str] = []
         for name in way.recipes:
             try:
-                lines += self._of_recipe(recipe_named(name))
+                lines += self._of_recipe(shipped_recipe(name))
             except StsbenchError as error:
                 lines.append(str(error))
         for line in filter(None, (way.eval, way.checkpoint)):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from stsbench.config import flatten, read_yaml
+from stsbench.config import flatten
 from stsbench.data.sets.catalog import entry
 from stsbench.encoders.forward.identity import folder_digest
 from stsbench.errors import StsbenchError
@@ -18,11 +17,12 @@ from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import Record, load_records
 from stsbench.evaluation.rescore import rescored, several_encoders
 from stsbench.leaderboard.records.admission import proven
-from stsbench.leaderboard.reproduce.commands import known_data, recipe_named
+from stsbench.leaderboard.reproduce.commands import known_data
 from stsbench.leaderboard.reproduce.ways import Way
+from stsbench.parsing import read_json_object
 from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.recipes.recipes import changes, load_recipe
+from stsbench.training.recipes.recipes import changes, shipped_recipe, stored_recipe
 
 Key = tuple[str, str | None, str, str]  # protocol, aggregation, metric, task
 DEV = "sts-b dev"
@@ -107,7 +107,7 @@ def board_runs(folder: Path, ways: Collection[Way], protocols: Collection[str], 
 def _first(run: Path) -> dict[str, Any] | None:
     """The first record of an entry's run, as it is stored."""
     path = next(iter(sorted(run.glob("*.json"))), None) if run.is_dir() else None
-    return None if path is None else dict(json.loads(path.read_text("utf-8")))
+    return None if path is None else read_json_object(path)
 
 
 def _about(stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,13 +133,13 @@ def _tested(records: list[Record]) -> tuple[str, str] | None:
 def _trained(root: Path, run: Path, protocols: Collection[str]) -> Iterator[Run]:
     """The training run, with its test where it has one; nothing for a run whose method or recipe is not there."""
     try:
-        recipe = load_recipe(str(read_yaml(run / "recipe.yaml").get("method")), str(run / "recipe.yaml"))
+        recipe = stored_recipe(run)
         base, keys = changes(recipe) or (recipe.name, [])
         name = f"{recipe.method}/{base}"
-        keys = keys or _differing(recipe, recipe_named(name))
+        keys = keys or _differing(recipe, shipped_recipe(name))
     except StsbenchError:
         return
-    summary = json.loads((run / "train.json").read_text("utf-8"))
+    summary = read_json_object(run / "train.json")
     if summary.get("stage"):
         keys = [*keys, "a stage alone"]
     counted = protocols if not keys else ()
@@ -174,7 +174,7 @@ def _changed_on_board(stored: Mapping[str, Any]) -> tuple[str, ...]:
     if about["recipe"] != name or about.get("stage"):
         return ("changed",)
     try:
-        recipe = recipe_named(name)
+        recipe = shipped_recipe(name)
     except StsbenchError:
         return ("the recipe is not there",)
     from stsbench.training.runs.finish import trained_as

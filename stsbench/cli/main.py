@@ -128,6 +128,9 @@ def main() -> None:
     # torch's threads wait for one another by spinning. Where a core has other work, too, all of them spin until it is done:
     # a training on two cores took three times as long as with threads that sleep. On idle cores sleeping costs a tenth.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # Processes that this one starts (joblib's, --processes') look for modules in the working folder first, and it may hold a
+    # run or data from elsewhere. The console script itself does not look there.
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
     try:
         _readable(arguments)
         code = cli.main(arguments, prog_name="stsbench", standalone_mode=False)

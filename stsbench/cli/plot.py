@@ -25,7 +25,8 @@ _TOKENS = "token-loss"  # of a trained method: the only one that loads a model
               help="Where to write; without a suffix, both .png and .svg. Default: the picture's name.")  # fmt: skip
 @click.option("--text", "texts", multiple=True, metavar="TEXT",
               help="For token-loss: a text to draw; repeat for several, such as the two of a pair.")  # fmt: skip
-def plot(picture: str, runs: tuple[Path, ...], output: Path | None, texts: tuple[str, ...]) -> int:
+@click.option("--method", metavar="FILE.py:CLASS", help="For token-loss of a run of such a method: its file is run.")
+def plot(picture: str, runs: tuple[Path, ...], output: Path | None, texts: tuple[str, ...], method: str | None) -> int:
     """Draw a picture of one RUN folder or several.
 
     similarity: densities of STS-B's cosines by human rating. geometry: uniformity and alignment of several runs.
@@ -46,20 +47,21 @@ def plot(picture: str, runs: tuple[Path, ...], output: Path | None, texts: tuple
     """
     from stsbench.plots.style import save, style, targets
 
-    _check(picture, runs, texts)
+    _check(picture, runs, texts, method)
     output = output or Path(picture)
     targets(output)  # a wrong suffix is an error before anything is drawn
     with style():
-        for path in save(_figure(picture, runs, texts), output):
+        for path in save(_figure(picture, runs, texts, method), output):
             click.echo(str(path))
     return 0
 
 
-def _check(picture: str, runs: tuple[Path, ...], texts: tuple[str, ...]) -> None:
+def _check(picture: str, runs: tuple[Path, ...], texts: tuple[str, ...], method: str | None) -> None:
     """Raises a UsageError where runs and texts are not what the picture is of."""
     if picture != _TOKENS:
-        if texts:
-            raise click.UsageError(f"--text has no effect on {picture}: it is for {_TOKENS}")
+        for option, value in (("--text", texts), ("--method", method)):
+            if value:
+                raise click.UsageError(f"{option} has no effect on {picture}: it is for {_TOKENS}")
         return
     if len(runs) > 1:
         raise click.UsageError(f"{_TOKENS} draws one run, not {len(runs)}")
@@ -67,9 +69,9 @@ def _check(picture: str, runs: tuple[Path, ...], texts: tuple[str, ...]) -> None
         raise click.UsageError(f"{_TOKENS} needs one text or several: --text 'Nine swans swim.' --text 'Swans swim.'")
 
 
-def _figure(picture: str, runs: tuple[Path, ...], texts: tuple[str, ...]) -> Any:
+def _figure(picture: str, runs: tuple[Path, ...], texts: tuple[str, ...], method: str | None) -> Any:
     if picture == _TOKENS:
         from stsbench.plots.token_loss import figure
 
-        return figure(runs[0], texts)
+        return figure(runs[0], texts, method)
     return import_module(_PICTURES[picture]).figure(runs)

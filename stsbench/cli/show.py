@@ -120,7 +120,7 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> None:
 @click.command("show")
 @click.argument("kind", type=click.Choice(["protocol", "post", "data", "method", "recipe"]))
 @click.argument("name")
-@click.option("--method", metavar="METHOD|FILE.py:CLASS", help="The method of a recipe file that names none.")
+@click.option("--method", metavar="METHOD|FILE.py:CLASS", help="The method of a recipe file that names none, or FILE.py.")
 def show(kind: str, name: str, method: str | None) -> None:
     """Show one protocol (or a paper's preset), post-processing, data set or recipe in full, or a method's card and options.
 
@@ -231,7 +231,7 @@ def _method_of(path: Path) -> str:
     from stsbench.config import parent_of, read_yaml
     from stsbench.errors import StsbenchError
     from stsbench.registry import names
-    from stsbench.training.recipes.methods import GROUP, canonical, find_method, is_file_method
+    from stsbench.training.recipes.methods import GROUP, find_method, is_file_method
 
     shipped = {(find_method(each).folder / "recipes").resolve(): each for each in names(GROUP)}
     seen: set[Path] = set()
@@ -239,7 +239,12 @@ def _method_of(path: Path) -> str:
         seen.add(path.resolve())
         data = read_yaml(path)
         if isinstance(method := data.get("method"), str):
-            return canonical(method, path.parent) if is_file_method(method) else method
+            if is_file_method(method):
+                raise StsbenchError(
+                    f"{path}: its method {method} is a Python file, which is run only where the command names it: --method "
+                    "FILE.py:CLASS"
+                )
+            return method
         if "extends" not in data:
             raise StsbenchError(
                 f"{path}: says neither 'method: NAME' nor 'extends: RECIPE' (see stsbench list recipes): add one, or "

@@ -19,6 +19,7 @@ from stsbench.jobs.state import TRY, failure, is_done, is_pruned, job_lock, miss
 
 _STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # how a command ends that was asked to stop
 _LONGEST = 300  # characters of an error line
+PROGRAM = (sys.executable, "-P", "-m", "stsbench")  # -P: no module of the folder that the command was called in is imported
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def start(words: list[str], log: Path, lock: int, place: Place) -> Process:
     fixed = {"TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
     with log.open("ab") as stream:
         return subprocess.Popen(
-            [sys.executable, "-m", "stsbench", *words], cwd=place.folder, stdin=subprocess.DEVNULL, stdout=stream,
+            [*PROGRAM, *words], cwd=place.folder, stdin=subprocess.DEVNULL, stdout=stream,
             stderr=stream, pass_fds=(lock,) if os.name == "posix" else (),
             env={**os.environ, **threads, **fixed, **place.environment},
         )  # fmt: skip

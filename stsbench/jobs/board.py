@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stsbench.jobs.attempt import PROGRAM
 from stsbench.jobs.expand import words_of
 from stsbench.jobs.job import Job
 from stsbench.jobs.plan_file import BoardEntry, Plan
@@ -55,7 +55,7 @@ def add_to_board(runs: Sequence[EntryRuns], output: Path, board: Path, log: Call
             "leaderboard", "add", *(str(job.folder(output)) for job in each.jobs), "--entry", entry.name,
             "--board", str(board), *words_of(described), *flags,
         ]  # fmt: skip
-        ended = subprocess.run([sys.executable, "-m", "stsbench", *words], capture_output=True, text=True)
+        ended = subprocess.run([*PROGRAM, *words], capture_output=True, text=True)
         lines = [line for line in ended.stderr.splitlines() if line.strip()]
         if ended.returncode:
             log(f"{entry.name}: {lines[-1].removeprefix('stsbench: error: ') if lines else 'leaderboard add failed'}")

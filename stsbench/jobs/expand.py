@@ -9,27 +9,77 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from stsbench.config import parse_yaml
+from stsbench.config import parse_yaml, shown
 from stsbench.errors import StsbenchError
 from stsbench.jobs.job import Job, job_digest
 from stsbench.jobs.plan_file import DATA_DIR, JOB, EvalGroup, Plan, TrainGroup
 from stsbench.registry import did_you_mean
 
+MOST_JOBS = 10_000  # of a plan or a sweep: those of benchmarks/zoo.yaml are some 200
+DEEPEST = 100  # groups of a plan that go on from one another
+FILES = ("data.file", "labelled.file")  # settings of a recipe that name training text
+PYTHON = "python:"  # before a callable that an evaluation imports
 _SAID = {"name", "description", "source", "published"}  # of a recipe: what changes no training
 
 
-def expand(plan: Plan, where: str) -> list[Job]:
+def expand(plan: Plan, where: str, allowed: Iterable[str] = ()) -> list[Job]:
     """The jobs of a plan: trainings, then evaluations, each behind those that it needs.
 
-    where: the plan file, for messages. Recipes are read, no torch. Raises StsbenchError, one line that names file and key,
-    for a name that stands for no job, a circle, a recipe that cannot be used, two jobs of one command.
+    where: the plan file, for messages; allowed: code that the plan may name, as it stands there (FILE.py:CLASS,
+    python:MODULE:CALLABLE): a plan may be somebody else's. Recipes are read, no torch. Raises StsbenchError, one line that
+    names file and key, for other code, a name that stands for no job, a circle, a recipe that cannot be used, two jobs of
+    one command, more than MOST_JOBS.
     """
+    _refuse_code(plan, where, allowed)
+    if (count := job_count(plan, where)) > MOST_JOBS:
+        raise StsbenchError(f"{where}: it has {count:,} jobs, and a plan may have {MOST_JOBS:,}: make several of it")
     jobs = _Expansion(plan, where).jobs()
     seen: dict[str, Job] = {}
     for job in jobs:
         if (other := seen.setdefault(job.digest, job)) is not job:
             raise StsbenchError(f"{where}: {other.name} and {job.name} are one command: leave one out")
     return jobs
+
+
+def _refuse_code(plan: Plan, where: str, allowed: Iterable[str]) -> None:
+    """Raises StsbenchError for a Python file or callable that the plan names and the caller does not."""
+    from stsbench.training.recipes.methods import canonical, is_file_method
+
+    methods = [(f"train.{name}", method) for name, group in plan.train.items() for method in group.method]
+    models = [(f"eval.{name}", model.replace(DATA_DIR, plan.defaults.data_dir or ""))
+              for name, group in plan.eval.items() for model in group.model]  # fmt: skip
+    code = [each for each in methods if is_file_method(each[1])] + [each for each in models if each[1].startswith(PYTHON)]
+    known = {canonical(each) for each in allowed}
+    for group, name in code:
+        if canonical(name) not in known:
+            raise StsbenchError(
+                f"{where}: {group} names code, {shown(name)}: it is run only where the command names it, too: --allow {name}"
+            )
+
+
+def job_count(plan: Plan, where: str) -> int:
+    """How many jobs a plan has, by arithmetic: none is made. Raises StsbenchError for too long a chain of groups."""
+    known: dict[str, int] = {}
+
+    def variants(text: str | None, above: tuple[str, ...] = ()) -> int:
+        """How many trainings, whatever their seeds, a model or an earlier run stands for."""
+        name = text.removeprefix(JOB) if text is not None and text.startswith(JOB) else ""
+        if name not in plan.train or name in above:  # a model, one job, or a circle, which is refused later
+            return 1
+        if len(above) > DEEPEST:
+            raise StsbenchError(f"{where}: train.{name}: more than {DEEPEST} groups go on from one another")
+        if name not in known:
+            group, way = plan.train[name], (*above, name)
+            models = sum(variants(each, way) for each in group.backbone or (None,))
+            known[name] = len(group.method) * len(group.recipe or (None,)) * models * variants(group.start_from, way)
+        return known[name]
+
+    def of_group(text: str) -> int:
+        group = plan.train.get(text.removeprefix(JOB)) if text.startswith(JOB) else None
+        return variants(text) * (len(group.seeds or plan.defaults.seeds) if group else 1)
+
+    tests = (len(group.protocols) * sum(map(of_group, group.model)) for group in plan.eval.values())
+    return sum(of_group(f"{JOB}{name}") for name in plan.train) + sum(tests)
 
 
 def words_of(options: Mapping[str, Any]) -> list[str]:
@@ -43,7 +93,7 @@ def words_of(options: Mapping[str, Any]) -> list[str]:
             words.append(option if value else option.replace("--", "--no-", 1))
         elif isinstance(value, Mapping):
             for name, each in value.items():
-                words += [option, f"{name}={_as_text(each)}"]
+                words += [option, f"{name}={as_text(each)}"]
         elif isinstance(value, tuple):
             words += [option, ",".join(value)]
         else:
@@ -51,7 +101,7 @@ def words_of(options: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def _as_text(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A value such that --set reads it back: numbers and plain words as they are, anything else as JSON."""
     if isinstance(value, str) and value:
         try:
@@ -127,6 +177,8 @@ class _Expansion:
             "training.max_steps": group.max_steps,
         }  # fmt: skip
         said = words_of({"set": sets})[1::2]
+        start = backbone or sets.get("backbone.model")
+        files = [each for each in (data, labelled, *(sets.get(key) for key in FILES)) if isinstance(each, str)]
         try:
             resolved = load_recipe(method, self._path(recipe), said, {k: v for k, v in named.items() if v is not None})
             values = resolved.model_dump(mode="json", exclude=_SAID)
@@ -136,7 +188,7 @@ class _Expansion:
             raise StsbenchError(f"{self.where}: train.{name}: {error}") from error
         return Job(
             f"{label}-{seed}", name, "train", tuple(words), job_digest(words, values, {job.id: job.digest for job in needs}),
-            tuple(dict.fromkeys(job.id for job in needs)), tuple(filter(None, (data, labelled))), seed,
+            tuple(dict.fromkeys(job.id for job in needs)), tuple(files), seed, backbone=None if needs else start,
         )  # fmt: skip
 
     def _evaluations(self, name: str, group: EvalGroup) -> Iterable[Job]:

@@ -21,7 +21,7 @@ class Job:
 
     name: group, what varies in it, and seed; words: the command's, without `stsbench` and --output, a run of another job
     written job:ID; needs: ids of those jobs; digest: sha256, hex; reads: files that it reads besides; protocols, tasks,
-    text: what an evaluation measures.
+    text: what an evaluation measures; backbone: that a training names, unless it is another job's.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Job:
     protocols: tuple[str, ...] = ()
     tasks: tuple[str, ...] | None = None
     text: str = "senteval"
+    backbone: str | None = None
 
     @property
     def id(self) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from stsbench.config import read_yaml, validate
+from stsbench.config import read_yaml, shown, validate
 from stsbench.errors import StsbenchError
 
 JOB = "job:"  # before the name of a group, or of one job of it, whose run is meant
@@ -116,6 +117,13 @@ class Plan(Section):
     files: dict[str, str] = {}  # a file that jobs read and somebody has to make first -> the command that makes it
     train: dict[str, TrainGroup] = {}
     eval: dict[str, EvalGroup] = {}
+
+    @model_validator(mode="after")
+    def _names_are_of_folders(self) -> Plan:
+        for name in (*self.train, *self.eval):
+            if not re.fullmatch(r"\w[\w.-]{0,79}", name):
+                raise ValueError(f"a group's name, {shown(name)}, must be letters, digits, _ . -: run folders have it")
+        return self
 
 
 def read_plan(path: Path, overrides: dict[str, Any] | None = None, output: str | None = None) -> Plan:

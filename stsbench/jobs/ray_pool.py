@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import chdir
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -37,7 +39,8 @@ class RayPool:
             processors = (workers or 1) * place.threads if gpu is False else None  # None: Ray counts them
             options |= {"configure_logging": False, "include_dashboard": False, "num_cpus": processors}
         try:
-            self._ray.init(**options)
+            with chdir(Path.cwd().anchor):  # Ray puts the working folder first where its workers look for modules
+                self._ray.init(**options)
         except Exception as error:  # Ray raises a bare one where a node does not come up in time
             raise StsbenchError(f"--ray {address}: {' '.join(str(error).split())}") from error
         resources = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from stsbench.jobs.plan_file import Section
 from stsbench.registry import did_you_mean
 from stsbench.training.recipes.methods import find_method
 
+LARGEST = 2**53  # beyond it not every whole number is a float, and optuna computes with these
 Value = None | bool | int | float | str
 Values = Mapping[str, Value]
 
@@ -28,6 +30,8 @@ class Range(Section):
 
     @model_validator(mode="after")
     def _goes_up(self) -> Range:
+        if max(abs(self.low), abs(self.high)) > LARGEST:
+            raise ValueError(f"low and high must be numbers between -{LARGEST:g} and {LARGEST:g}")
         if not self.low < self.high:
             raise ValueError(f"low {self.low} is not below high {self.high}")
         if self.log and self.low <= 0:
@@ -59,6 +63,11 @@ class Space(Section):
     def finite(self) -> bool:
         """Whether it is a grid."""
         return all(isinstance(among, list) for among in self.space.values())
+
+    @property
+    def points(self) -> int:
+        """How many combinations a finite space has."""
+        return prod(len(among) for among in self.space.values() if isinstance(among, list))
 
     def grid(self) -> Iterator[dict[str, Value]]:
         """Every combination of a finite space, the last key fastest."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -19,12 +21,14 @@ Sampler = Literal["grid", "random", "tpe"]
 
 @dataclass(frozen=True)
 class Trial:
-    """One choice of values. state: as optuna names it; score: mean over seeds, None unless it is complete."""
+    """One choice of values. state: as optuna names it; score: mean over seeds, None unless it is complete; facts: what the
+    storage knows of a complete one beside it (`sweep.py` says what)."""
 
     number: int
     values: dict[str, Value]
     state: str
     score: float | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 class Study:
@@ -35,7 +39,7 @@ class Study:
 
     def __init__(
         self, name: str, space: Space, sampler: Sampler, trials: int | None, output: Path, *, storage: str | None, seed: int,
-        prune: bool,
+        prune: bool, log: Callable[[str], None] = lambda line: None,
     ) -> None:  # fmt: skip
         """storage: optuna's URL, None: a journal in the output folder; trials: how many, None: the whole grid.
 
@@ -46,11 +50,13 @@ class Study:
         self._trials, self._locks = trials, dict[int, ExitStack]()
         (output / BESIDE).mkdir(parents=True, exist_ok=True)
         place: Any = storage
+        journal = output / BESIDE / "study.journal"
         if storage is None:
-            backend = optuna.storages.journal.JournalFileBackend(str(output / BESIDE / "study.journal"))
-            place = optuna.storages.JournalStorage(backend)
+            lock = optuna.storages.journal.JournalFileSymlinkLock(str(journal))
+            _mend(journal, lock, log)
+            place = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal), lock))
         try:
-            with self._alone():
+            with alone(output):
                 self._study = optuna.create_study(
                     storage=place, study_name=name, direction="maximize", load_if_exists=True,
                     pruner=optuna.pruners.MedianPruner(n_startup_trials=4) if prune else optuna.pruners.NopPruner(),
@@ -63,13 +69,14 @@ class Study:
         except Exception as error:
             if isinstance(error, StsbenchError):
                 raise
-            raise StsbenchError(f"--storage {storage}: {' '.join(str(error).split())}") from error
+            place = str(journal) if storage is None else f"--storage {storage}"
+            raise StsbenchError(f"{place}: {' '.join(str(error).split())}") from error
 
     def ask(self, most: int) -> list[Trial]:
         """At most so many trials to work on, locked: those that somebody left unfinished, then new ones; [] at the end."""
         states = self._optuna.trial.TrialState
         asked: list[Trial] = []
-        with self._alone():
+        with alone(self._output):
             for frozen in self._study.get_trials(deepcopy=False, states=(states.RUNNING,)):
                 if len(asked) < most and frozen.number not in self._locks and self._lock(frozen.number):
                     asked.append(self._suggested(self._optuna.trial.Trial(self._study, frozen._trial_id)))
@@ -91,11 +98,15 @@ class Study:
         """Whether a trial is to be given up by what was last reported: others may have come to that step since."""
         return self._prune and bool(self._live(trial).should_prune())
 
-    def tell(self, trial: Trial, score: float | None, pruned: bool = False) -> None:
-        """A trial has ended: with its score; given up; or without any, because a training failed."""
+    def tell(self, trial: Trial, score: float | None, pruned: bool = False, facts: Mapping[str, Any] | None = None) -> None:
+        """A trial has ended: with its score, and facts to keep with it; given up; or without any, as a training failed."""
         states = self._optuna.trial.TrialState
         state = states.PRUNED if pruned else states.FAIL if score is None else states.COMPLETE
-        self._study.tell(self._live(trial), score if state == states.COMPLETE else None, state=state)
+        live = self._live(trial)
+        if not self._study.get_trials(deepcopy=False)[trial.number].state.is_finished():  # from another folder, meanwhile
+            for name, value in (facts or {}).items():
+                live.set_user_attr(name, value)
+            self._study.tell(live, score if state == states.COMPLETE else None, state=state)
         self._locks.pop(trial.number).close()
 
     def trials(self) -> list[Trial]:
@@ -103,7 +114,7 @@ class Study:
         frozen = self._study.get_trials(deepcopy=False)
         return [
             Trial(each.number, dict(each.params), each.state.name.lower(),
-                  each.value if each.state.name == "COMPLETE" else None)
+                  each.value if each.state.name == "COMPLETE" else None, dict(each.user_attrs))
             for each in frozen if each.state.name != "WAITING"
         ]  # fmt: skip
 
@@ -112,22 +123,20 @@ class Study:
         return self._optuna.trial.Trial(self._study, frozen._trial_id)
 
     def _left(self) -> int:
-        """How many trials are still to be begun."""
+        """How many trials are still to be begun; one that failed was begun."""
         states = self._optuna.trial.TrialState
         everything = self._study.get_trials(deepcopy=False)
         if self._trials is None:
             return sum(each.state == states.WAITING for each in everything)
-        return self._trials - sum(each.state not in (states.WAITING, states.FAIL) for each in everything)
+        return self._trials - sum(each.state != states.WAITING for each in everything)
 
     def _enqueue(self) -> None:
         """Every point of the grid that was not tried, or whose trial failed."""
         states = self._optuna.trial.TrialState
-        there = []
-        for each in self._study.get_trials(deepcopy=False):
-            if each.state != states.FAIL:
-                there.append(each.params or each.system_attrs.get("fixed_params", {}))
+        started = (each for each in self._study.get_trials(deepcopy=False) if each.state != states.FAIL)
+        there = {_as_text(each.params or each.system_attrs.get("fixed_params", {})) for each in started}
         for values in self.space.grid():
-            if values not in there:
+            if _as_text(values) not in there:
                 self._study.enqueue_trial(values)
 
     def _suggested(self, trial: Any) -> Trial:
@@ -150,12 +159,42 @@ class Study:
         self._locks[number] = stack
         return True
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One process at a time decides what is tried next."""
-        with (self._output / BESIDE / "study.lock").open("a") as stream:
-            lock_file(stream.fileno(), wait=True)
-            yield
+
+@contextmanager
+def alone(output: Path) -> Iterator[None]:
+    """One process at a time decides what a folder's search is, and what is tried next."""
+    (output / BESIDE).mkdir(parents=True, exist_ok=True)
+    with (output / BESIDE / "study.lock").open("a") as stream:
+        lock_file(stream.fileno(), wait=True)
+        yield
+
+
+def _as_text(values: Mapping[str, Value]) -> str:
+    return json.dumps(values, sort_keys=True)
+
+
+def _mend(journal: Path, lock: Any, log: Callable[[str], None]) -> None:
+    """Drop a last line that was cut off, by a power cut or a full disk; what is written next would stand behind it.
+
+    lock: optuna's, of those who write. Raises StsbenchError for any other line that is not JSON.
+    """
+    if not journal.is_file():
+        return
+    lock.acquire()
+    try:
+        content = journal.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                json.loads(line)
+            except ValueError as error:
+                raise StsbenchError(f"{journal}:{number}: not JSON: the file is damaged: put it back, or choose another "
+                                    "--output") from error  # fmt: skip
+        if whole != content:
+            os.truncate(journal, len(whole))
+            log(f"{journal}: its last line was cut off and is left out")
+    finally:
+        lock.release()
 
 
 def _optuna() -> ModuleType:

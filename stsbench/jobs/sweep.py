@@ -6,23 +6,30 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+from stsbench.config import flatten, parse_yaml, shown
 from stsbench.errors import StsbenchError
-from stsbench.files import atomic_write
-from stsbench.jobs.expand import expand
+from stsbench.files import atomic_write, sha256_file
+from stsbench.jobs.expand import FILES, MOST_JOBS, as_text, expand
 from stsbench.jobs.job import Job
 from stsbench.jobs.plan_file import Defaults, Plan, TrainGroup
 from stsbench.jobs.pool import Pool
 from stsbench.jobs.schedule import run_jobs
 from stsbench.jobs.space import Space
-from stsbench.jobs.state import Standing, is_done, is_pruned, prune
-from stsbench.jobs.study import Sampler, Study, Trial
+from stsbench.jobs.state import BESIDE, Standing, is_done, is_pruned, prune
+from stsbench.jobs.study import Sampler, Study, Trial, alone
+from stsbench.parsing import read_json_object
+from stsbench.training.recipes.methods import canonical, method_file, short_name
 from stsbench.training.recipes.recipe import Recipe, SearchSettings
-from stsbench.training.recipes.recipes import load_recipe, resolved_yaml
+from stsbench.training.recipes.recipes import checked, load_recipe, resolved_yaml
 from stsbench.training.runs.report import read_log, spread, summary
 
 BEST, TRIALS = "best.yaml", "trials.json"
+STUDY = "study.json"  # in .jobs: what is searched in the folder
+FAILURES = 10  # trials that fail in a row end a sweep: its settings are at fault, not its values
 SEARCH = "search.json"  # as training/runs/finish.py reads it
 
 
@@ -39,22 +46,51 @@ class Sweep:
     prune: bool
     output: Path
 
+    def __post_init__(self) -> None:
+        if (count := (self.space.points if self.trials is None else self.trials) * len(self.seeds)) > MOST_JOBS:
+            raise StsbenchError(f"the search has {count:,} trainings, and a sweep may have {MOST_JOBS:,}: try fewer values, "
+                                "or some of them by --sampler random")  # fmt: skip
+
     @property
     def seeds(self) -> tuple[int, ...]:
         return self.group.seeds or self.defaults.seeds
 
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Whatever makes scores that cannot be compared, by what a user calls it: options, the recipe's values, the content
+        of files. How many trials there are, and how they are run, is no part of it."""
+        group = self.group
+        said = [f"{key}={value}" for key, value in zip(group.set, map(as_text, group.set.values()), strict=True)]
+        recipe = load_recipe(group.method[0], group.recipe[0] if group.recipe else None, said)
+        listed = [each for key in FILES for each in _listed(self.space, key)]
+        files = {name: sha256_file(path) for name in (group.data, group.labelled, *map(group.set.get, FILES), *listed)
+                 if isinstance(name, str) and (path := Path(name).expanduser()).is_file()}  # fmt: skip
+        values = recipe.model_dump(mode="json", exclude={"name", "description", "source", "published", "seed"})
+        of_group = {key: value for key, value in group.model_dump(mode="json").items() if value is not None}
+        options = {
+            **self.defaults.model_dump(mode="json", exclude={"offline"}), **of_group, "sampler": self.sampler,
+            "seeds": list(self.seeds), "space": self.space.model_dump(mode="json")["space"], "recipe": values,
+            "content": files, **method_file(recipe.method),
+        }  # fmt: skip
+        return json.loads(json.dumps(options))
+
     @property
     def name(self) -> str:
-        """The study's name: another one for whatever makes scores that cannot be compared."""
-        said = [self.group.model_dump(mode="json"), self.defaults.model_dump(mode="json", exclude={"offline"}),
-                self.space.model_dump(mode="json"), self.sampler]  # fmt: skip
-        return f"{self.group.method[0]}-{hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:10]}"
+        """The study's name: another one for another identity."""
+        digest = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
+        return f"{short_name(self.group.method[0])}-{digest[:10]}"
+
+    def samples(self) -> list[Job]:
+        """Trainings that between them name every file and every backbone that trials name."""
+        first = {key: among[0] if isinstance(among, list) else among.low for key, among in self.space.space.items()}
+        named = [(key, value) for key in (*FILES, "backbone.model") for value in _listed(self.space, key)]
+        return [self.jobs(Trial(0, {**first, **dict([each])}, ""))[0] for each in named or [*first.items()][:1]]
 
     def jobs(self, trial: Trial) -> list[Job]:
         """The trainings of a trial, a seed each. Trials of equal values have the same."""
         group = self.group.model_copy(update={"set": {**self.group.set, **trial.values}})
         plan = Plan(output=str(self.output), defaults=self.defaults, train={"trial": group})
-        return expand(plan, f"trial {trial.number}")
+        return expand(plan, f"trial {trial.number}", group.method)
 
 
 @dataclass(frozen=True)
@@ -77,12 +113,43 @@ def sweep(
     left to them. Raises StsbenchError where optuna is not installed.
     """
     check_selection(search)
+    _claim(search)
     study = Study(search.name, search.space, search.sampler, search.trials, search.output, storage=storage,
-                  seed=search.seeds[0], prune=search.prune)  # fmt: skip
-    run_jobs([], pool, search.output, log, _Feed(search, study, log))
+                  seed=search.seeds[0], prune=search.prune, log=log)  # fmt: skip
+    feed = _Feed(search, study, log)
+    run_jobs([], pool, search.output, log, feed)
     results = sorted(_results(search, study), key=_rank)
     _write(search, results, command)
+    if not any(each.trial.score is not None for each in results):
+        why = f": {feed.reason}" if feed.reason else ""
+        raise StsbenchError(f"no trial is complete; the last failed{why}; see the logs in {search.output / BESIDE}")
+    if feed.failures >= feed.most_failures:
+        log(f"stopped: {feed.failures} trials in a row failed, the last: {feed.reason}; the same command goes on")
     return results
+
+
+def _listed(space: Space, key: str) -> list[Any]:
+    among = space.space.get(key)
+    return among if isinstance(among, list) else []
+
+
+def _claim(search: Sweep) -> None:
+    """The output folder belongs to one search. Raises StsbenchError, naming the first difference, for another."""
+    path, trials = search.output / BESIDE / STUDY, search.output / TRIALS
+    with alone(search.output):
+        if path.is_file():
+            before, now = (flatten(each, lists=True) for each in (read_json_object(path), search.identity))
+            for key in {**before, **now}:
+                if before.get(key) != now.get(key):
+                    was, now_is = shown(before.get(key)), shown(now.get(key))
+                    raise StsbenchError(
+                        f"{search.output} holds another search: {key} was {was} there and is {now_is} here: choose another "
+                        "--output"
+                    )
+        elif trials.is_file() and read_json_object(trials).get("study") != search.name:
+            raise StsbenchError(f"{trials} is of another search, or of an older version's: choose another --output")
+        with atomic_write(path) as stream:
+            stream.write(json.dumps(search.identity, indent=1) + "\n")
 
 
 def _rank(result: TrialResult) -> tuple[bool, float, int]:
@@ -117,9 +184,11 @@ class _Feed:
         self.jobs: dict[int, tuple[Trial, list[Job]]] = {}  # of trials without an end, by their number
         self.standing: dict[str, Standing | None] = {}  # of every job so far, None: not ended
         self.reported: dict[int, int] = {}  # last step that the study was told of
+        trials = search.space.points if search.trials is None else search.trials
+        self.failures, self.most_failures, self.reason = 0, min(FAILURES, trials), ""  # in a row, of those told here
 
     def more(self) -> list[Job]:
-        while asked := self.study.ask(1):
+        while self.failures < self.most_failures and (asked := self.study.ask(1)):
             jobs = self.search.jobs(asked[0])
             self.jobs[asked[0].number] = asked[0], jobs
             new = [job for job in jobs if job.id not in self.standing]
@@ -181,10 +250,16 @@ class _Feed:
                 continue
             del self.jobs[number]
             where = {each.where for each in ends if each}
-            score = None
+            score, facts = None, {}
             if all(each == "done" for each in where):
-                score = spread(_scores(self.search, jobs)[0])["mean"]
-            self.study.tell(trial, score, pruned="pruned" in where)
+                scores, by = _scores(self.search, jobs)
+                score = spread(scores)["mean"]
+                recipe = (jobs[0].folder(self.search.output) / "recipe.yaml").read_text("utf-8")
+                facts = {"scores": {str(seed): each for seed, each in scores.items()}, "by": by, "recipe": recipe}
+            self.study.tell(trial, score, pruned="pruned" in where, facts=facts)
+            failed = [each.said for each in ends if each and each.where not in ("done", "pruned")]
+            self.failures = self.failures + 1 if failed else 0
+            self.reason = failed[-1] if failed else self.reason
             values = ", ".join(f"{key} {value}" for key, value in trial.values.items())
             what = f"{score:.2f}" if score is not None else "given up" if "pruned" in where else "failed"
             self.log(f"trial {number} ({values}): {what}")
@@ -206,8 +281,11 @@ def _results(search: Sweep, study: Study) -> Iterator[TrialResult]:
         if trial.score is None or set(trial.values) != set(search.space.space):
             yield TrialResult(trial, ())
             continue
-        jobs = search.jobs(trial)
-        yield TrialResult(trial, tuple(jobs), *_scores(search, jobs))
+        jobs, facts = search.jobs(trial), trial.facts
+        if "scores" in facts:
+            yield TrialResult(trial, tuple(jobs), {int(seed): each for seed, each in facts["scores"].items()}, facts["by"])
+        else:  # the storage of an older version
+            yield TrialResult(trial, tuple(jobs), *_scores(search, jobs))
 
 
 def _write(search: Sweep, results: Sequence[TrialResult], command: Sequence[str]) -> None:
@@ -229,6 +307,8 @@ def _write(search: Sweep, results: Sequence[TrialResult], command: Sequence[str]
     )  # fmt: skip
     for each in results:
         for job in each.jobs:
+            if not is_done(job, search.output):  # tidied up, or in another folder of the same storage
+                continue
             with atomic_write(job.folder(search.output) / SEARCH) as stream:
                 stream.write(facts.model_dump_json(indent=1) + "\n")
     with atomic_write(search.output / BEST) as stream:
@@ -237,8 +317,11 @@ def _write(search: Sweep, results: Sequence[TrialResult], command: Sequence[str]
 
 def _recipe(search: Sweep, best: TrialResult, facts: SearchSettings) -> Recipe:
     """The recipe of the best trial, which says what it was chosen among."""
-    folder = best.jobs[0].folder(search.output)
-    recipe = load_recipe(search.group.method[0], str(folder / "recipe.yaml"))
+    path, method = best.jobs[0].folder(search.output) / "recipe.yaml", search.group.method[0]
+    if "recipe" in best.trial.facts:
+        recipe = checked({**parse_yaml(best.trial.facts["recipe"], str(path)), "method": canonical(method)}, str(path))
+    else:
+        recipe = load_recipe(method, str(path))
     values = ", ".join(f"{key} {value}" for key, value in best.trial.values.items())
     said = f"the best of {facts.trials} trials by {facts.by}, {facts.score:.2f} over {facts.seeds} seed(s): {values}"
     return recipe.model_copy(update={"name": f"{recipe.name.removesuffix('-changed')}-swept", "description": said,

@@ -15,14 +15,16 @@ _LETTER = 0.07  # inches, of a label at 7 points, on the wide side
 _LONGEST = 70  # characters of a text above its panel
 
 
-def figure(run: Path, texts: Sequence[str]) -> Any:
+def figure(run: Path, texts: Sequence[str], method: str | None = None) -> Any:
     """A matplotlib figure of the losses that the method trained in `run` gives to the tokens of `texts`.
+
+    method: FILE.py:CLASS, for a run of such a method.
 
     Raises StsbenchError for an unfinished training run, a method without such losses, and a text without a token.
     """
     from stsbench.training.runs.trained import load_trained
 
-    return draw(texts, load_trained(run).token_losses(list(texts)))
+    return draw(texts, load_trained(run, method=method).token_losses(list(texts)))
 
 
 def draw(texts: Sequence[str], losses: Sequence[TokenLosses]) -> Any:

@@ -108,7 +108,7 @@ def test_an_entry_is_added_by_the_command_when_all_of_it_is_done(cli, place, mon
     assert board.add_to_board(runs, Path("out"), Path("b"), log.append) == 0 and log[-1] == "mine: 2 records added"
     from stsbench.leaderboard.command import leaderboard
 
-    context = leaderboard.commands["add"].make_context("add", list(_existing(called[0][5:], jobs)))
+    context = leaderboard.commands["add"].make_context("add", list(_existing(called[0][6:], jobs)))
     records = tuple(job.folder(Path("out")) for job in jobs[1:])
     assert {key: value for key, value in context.params.items() if value not in (None, "", ())} == {
         "records": records, "slug": "mine", "board": Path("b"), "flags": ("dev-selected",), **stated,

@@ -33,7 +33,7 @@ class Double:
 
 @pytest.fixture
 def double(monkeypatch):
-    monkeypatch.setattr(trained, "load_trained", lambda run: Double())
+    monkeypatch.setattr(trained, "load_trained", lambda run, method=None: Double())
 
 
 def call(*words):
@@ -139,7 +139,7 @@ def test_a_method_without_such_losses_says_so(tmp_path, monkeypatch):
         name = "plain"
         token_losses = Method.token_losses
 
-    monkeypatch.setattr(trained, "load_trained", lambda run: Plain())
+    monkeypatch.setattr(trained, "load_trained", lambda run, method=None: Plain())
     with pytest.raises(StsbenchError, match="the method plain has no loss token by token"):
         call(tmp_path, "--text", "a")
     assert not list(tmp_path.iterdir())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from stsbench.registry import did_you_mean
 
 if TYPE_CHECKING:
     from stsbench.jobs.job import Job
-    from stsbench.jobs.plan_file import Plan
     from stsbench.jobs.pool import Pool
 
 
@@ -33,11 +32,13 @@ if TYPE_CHECKING:
 @click.option("--device", help="Of every job, whatever the plan says.")
 @click.option("--dtype", type=click.Choice(["float32", "bf16", "fp16"]), help="Of every training, whatever the plan says.")
 @click.option("--offline", is_flag=True, help="Never touch the network.")
+@click.option("--allow", multiple=True, metavar="FILE.py:CLASS|python:MODULE:CALLABLE",
+              help="Code that the plan names and that may be run; repeatable. Other code in a plan is refused.")  # fmt: skip
 @click.option("--add-to-board", "board", metavar="DIR", type=click.Path(path_type=Path),
               help="Afterwards add what the plan's entries describe to this leaderboard folder.")  # fmt: skip
 def run(
     plan_file: Path, workers: int | None, ray: str | None, only: tuple[str, ...], status: bool, dry_run: bool,
-    output: Path | None, board: Path | None, **options: Any,
+    output: Path | None, board: Path | None, allow: tuple[str, ...], **options: Any,
 ) -> int:  # fmt: skip
     """Run the trainings and evaluations of PLAN.yaml that are not done yet, each once.
 
@@ -53,7 +54,7 @@ def run(
     overrides = {**options, "offline": options["offline"] or None}
     plan = read_plan(plan_file, overrides, None if output is None else str(output))
     folder = Path(plan.output)
-    every = expand(plan, str(plan_file))
+    every = expand(plan, str(plan_file), allow)
     jobs = chosen(every, only)
     if status:
         print_jobs(jobs, standings(jobs, folder), folder)
@@ -63,7 +64,7 @@ def run(
         for job in undone:
             click.echo(job.line(folder))
         return 0
-    refuse_missing(undone, plan, plan_file)
+    refuse_missing(undone, str(plan_file), plan.files, plan.defaults.offline)
     code = run_and_print(jobs, folder, workers, ray) if undone else _nothing(jobs)
     if board is not None:
         from stsbench.jobs.board import add_to_board, entry_runs
@@ -90,16 +91,29 @@ def chosen(jobs: Sequence[Job], only: Sequence[str]) -> list[Job]:
     return [job for job in jobs if job.id in wanted]
 
 
-def refuse_missing(jobs: Sequence[Job], plan: Plan, where: Path) -> None:
-    """Raises StsbenchError, before anything is run, for a file that a job reads and that is not there."""
-    from stsbench.data.sets.catalog import entries
+def refuse_missing(jobs: Sequence[Job], where: str, files: Mapping[str, str], offline: bool) -> None:
+    """Raises StsbenchError, before anything is run, for a file or a backbone that a job reads and that is not there.
 
-    known = {item.id for item in entries("senteval")}
+    files: one that somebody has to make first -> by which command. A backbone that may be on the Hub is not asked for,
+    unless offline.
+    """
+    from stsbench.data.sets.catalog import entries
+    from stsbench.data.text.sts_texts import NAMED
+
+    known = {*NAMED, *(item.id for item in entries("senteval"))}
     for job in jobs:
         for name in job.reads:
-            if name not in known and not Path(name).is_file():
-                hint = f"; make it: {plan.files[name]}" if name in plan.files else ""
+            if name not in known and not Path(name).expanduser().is_file():
+                hint = f"; make it: {files[name]}" if name in files else ""
                 raise StsbenchError(f"{where}: {job.name} reads {name}, and there is no such file{hint}")
+    for name, first in {job.backbone: job.name for job in reversed(jobs) if job.backbone is not None}.items():
+        if offline or name.startswith((".", "/", "~")) or name.count("/") > 1:
+            from stsbench.encoders.transformer.trainable import backbone_folder
+
+            try:
+                backbone_folder(name, offline=True)
+            except StsbenchError as error:
+                raise StsbenchError(f"{where}: {first}: {error}") from error
 
 
 def run_and_print(jobs: Sequence[Job], folder: Path, workers: int | None, ray: str | None) -> int:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stsbench.config import apply_sets, dump_yaml, flatten, load_config, put, shown, validate
+from stsbench.config import apply_sets, dump_yaml, flatten, load_config, put, read_yaml, shown, validate
 from stsbench.errors import StsbenchError
-from stsbench.registry import did_you_mean
-from stsbench.training.recipes.methods import canonical, default_recipe_of, find_method, options_of
+from stsbench.registry import did_you_mean, names
+from stsbench.training.recipes.methods import GROUP, canonical, default_recipe_of, find_method, options_of
 from stsbench.training.recipes.optimisation import check_optimisation
 from stsbench.training.recipes.recipe import DataSettings, Recipe, Section, TrainingSettings
 
@@ -71,6 +71,32 @@ def find_recipe(method: str, name_or_path: str) -> tuple[Recipe, dict[str, Any]]
     return checked(raw, str(path)), raw
 
 
+def shipped_recipe(name: str) -> Recipe:
+    """The recipe METHOD/NAME that an installed method brings, whoever wrote `name`: neither a file nor code is looked for.
+
+    Raises StsbenchError, one line, where there is none.
+    """
+    method, _, short = name.partition("/")
+    if method not in names(GROUP) or _shipped(method, short) is None:
+        raise StsbenchError(f"no installed method brings a recipe {shown(name)}")
+    return find_recipe(method, short)[0]
+
+
+def stored_recipe(run: Path) -> Recipe:
+    """The recipe by which a run folder was trained, as data: whoever wrote the folder, nothing that is named in it is
+    imported or read. The options of an installed method are checked and complete; others stay as they stand.
+
+    Raises StsbenchError, one line that names the file.
+    """
+    path = run / "recipe.yaml"
+    raw = read_yaml(path)
+    if "extends" in raw:
+        raise StsbenchError(f"{path}: the recipe of a run is whole, and this one extends {shown(raw['extends'])}")
+    if raw.get("method") in names(GROUP):
+        return checked(raw, str(path))
+    return _checked_but_for_options(raw, str(path))
+
+
 def load_recipe(
     method: str, name_or_path: str | None = None, sets: Sequence[str] = (), overrides: Mapping[str, Any] | None = None
 ) -> Recipe:
@@ -95,13 +121,18 @@ def load_recipe(
 
 def checked(raw: Mapping[str, Any], where: str) -> Recipe:
     """`raw` as a Recipe, the method's options checked and complete too. Raises StsbenchError beginning with `where`."""
+    recipe = _checked_but_for_options(raw, where)
+    options = validate(options_of(recipe.method), recipe.options, where, "options.")
+    return recipe.model_copy(update={"options": options.model_dump(mode="json")})
+
+
+def _checked_but_for_options(raw: Mapping[str, Any], where: str) -> Recipe:
     _check_stages(raw, where)
     recipe = validate(Recipe, raw, where)
     check_optimisation(recipe.training, where, "training")
     for stage in recipe.stages:
         check_optimisation(recipe.stage_training(stage), where, f"stages.{stage}.training")
-    options = validate(options_of(recipe.method), recipe.options, where, "options.")
-    return recipe.model_copy(update={"options": options.model_dump(mode="json")})
+    return recipe
 
 
 def changes(recipe: Recipe) -> tuple[str, list[str]] | None:

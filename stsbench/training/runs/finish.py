@@ -12,7 +12,7 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from stsbench.config import flatten, read_yaml
+from stsbench.config import flatten
 from stsbench.data.sets.catalog import entries
 from stsbench.encoders.transformer.exported import trained_on_of
 from stsbench.errors import DataError
@@ -23,9 +23,9 @@ from stsbench.training.engine.selection import Selection
 from stsbench.training.engine.stage import Stage
 from stsbench.training.export.export import export_model
 from stsbench.training.recipes.method_plan import MethodPlan
-from stsbench.training.recipes.methods import method_file, short_name
+from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.recipes.recipes import stored_recipe
 from stsbench.training.rows.stage_rows import LABELLED, StageData
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run_folder import RunManifest
@@ -70,8 +70,9 @@ def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
         best = {"name": name, "stage": stage, "step": kept.step, "score": kept.score}
         devs = [line for line in devs if (line["stage"], line["step"]) == (stage, kept.step)]
         where = f"step {kept.step}" + (f" of stage {stage}" if stage != position.stage else "")
+    written_in = {"method_file": run.manifest.method_file} if run.manifest.method_file else {}
     return {
-        "method": recipe.method, **_method_file(recipe), "recipe": recipe.name, "seed": recipe.seed,
+        "method": recipe.method, **written_in, "recipe": recipe.name, "seed": recipe.seed,
         "stages": {stage.name: stage.batches.steps for stage in run.stages}, "stage": run.manifest.stage,
         "from": run.manifest.warm_start, "seconds": round(position.seconds_before + position.seconds, 1),
         "selected_by": name,
@@ -88,11 +89,6 @@ def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
             command=run.manifest.commands[0], resumed_by=run.manifest.commands[1:], started=run.manifest.started
         ),
     }  # fmt: skip
-
-
-def _method_file(recipe: Recipe) -> dict[str, str]:
-    """The sha256 of FILE.py, where the method is FILE.py:CLASS."""
-    return {name.replace(" ", "_"): sha for name, sha in method_file(recipe.method).items()}
 
 
 def described_data(plan: MethodPlan, names: Sequence[str], data: Mapping[str, StageData]) -> dict[str, dict[str, Any]]:
@@ -148,8 +144,7 @@ def trained_as(recipe: Recipe) -> dict[str, Any]:
 
     settings: 16 hex digits over all values but the seed, the subset's seed, what is said of the recipe, the folders of
     files, and what is as it was before it had a name (_LATER); subset: the seed of sampled rows, where rows
-    are sampled; method_file: sha256 of FILE.py, where the method is FILE.py:CLASS; semi, search: as in the recipe, if it has
-    them.
+    are sampled; semi, search: as in the recipe, if it has them.
     """
     values = recipe.model_dump(mode="json", exclude={"name", "description", "source", "published", "seed", "search"})
     sampled = [part for part in (recipe.labelled, recipe.data) if part and (part.share < 1 or part.sample is not None)]
@@ -164,13 +159,14 @@ def trained_as(recipe: Recipe) -> dict[str, Any]:
         seed = sampled[0].sample_seed
         facts["subset"] = recipe.seed if seed is None else seed
     search = {"search": recipe.search.model_dump(mode="json")} if recipe.search else {}
-    return {**facts, **_method_file(recipe), **({"semi": values["semi"]} if values["semi"] else {}), **search}
+    return {**facts, **({"semi": values["semi"]} if values["semi"] else {}), **search}
 
 
 def _training_facts(recipe: Recipe, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """What records of the encoder that a training exported say of the training."""
+    """What records of the encoder that a training exported say of the training; of FILE.py:CLASS also FILE.py's sha256."""
     return {
         "seed": recipe.seed, "recipe": f"{short_name(recipe.method)}/{recipe.name}", **trained_as(recipe),
+        **{key: summary[key] for key in ("method_file",) if key in summary},
         **{key: summary[key] for key in ("stage", "from", "backbone") if summary.get(key)},
         "data": {name: each["digest"] for name, each in summary["data"].items()},
     }  # fmt: skip
@@ -181,7 +177,7 @@ def stored_facts(run: Path) -> dict[str, Any]:
     path = run / "train.json"
     if not (path.is_file() and (run / "recipe.yaml").is_file()):
         return {}
-    recipe = load_recipe(str(read_yaml(run / "recipe.yaml").get("method")), str(run / "recipe.yaml"))
+    recipe = stored_recipe(run)
     try:
         facts = _training_facts(recipe, json.loads(path.read_text("utf-8")))
         if (run / SEARCH).is_file():

@@ -8,44 +8,57 @@ from typing import Any
 
 import torch
 
-from stsbench.config import read_yaml
 from stsbench.encoders.transformer.find import trained_model
 from stsbench.encoders.transformer.parts import choose_device
 from stsbench.errors import DataError, StsbenchError
+from stsbench.registry import names
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position, newest_sound
 from stsbench.training.engine.semi import make_objective
 from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.methods import GROUP, is_file_method
 from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.recipes.recipes import load_recipe, stored_recipe
 from stsbench.training.runs.prepare import fixed_inputs, make_backbone
 
 
-def load_trained(run: Path, device: str | None = None) -> Method:
+def load_trained(run: Path, device: str | None = None, method: str | None = None) -> Method:
     """The method of the training run in `run`, in eval mode, with the weights and buffers that the run kept.
 
     Those are the best of its last stage (with selection.over all, of all), or the last where nothing was selected. No
     training text is read: what `Method.prepare` learnt from it has to be in buffers. device: by default the GPU where there
-    is one. Raises StsbenchError, one line: no finished training, several seeds, a checkpoint that is gone or damaged,
-    another backbone, tokenizer or further input than the run began with.
+    is one. method: FILE.py:CLASS, for a run of such a method: no file is imported because a run folder, which may be
+    somebody else's, names it. Raises StsbenchError, one line: no finished training, several seeds, a checkpoint that is gone
+    or damaged, another backbone, tokenizer or further input than the run began with.
     """
     if trained_model(run) == run:
         raise StsbenchError(f"{run} is not a run folder of `stsbench train`: it has no recipe.yaml")
-    path = run / "recipe.yaml"
-    recipe = load_recipe(str(read_yaml(path).get("method")), str(path))
+    recipe = _recipe(run, method)
     position, weights = _kept(run)
     plan = plan_of(recipe)
     with torch.random.fork_rng(devices=[]):  # what starts at random is read below
-        method = plan.kind(make_backbone(recipe), plan.options)
-    make_objective(plan, method)  # recipe.semi gives the method a classifier
-    _check_inputs(run, recipe, position, method)
+        trained = plan.kind(make_backbone(recipe), plan.options)
+    make_objective(plan, trained)  # recipe.semi gives the method a classifier
+    _check_inputs(run, recipe, position, trained)
     try:
-        Checkpoints.load_weights(weights, method)
+        Checkpoints.load_weights(weights, trained)
     except (RuntimeError, OSError) as error:
         first = " ".join(str(error).split())[:200]
         raise StsbenchError(f"{weights} does not fit the method {recipe.method} as it is installed: {first}") from error
-    method.to(choose_device(device)).eval()
-    return method
+    trained.to(choose_device(device)).eval()
+    return trained
+
+
+def _recipe(run: Path, method: str | None) -> Recipe:
+    """The run's recipe, complete. Raises StsbenchError where it names a Python file that the caller did not."""
+    stored = stored_recipe(run)
+    if method is None and stored.method not in names(GROUP):
+        file = is_file_method(stored.method)
+        raise StsbenchError(
+            f"{run} was trained by {stored.method}, " + ("a Python file, which is run only where it is named: method="
+            "'FILE.py:CLASS', or --method FILE.py:CLASS" if file else "which is not installed: install it")
+        )  # fmt: skip
+    return load_recipe(method or stored.method, str(run / "recipe.yaml"))
 
 
 def _kept(run: Path) -> tuple[Position, Path]:

@@ -93,8 +93,9 @@ def test_both_ways_train_the_same_encoder(cli, folder, package, capsys):
         assert code == 0, f"{command}\n{err}"
     weights = [Path(run, "best", "model.safetensors").read_bytes() for run in ("run", "packaged")]
     assert weights[0] == weights[1] and weights[0] != (folder / "tiny" / "model.safetensors").read_bytes()
-    ours = load_trained(Path("run")).vectors
-    assert ours is not None
+    with pytest.raises(StsbenchError, match=r"run was trained by .*sbert.py:SBERT, a Python file, .* it is named: method="):
+        load_trained(Path("run"))
+    assert load_trained(Path("run"), method="./sbert.py:SBERT").vectors is not None
     vectors = SentenceTransformer("model").encode(["A boat lies upside down on the sand.", "There is a clock."])
     assert vectors.shape == (2, 32) and np.isfinite(vectors).all()
     summary = json.loads(Path("run/train.json").read_text("utf-8"))
@@ -148,7 +149,7 @@ def test_a_run_of_a_file_is_resumed_with_the_same_file_only(cli, folder):
     methods.find_method.cache_clear()
     assert "sbert.py:SBERT: there is no file" in refused(cli, *again)
     with pytest.raises(StsbenchError, match="there is no file"):
-        load_trained(Path("run"))
+        load_trained(Path("run"), method="./sbert.py:SBERT")
 
 
 MISTAKES = {
