@@ -86,7 +86,7 @@ def know_the_sample(monkeypatch: pytest.MonkeyPatch) -> Catalog:
             files = {name: sha256_file(SAMPLE / name) for name in item.files}
             item = catalog_module.Entry(**{**vars(item), "files": files})
         found[key] = item
-    changed = Catalog(real.archive, found, {})
+    changed = Catalog(real.archive, found, {}, {})
     for module in ("sets.catalog", "fetch.install", "fetch.fetch"):
         monkeypatch.setattr(f"stsbench.data.{module}.catalog", lambda: changed)
     return changed

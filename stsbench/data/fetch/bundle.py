@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from stsbench.data.fetch.archive import extract
@@ -12,7 +13,7 @@ from stsbench.data.fetch.install import FetchReport, alone, expected, install, w
 from stsbench.data.fetch.sources import path_in
 from stsbench.errors import DataError
 from stsbench.files import atomic_write, sha256_file
-from stsbench.parsing import parse_json
+from stsbench.parsing import MOST_JSON, parse_json, read_text
 
 MANIFEST = "manifest.json"
 
@@ -48,12 +49,12 @@ def install_bundle(bundle: Path, root: Path, *, strict: bool = False) -> FetchRe
     if not bundle.is_file():
         raise DataError(f"{bundle} does not exist")
     with alone(root), workplace(root) as folder:
-        names = extract(bundle, folder)
-        for name, digest in _manifest(bundle, folder).items():
-            if name not in names or sha256_file(folder / name) != digest:
+        files = extract(bundle, folder)
+        for name, digest in _manifest(bundle, files).items():
+            if name not in files or sha256_file(files[name]) != digest:
                 raise DataError(f"{bundle} is damaged: {name} is not the file its manifest lists")
-        names.remove(MANIFEST)
-        return install(folder, names, root, source=str(bundle), strict=strict)
+        del files[MANIFEST]
+        return install(files, root, source=str(bundle), strict=strict)
 
 
 def _pack(stream: object, manifest: bytes, files: dict[str, Path]) -> None:
@@ -69,9 +70,9 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
     tar.addfile(member, io.BytesIO(data))
 
 
-def _manifest(bundle: Path, folder: Path) -> dict[str, str]:
+def _manifest(bundle: Path, files: Mapping[str, Path]) -> dict[str, str]:
     try:
-        manifest = parse_json((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = parse_json(read_text(files[MANIFEST], MOST_JSON))
         if manifest["stsbench_bundle"] != 1:
             raise DataError(f"{bundle} was written by another version of stsbench (format {manifest['stsbench_bundle']})")
         return dict(manifest["files"])

@@ -8,12 +8,13 @@ from pathlib import Path
 from stsbench.data.fetch.archive import extract
 from stsbench.data.fetch.download import Progress, download
 from stsbench.data.fetch.install import FetchReport, alone, expected, install, workplace
-from stsbench.data.sets.catalog import Entry, HubFile, catalog
+from stsbench.data.sets.catalog import Entry, HubFile, TrainingText, catalog
 from stsbench.errors import DataError
 from stsbench.files import sha256_file
 
 ARCHIVE_LIMIT = 512 << 20  # the archive was 90 MB when the catalog was written
 RAW_LIMIT = 64 << 20
+TRAINING_LIMIT = 512 << 20  # a million sentences are some 120 MB
 
 
 def hub_url(source: HubFile) -> str:
@@ -37,7 +38,7 @@ def fetch_archive(
         download(hub_url(source), archive, limit=ARCHIVE_LIMIT, pause=pause, progress=progress)
         try:
             with workplace(root) as folder:
-                return install(folder, extract(archive, folder), root, source=hub_url(source), strict=strict)
+                return install(extract(archive, folder), root, source=hub_url(source), strict=strict)
         finally:
             archive.unlink(missing_ok=True)  # only the unpacked files are needed; a bad archive must not be used again
 
@@ -53,25 +54,30 @@ def fetch_raw(
     if item.hub is None:
         raise DataError(f"{item.id} ({item.text_version} text) is not a single file on the Hub")
     (name,) = item.files
+    return _fetch_file(item.hub, name, root, RAW_LIMIT, force, strict, pause, progress)
+
+
+def fetch_training(
+    text: TrainingText, root: Path, *, force: bool = False, strict: bool = False, pause: float = 1.0,
+    progress: Progress | None = None,
+) -> FetchReport:
+    """Download a training text; digests and errors as for `fetch_raw`."""
+    return _fetch_file(text.hub, text.path, root, TRAINING_LIMIT, force, strict, pause, progress)
+
+
+def _fetch_file(
+    source: HubFile, name: str, root: Path, limit: int, force: bool, strict: bool, pause: float, progress: Progress | None
+) -> FetchReport:
     target = root / name
     with alone(root), workplace(root) as folder:
         if not force and target.is_file() and sha256_file(target) == expected(root)[name]:
             return FetchReport(root, ())
         # The .part stays beside the target, so a broken download is resumed; only the finished file moves through here.
         arrived = target.with_name(target.name + ".new")
-        download(hub_url(item.hub), arrived, limit=RAW_LIMIT, pause=pause, progress=progress)
-        inside = folder / name
-        inside.parent.mkdir(parents=True)
+        download(hub_url(source), arrived, limit=limit, pause=pause, progress=progress)
+        inside = folder / "0"
         arrived.replace(inside)
-        return _installed(item, folder, name, root, strict)
-
-
-def _installed(item: Entry, folder: Path, name: str, root: Path, strict: bool) -> FetchReport:
-    assert item.hub is not None
-    changed = expected(root)[name] not in ("", sha256_file(folder / name))
-    if strict and changed:
-        raise DataError(
-            f"{hub_url(item.hub)} changed since its first fetch (see {root / 'lock.json'}; refused: --strict)"
-        )
-    report = install(folder, [name], root, source=hub_url(item.hub))
-    return FetchReport(root, report.installed, report.changed)
+        if strict and expected(root)[name] not in ("", sha256_file(inside)):
+            raise DataError(f"{hub_url(source)} changed since its first fetch (see {root / 'lock.json'}; refused: --strict)")
+        report = install({name: inside}, root, source=hub_url(source))
+        return FetchReport(root, report.installed, report.changed)

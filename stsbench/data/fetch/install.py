@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,9 @@ from stsbench.data.fetch.lock import read_lock, remember
 from stsbench.data.sets.catalog import catalog, entries
 from stsbench.errors import DataError
 from stsbench.files import lock_file, sha256_file
+
+
+_WORKPLACE = ".unpack-"
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,12 @@ def alone(root: Path) -> Iterator[None]:
 
 @contextmanager
 def workplace(root: Path) -> Iterator[Path]:
-    """A temporary folder inside `root` (so that moving out of it is a rename), removed afterwards."""
+    """A temporary folder inside `root` (so that moving out of it is a rename), removed afterwards. Under `alone` only."""
     try:
         root.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=root, prefix=".unpack-"))
+        for left in root.glob(f"{_WORKPLACE}*"):  # of a fetch that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(dir=root, prefix=_WORKPLACE))
     except OSError as error:
         raise DataError(f"cannot write to {root}: {error.strerror or error}") from error
     try:
@@ -57,20 +62,20 @@ def expected(root: Path) -> dict[str, str]:
     """Every file a data folder may hold -> its sha256 from catalog or lock ("" for a raw file never seen)."""
     locked = read_lock(root)
     raw = {name: digest or locked.get(name, "") for item in entries("raw") for name, digest in item.files.items()}
-    return catalog().files | raw
+    return catalog().files | raw | {text.path: locked.get(text.path, "") for text in catalog().training.values()}
 
 
-def install(unpacked: Path, names: Sequence[str], root: Path, *, source: str, strict: bool = False) -> FetchReport:
-    """Move the known ones of `names` (below `unpacked`) into `root`; others are ignored.
+def install(files: Mapping[str, Path], root: Path, *, source: str, strict: bool = False) -> FetchReport:
+    """Move the known ones of `files` (name in the archive -> where it is unpacked) into `root`; others are ignored.
 
     SentEval archives begin at `STS/…`, at `downstream/STS/…` or higher: the beginning is found from the known names.
     Raises DataError, `root` untouched, when nothing is known, and with `strict` when a file differs or is missing.
     """
     known = expected(root)
-    known_files = _known_names(names, known)
+    known_files = _known_names(files, known)
     if not known_files:
         raise DataError(f"{source} contains none of the benchmark's files")
-    digests = {name: sha256_file(unpacked / inside) for name, inside in known_files.items()}
+    digests = {name: sha256_file(files[inside]) for name, inside in known_files.items()}
     changed = tuple(name for name, digest in digests.items() if known[name] not in ("", digest))
     missing = tuple(name for name in catalog().files if name not in known_files)
     if strict and (changed or missing):
@@ -80,16 +85,15 @@ def install(unpacked: Path, names: Sequence[str], root: Path, *, source: str, st
         for name, inside in known_files.items():
             target = root / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            (unpacked / inside).replace(target)
+            files[inside].replace(target)
     except OSError as error:
         raise DataError(f"cannot write to {root}: {error.strerror or error}") from error
     remember(root, {name: digest for name, digest in digests.items() if not known[name]})
     return FetchReport(root, tuple(known_files), changed, missing)
 
 
-def _known_names(names: Sequence[str], known: dict[str, str]) -> dict[str, str]:
+def _known_names(names: Collection[str], known: dict[str, str]) -> dict[str, str]:
     """Catalog name -> name inside the archive, for the one leading folder under which most known files stand."""
-    present = set(names)
     begins: Counter[str] = Counter()
     for name in names:
         parts = name.split("/")
@@ -101,7 +105,7 @@ def _known_names(names: Sequence[str], known: dict[str, str]) -> dict[str, str]:
         hits = {}
         for name in known:
             for inside in (begin + name, begin + name.removeprefix("downstream/")):
-                if inside in present:
+                if inside in names:
                     hits[name] = inside
         best = max(best, hits, key=len)
     return best

@@ -44,12 +44,30 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class TrainingText:
+    """A file of training text that papers share, by its name. rows: those of the published file."""
+
+    name: str  # "nli_for_simcse.csv"
+    rows: int
+    licence: str
+    citation: str
+    hub: HubFile
+
+    @property
+    def path(self) -> str:
+        """Where it lies below a data folder."""
+        return f"train/{self.name}"
+
+
+@dataclass(frozen=True)
 class Catalog:
-    """All entries by (id, text version), the archive of SentEval's files, and the documents (licences) with the data."""
+    """All entries by (id, text version), the archive of SentEval's files, the documents (licences) with the data, and
+    training texts by name."""
 
     archive: HubFile
     entries: Mapping[tuple[str, str], Entry]
     documents: Mapping[str, str]
+    training: Mapping[str, TrainingText]
 
     @property
     def files(self) -> dict[str, str]:
@@ -69,7 +87,11 @@ def catalog() -> Catalog:
         Loader=SafeLoader,
     )
     sets = [_entry(item, raw["licences"], raw["citations"]) for item in raw["sets"]]
-    return Catalog(HubFile(**raw["archive"]), {(item.id, item.text_version): item for item in sets}, raw["documents"])
+    texts = [TrainingText(**{**item, "hub": HubFile(**item["hub"])}) for item in raw["training"]]
+    return Catalog(
+        HubFile(**raw["archive"]), {(item.id, item.text_version): item for item in sets}, raw["documents"],
+        {text.name: text for text in texts},
+    )  # fmt: skip
 
 
 def entries(text_version: str | None = None) -> tuple[Entry, ...]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import io
+import lzma
 import tarfile
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hubserver import tar_of
 
 from stsbench.data.fetch.archive import extract
+from stsbench.data.fetch.install import alone, workplace
 from stsbench.errors import DataError
 
 
@@ -41,7 +46,7 @@ def test_hostile_and_broken_archives(tmp_path: Path, body: bytes, message: str) 
     into = tmp_path / "deep" / "into"
     into.mkdir(parents=True)
     if not message:
-        assert extract(tmp_path / "a.tar", into) == ["ok"]
+        assert extract(tmp_path / "a.tar", into) == {"ok": into / "0"}
         return
     with pytest.raises(DataError, match=message):
         extract(tmp_path / "a.tar", into)
@@ -57,5 +62,61 @@ def test_archive_limits_and_repeated_names(tmp_path: Path) -> None:
     double = tarfile.TarInfo("a")
     (tmp_path / "d.tar").write_bytes(tar_of({"a": b"1"}, [double]))
     (tmp_path / "d").mkdir()
-    with pytest.raises(DataError, match="File exists"):
+    with pytest.raises(DataError, match="holds 'a' twice"):
         extract(tmp_path / "d.tar", tmp_path / "d")
+
+
+def headers(kind: bytes, size: int, count: int = 1) -> bytes:
+    """Headers of `kind` (PAX of a file or of all, GNU's long names) with `size` bytes each, then a file."""
+    content = b"a" * size
+    if kind in (tarfile.XHDTYPE, tarfile.XGLTYPE):
+        record = b" comment=" + content + b"\n"
+        content = b"%d" % (len(record) + len(str(len(record) + 9))) + record
+    with io.BytesIO() as stream:
+        for number in range(count):
+            member = tarfile.TarInfo("././@LongLink")
+            member.type, member.size = kind, len(content)
+            stream.write(member.tobuf(tarfile.USTAR_FORMAT) + content + b"\0" * (-len(content) % 512))
+            stream.write(tarfile.TarInfo(f"downstream/{number}").tobuf())
+        return stream.getvalue() + b"\0" * 1024
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress])
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+@pytest.mark.parametrize(("size", "count"), [(30_000_000, 1), (250_000, 300)])
+def test_headers_take_no_memory(
+    tmp_path: Path, pack: Callable[[bytes], bytes], kind: bytes, size: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stsbench.data.fetch.archive._MOST_HEADERS", 2 << 20)
+    (tmp_path / "a.tar").write_bytes(pack(headers(kind, size, count)))
+    (tmp_path / "into").mkdir()
+    tracemalloc.start()
+    with pytest.raises(DataError, match="header.*refused"):
+        extract(tmp_path / "a.tar", tmp_path / "into")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 12 << 20
+
+
+def test_a_negative_size_does_not_make_room(tmp_path: Path) -> None:
+    member = tarfile.TarInfo("x")
+    member.pax_headers = {"size": "-4096"}
+    (tmp_path / "a.tar").write_bytes(tar_of({}, [member]))
+    (tmp_path / "into").mkdir()
+    with pytest.raises(DataError):
+        extract(tmp_path / "a.tar", tmp_path / "into")
+
+
+def test_an_archive_makes_no_folders(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of({"/".join([str(i), *"abcdefghij"]): b"" for i in range(50)}))
+    (tmp_path / "into").mkdir()
+    files = extract(tmp_path / "a.tar", tmp_path / "into")
+    assert len(files) == 50 and all(path.parent == tmp_path / "into" and path.is_file() for path in files.values())
+
+
+def test_what_a_killed_fetch_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    left = tmp_path / ".unpack-abc"
+    (left / "deep").mkdir(parents=True)
+    with alone(tmp_path), workplace(tmp_path) as folder:
+        assert folder.is_dir() and not left.exists()
+    assert [path.name for path in tmp_path.iterdir()] == [".fetch.lock"]
