@@ -17,5 +17,9 @@ class EncoderError(StsbenchError):
     """A model cannot be loaded, or it returned something that is not an embedding."""
 
 
+class NotOnThisMachineError(EncoderError):
+    """A model is not on this machine, and cannot be fetched now."""
+
+
 class ScoreError(StsbenchError):
     """A score that cannot be computed (constant predictions, too few pairs): a failure with a reason, never 0 or NaN."""

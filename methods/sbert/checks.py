@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from stsbench.errors import StsbenchError
 from stsbench.methods.sbert.options import SBERTOptions
 from stsbench.training.api.options import refuse_idle
@@ -13,7 +11,6 @@ TRIPLET = ("anchor", "positive", "negative")
 STAGES = {"nli": ("nli",), "sts": ("sts",), "nli-sts": ("nli", "sts"), "triplet": ("triplet",)}  # objective -> stages
 # stage -> the options that only it has a use for
 _OF_STAGE = {"nli": ("features", "bias", "classifier_init"), "sts": ("scale", "similarity"), "triplet": ("margin",)}
-_NO_CONSENSUS = "-"  # SNLI's label of a pair on which its annotators did not agree
 
 
 def check_options(options: SBERTOptions) -> None:
@@ -36,12 +33,3 @@ def data_roles(options: SBERTOptions, available: tuple[str, ...]) -> tuple[str, 
             f"give {', '.join(available) or 'no column'}): name them in data.columns"
         )
     return wanted
-
-
-def check_labels(names: Sequence[str]) -> None:
-    """Raises StsbenchError where pairs without a label of their own would become a class. names: of the labels."""
-    if _NO_CONSENSUS in names:
-        raise StsbenchError(
-            f"the labelled rows have the label '{_NO_CONSENSUS}', SNLI's mark of pairs without a label: take those rows out "
-            "of the file"
-        )

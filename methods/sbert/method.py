@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from stsbench.methods.sbert.checks import STAGES, TRIPLET, check_labels, check_options, data_roles
+from stsbench.methods.sbert.checks import STAGES, TRIPLET, check_options, data_roles
 from stsbench.methods.sbert.options import SBERTOptions
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles
@@ -63,7 +63,6 @@ class SBERT(Method):
 
     def prepare_labelled(self, rows: Any) -> None:
         """Make the classifier, for as many classes as there are labels."""
-        check_labels(rows.store.label_names)
         assert self.classifier is not None
         self.classifier.set_shape(self.backbone.vector_width, classes_of(rows))
 

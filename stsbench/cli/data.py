@@ -35,35 +35,47 @@ def data() -> None:
 
 @data.command(short_help="Download the data into the user cache.")
 @click.argument("sets", nargs=-1)
+@click.option("--training", is_flag=True, help="Fetch the training texts that papers share (some 170 MB) and nothing else.")
 @click.option("--raw", is_flag=True, help="Also fetch the original texts from the Hub (MTEB's data).")
 @click.option("--from", "bundle_file", type=click.Path(path_type=Path, dir_okay=False, exists=True),
               help="Install a bundle instead of downloading.")
 @click.option("--force", is_flag=True, help="Fetch again even if all files are present.")
 @_strict
-def fetch(sets: tuple[str, ...], raw: bool, bundle_file: Path | None, force: bool, strict: bool) -> None:
-    """Download the data into the user cache; with SETS and --raw, only the raw files of those sets."""
+def fetch(
+    sets: tuple[str, ...], training: bool, raw: bool, bundle_file: Path | None, force: bool, strict: bool
+) -> None:
+    """Download the data into the user cache; with SETS and --raw, only the raw files of those sets.
+
+    SETS may also be training texts: wiki1m_for_simcse.txt, nli_for_simcse.csv.
+    """
     from stsbench.data.fetch.bundle import install_bundle
     from stsbench.data.fetch.download import NoConnectionError
-    from stsbench.data.fetch.fetch import fetch_archive, fetch_raw
+    from stsbench.data.fetch.fetch import fetch_archive, fetch_raw, fetch_training
     from stsbench.data.fetch.sources import WAYS, data_root
-    from stsbench.data.sets.catalog import entries, entry
+    from stsbench.data.sets.catalog import catalog, entries, entry
 
-    root = data_root()
+    root, known = data_root(), catalog().training
     if bundle_file is not None:
         _tell(install_bundle(bundle_file, root, strict=strict))
         return
-    chosen = [entry(name, "raw") for name in sets] if raw and sets else list(entries("raw")) if raw else []
+    texts = list(known.values()) if training else [known[name] for name in sets if name in known]
+    named, sets = bool(sets), tuple(name for name in sets if name not in known)
+    chosen = [entry(name, "raw") for name in sets] if raw and sets else list(entries("raw")) if raw and not named else []
+    archive = bool(sets) and not raw if named else not training
     for name in sets:
         if not raw:
             entry(name)  # a name that does not exist is an error, though the archive always comes as a whole
     try:
-        with _progress("senteval.tar" if not (raw and sets) else "raw files") as step:
-            reports = [] if raw and sets else [fetch_archive(root, force=force, strict=strict, progress=step)]
+        with _progress("senteval.tar" if archive else "files") as step:
+            reports = [fetch_archive(root, force=force, strict=strict, progress=step)] if archive else []
             reports += [fetch_raw(item, root, force=force, strict=strict, progress=step) for item in chosen]
+            reports += [fetch_training(text, root, force=force, strict=strict, progress=step) for text in texts]
     except NoConnectionError as error:
         raise DataError(f"{error}; {WAYS}") from error
     for report in reports:
         _tell(report)
+    if not texts:
+        click.echo(f"training texts ({', '.join(known)}): stsbench data fetch --training", err=True)
 
 
 @data.command(short_help="Compare the files of a data folder with the catalog.")

@@ -61,6 +61,7 @@ def train(
     from stsbench.training.recipes.precision import load_for_device
     from stsbench.training.recipes.recipes import load_recipe
     from stsbench.training.recipes.sample import WARNING, is_of_sample, sample_settings
+    from stsbench.training.rows.at_hand import backbone_at_hand
 
     method = canonical(method)
     if resume and output is None:
@@ -83,6 +84,11 @@ def train(
     on_sample = options["sample"] and not (resume or start_from or _of_the_users_own(recipe, keys))
     if on_sample:
         overrides |= sample_settings(chosen, keys, _log)
+        chosen = load_recipe(method, recipe, list(sets), overrides)
+    if recipe is None and "backbone.model" not in keys and not on_sample and (
+        model := backbone_at_hand(chosen, options["offline"], _log)
+    ):
+        overrides["backbone.model"] = model
         chosen = load_recipe(method, recipe, list(sets), overrides)
     _refuse_overridden(chosen, sets)
     if options["max_steps"] and (longer := _longer(chosen, options["max_steps"], sets)):

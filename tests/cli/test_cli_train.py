@@ -269,3 +269,24 @@ def test_weights_that_are_no_numbers_are_not_kept(train, text):
     more = ("--max-steps", "1", "--set", "selection.by=none", "--set", "training.learning_rate=1e39")
     fails(train("simcse", text, *more), "a weight is NaN or infinite after step 1")
     assert not list(Path("out").glob("checkpoints/[0-9]*")) and not Path("out/best").exists()
+
+
+def test_the_command_of_the_readme_without_a_network(cli, monkeypatch, tmp_path):
+    """`stsbench train diffaug --stage 1`: from minilm and the data folder's own NLI file, both of them told; and one line
+    that names all that is missing."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("STSBENCH_DATA", str(tmp_path / "data"))
+    (tmp_path / "data" / "train").mkdir(parents=True)
+    short = ("--set", "labelled.batch_size=4", "--set", "stages.prefix.training.batch_size=4", "--max-steps", "1")
+    line = fails(cli("train", "diffaug", "--stage", "1"), "labelled data nli_for_simcse.csv are not here", "--sample")
+    assert "stsbench data fetch nli_for_simcse.csv" in line and "things are missing" not in line
+    line = fails(cli("train", "diffaug", "--recipe", "bert-base-semi"), "3 things are missing", "--sample")
+    assert all(name in line for name in ("bert-base-uncased", "nli_for_simcse.csv", "wiki1m_for_simcse.txt"))
+    rows = [f"a cat {i} sat,a cat was sitting {i},no dog ran {i}" for i in range(8)]
+    (tmp_path / "data" / "train" / "nli_for_simcse.csv").write_text("\n".join(["sent0,sent1,hard_neg", *rows]) + "\n")
+    code, _, err = cli("train", "diffaug", "--stage", "1", "--output", "out", "--set", "selection.by=none", *short)
+    assert code == 0, err
+    assert "bert-base-uncased is not here and cannot be fetched: training starts from minilm" in err
+    assert f"nli_for_simcse.csv: {tmp_path / 'data' / 'train' / 'nli_for_simcse.csv'}" in err
+    assert "warning: nli_for_simcse.csv has 8 rows, the published file 275,601" in err
+    assert "model: minilm" in Path("out/recipe.yaml").read_text()

@@ -34,7 +34,7 @@ def extract(archive: Path, into: Path, *, max_bytes: int = MAX_BYTES, max_member
     try:
         with _opened(archive) as (tar, stream):
             while (member := tar.next()) is not None:
-                tar.members = []  # type: ignore[misc]  # or tarfile keeps every one of them
+                tar.members = []  # type: ignore[attr-defined]  # or tarfile keeps every one of them
                 members += 1
                 total += member.size
                 if members > max_members or total > max_bytes or member.size < 0:

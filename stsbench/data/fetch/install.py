@@ -15,7 +15,6 @@ from stsbench.data.sets.catalog import catalog, entries
 from stsbench.errors import DataError
 from stsbench.files import lock_file, sha256_file
 
-
 _WORKPLACE = ".unpack-"
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from stsbench.data.fetch.lock import read_lock
 from stsbench.data.sets import labelled, readers
-from stsbench.data.sets.catalog import Entry, entry
+from stsbench.data.sets.catalog import Entry, catalog, entry
 from stsbench.data.sets.sets import LabelledSet, PairSet
 from stsbench.errors import DataError, MissingDataError
 from stsbench.files import cache_root, sha256_file
@@ -86,6 +86,35 @@ def locate(
             _complete(item, root, origin)
             return Location(root, origin)
     return _fetched(item, offline, [str(root) for root, _ in places])
+
+
+def training_text(name: str, *, data_dir: Path | None = None, offline: bool = False) -> tuple[Path | None, str]:
+    """A file of training text called `name`, without a folder, and how to get it where there is none.
+
+    It is looked for in train/ of `data_dir`, $STSBENCH_DATA and the user cache; one that the catalog knows is fetched unless
+    `offline`. Raises DataError where a download breaks off.
+    """
+    if not name or Path(name).name != name:
+        return None, ""
+    configured = os.environ.get("STSBENCH_DATA")
+    places = [*filter(None, (data_dir, Path(configured) if configured else None)), data_root()]
+    for root in places:
+        if (path := root / "train" / name).is_file():
+            return path, ""
+    text = catalog().training.get(name)
+    if text is None:
+        return None, ""
+    if not downloads_are_off(offline):
+        from stsbench.data.fetch.download import NoConnectionError
+        from stsbench.data.fetch.fetch import fetch_training
+
+        try:
+            fetch_training(text, data_root())
+            return data_root() / text.path, ""
+        except NoConnectionError:
+            pass
+    looked = f"nor are they in train/ of {' or '.join(map(str, places))}"
+    return None, f", or fetch the published file by `stsbench data fetch {name}` ({looked})"
 
 
 def data_root() -> Path:
@@ -177,11 +206,16 @@ def _miscounted(item: Entry, data: PairSet | LabelledSet) -> list[str]:
     ]
 
 
+def downloads_are_off(offline: bool) -> bool:
+    """Whether nothing may be fetched: --offline, or the Hub client's $HF_HUB_OFFLINE."""
+    return offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
+
+
 def _fetched(item: Entry, offline: bool, places: list[str]) -> Location:
     from stsbench.data.fetch import fetch
 
     looked = f"{item.id} ({item.text_version} text) is not in {' or '.join(places)}"
-    if offline or os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
+    if downloads_are_off(offline):
         raise MissingDataError(f"{looked} and downloads are off (offline): {WAYS}")
     root = data_root()
     try:

@@ -45,6 +45,11 @@ def roles_of(header: Sequence[str], columns: Mapping[str, str], where: Mapping[s
     return dict(sorted(roles.items(), key=lambda item: (_rank(item[0]), item[0])))
 
 
+def is_known_header(names: Sequence[str]) -> bool:
+    """Whether a table with these columns needs no data.columns; one column alone is no table."""
+    return len(names) > 1 and any(set(must.values()) <= set(names) for must, _ in _KNOWN)
+
+
 def optional_columns(roles: Mapping[str, str]) -> set[str]:
     """Columns of a known header that were not there, but would have a role if they were."""
     return {

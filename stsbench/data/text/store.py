@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import shorten
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.data.text.built import built_folder
-from stsbench.data.text.columns import LABEL, SCORE, VALUES
+from stsbench.data.text.columns import LABEL, SCORE, VALUES, is_known_header
 from stsbench.data.text.fingerprint import file_digest, forget
 from stsbench.data.text.ragged import Ragged, RowNumbers, checked, mapped
 from stsbench.data.text.rows import file_format
@@ -21,6 +23,9 @@ from stsbench.errors import DataError
 from stsbench.files import cache_root
 from stsbench.wording import counted, sized
 
+# SNLI's mark, those of `datasets`, pandas and MultiNLI's test set, and what people write
+_UNLABELLED = {"-", "-1", "nan", "null", "hidden", "?"}
+_LOOKED_AT = 100  # rows, to tell a table from text
 _VERSION = 1  # of the folder's layout and of what is counted: a change makes older folders unused
 
 
@@ -124,6 +129,26 @@ class TextStore:
             raise DataError(f"{self.path} has no role 'label' (its roles are {', '.join(self.roles)}); see data.columns")
         return self._labels[self._numbers(rows)].astype(np.int64)
 
+    def classes(self) -> dict[str, int]:
+        """The name of each class -> its rows. Raises DataError, one line with the first row, for a mark of rows without a
+        label, and for names that differ only in case, white space or how a number is written: nobody means two classes."""
+        found: dict[str, str] = {}
+        for number, name in enumerate(self.label_names):
+            plain = _plain_label(name)
+            line = self.line(int(np.argmax(self._labels == number)))
+            if plain in _UNLABELLED:
+                count = int(np.count_nonzero(self._labels == number))
+                raise DataError(
+                    f"{self.path}:{line}: the label {name!r} marks rows without a label ({count:,} of {len(self):,}): take "
+                    "these rows out of the file; if it is a class, give it another name"
+                )
+            if (other := found.setdefault(plain, name)) != name:
+                raise DataError(
+                    f"{self.path}:{line}: the labels {other!r} and {name!r} would be two classes: write them the same way"
+                )
+        counts = np.bincount(self._labels, minlength=len(self.label_names)).tolist()
+        return dict(zip(self.label_names, counts, strict=True))
+
     def scores(self, rows: RowNumbers) -> NDArray[np.float64]:
         """float64 (n,): the scores of n rows. Raises DataError where the file has none."""
         if self._scores is None:
@@ -151,14 +176,31 @@ class TextStore:
         return f"{counted(meta.rows, 'row')} read{left}, {blank}, {duplicates}: {kept}"
 
     def doubt(self) -> str:
-        """A line on a table under the name of a text, whose tabs, header and scores all count as text; else ""."""
-        whole = self.roles == ("sentence",) and self.path.suffix.lower() not in (".csv", ".tsv", ".jsonl")
-        if not whole or not len(self) or "\t" not in self.text("sentence", 0):
+        """A line on what looks like a table under the name of a text, whose separators, header and scores would all count as
+        text; else "". Raises DataError where the first line is a header that tables of training text have."""
+        if self.settings.format != "text" or self.path.suffix.lower() in (".csv", ".tsv", ".jsonl") or not len(self):
             return ""
-        return (
-            f"warning: {self.path.name}:{self.line(0)} contains a tab, and whole lines are taken for sentences: of a table "
-            "to be read by its columns, the name ends in .tsv"
-        )
+        first = self.text("sentence", 0)
+        rows = self.texts("sentence", range(min(len(self), _LOOKED_AT)))
+        for separator, what, kind in (("\t", "a tab", "tsv"), (",", "a comma", "csv"), (";", "a semicolon", "csv")):
+            if is_known_header([name.strip(' "') for name in first.split(separator)]):
+                raise DataError(
+                    f"{self.path}:{self.line(0)}: {shorten(first, 60)!r} is the header of a table, and by the file's name "
+                    f"whole lines are sentences: call it {self.path.stem}.{kind}, or --set data.format={kind}"
+                )
+            fields = {row.count(separator) for row in rows}
+            table = separator in first if separator == "\t" else len(rows) > 4 and len(fields) == 1 and min(fields) > 0
+            if table:
+                return (
+                    f"warning: {self.path.name}:{self.line(0)} contains {what}, and whole lines are taken for sentences: of "
+                    f"a table to be read by its columns, the name ends in .{kind}"
+                )
+        if first.startswith("{") and all(row.startswith("{") and row.rstrip().endswith("}") for row in rows):
+            return (
+                f"warning: {self.path.name}:{self.line(0)} looks like JSON, and whole lines are taken for sentences: of a "
+                "table of JSON lines, the name ends in .jsonl"
+            )
+        return ""
 
     def _numbers(self, rows: RowNumbers) -> NDArray[np.int64]:
         return checked(rows, len(self))
@@ -172,6 +214,16 @@ class TextStore:
         if not self.settings.contiguous:
             raise DataError(f"{self.path} was read as separate rows: to use the next sentence, set data.contiguous=true")
         return self._documents
+
+
+def _plain_label(name: str) -> str:
+    """A label without what two spellings of one class differ in."""
+    visible = [c for c in unicodedata.normalize("NFKC", name) if c.isspace() or unicodedata.category(c) not in ("Cf", "Cc")]
+    plain = " ".join("".join(visible).split()).casefold()
+    try:
+        return f"{float(plain):g}" if plain.lstrip("+-")[:1].isdigit() else plain
+    except ValueError:
+        return plain
 
 
 def _fate(dropped: bool) -> str:

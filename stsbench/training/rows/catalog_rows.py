@@ -51,6 +51,11 @@ def catalog_file(name: str, place: SetPlace, log: Callable[[str], None], section
     return built_folder(training_cache() / "sets", key, lambda folder: _write(data, folder / file)) / file
 
 
+def is_set(name: str) -> bool:
+    """Whether `name` is that of a set of the catalog."""
+    return any(item.id == name for item in entries("senteval"))
+
+
 def trainable_sets() -> list[str]:
     """The names of the sets that `catalog_file` takes."""
     return [item.id for item in entries("senteval") if _trainable(item)]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.data.sets.catalog import catalog
 from stsbench.data.text.columns import LABEL, SCORE
 from stsbench.data.text.examples import TextRows
 from stsbench.data.text.on_demand import TokensOnDemand
@@ -23,16 +24,17 @@ from stsbench.data.text.tokens import Tokens, text_roles, tokenised
 from stsbench.encoders.forward.checkpoint import tokenizer_digest
 from stsbench.errors import DataError, StsbenchError
 from stsbench.plugins import calling
-from stsbench.registry import did_you_mean
 from stsbench.training.api.labelled import TRIPLET
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import DataSettings, Recipe
-from stsbench.training.rows.catalog_rows import SetPlace, catalog_file, scale_of, trainable_sets
+from stsbench.training.recipes.sample import TEXTS
+from stsbench.training.rows.at_hand import LABELLED as LABELLED
+from stsbench.training.rows.at_hand import training_file
+from stsbench.training.rows.catalog_rows import SetPlace, scale_of
 from stsbench.training.rows.streams import stream
 from stsbench.wording import counted
 
-LABELLED = "labelled"  # their key beside the stages' names
 LABELS = "labels"  # the key of their classes among what a run reads
 _OF_TRIPLETS = ("contradiction", "entailment")  # what classes 0 and 1 of triplets are
 _ONE_DOCUMENT = 1000  # lines without a blank one between them that make one wonder
@@ -107,7 +109,7 @@ def open_data(
     place = place or SetPlace()
     name = settings.file or ""
     known = None if labelled or Path(name).is_file() else NAMED.get(name)  # a file goes before a name of data
-    path = _sts_texts(name, place, log) if known else _training_file(settings, section, place, log)
+    path = _sts_texts(name, place, log) if known else training_file(settings, section, place, log)
     with _of_section(section):
         store = open_store(
             path, format=settings.format, columns=settings.columns, where=settings.where, drop_blank=settings.drop_blank,
@@ -118,6 +120,11 @@ def open_data(
     log(f"{path.name}: {store.report()}, used as {', '.join(roles)}")
     if doubt := store.doubt():
         log(doubt)
+    if LABEL in roles:
+        log(f"{path.name}: classes {', '.join(f'{name} {count:,}' for name, count in store.classes().items())}")
+    text = catalog().training.get(path.name)
+    if text is not None and path.parent != TEXTS and store.meta.rows != text.rows:
+        log(f"warning: {path.name} has {store.meta.rows:,} rows, the published file {text.rows:,}: another training set")
     if SCORE in roles:
         _check_scores(store, plan, log, scale_of(settings.file))
     whole = not labelled and calling(plan.kind, "whole_texts", lambda: plan.kind.whole_texts(plan.options))
@@ -186,28 +193,6 @@ def _check_scores(
     if scores.max() <= (low + high) / 2:
         told = f"and {plan.name} is told that they go from {low:g} to {high:g}"
         log(f"warning: {store.path.name}: no score is above {scores.max():g}, {told}")
-
-
-def _training_file(settings: DataSettings, section: str, place: SetPlace, log: Callable[[str], None]) -> Path:
-    name = "labelled data" if section == LABELLED else "training data"
-    if settings.file is None:
-        also = ", or labelled.file" if section == LABELLED else ""
-        raise DataError(f"no {name}: give a file by --{section} FILE{also}")
-    path = Path(settings.file).expanduser()
-    if path.exists() and not path.is_file():
-        raise DataError(f"the {name} {path} are {'a folder' if path.is_dir() else 'not a plain file'}: name a file")
-    if not path.is_file() and (of_catalog := catalog_file(settings.file, place, log, section)) is not None:
-        return of_catalog
-    if not path.is_file():
-        hint = _nearest(settings.file, section)
-        raise DataError(f"the {name} {path} are not here: give your copy by --{section} FILE{hint}")
-    return path
-
-
-def _nearest(file: str, section: str) -> str:
-    """"; did you mean stsb/train?" where a file that is not there is nearly a name of data."""
-    hint = did_you_mean(file, trainable_sets() if section == LABELLED else [*trainable_sets(), *NAMED])
-    return hint if "did you mean" in hint else ""
 
 
 def _sampled(

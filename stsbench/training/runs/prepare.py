@@ -28,6 +28,7 @@ from stsbench.training.modules.backbone import Backbone, load_backbone
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import method_file
 from stsbench.training.recipes.recipe import Recipe
+from stsbench.training.rows.at_hand import check_at_hand
 from stsbench.training.rows.catalog_rows import SetPlace
 from stsbench.training.rows.stage_rows import LABELLED, StageData, digests, label_names, open_rows
 from stsbench.training.runs.options import TrainOptions
@@ -91,13 +92,15 @@ def prepare_run(
     if options.resume and resumed is None:
         log("no checkpoint yet: the run begins again")
     warm_start = None if resumed else _warm_start(options, manifest, plan)
+    place = SetPlace(options.data_dir, options.sample, options.offline)
+    with accelerator.main_process_first():  # a download is made once
+        check_at_hand(recipe, plan, opened, place)
     dev = _dev_data(options, manifest, accelerator, log)
     torch.manual_seed(recipe.seed)
     backbone = _backbone(options, plan, warm_start)
     method = calling(plan.kind, "__init__", lambda: plan.kind(backbone, plan.options))
     check_instance(method, backbone)  # what options and backbone exclude is said before the text is read
     with accelerator.main_process_first():  # who comes later finds it in the cache
-        place = SetPlace(options.data_dir, options.sample, options.offline)
         data = open_rows(recipe, plan, backbone, opened, log, place)
     objective = make_objective(plan, method)
     with accelerator.main_process_first():

@@ -91,7 +91,7 @@ def test_headers_take_no_memory(
     (tmp_path / "a.tar").write_bytes(pack(headers(kind, size, count)))
     (tmp_path / "into").mkdir()
     tracemalloc.start()
-    with pytest.raises(DataError, match="header.*refused"):
+    with pytest.raises(DataError, match=r"header.*refused"):
         extract(tmp_path / "a.tar", tmp_path / "into")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -88,6 +88,13 @@ def test_commands(server: Server, sample_catalog: Catalog, tmp_path: Path) -> No
         run("fetch", "stsb/tset")
 
 
+def test_training_texts_by_the_command(server: Server) -> None:
+    server.body = b"a\n"
+    assert "1 file installed" in run("fetch", "wiki1m_for_simcse.txt") and len(server.asked) == 1
+    assert run("fetch", "--training").count("1 file installed") == 1  # the other one
+    assert sorted(path.name for path in (data_root() / "train").iterdir()) == ["nli_for_simcse.csv", "wiki1m_for_simcse.txt"]
+
+
 def test_verify(server: Server, tmp_path: Path) -> None:
     server.body = raw(3.0)
     run("fetch", "--raw", "stsb/test")

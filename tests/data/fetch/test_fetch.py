@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from hubserver import Server, know_the_sample, raw, sample_files, serving, tar_of
 
-from stsbench.data.fetch.fetch import fetch_archive, fetch_raw, hub_url
+from stsbench.data.fetch.fetch import fetch_archive, fetch_raw, fetch_training, hub_url
 from stsbench.data.fetch.lock import read_lock
-from stsbench.data.fetch.sources import data_root, load
+from stsbench.data.fetch.sources import data_root, load, training_text
 from stsbench.data.sets.catalog import Catalog, catalog, entry
 from stsbench.errors import DataError
 
@@ -94,6 +94,34 @@ def test_first_fetch_locks_and_a_later_change_is_reported(server: Server) -> Non
         load("stsb/test", text_version="raw", strict=True)
     with pytest.raises(DataError, match="not a single file"):
         fetch_raw(entry("stsb/test"), data_root())
+
+
+def test_training_texts_are_fetched_and_found(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In train/ of the data folder, $STSBENCH_DATA, the cache; then from the Hub, where its name is a published one."""
+    name = "nli_for_simcse.csv"
+    server.body = b"sent0,sent1,hard_neg\na,b,c\n"
+    absent, ways = training_text(name, offline=True)
+    assert absent is None and "stsbench data fetch nli_for_simcse.csv" in ways
+    found, _ = training_text(name)
+    assert found == data_root() / "train" / name and found.read_bytes() == server.body
+    assert server.asked[-1][0].endswith(f"/datasets-for-simcse/resolve/{catalog().archive.revision}/{name}")
+    assert list(read_lock(data_root())) == [f"train/{name}"]
+    asked = len(server.asked)
+    assert training_text(name)[0] == found and len(server.asked) == asked
+    for place in ("environment", "given"):
+        (tmp_path / place / "train").mkdir(parents=True)
+        (tmp_path / place / "train" / name).write_text("x\n")
+        if place == "environment":
+            monkeypatch.setenv("STSBENCH_DATA", str(tmp_path / place))
+            assert training_text(name)[0] == tmp_path / "environment" / "train" / name
+    assert training_text(name, data_dir=tmp_path / "given")[0] == tmp_path / "given" / "train" / name
+    for other in ("mine.csv", "../train/" + name, f"train/{name}", "", ".."):
+        assert training_text(other) == (None, "")
+    server.body = b"changed\n"
+    with pytest.raises(DataError, match="changed since its first fetch"):
+        fetch_training(catalog().training[name], data_root(), force=True, strict=True)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert training_text("wiki1m_for_simcse.txt")[0] is None
 
 
 def test_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,9 +173,6 @@ def test_wrong_columns(folder):
             SBERT.roles(SBERTOptions(objective=objective), given)
     with pytest.raises(StsbenchError, match=r"needs labelled rows of premise, hypothesis and label \(these give anchor"):
         SBERT.labelled_roles(SBERTOptions(), ("anchor", "positive", "negative"))
-    rows = oracle.ValuedRows(folder, {"premise": ["cat"], "hypothesis": ["cat"]}, [0], ("-", *oracle.LABELS))
-    with pytest.raises(StsbenchError, match="the label '-', SNLI's mark of pairs without a label: take those rows out"):
-        sbert(folder, "nli").prepare_labelled(rows)
 
 
 def test_a_batch_of_equal_pairs_is_no_mistake(folder):
