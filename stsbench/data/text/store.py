@@ -132,7 +132,7 @@ class TextStore:
     def classes(self) -> dict[str, int]:
         """The name of each class -> its rows. Raises DataError, one line with the first row, for a mark of rows without a
         label, and for names that differ only in case, white space or how a number is written: nobody means two classes."""
-        found: dict[str, str] = {}
+        spelled: dict[str, str] = {}
         for number, name in enumerate(self.label_names):
             plain = _plain_label(name)
             line = self.line(int(np.argmax(self._labels == number)))
@@ -142,7 +142,7 @@ class TextStore:
                     f"{self.path}:{line}: the label {name!r} marks rows without a label ({count:,} of {len(self):,}): take "
                     "these rows out of the file; if it is a class, give it another name"
                 )
-            if (other := found.setdefault(plain, name)) != name:
+            if (other := spelled.setdefault(plain, name)) != name:
                 raise DataError(
                     f"{self.path}:{line}: the labels {other!r} and {name!r} would be two classes: write them the same way"
                 )

@@ -74,13 +74,13 @@ def training_file(settings: DataSettings, section: str, place: SetPlace, log: Ca
         return path
     if (of_catalog := catalog_file(settings.file, place, log or _silent, section)) is not None:
         return of_catalog
-    found, ways = training_text(settings.file, data_dir=place.data_dir, offline=place.offline)
-    if found is None:
+    file, ways = training_text(settings.file, data_dir=place.data_dir, offline=place.offline)
+    if file is None:
         hint = ways or _nearest(settings.file, section)
         raise DataError(f"the {name} {path} are not here: give your copy by --{section} FILE{hint}")
     if log is not None:
-        log(f"{settings.file}: {found}")
-    return found
+        log(f"{settings.file}: {file}")
+    return file
 
 
 def _sections(recipe: Recipe, plan: MethodPlan, stages: Sequence[str]) -> dict[str, DataSettings]:
