@@ -21,5 +21,9 @@ class NotOnThisMachineError(EncoderError):
     """A model is not on this machine, and cannot be fetched now."""
 
 
+class DegenerateError(EncoderError):
+    """No score can be made of a model's vectors: some are NaN or infinite, or all are one."""
+
+
 class ScoreError(StsbenchError):
     """A score that cannot be computed (constant predictions, too few pairs): a failure with a reason, never 0 or NaN."""

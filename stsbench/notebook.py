@@ -53,9 +53,10 @@ class TrainingBar:
         self._bar.set_postfix(self._numbers, refresh=False)
         self._bar.update(step - self._bar.n)
 
-    def dev(self, step: int, name: str, score: float, best: bool) -> None:
+    def dev(self, step: int, name: str, score: float | None, best: bool) -> None:
         """A dev evaluation after `step` steps."""
-        self._numbers[name] = f"{score:.4f}" if name.startswith("held-out") else f"{score:.2f}"
+        digits = 4 if name.startswith("held-out") else 2
+        self._numbers[name] = "undefined" if score is None else f"{score:.{digits}f}"
         self._bar.set_postfix(self._numbers)
 
     def close(self) -> None:

@@ -239,7 +239,8 @@ class _Feed:
             if line["kind"] == "start":
                 before = before + last
             last = line.get("step", 0)
-            if line["kind"] == "dev" and last > 0 and before + last > self.reported.get(trial.number, 0):
+            new = last > 0 and before + last > self.reported.get(trial.number, 0)
+            if line["kind"] == "dev" and new and line["score"] is not None:  # None: undefined
                 yield before + last, line["score"]
 
     def _tell(self) -> None:
@@ -271,7 +272,8 @@ def _scores(search: Sweep, jobs: Sequence[Job]) -> tuple[dict[int, float], str]:
     if missing := [seed for seed, each in best.items() if each is None]:
         raise StsbenchError(
             f"seed {missing[0]} of {jobs[0].folder(search.output)} has no development score: its last step is before "
-            "selection.every, lower that or set selection.at_end=true"
+            "selection.every (lower that or set selection.at_end=true), or the development data are not on this machine "
+            "(`stsbench data fetch`), or none of its scores is defined"
         )
     return {seed: each["score"] for seed, each in best.items()}, next(each["name"] for each in best.values())
 

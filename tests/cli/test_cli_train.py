@@ -13,6 +13,9 @@ from clirun import cli, damaged, fails, place
 from safetensors.torch import load_file, save_model
 from training_runs import one_thread
 
+import stsbench
+from stsbench.training.runs.finish import stored_facts
+
 __all__ = ["cli", "damaged", "one_thread", "place"]
 QUICK = ("--set", "training.batch_size=8", "--dtype", "float32", "--device", "cpu", "--sample")
 
@@ -147,26 +150,44 @@ def test_no_dev_data(cli, model, text):
 
 
 def test_as_the_readme_has_it_on_a_bare_machine(cli, model, text):
-    """On a CPU, with no data but the text: float32 for fp16, the sample's dev data, both said and recorded; and resumed."""
+    """On a CPU, with no data but the text: float32 for fp16, no dev data, both said and recorded; and resumed. The package's
+    made-up pairs choose nothing."""
     words = ("train", "simcse", "--backbone", model, "--data", text, "--output", "out", "--set", "training.batch_size=8",
              "--max-steps", "2", "--set", "selection.every=1", "--offline", "--device", "cpu")  # fmt: skip
     code, _, err = cli(*words)
     assert code == 0, err
     assert "the recipe says fp16, which needs a CUDA device: float32 here" in err
     (line,) = [line for line in err.splitlines() if line.startswith("no dev data: ")]
-    assert "stsb/dev" in line and "weights are chosen by sts-b dev (sample)" in line and "comparable with nothing" in line
+    assert "stsb/dev" in line and "the weights of the last one are kept" in line and "stsbench data fetch" in line
     assert err.index(line) < err.index("rows read")
     run = Path("out")
     recipe, began = (run / "recipe.yaml").read_text(), json.loads((run / "begun.json").read_text())
     changed = recipe.partition("description: unsup-bert-base with other ")[2].partition("source:")[0]
     assert "precision: float32\n" in recipe and "precision" in changed
-    assert began["dev_sample"] is True and began["sample"] is False
+    assert began["dev_absent"] is True and began["sample"] is began["dev_sample"] is False
     summary = json.loads((run / "train.json").read_text())
-    assert summary["sample"] is True and summary["selected_by"] == "sts-b dev (sample)"
-    assert "sample data" in (run / "best" / "README.md").read_text()
+    assert summary["sample"] is False and summary["selected_by"] == "none" and summary["best"] is None
+    last = "the last step, as there were no development data"
+    assert summary["exported"] == last and f"the weights of {last}" in (run / "best" / "README.md").read_text()
+    assert stored_facts(run)["kept"] == last
+    assert '"dev"' not in (run / "log.jsonl").read_text()
+    weights = (run / "best" / "model.safetensors").read_bytes()
+    newest = sorted((run / "checkpoints").glob("0-*"))[-1]
+    assert json.loads((newest / "position.json").read_text())["step"] == 2
     (run / "train.json").unlink()
     code, _, err = cli("train", "simcse", "--output", "out", "--resume", "--offline", "--device", "cpu")
-    assert code == 0 and "no dev data" not in err, err
+    assert code == 0 and weights == (run / "best" / "model.safetensors").read_bytes(), err
+    (run / "train.json").unlink()
+    data = Path(stsbench.__file__).parent / "data" / "sample"
+    # data that were not there at the beginning choose nothing in the middle
+    outcome = cli("train", "simcse", "--output", "out", "--resume", "--offline", "--device", "cpu", "--data-dir", data)
+    fails(outcome, "--resume: the dev data is not what out began with")
+
+
+def test_an_encoder_chosen_by_dev_data_that_are_absent(cli, model, text):
+    words = ("train", "ct", "--backbone", model, "--data", text, "--output", "out", "--max-steps", "2", "--offline",
+             "--device", "cpu", "--dtype", "float32", "--set", "backbone.max_length=16", "--set", "training.batch_size=15")
+    wrong(cli(*words), "ct chooses among model2, model1", "no development data", "stsbench data fetch")
 
 
 def test_a_precision_asked_for_is_kept_or_refused(cli, model, text):

@@ -50,9 +50,10 @@ class TrainingProgress:
         elif self._shown and (step % self._line_every == 0 or step == self._steps):
             self._log(f"{self._name} {step}/{self._steps}: {self._numbers}, {self._left(step)}")
 
-    def dev(self, step: int, name: str, score: float, best: bool) -> None:
+    def dev(self, step: int, name: str, score: float | None, best: bool) -> None:
         """A dev evaluation after `step` steps; `best`: the highest of the stage so far, whose weights are kept."""
-        shown = f"{score:.4f}" if name.startswith("held-out") else f"{score:.2f}"
+        digits = 4 if name.startswith("held-out") else 2
+        shown = "undefined" if score is None else f"{score:.{digits}f}"
         if best:
             self._best = name, f"{shown} at step {step}"
             self._dev = f"{name} {shown} (the best so far)"

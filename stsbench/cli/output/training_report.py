@@ -23,11 +23,17 @@ def print_summary(folder: Path, summary: dict[str, Any]) -> None:
 
 def _run(folder: Path, summary: dict[str, Any]) -> None:
     name = summary["selected_by"]
-    if summary["before"] is not None:
+    before, after = (
+        "undefined" if summary[when] is None else f"{summary[when]:.2f}" for when in ("before", "after")
+    )
+    undefined = summary.get("undefined", [])
+    if summary["before"] is not None or undefined:
         kept = summary["best"]
         stage = f" of stage {kept['stage']}" if kept and set(summary["stages"]) != {kept["stage"]} else ""
         best = f"best {kept['score']:.2f} at step {kept['step']}{stage}" if kept else "no step was up for selection"
-        click.echo(f"{name}: {summary['before']:.2f} before, {best}, {summary['after']:.2f} after the last step")
+        if not kept and undefined:
+            best = "no step that could be kept has a score"
+        click.echo(f"{name}: {before} before, {best}, {after} after the last step")
     click.echo(f"exported {summary['exported']}: {folder / 'best'}")
     if (folder / "eval").is_dir():
         from stsbench.cli.output.report import print_report

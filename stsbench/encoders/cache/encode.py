@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.cache.cache import CacheNote, EmbeddingCache
 from stsbench.encoders.cache.key import cache_key, versions
-from stsbench.errors import EncoderError
+from stsbench.errors import DegenerateError, EncoderError
 from stsbench.plugins import calling, where
 
 CHUNK = 1024  # texts between two writes, for each process: what an interrupted run loses at most
@@ -140,7 +140,7 @@ def checked(name: str, texts: Sequence[str], encoded: Encoded, tolerant: bool = 
         vectors = vectors.copy()
         vectors[bad] = np.nan
     elif len(bad):
-        raise EncoderError(not_finite(name, texts, bad))
+        raise DegenerateError(not_finite(name, texts, bad))
     return Encoded(vectors, truncated)
 
 

@@ -19,7 +19,7 @@ from stsbench.encoders.prompt.template import parse_template
 from stsbench.encoders.prompt.tokenise import Tokeniser
 from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.encoders.transformer.parts import Parts, check_token_types, choose_packed
-from stsbench.errors import EncoderError
+from stsbench.errors import DegenerateError, EncoderError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -109,7 +109,7 @@ class TransformerEncoder(Encoder):
         try:
             short, long = encode([company.SHORT]), encode([company.LONG])
             if self.pooler in ("cls", "cls+dense") and np.array_equal(short, long):
-                raise EncoderError(
+                raise DegenerateError(
                     f"--pooler {self.pooler}: {type(self.model).__name__} is causal, and its first state knows the first "
                     "token alone: use --pooler last, mean or weighted_mean"
                 )

@@ -75,12 +75,17 @@ def check_inference(method: Method) -> None:
             raise StsbenchError(f"{where(type(method), name)} {must}, not {kind_of(inference)}")
 
 
-def check_candidates(method: Method, selected_by: str) -> None:
+def check_candidates(method: Method, selected_by: str, absent: bool = False) -> None:
     """That the candidates are encoders, and that there are development data to choose among them by, before anything is
-    trained. selected_by: selection.by."""
+    trained. selected_by: selection.by; absent: its data are not on this machine."""
     candidates = calling(type(method), "candidates", method.candidates)
     if any(not isinstance(each, Inference) for each in candidates.values()):
         raise StsbenchError(f"{where(type(method), 'candidates')} must give name -> Inference(model, tokenizer, pooler)")
+    if candidates and absent:
+        raise StsbenchError(
+            f"{method.name} chooses among {', '.join(candidates)} by development scores, and there are no development data "
+            "on this machine: fetch them (`stsbench data fetch`), or let the method's options name the encoder"
+        )
     if candidates and selected_by in ("none", "held-out"):
         raise StsbenchError(
             f"{method.name} chooses among {', '.join(candidates)} by development scores, and selection.by is {selected_by}: "

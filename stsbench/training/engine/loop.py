@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ from stsbench.training.engine.checkpoint import Checkpoints, Position
 from stsbench.training.engine.log import RunLog
 from stsbench.training.engine.optimiser import Overflow, learning_rate, set_step, steps_taken
 from stsbench.training.engine.parts import ROWS, CountCheck, part_counts, part_shares
-from stsbench.training.engine.selection import Selection, diagnosed
+from stsbench.training.engine.selection import UNDEFINED, Selection, diagnosed
 from stsbench.training.engine.semi import Objective
 from stsbench.training.engine.stage import Stage, stage_views
 from stsbench.training.engine.trackers import to_scalars
@@ -36,7 +37,7 @@ class TrainingCallback(Protocol):
 
     def stage(self, name: str, steps: int, start: int) -> None: ...
     def step(self, step: int, loss: float, sentences_per_second: float) -> None: ...
-    def dev(self, step: int, name: str, score: float, best: bool) -> None: ...
+    def dev(self, step: int, name: str, score: float | None, best: bool) -> None: ...  # None: undefined
 
 
 class LossError(StsbenchError):
@@ -52,12 +53,13 @@ class Loop:
     def __init__(
         self, recipe: Recipe, stage: Stage, method: Method, objective: Objective, wrapped: Any, optimiser: Any,
         accelerator: Accelerator, *, run_log: RunLog, checkpoints: Checkpoints, selection: Selection | None,
-        callback: TrainingCallback | None = None, tracked_from: int | None = None,
+        callback: TrainingCallback | None = None, tracked_from: int | None = None, log: Callable[[str], None] = print,
     ) -> None:  # fmt: skip
         self.recipe, self.stage, self.settings = recipe, stage, stage.settings
         self.method, self.objective, self.wrapped = method, objective, wrapped
         self.optimiser, self.accelerator = optimiser, accelerator
         self.run_log, self.checkpoints, self.selection, self.callback = run_log, checkpoints, selection, callback
+        self.log = log
         self.schedule = stage.schedule or stage.batches.steps
         self.tracked_from = tracked_from  # steps of the stages before, for trackers; None: no tracker
         self.weights = [weight for weight in method.parameters() if weight.requires_grad]
@@ -123,12 +125,14 @@ class Loop:
         counts, shares = self._counted(batches)
         check = CountCheck(self.method)
         values: dict[str, list[torch.Tensor]] = {}
+        items: dict[str, int | torch.Tensor] = {}
+        weights: dict[str, float] = {}
         loss = torch.zeros((), device=self.accelerator.device)
         for number, batch in enumerate(batches):
             last = number == len(batches) - 1
             with nullcontext() if last else self.accelerator.no_sync(self.wrapped):
                 terms = self._terms(batch, step)
-                scaled = self._scaled(terms)
+                scaled, counted = self._scaled(terms)
                 if len(batches) > 1:
                     check(terms, counts[number], batch)
                     share = shares[number]
@@ -138,6 +142,8 @@ class Loop:
             loss += part.detach()
             for name, value in scaled.items():
                 values.setdefault(name, []).append(value.detach())
+                items[name] = items.get(name, 0) + counted[name]
+                weights[name] = weights.get(name, 0.0) + (shares[number].get(name, shares[number][ROWS]) if shares else 1.0)
         norm = self.accelerator.clip_grad_norm_(self.weights, self.settings.clip or math.inf)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
@@ -145,7 +151,11 @@ class Loop:
         if self.overflow:
             left_out = self.overflow.left_out(self.optimiser.step_was_skipped)
             self._skipped, self._all_skipped = self._skipped + left_out, self._all_skipped + left_out
-        means = {name: torch.stack(each).mean() for name, each in values.items()}
+        means = {}
+        for name, parts_of in values.items():  # a term that some of the passes lack is averaged over the others
+            mean = torch.stack(parts_of).mean()
+            mean = mean if len(parts_of) == len(batches) else mean * len(parts_of) / weights[name]
+            means[name] = _of_some(mean, items[name])
         self._gathered.append((step + 1, means, loss, norm.detach()))
         self._seen += sum(map(len, parts))
 
@@ -198,15 +208,17 @@ class Loop:
         shares = shares_of(count, accelerator.num_processes, accelerator.process_index)
         return to_batch(views, shares, self.stage.tokens_pad, accelerator.device)
 
-    def _scaled(self, terms: dict[str, Term]) -> dict[str, torch.Tensor]:
-        """Each term so that its mean over processes, which DDP takes of gradients, is its mean over all of its items."""
+    def _scaled(self, terms: dict[str, Term]) -> tuple[dict[str, torch.Tensor], dict[str, int | torch.Tensor]]:
+        """Each term so that its mean over processes, which DDP takes of gradients, is its mean over all of its items; and
+        how many these are."""
         processes = self.accelerator.num_processes
         if processes == 1:
-            return {name: term.value for name, term in terms.items()}
+            return {name: term.value for name, term in terms.items()}, {name: term.count for name, term in terms.items()}
         mine = torch.tensor([float(term.count) for term in terms.values()], device=self.accelerator.device)
-        total = self.accelerator.reduce(mine.clone(), "sum").clamp(min=1)
-        factors = processes * mine / total
-        return {name: term.value * factor for (name, term), factor in zip(terms.items(), factors, strict=True)}
+        total = self.accelerator.reduce(mine.clone(), "sum")
+        factors = processes * mine / total.clamp(min=1)
+        scaled = {name: term.value * factor for (name, term), factor in zip(terms.items(), factors, strict=True)}
+        return scaled, dict(zip(terms, total, strict=True))
 
     def _write(self, done: int) -> None:
         """One line on the steps since the last one. Here, too, is where a loss that is NaN or infinite is noticed."""
@@ -236,7 +248,7 @@ class Loop:
         speed = self._seen / max(now - self._since, 1e-9)
         line = self.run_log.write(
             "train", stage=self.stage.name, step=done, epoch=round(self.stage.batches.epoch(done), 6), loss=mean[0],
-            terms=dict(zip(names, mean[2:], strict=True)),
+            terms={name: value for name, value in zip(names, mean[2:], strict=True) if not math.isnan(value)},
             learning_rate=learning_rate(done - 1, self.schedule, self.settings),
             gradient_norm=float(norms.mean()) if len(norms) else None, sentences_per_second=round(speed, 2), **more,
             **calling(type(self.method), "metrics", self.method.metrics),
@@ -262,28 +274,40 @@ class Loop:
         """Score on development data, in the main process; keep the weights if they are the best so far."""
         selection = self.selection
         assert selection is not None
-        score, numbers = torch.zeros((), dtype=torch.float64), dict[str, Any]()
+        value, numbers = math.nan, dict[str, Any]()
         if self.accelerator.is_main_process:
-            here, more = selection(self.method)
-            score += here
+            value, more = selection(self.method, trained=position.step > 0 or position.number > 0)
             numbers = {**more, **diagnosed(self.method)}
         if self.accelerator.num_processes > 1:
             from accelerate.utils import broadcast
 
-            score = broadcast(score.to(self.accelerator.device)).cpu()
-        value = float(score)
-        best = candidate and (position.best is None or value > position.best.score)
+            value = float(broadcast(torch.tensor(value, dtype=torch.float64, device=self.accelerator.device)))
+        # one that is undefined, NaN, is below every other
+        best = candidate and (position.best is None or value > position.best.score) and math.isfinite(value)
         if best:
             self._sound(position.step)
             position.best = self.checkpoints.save_best(self.stage.name, position.step, value, self.method)
+        score = value if math.isfinite(value) else None
         line = self.run_log.write(
-            "dev", stage=self.stage.name, step=position.step, name=selection.name, score=value, best=best, **numbers
+            "dev", stage=self.stage.name, step=position.step, name=selection.name, score=score, best=best, **numbers
         )
+        if UNDEFINED in numbers:
+            self.log(
+                f"warning: stage {self.stage.name}, step {position.step}: no score on {selection.name}, as "
+                f"{numbers[UNDEFINED]}; it counts as the worst, and the training goes on"
+            )
         if self.callback:
-            self.callback.dev(position.step, selection.name, value, best)
+            self.callback.dev(position.step, selection.name, score, best)
         self._tracked(line, position.step)
         self._since, self._seen = time.monotonic(), 0
 
     def _tracked(self, line: dict[str, Any], step: int) -> None:
         if self.tracked_from is not None:
             self.accelerator.log(to_scalars(line), step=self.tracked_from + step)
+
+
+def _of_some(mean: torch.Tensor, items: int | torch.Tensor) -> torch.Tensor:
+    """A mean over so many items; NaN for none, which the log leaves out. A GPU is not waited for."""
+    if isinstance(items, torch.Tensor):
+        return mean.masked_fill(items == 0, math.nan)
+    return mean if items else torch.full_like(mean, math.nan)

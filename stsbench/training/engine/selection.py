@@ -15,7 +15,7 @@ import torch
 from stsbench.data.fetch import sources
 from stsbench.data.sets.sets import LabelledSet, PairSet
 from stsbench.encoders.cache.embed import Embed
-from stsbench.errors import DataError, MissingDataError, StsbenchError
+from stsbench.errors import DataError, DegenerateError, MissingDataError, ScoreError, StsbenchError
 from stsbench.evaluation.load import load_protocol
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.similarity import paired_similarity
@@ -27,7 +27,9 @@ from stsbench.training.engine.live import live_encoder
 from stsbench.training.engine.semi import Objective
 
 Score = Callable[[Inference], float]
-DEV_LINE = {"kind", "stage", "step", "name", "score", "best", "encoder", "encoders"}  # of the log's line of a dev score
+UNDEFINED = "undefined"  # in the log's line of a dev score: why there is none
+# of the log's line of a dev score
+DEV_LINE = {"kind", "stage", "step", "name", "score", "best", "encoder", "encoders", UNDEFINED}
 
 
 class Selection:
@@ -56,9 +58,11 @@ class Selection:
         elif held_out is None:
             raise StsbenchError("selection.by held-out needs rows that are held out: set data.held_out")
 
-    def __call__(self, method: Method) -> tuple[float, dict[str, Any]]:
+    def __call__(self, method: Method, trained: bool = False) -> tuple[float, dict[str, Any]]:
         """The score x 100 of the encoder as it is now, and what the log's line says besides.
 
+        NaN, with the reason as "undefined", where there is none: all vectors are one, or some are NaN or infinite, after
+        some steps that `trained` it.
         A method with candidates has the score of the best: it is told which (`Method.choose`), and the log all scores.
         Weights, modes and random states are left as they were.
         """
@@ -66,14 +70,18 @@ class Selection:
             if self._score is None:
                 assert self._held_out is not None
                 objective, batches = self._held_out
-                return held_out_score(method, batches(), objective), {}
+                value = held_out_score(method, batches(), objective)
+                return value, {} if math.isfinite(value) else {UNDEFINED: f"the score on held-out rows is {value}"}
             candidates = calling(type(method), "candidates", method.candidates)
             if not candidates:
-                return self._score(method.dev_inference()), {}
-            scores = {name: self._score(inference) for name, inference in candidates.items()}
-        best = max(scores, key=scores.__getitem__)
+                value, why = _defined(self._score, method.dev_inference(), trained)
+                return value, {UNDEFINED: why} if why else {}
+            scored = {name: _defined(self._score, inference, trained) for name, inference in candidates.items()}
+        scores = {name: None if why else value for name, (value, why) in scored.items()}
+        best = max(scored, key=lambda name: -math.inf if scored[name][1] else scored[name][0])
         calling(type(method), "choose", partial(method.choose, best))
-        return scores[best], {"encoder": best, "encoders": scores}
+        value, why = scored[best]
+        return value, {"encoder": best, "encoders": scores, **({UNDEFINED: why} if why else {})}
 
     def _note(self, data: PairSet | LabelledSet) -> None:
         self.digests[data.id] = data.digest
@@ -98,7 +106,10 @@ class Selection:
 
         def score(inference: Inference) -> float:
             embed = Embed(live_encoder(inference, "dev"))
-            embed.add([text for data in sets.values() for text in data.texts])
+            texts = [text for data in sets.values() for text in data.texts]
+            embed.add(texts)
+            if why := embed.unusable(texts):
+                raise ScoreError(why)
             accuracies = []
             for task, data in sets.items():
                 rows = protocol.score(protocol.observe(embed, data), data.id, task)
@@ -108,10 +119,23 @@ class Selection:
         return score
 
 
+def _defined(score: Score, inference: Inference, trained: bool) -> tuple[float, str]:
+    """The score, and ""; or NaN, and why these vectors have none. What no training has changed yet is an error then."""
+    try:
+        value = score(inference)
+    except ScoreError as error:
+        return math.nan, str(error)
+    except DegenerateError as error:
+        if not trained:
+            raise
+        return math.nan, str(error)
+    return value, "" if math.isfinite(value) else f"the score is {value}"
+
+
 def dev_selection(
     name: str, *, data_dir: Path | None, sample: bool, offline: bool
-) -> tuple[Selection, str | None]:
-    """The score on development data; where they are nowhere on this machine, on those of the sample, and what is missing.
+) -> tuple[Selection | None, str | None]:
+    """The score on development data; None where they are nowhere on this machine, and what is missing.
 
     Data that `data_dir` should hold, and damaged files, are an error: DataError, one line.
     """
@@ -120,7 +144,7 @@ def dev_selection(
     except MissingDataError as error:
         if sample or data_dir is not None:
             raise DataError(f"no dev data: {error}; or train without (--set selection.by=none)") from error
-        return Selection(name, sample=True), str(error).removesuffix(sources.WAYS).rstrip(" :;")
+        return None, str(error).removesuffix(sources.WAYS).rstrip(" :;")
 
 
 def diagnosed(method: Method) -> dict[str, float | None]:
@@ -151,25 +175,26 @@ def fixed_randomness() -> Iterator[None]:
 
 def held_out_score(method: Method, batches: Iterator[Batch], objective: Objective | None = None) -> float:
     """`held_out_metric` of the objective (None: the method) over rows kept out of training, without dropout; a loss is
-    negated."""
+    negated. Each of its terms is the mean over all of its own items (`Term.count`), however they lie in the batches."""
     objective = method if objective is None else objective
     training = method.training
     method.eval()
     _metrics(method)  # what training gathered is not part of this
     call: Callable[[Batch], dict[str, Term]] = objective
-    total, count = 0.0, 0
+    totals, counts = dict[str, float](), dict[str, int]()  # of each term: over its items, and how many there are
     try:
         with torch.no_grad():
             for batch in batches:
                 terms = check_terms(method, calling(type(method), "forward", partial(call, batch), "on held-out rows"))
-                total += sum(float(term.value) * term.weight for term in terms.values()) * len(batch)
-                count += len(batch)
+                for name, term in terms.items():
+                    totals[name] = totals.get(name, 0.0) + float(term.value) * term.weight * term.count
+                    counts[name] = counts.get(name, 0) + term.count
     finally:
         method.train(training)
     metrics = _metrics(method)
     metric = objective.held_out_metric
-    if metric == "loss" and count:
-        return -total / count
+    if metric == "loss" and any(counts.values()):
+        return -sum(totals[name] / count for name, count in counts.items() if count)
     if metric not in metrics:
         raise StsbenchError("the held-out rows are too few to be scored: raise data.held_out")
     return 100 * metrics[metric]

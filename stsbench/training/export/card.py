@@ -190,7 +190,7 @@ def _kept(summary: dict[str, Any]) -> str:
     """Which weights these are, and why."""
     best, encoder = summary.get("best"), f" of {summary['encoder']}" if "encoder" in summary else ""
     if not best:
-        return f"the weights{encoder} of the last step"
+        return f"the weights{encoder} of {summary.get('exported', 'the last step')}"
     name = best["name"].removesuffix(" (sample)")
     sample = " (sample data: not comparable with published numbers)" if name != best["name"] else ""
     digits = 2 if abs(best["score"]) >= 1 else 4  # a held-out loss may be small

@@ -64,19 +64,24 @@ def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
     devs = [line for line in read_log(run.output / "log.jsonl") if line["kind"] == "dev"] if selection else []
     name = selection.name if selection else "none"
     before, after = (devs[0]["score"], devs[-1]["score"]) if devs else (None, None)
+    undefined = [{"stage": line["stage"], "step": line["step"]} for line in devs if line["score"] is None]
     best, where = None, "the last step"
     if kept := position.best:
         stage = kept.stage or position.stage
         best = {"name": name, "stage": stage, "step": kept.step, "score": kept.score}
         devs = [line for line in devs if (line["stage"], line["step"]) == (stage, kept.step)]
         where = f"step {kept.step}" + (f" of stage {stage}" if stage != position.stage else "")
+    elif run.manifest.dev_absent:
+        where += ", as there were no development data"
+    elif undefined and all(line["score"] is None for line in devs if line["step"]):
+        where += ", as no development score is defined"
     written_in = {"method_file": run.manifest.method_file} if run.manifest.method_file else {}
     return {
         "method": recipe.method, **written_in, "recipe": recipe.name, "seed": recipe.seed,
         "stages": {stage.name: stage.batches.steps for stage in run.stages}, "stage": run.manifest.stage,
         "from": run.manifest.warm_start, "seconds": round(position.seconds_before + position.seconds, 1),
         "selected_by": name,
-        "before": before, "best": best, "after": after,
+        "before": before, "best": best, "after": after, **({"undefined": undefined} if undefined else {}),
         "exported": where, **({"encoder": devs[-1]["encoder"]} if devs and "encoder" in devs[-1] else {}),
         "backbone": position.inputs.get("backbone"),
         "processes": run.processes,
@@ -168,6 +173,7 @@ def _training_facts(recipe: Recipe, summary: Mapping[str, Any]) -> dict[str, Any
         "seed": recipe.seed, "recipe": f"{short_name(recipe.method)}/{recipe.name}", **trained_as(recipe),
         **{key: summary[key] for key in ("method_file",) if key in summary},
         **{key: summary[key] for key in ("stage", "from", "backbone") if summary.get(key)},
+        **({"kept": summary["exported"]} if not summary["best"] and ", as " in summary["exported"] else {}),
         "data": {name: each["digest"] for name, each in summary["data"].items()},
     }  # fmt: skip
 

@@ -123,7 +123,7 @@ def prepare_run(
         _take_weights(run, warm_start)
     with fixed_randomness(), torch.no_grad():
         check_inference(method)
-        check_candidates(method, recipe.selection.by)
+        check_candidates(method, recipe.selection.by, run.manifest.dev_absent)
     return run
 
 
@@ -167,19 +167,21 @@ def _warm_start(options: TrainOptions, manifest: RunManifest, plan: MethodPlan) 
 def _dev_data(options: TrainOptions, manifest: RunManifest, accelerator: Accelerator, log: Log) -> Selection | None:
     """The development data of the recipe, before anything is read that takes long; None where there are none to be read.
 
-    Where they are not on this machine, and no place was named, the sample in the package takes their place; the manifest
-    then says so, and the name of the score. Raises DataError, one line, for a named place without them.
+    Where they are not on this machine, and no place was named, nothing is scored: the manifest then says so, and the last
+    step is kept. Raises DataError, one line, for a named place without them.
     """
     by = options.recipe.selection.by
-    if by in ("held-out", "none"):
+    if by in ("held-out", "none") or manifest.dev_absent:
         return None
     sample = options.sample or manifest.dev_sample
     with accelerator.main_process_first():  # a download is made once
         dev, missing = dev_selection(by, data_dir=options.data_dir, sample=sample, offline=options.offline)
     if missing is not None:
-        manifest.dev_sample = True
-        chosen = f"the weights are chosen by {dev.name}, a few sentences in the package"
-        log(f"no dev data: {missing}; {chosen}: its scores are comparable with nothing")
+        manifest.dev_absent = True
+        log(
+            f"no dev data: {missing}; no step is scored and the weights of the last one are kept (`stsbench data fetch` "
+            "brings the data, --set selection.by=held-out does without)"
+        )
     return dev
 
 
@@ -251,7 +253,9 @@ def _inputs(run: PreparedRun) -> dict[str, str]:
     inputs = fixed_inputs(run.recipe, run.method.backbone)
     inputs |= digests(run.data)
     inputs |= label_names(run.data, run.plan)
-    if run.selection:
+    if run.manifest.dev_absent:
+        inputs["dev data"] = "absent"
+    elif run.selection:
         scored_on = f"{run.selection.name} {run.selection.digests}"
         inputs["dev data"] = hashlib.sha256(scored_on.encode()).hexdigest()
     return {**inputs, **calling(run.plan.kind, "inputs", run.method.inputs)}

@@ -16,7 +16,7 @@ LOG = "log.jsonl"
 _NEEDED: dict[str, dict[str, Any]] = {
     "start": {"stage": str, "steps": int, "seed": int},
     "train": {"stage": str, "step": int, "loss": (int, float), "terms": dict},
-    "dev": {"stage": str, "step": int, "name": str, "score": (int, float), "best": bool},
+    "dev": {"stage": str, "step": int, "name": str, "score": (int, float, type(None)), "best": bool},  # None: undefined
     "end": {"stage": str, "step": int},
 }
 
@@ -55,7 +55,7 @@ def _wrong(line: Any) -> str:
         return "no object with a 'kind'"
     for key, kind in _NEEDED.get(line["kind"], {}).items():
         value = line.get(key)
-        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+        if key not in line or not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
             return f"'{line['kind']}' line without a proper '{key}'"
     return ""
 

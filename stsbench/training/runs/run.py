@@ -113,6 +113,7 @@ def _train_stage(
     loop = Loop(
         run.recipe, stage, method, objective, wrapped, prepared, accelerator, run_log=run_log, checkpoints=run.checkpoints,
         selection=run.selections.get(stage.name), callback=callback, tracked_from=before if run.options.trackers else None,
+        log=run.log,
     )  # fmt: skip
     position = loop.run(position)
     accelerator.unwrap_model(wrapped, keep_fp32_wrapper=False)
@@ -161,7 +162,7 @@ def _take_over(run: PreparedRun, warm_start: WarmStart) -> Best | None:
     else:
         said = ["seed {}, {} process(es)".format(*each) for each in (there, here)]
         run.log(f"its random states are not taken over: {said[0]} there, {said[1]} here")
-    if run.recipe.selection.over != "all" or position.best is None:
+    if run.recipe.selection.over != "all" or position.best is None or run.selection is None:
         return None
     checkpoints.adopt(warm_start.folder.parent, position.best)
     return position.best

@@ -26,8 +26,8 @@ class RunManifest:
 
     stage: the only one trained, None for all; start_from: the earlier run as --from named it; warm_start: what was found
     there (warm_start.describe_warm_start; in the file its key is "origin"); data: stage, or "labelled" -> its training text;
-    method_file: sha256 of FILE.py, where the method is FILE.py:CLASS; dev_sample: the development data were nowhere, and the
-    sample's took their place.
+    method_file: sha256 of FILE.py, where the method is FILE.py:CLASS; dev_absent: the development data were nowhere, and
+    nothing is scored; dev_sample: of older versions, the sample's took their place.
     """
 
     sample: bool
@@ -40,6 +40,7 @@ class RunManifest:
     data: dict[str, dict[str, Any]] = field(default_factory=dict)
     method_file: str | None = None
     dev_sample: bool = False
+    dev_absent: bool = False
 
 
 def check_folder(folder: Path, recipe: Recipe, resume: bool) -> None:
@@ -96,7 +97,8 @@ def open_manifest(
     if stored.method_file not in (None, method_file):
         raise StsbenchError(f"--resume: the method file is not what {folder} began with: put it back or start another run")
     if sample or data_dir is not None:
-        stored.sample, stored.data_dir, stored.dev_sample = sample, None if data_dir is None else str(data_dir), False
+        stored.sample, stored.data_dir = sample, None if data_dir is None else str(data_dir)
+        stored.dev_sample = stored.dev_absent = False
     stored.commands.append(list(command))
     return stored
 

@@ -50,7 +50,8 @@ def over_runs(runs: Mapping[Any, Path]) -> dict[str, Any]:
         run_summary = _finished(run)
         if run_summary["best"]:
             best[key] = run_summary["best"]
-        if line := _last_dev(read_log(run / LOG)):
+        line = _last_dev(read_log(run / LOG))
+        if line and line["score"] is not None:
             last[key] = line
         if earlier := run_summary["from"]:
             origins.setdefault(earlier["weights"], earlier)
