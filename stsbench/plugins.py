@@ -48,7 +48,7 @@ def check_written(kind: type, raising: type[StsbenchError] = StsbenchError) -> N
 def _place(kind: type, name: str) -> str:
     """FILE:LINE of a function that the class defines, else FILE; "" for a class that was typed at a prompt."""
     function = vars(kind).get(name)
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    code = getattr(inspect.unwrap(getattr(function, "__func__", function)) if function else None, "__code__", None)
     if code is not None:
         return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
     file = _source(kind)

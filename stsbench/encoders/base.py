@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
+from functools import wraps
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from stsbench.errors import EncoderError
 from stsbench.plugins import check_written
+from stsbench.torch_state import fresh_torch
 
 Progress = Callable[[int], None]  # called with the number of texts just finished
 
@@ -97,6 +99,34 @@ class Encoded:
     truncated: NDArray[np.bool_]
 
 
+def checked_texts(texts: Any) -> list[str]:
+    """Any iterable of strings, in its order (a list, a generator, a numpy array, a column of pandas), as a list of them.
+
+    EncoderError, one line: a single string or bytes, whose characters would become texts; what has no order, or more than
+    one dimension; an element that is not a string, or that no UTF-8 file could hold, by its row.
+    """
+    kind = type(texts).__name__
+    if isinstance(texts, str | bytes | bytearray):
+        raise EncoderError(f"texts is one {kind}, whose characters would be encoded: put it into a list")
+    if isinstance(texts, Mapping | Set) or getattr(texts, "ndim", 1) != 1 or not isinstance(texts, Iterable):
+        raise EncoderError(f"texts is a {kind}, not a sequence of strings: give a list, or one column of a table")
+    listed = list(texts)
+    for row, text in enumerate(listed):
+        if type(text) is not str:
+            if not isinstance(text, str):
+                shown = repr(text) if len(repr(text)) <= 60 else repr(text)[:57] + "..."
+                raise EncoderError(f"texts[{row}] (row {row}, counted from 0) is {' '.join(shown.split())}, of type "
+                                   f"{type(text).__name__}, not a string: leave it out, or make it a str")  # fmt: skip
+            listed[row] = str(text)  # numpy.str_ and the like
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                half = f"half a character (a lone surrogate, {text[error.start]!a}) at {error.start}"
+                raise EncoderError(f"texts[{row}] (row {row}, counted from 0) holds {half}: repair it") from error
+    return listed
+
+
 class Encoder(ABC):
     """Text to vectors. A kind of encoder sets `spec` and writes `run`; `run` may assume distinct texts."""
 
@@ -114,6 +144,19 @@ class Encoder(ABC):
     libraries: tuple[str, ...] = ()  # installed packages whose version may change a vector
     processes: int = 1  # in which it computes
 
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Whoever calls `run`, of whatever kind: it computes as torch does at its start."""
+        super().__init_subclass__(**settings)
+        if run := vars(cls).get("run"):
+
+            @wraps(run)
+            def fresh(*arguments: Any, **named: Any) -> Encoded:
+                with fresh_torch():
+                    encoded: Encoded = run(*arguments, **named)
+                return encoded
+
+            cls.run = fresh  # type: ignore[method-assign]
+
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> Encoder:
         """The encoder for `--model KIND:ARGUMENT`, here `cls(ARGUMENT)`, for kinds without options.
@@ -129,14 +172,21 @@ class Encoder(ABC):
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """Vectors of n distinct texts, in their order."""
 
-    def encode(self, texts: Sequence[str]) -> Any:
-        """float32 (n, d) vectors of any texts; each distinct one is computed once."""
-        distinct = list(dict.fromkeys(texts))
+    def encode(self, texts: str | Iterable[str]) -> Any:
+        """float32 (n, d) vectors of any n texts, each distinct one computed once; of a single string its vector (d,).
+
+        EncoderError as `checked_texts`.
+        """
+        if isinstance(texts, str):
+            vector = self.encode([texts])
+            return vector.toarray()[0] if hasattr(vector, "toarray") else vector[0]
+        listed = checked_texts(texts)
+        distinct = list(dict.fromkeys(listed))
         vectors = self.run(distinct).vectors
-        if len(distinct) == len(texts):
+        if len(distinct) == len(listed):
             return vectors
         row = {text: i for i, text in enumerate(distinct)}
-        return vectors[[row[text] for text in texts]]
+        return vectors[[row[text] for text in listed]]
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
         """This encoder as it reads texts of a role, "query" or "document", or behind `prompt`; None: as it reads any text.

@@ -11,6 +11,7 @@ from stsbench.encoders.base import Encoder, EncoderOptions, EncoderSpec
 from stsbench.errors import EncoderError
 from stsbench.plugins import calling, where
 from stsbench.registry import names, resolve
+from stsbench.torch_state import fresh_torch
 
 GROUP = "stsbench.encoders"
 _DEFAULT = "transformers"  # the kind of a name without one: a Hub id, a folder, minilm
@@ -34,7 +35,8 @@ def load_encoder(model: str, options: EncoderOptions | None = None, **named: Any
     if not (isinstance(cls, type) and issubclass(cls, Encoder)):
         raise EncoderError(f"the encoder kind '{kind}' is {cls!r}, not a class derived from stsbench.encoders.base.Encoder")
     asked = replace(options or EncoderOptions(), model=model, **named)
-    encoder = calling(cls, "load", lambda: cls.load(argument, asked), raising=EncoderError)
+    with fresh_torch():  # weights are made, and some models tried out, while they are loaded
+        encoder = calling(cls, "load", lambda: cls.load(argument, asked), raising=EncoderError)
     if not isinstance(encoder, Encoder):
         raise EncoderError(f"{where(cls)}: load must return an Encoder, not {type(encoder).__name__}")
     if not isinstance(getattr(encoder, "spec", None), EncoderSpec):

@@ -25,6 +25,7 @@ from stsbench.evaluation.provenance import git_revision, why_not_repeatable
 from stsbench.evaluation.time_left import EncodingTime
 from stsbench.files import cache_root
 from stsbench.notebook import in_notebook, start_bar
+from stsbench.torch_state import fresh_torch
 from stsbench.wording import counted, sized
 
 # Settings that an option or a protocol's name stands for: changed alone, rows would carry the name of another measurement.
@@ -93,7 +94,7 @@ def run(options: EvalOptions, log: Callable[[str], None] = print, progress: Star
     if reason := why_not_repeatable(git_revision()):
         log(f"warning: these records cannot enter a leaderboard: measured by {reason}; commit them first")
     result, chosen = _chosen(options, log)
-    with _encoder(options) as encoder:
+    with fresh_torch(gradients=True), _encoder(options) as encoder:  # classifiers and regressors are trained with torch, too
         _run(encoder, chosen, result, options, log, progress)
     log(f"done in {time.monotonic() - began:.1f} s{_peak_memory()}")
     return result

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse, vstack
 
-from stsbench.encoders.base import Encoder, EncoderSpec, Progress
+from stsbench.encoders.base import Encoder, EncoderSpec, Progress, checked_texts
 from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.encode import encode_cached, not_finite
 from stsbench.errors import EncoderError
@@ -42,7 +42,7 @@ class Embed:
 
     def add(self, texts: Sequence[str]) -> None:
         """Encode those of `texts` that are not held yet, in one pass. Raises EncoderError where that gives no vectors."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._row]
+        new = [text for text in dict.fromkeys(checked_texts(texts)) if text not in self._row]
         if not new:
             return
         got = encode_cached(self.encoder, new, self._cache, self._progress, tolerant=True)
@@ -54,6 +54,7 @@ class Embed:
 
     def __call__(self, texts: Sequence[str]) -> Any:
         """float32 (n, d) vectors of n texts, dense or CSR, in their order."""
+        texts = checked_texts(texts)
         self.add(texts)
         if self._vectors is None:
             return np.zeros((0, 0), dtype=np.float32)

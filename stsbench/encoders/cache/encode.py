@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from stsbench.encoders.base import Encoded, Encoder, Progress
+from stsbench.encoders.base import Encoded, Encoder, Progress, checked_texts
 from stsbench.encoders.cache.cache import CacheNote, EmbeddingCache
 from stsbench.encoders.cache.key import cache_key, versions
 from stsbench.errors import DegenerateError, EncoderError
@@ -38,6 +38,7 @@ def encode_cached(
     such vectors are never stored. `tolerant` lets rows with NaN or infinity through, as rows of NaN: the caller decides
     what they spoil.
     """
+    texts = checked_texts(texts)
     distinct = list(dict.fromkeys(texts))
     if progress is not None and len(texts) > len(distinct):
         progress(len(texts) - len(distinct))

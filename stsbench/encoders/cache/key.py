@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 
@@ -11,7 +12,10 @@ from stsbench.encoders.base import Encoder
 
 # Raise it with every change that moves the vectors of any encoder: no vector from before is then read again.
 # 2: texts beyond the length up to which BigBird and longrope models share batches; word files with a byte order mark.
-ENCODING = "2"
+# 3: what the calling program set in torch (autocast, TF32, ...) no longer acts; vectors made with it were kept as float32.
+ENCODING = "3"
+# Variables by which the libraries below torch round float32 products, whatever torch is told.
+_ROUNDING = ("NVIDIA_TF32_OVERRIDE", "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE")
 
 _ENCODING = "stsbench's encoding"
 
@@ -22,8 +26,11 @@ def versions(libraries: Iterable[str]) -> dict[str, str]:
 
 
 def cache_key(encoder: Encoder) -> str:
-    """64 hex digits of the fingerprint, the versions of `encoder.libraries` and ENCODING. Raises nothing."""
-    about = json.dumps([encoder.spec.fingerprint(), versions(encoder.libraries)], sort_keys=True)
+    """64 hex digits of the fingerprint, the versions of `encoder.libraries`, ENCODING, and what the environment says of
+    rounding. Raises nothing."""
+    rounding = {name: os.environ[name] for name in _ROUNDING if os.environ.get(name)}
+    about = json.dumps([encoder.spec.fingerprint(), versions(encoder.libraries), *([rounding] if rounding else [])],
+                       sort_keys=True)  # fmt: skip
     return hashlib.sha256(about.encode()).hexdigest()
 
 

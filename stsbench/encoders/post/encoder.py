@@ -18,6 +18,7 @@ from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.source import EncodedTexts
 from stsbench.encoders.post.texts import FitTexts, ListedTexts
 from stsbench.errors import EncoderError, StsbenchError
+from stsbench.torch_state import fresh_torch
 
 
 class PostProcessed(Encoder):
@@ -63,7 +64,8 @@ class PostProcessed(Encoder):
 
     def fit_vectors(self, source: VectorSource) -> PostProcessed:
         """A copy fitted on vectors of `base`, known by the name of their texts. StsbenchError, one line."""
-        fitted = PostProcessed(self.base, self.chain.unfitted().fit(source), source.name)
+        with fresh_torch(gradients=True):  # a flow is trained
+            fitted = PostProcessed(self.base, self.chain.unfitted().fit(source), source.name)
         fitted._cache, fitted._memory = self._cache, self._memory
         return fitted
 

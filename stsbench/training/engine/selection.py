@@ -20,6 +20,7 @@ from stsbench.evaluation.load import load_protocol
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.similarity import paired_similarity
 from stsbench.plugins import calling
+from stsbench.torch_state import fresh_torch
 from stsbench.training.api.batch import Batch, Term
 from stsbench.training.api.checks import check_terms
 from stsbench.training.api.method import Inference, Method
@@ -104,6 +105,7 @@ class Selection:
             assert isinstance(data, LabelledSet)
             self._note(data)
 
+        @fresh_torch(gradients=True)
         def score(inference: Inference) -> float:
             embed = Embed(live_encoder(inference, "dev"))
             texts = [text for data in sets.values() for text in data.texts]
