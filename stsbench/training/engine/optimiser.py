@@ -99,9 +99,9 @@ def learning_rate(step: int, steps: int, settings: TrainingSettings) -> float:
     (2018), ULMFiT, Eq. 3, with ratio 32: from 1/32 of the rate up to it at the cut, and down to 1/32 at the last step; steps
     count from 1 and the cut, `warmup`, is rounded down, as in AllenNLP.
     """
+    warmup = warmup_steps(steps, settings)
     if settings.schedule == "slanted":
-        return settings.learning_rate * (1 + _slanted(step + 1, steps, settings.warmup) * (_RATIO - 1)) / _RATIO
-    warmup = settings.warmup if settings.warmup >= 1 or not settings.warmup else math.ceil(settings.warmup * steps)
+        return settings.learning_rate * (1 + _slanted(step + 1, steps, warmup) * (_RATIO - 1)) / _RATIO
     if step < warmup:
         return settings.learning_rate * step / warmup
     if settings.schedule == "constant":
@@ -111,7 +111,23 @@ def learning_rate(step: int, steps: int, settings: TrainingSettings) -> float:
     return settings.learning_rate * (steps - step) / max(1, steps - warmup)
 
 
-def _slanted(step: int, steps: int, warmup: float) -> float:
-    """How far up the slanted triangle step `step` (from 1) is, from 0 to 1. warmup: steps; below 1 a share."""
-    cut = int(warmup if warmup >= 1 else warmup * steps)
+def warmup_steps(steps: int, settings: TrainingSettings) -> float:
+    """The steps, of `steps`, that the rate goes up in."""
+    share = 0 < settings.warmup < 1
+    if settings.schedule == "slanted":
+        return int(settings.warmup * steps if share else settings.warmup)
+    return math.ceil(settings.warmup * steps) if share else settings.warmup
+
+
+def shortened_warmup(settings: TrainingSettings, steps: int, steps_of_epochs: int) -> float:
+    """training.warmup of a stage of `steps`: one in steps shrinks as they do where max_steps shortened the recipe."""
+    meant = settings.warmup_of
+    if meant is None or settings.warmup < 1:
+        return settings.warmup
+    whole = steps_of_epochs if meant == "epochs" else min(meant, steps_of_epochs)
+    return math.ceil(settings.warmup * steps / whole) if steps < whole else settings.warmup
+
+
+def _slanted(step: int, steps: int, cut: float) -> float:
+    """How far up the slanted triangle step `step` (from 1) is, from 0 to 1. cut: steps of warm-up."""
     return step / cut if step < cut else 1 - (step - cut) / max(1, steps - cut)

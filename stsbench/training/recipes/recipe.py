@@ -134,6 +134,9 @@ class TrainingSettings(Section):
     rates: tuple[float, ...] = ()  # piecewise: learning rates after the milestones; before the first, learning_rate
     schedule_of: str | None = None  # the stage whose steps the schedule counts, whatever its own number; null: its own
     warmup: float = Field(default=0, ge=0)  # steps; below 1 a share of all steps
+    # the steps that a warm-up in steps was meant for, where max_steps shortened a recipe: it shrinks with them. Written by
+    # recipes/optimisation.py; epochs: those of the epochs; null: the run has the recipe's own length
+    warmup_of: Annotated[int, Field(ge=1)] | Literal["epochs"] | None = None
     weight_decay: float = Field(default=0.0, ge=0)  # rmsprop: added to the gradient
     weight_decay_on: Literal["matrices", "all"] = "matrices"  # all: on biases and LayerNorm, too, as plain torch does
     optimizer: Literal["adamw", "rmsprop"] = "adamw"

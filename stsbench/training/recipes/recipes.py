@@ -11,7 +11,7 @@ from stsbench.config import apply_sets, dump_yaml, flatten, load_config, put, re
 from stsbench.errors import StsbenchError
 from stsbench.registry import did_you_mean, names
 from stsbench.training.recipes.methods import GROUP, canonical, default_recipe_of, find_method, options_of
-from stsbench.training.recipes.optimisation import check_optimisation
+from stsbench.training.recipes.optimisation import check_optimisation, note_shortened
 from stsbench.training.recipes.recipe import DataSettings, Recipe, Section, TrainingSettings
 
 OWN = ("name", "description", "source", "published")  # said of one recipe: what extends it has other values
@@ -116,7 +116,7 @@ def load_recipe(
         put(raw, key, value, where)
     if raw["method"] != method:
         raise StsbenchError(f"{where}: method must be '{method}', not {shown(raw['method'])}")
-    return _noted(recipe, checked(raw, where))
+    return _noted(recipe, note_shortened(recipe, checked(raw, where)))
 
 
 def checked(raw: Mapping[str, Any], where: str) -> Recipe:
@@ -190,6 +190,7 @@ def _noted(recipe: Recipe, changed: Recipe) -> Recipe:
     )
     differing = {key for key in {**before, **after} if before.get(key) != after.get(key)}
     differing = {key for key in differing if key not in FREE and key.partition(".")[0] not in OWN}
+    differing = {key for key in differing if not key.endswith(".warmup_of")}  # max_steps, which it follows from, is there
     if _same_file(recipe.data.file, changed.data.file):
         differing.discard("data.file")
     if recipe.labelled and changed.labelled and _same_file(recipe.labelled.file, changed.labelled.file):

@@ -45,8 +45,8 @@ class Batches:
                 + (", and smaller ones are dropped (training.drop_last)" if settings.drop_last else "")
             )
         self.steps_an_epoch = math.ceil(self.batches / self.accumulate)
-        wanted = math.ceil(settings.epochs * self.steps_an_epoch)
-        self.steps = wanted if settings.max_steps is None else min(wanted, settings.max_steps)
+        self.steps_of_epochs = math.ceil(settings.epochs * self.steps_an_epoch)
+        self.steps = self.steps_of_epochs if settings.max_steps is None else min(self.steps_of_epochs, settings.max_steps)
         self._epoch, self._order = -1, rows[:0]
 
     def epoch(self, step: int) -> float:

@@ -26,7 +26,7 @@ from stsbench.training.runs.lock import run_lock
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.prepare import Log, PreparedRun, prepare_run
 from stsbench.training.runs.run_folder import check_folder, claim, open_manifest
-from stsbench.training.runs.setup import dropped, make_accelerator, prepare_method
+from stsbench.training.runs.setup import dropped, make_accelerator, prepare_method, scheduled
 from stsbench.training.runs.stages import stage_name
 from stsbench.training.runs.warm_start import WarmStart, check_start
 from stsbench.wording import counted
@@ -130,7 +130,7 @@ def _announce(run: PreparedRun, stage: Stage) -> None:
     if run.selections.get(stage.name) and batches.steps < chosen.every and not chosen.at_end:
         every = f"selection.every is {chosen.every}"
         run.log(f"warning: no step is up for selection ({every}): the last weights will be kept")
-    for line in dropped(stage):
+    for line in [*scheduled(stage, run.recipe), *dropped(stage)]:
         run.log(line)
     where = f"{run.accelerator.device} x {run.accelerator.num_processes}"
     size = f"{settings.batch_size} of {counted(len(batches.rows), 'row')}"

@@ -17,6 +17,7 @@ from stsbench.encoders.transformer.trainable import backbone_folder as backbone_
 from stsbench.errors import DataError, StsbenchError
 from stsbench.plugins import calling
 from stsbench.training.api.method import Method
+from stsbench.training.engine.optimiser import shortened_warmup, warmup_steps
 from stsbench.training.engine.semi import Objective
 from stsbench.training.engine.stage import LabelledBatches, Stage
 from stsbench.training.recipes.method_plan import MethodPlan
@@ -24,6 +25,7 @@ from stsbench.training.recipes.precision import lacks_fp16
 from stsbench.training.recipes.recipe import LabelledSettings, Recipe, TrainingSettings
 from stsbench.training.rows.batches import Batches
 from stsbench.training.rows.stage_rows import LABELLED, StageData
+from stsbench.wording import counted
 
 _MIXED = {"float32": "no", "bf16": "bf16", "fp16": "fp16"}
 
@@ -84,6 +86,21 @@ def dropped(stage: Stage) -> list[str]:
     return [f"the last {count} {rows} of each epoch do not fill a batch and are left out" for count, rows in counts if count]
 
 
+def scheduled(stage: Stage, recipe: Recipe) -> list[str]:
+    """What to say of a schedule in steps that the run does not have as the recipe does."""
+    settings, steps, lines = stage.settings, stage.batches.steps, []
+    asked, warmup = recipe.stage_training(stage.name).warmup, warmup_steps(stage.schedule or steps, settings)
+    if settings.warmup != asked:
+        lines.append(f"the warm-up of {asked:g} steps is shortened as the run is: {settings.warmup:g} of {steps} steps")
+    if warmup >= steps:
+        rate = f"the rate of stage {stage.name} does not come to training.learning_rate {settings.learning_rate:g}"
+        lines.append(f"warning: {rate}: its warm-up is {counted(int(warmup), 'step')}, and it has {steps}")
+    if late := [step for step in settings.milestones if step >= steps]:
+        late_ones = ", ".join(map(str, late))
+        lines.append(f"training.milestones {late_ones} are not reached: stage {stage.name} has {steps} steps")
+    return lines
+
+
 def make_stage(
     name: str, recipe: Recipe, plan: MethodPlan, data: Mapping[str, StageData], pad: int | None, processes: int
 ) -> Stage:
@@ -103,6 +120,8 @@ def make_stage(
         rows.trained, settings, recipe.seed, key, least=least, processes=processes, group=group,
         lengths=_lengths(settings, rows),
     )  # fmt: skip
+    warmup = shortened_warmup(settings, batches.steps, batches.steps_of_epochs)
+    settings = settings.model_copy(update={"warmup": warmup})
     labelled = _labelled_batches(recipe, settings, data[LABELLED], key, processes) if use == "with" else None
     return Stage(
         plan.stages.index(name), name, settings, batches, rows.rows, pad if pad is not None else 0, key=key,
