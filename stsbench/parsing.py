@@ -22,6 +22,8 @@ class TooLargeError(ValueError):
 
 def read_text(path: Path, most: int, error_class: type[StsbenchError] = StsbenchError) -> str:
     """A UTF-8 file's text. Raises `error_class`, one line naming it, where it cannot be read or is over `most` bytes."""
+    if path.is_fifo() and not str(path).startswith(("/dev/", "/proc/")):  # a shell's pipes are there; another has no writer
+        raise error_class(f"{path} is a pipe, not a file: not read")
     try:
         with path.open("rb") as stream:  # not path.stat: what is piped in has no size
             content = stream.read(most + 1)

@@ -70,7 +70,7 @@ def observed(folders: Iterable[Path], log: Callable[[str], None]) -> list[Observ
     """
     encoders: dict[tuple[str, str], Observed] = {}
     for folder in folders:
-        records = sorted(load_records(folder), key=lambda item: item[1].provenance.get("position", 0))
+        records = sorted(load_records(folder), key=lambda item: item[1].position)
         for path, record in records:
             try:
                 rescored(path, record)  # refuses what was edited

@@ -199,7 +199,7 @@ def read_run(folder: Path) -> EntryRun:
     loaded = load_records(folder)
     if len({run_name(record) for _, record in loaded}) > 1:
         raise StsbenchError(f"{folder} holds records of several encoders: a run is of one")
-    loaded.sort(key=lambda item: (item[1].provenance.get("position", 0), item[0].name))
+    loaded.sort(key=lambda item: (item[1].position, item[0].name))
     return EntryRun(folder, tuple(measured(path, record) for path, record in loaded))
 
 

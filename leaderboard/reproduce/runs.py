@@ -23,6 +23,7 @@ from stsbench.parsing import read_json_object
 from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import changes, shipped_recipe, stored_recipe
+from stsbench.training.runs.report import read_summary
 
 Key = tuple[str, str | None, str, str]  # protocol, aggregation, metric, task
 DEV = "sts-b dev"
@@ -139,7 +140,7 @@ def _trained(root: Path, run: Path, protocols: Collection[str]) -> Iterator[Run]
         keys = keys or _differing(recipe, shipped_recipe(name))
     except StsbenchError:
         return
-    summary = read_json_object(run / "train.json")
+    summary = read_summary(run) or {}
     if summary.get("stage"):
         keys = [*keys, "a stage alone"]
     counted = protocols if not keys else ()

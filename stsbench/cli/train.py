@@ -28,10 +28,10 @@ from stsbench.interrupt import exit_code
               "from, at the end of the stage before; without --recipe by its recipe.")  # fmt: skip
 @click.option("--output", type=click.Path(path_type=Path), help="Run folder; default runs/<time>-<method>-<recipe>.")
 @click.option("--seed", type=click.IntRange(0), help="Sets seed.")
-@click.option("--seeds", type=click.IntRange(2), help="Train so many, with seeds counted up from the first, and report "
-              "mean and standard deviation.")  # fmt: skip
-@click.option("--subsets", type=click.IntRange(2), help="Few labels: draw the sampled rows (labelled.share, data.share) so "
-              "many times anew, with --seeds M each M runs, and report mean and standard deviation.")  # fmt: skip
+@click.option("--seeds", type=click.IntRange(2, 1000), help="Train so many, with seeds counted up from the first, and "
+              "report mean and standard deviation.")  # fmt: skip
+@click.option("--subsets", type=click.IntRange(2, 1000), help="Few labels: draw the sampled rows (labelled.share, "
+              "data.share) so many times anew, with --seeds M each M runs; report mean and standard deviation.")  # fmt: skip
 @click.option("--max-steps", type=click.IntRange(1), help="Sets training.max_steps, of every stage that has more: "
               "a shorter run and schedule.")  # fmt: skip
 @click.option("--set", "sets", multiple=True, metavar="KEY.SUB=VALUE", help="Any value of the recipe "
@@ -175,17 +175,19 @@ def _of_the_users_own(recipe: str | None, keys: set[str]) -> bool:
 
 def _stored_recipe(resumed: Path | None, start_from: Path | None, seed: int | None) -> str | None:
     """The recipe file of a run that is resumed (of several seeds, the first) or that a stage goes on from; None without."""
+    from stsbench.training.recipes.recipes import check_whole
+
     if resumed is not None:
         several = (*resumed.glob("seed-*/recipe.yaml"), *resumed.glob("subset-*/seed-*/recipe.yaml"))
         seeds = sorted(several, key=lambda path: [(len(part), part) for part in path.parts])
         paths = [path for path in (resumed / "recipe.yaml", *seeds) if path.is_file()]
         if paths:
-            return str(paths[0])
+            return str(check_whole(paths[0]))
     if start_from is None:
         return None
     from stsbench.training.runs.warm_start import earlier_recipe
 
-    return str(earlier_recipe(start_from, seed))
+    return str(check_whole(earlier_recipe(start_from, seed)))
 
 
 def _announce(chosen: Any, log: Any) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.evaluation.protocol import Observations
+from stsbench.parsing import parse_json
 
 NAMES = "names."  # begins a column of names
 STEP = 2.0**-26  # what observations are rounded to; float32 has steps of 2^-24 between cosines above a half
@@ -70,7 +71,7 @@ def unpacked(path: Path, most: int) -> Observations:
     if file.metadata.num_rows != 1 or 8 * sum(column.num_values for column in columns) > most:
         raise ValueError(f"it is not one row of arrays of at most {most / 1e6:.0f} MB")
     table = file.read(use_threads=False)
-    layout = json.loads(table.column(LAYOUT)[0].as_py())
+    layout = parse_json(table.column(LAYOUT)[0].as_py())
     arrays: dict[str, NDArray[Any]] = {}
     names: dict[str, list[str]] = {}
     for key in set(table.column_names) - {LAYOUT}:

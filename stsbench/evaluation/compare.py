@@ -231,7 +231,7 @@ def _verified(
     """The chosen records by what makes two of them comparable, each scored again from its observations."""
     items: dict[Key, Measured] = {}
     scored: list[tuple[Path, Protocol, Record]] = []
-    for path, record in sorted(stored, key=lambda item: item[1].provenance.get("position", 0)):
+    for path, record in sorted(stored, key=lambda item: item[1].position):
         try:
             item = measured(path, record)
         except StsbenchError as error:  # of another version, or of a plugin that is not here

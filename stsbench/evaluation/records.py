@@ -129,6 +129,12 @@ class Record(_Part):
     scores: list[ScoreRow]
     provenance: dict[str, Any]
 
+    @property
+    def position(self) -> int:
+        """Where it stands among its run's records, whose file names do not keep their order; 0 where nothing says so."""
+        position = self.provenance.get("position")
+        return position if isinstance(position, int) else 0
+
 
 def record_stem(encoder: EncoderIdentity, protocol: ProtocolIdentity, data: DataIdentity) -> str:
     """File name stem: protocol, data id and a digest over everything that identifies a record."""

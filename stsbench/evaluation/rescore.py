@@ -38,7 +38,7 @@ def score_again(folder: Path) -> Result:
     if several_encoders([record for _, record in records_of]):
         raise StsbenchError(f"{folder} holds records of several encoders: they have no table or average in common")
     scored: list[tuple[Path, Protocol, Record]] = []
-    records_of.sort(key=lambda item: item[1].provenance.get("position", 0))
+    records_of.sort(key=lambda item: item[1].position)
     for (path, record), again in zip(records_of, _all_rescored(records_of), strict=True):
         if isinstance(again, ScoreError):
             result.failures[f"{record.protocol.label} {record.data.task}"] = str(again)

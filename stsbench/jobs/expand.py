@@ -15,7 +15,7 @@ from stsbench.jobs.job import Job, job_digest
 from stsbench.jobs.plan_file import DATA_DIR, JOB, EvalGroup, Plan, TrainGroup
 from stsbench.registry import did_you_mean
 
-MOST_JOBS = 10_000  # of a plan or a sweep: those of benchmarks/zoo.yaml are some 200
+MOST_JOBS = 5_000  # of a plan or a sweep: those of benchmarks/zoo.yaml are some 200
 DEEPEST = 100  # groups of a plan that go on from one another
 FILES = ("data.file", "labelled.file")  # settings of a recipe that name training text
 PYTHON = "python:"  # before a callable that an evaluation imports

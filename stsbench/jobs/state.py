@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections import Counter
@@ -10,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write, lock_file
 from stsbench.jobs.job import Job
+from stsbench.parsing import read_json_object
 
 Where = Literal["done", "running", "failed", "stopped", "interrupted", "waiting", "pruned"]
 TRY = b"$ stsbench "  # begins a try in a job's log
@@ -81,9 +81,9 @@ def _measured(folder: Path) -> Iterator[tuple[str, str]]:
     """Protocol and data of each record; a file that is no record counts as none."""
     for path in folder.glob("*.json"):
         try:
-            stored: dict[str, Any] = json.loads(path.read_text("utf-8"))
+            stored = read_json_object(path)
             yield str(stored["protocol"]["label"]), str(stored["data"]["id"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (StsbenchError, KeyError, TypeError):
             continue
 
 
@@ -181,5 +181,7 @@ def _result(job: Job, folder: Path) -> str:
     """A finished job in a few words."""
     if job.kind == "eval":
         return f"{len(list(folder.glob('*.json')))} records"
-    best = json.loads((folder / "train.json").read_text("utf-8")).get("best")
+    from stsbench.training.runs.report import read_summary
+
+    best = (read_summary(folder) or {}).get("best")
     return f"{best['name']} {best['score']:.2f}" if best else ""

@@ -15,6 +15,7 @@ from stsbench.errors import StsbenchError
 from stsbench.files import lock_file
 from stsbench.jobs.space import Range, Space, Value
 from stsbench.jobs.state import BESIDE
+from stsbench.parsing import parse_json
 
 Sampler = Literal["grid", "random", "tpe"]
 
@@ -54,8 +55,9 @@ class Study:
         if storage is None:
             lock = optuna.storages.journal.JournalFileSymlinkLock(str(journal))
             _mend(journal, lock, log)
-            place = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal), lock))
         try:
+            if storage is None:
+                place = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal), lock))
             with alone(output):
                 self._study = optuna.create_study(
                     storage=place, study_name=name, direction="maximize", load_if_exists=True,
@@ -70,7 +72,7 @@ class Study:
             if isinstance(error, StsbenchError):
                 raise
             place = str(journal) if storage is None else f"--storage {storage}"
-            raise StsbenchError(f"{place}: {' '.join(str(error).split())}") from error
+            raise StsbenchError(f"{place}: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
     def ask(self, most: int) -> list[Trial]:
         """At most so many trials to work on, locked: those that somebody left unfinished, then new ones; [] at the end."""
@@ -128,7 +130,8 @@ class Study:
         everything = self._study.get_trials(deepcopy=False)
         if self._trials is None:
             return sum(each.state == states.WAITING for each in everything)
-        return self._trials - sum(each.state != states.WAITING for each in everything)
+        started: int = sum(each.state != states.WAITING for each in everything)
+        return self._trials - started
 
     def _enqueue(self) -> None:
         """Every point of the grid that was not tried, or whose trial failed."""
@@ -186,7 +189,7 @@ def _mend(journal: Path, lock: Any, log: Callable[[str], None]) -> None:
         whole = content[: content.rfind(b"\n") + 1]
         for number, line in enumerate(whole.splitlines(), 1):
             try:
-                json.loads(line)
+                parse_json(line.decode())
             except ValueError as error:
                 raise StsbenchError(f"{journal}:{number}: not JSON: the file is damaged: put it back, or choose another "
                                     "--output") from error  # fmt: skip

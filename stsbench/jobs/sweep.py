@@ -72,7 +72,8 @@ class Sweep:
             "seeds": list(self.seeds), "space": self.space.model_dump(mode="json")["space"], "recipe": values,
             "content": files, **method_file(recipe.method),
         }  # fmt: skip
-        return json.loads(json.dumps(options))
+        stored: dict[str, Any] = json.loads(json.dumps(options))  # as it is read back
+        return stored
 
     @property
     def name(self) -> str:

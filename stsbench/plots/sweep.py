@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BaseModel, Field, model_validator
 
+from stsbench.config import validate
 from stsbench.errors import StsbenchError
+from stsbench.jobs.space import LARGEST
 from stsbench.jobs.sweep import TRIALS
+from stsbench.parsing import read_json_object
 from stsbench.plots.style import COLOURS, COLUMN, GREY, PAGE, new_figure
+
+_Number = Annotated[int, Field(ge=-LARGEST, le=LARGEST)] | float
+
+
+class _Trial(BaseModel):
+    """What is drawn of a trial."""
+
+    values: dict[str, bool | _Number | str | None] = Field(min_length=1)
+    score: float | None
+    seeds: dict[str, float]
+
+
+class _Trials(BaseModel):
+    """What is drawn of trials.json."""
+
+    by: str
+    trials: list[_Trial]
+
+    @model_validator(mode="after")
+    def _have_the_same_keys(self) -> _Trials:
+        if len({tuple(sorted(trial.values)) for trial in self.trials if trial.score is not None}) > 1:
+            raise ValueError("trials have values of different keys")
+        return self
+
 
 _MOST = 12  # values of a key in a grid that is drawn as one
 _DECADES = 30  # largest over least value from which an axis is logarithmic
@@ -43,13 +70,12 @@ def figure(folders: Sequence[Path]) -> Any:
 
 def _stored(folder: Path) -> dict[str, Any]:
     path = folder / TRIALS
+    if not path.is_file():
+        raise StsbenchError(f"{folder} holds no finished sweep: there is no {TRIALS}")
     try:
-        stored: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise StsbenchError(f"{folder} holds no finished sweep: there is no {TRIALS}") from None
-    except ValueError as error:
+        return validate(_Trials, read_json_object(path), str(path)).model_dump()
+    except StsbenchError as error:
         raise StsbenchError(f"{path} is damaged: call the sweep's command again, it is written anew") from error
-    return stored
 
 
 def _ordered(values: set[Any]) -> list[Any]:

@@ -92,6 +92,10 @@ def _search(
         raise click.UsageError("--sampler grid needs lists of values: the space has ranges")
     if (kind == "grid") == (trials is not None):
         raise click.UsageError("--trials goes with --sampler random or tpe, which need it; a grid is tried as a whole")
+    named = {"backbone": "backbone.model", "data": "data.file", "labelled": "labelled.file",
+             "max_steps": "training.max_steps", "dtype": "precision"}  # fmt: skip
+    if twice := [option for option, key in named.items() if key in searched.space and options[option] is not None]:
+        raise click.UsageError(f"--{twice[0].replace('_', '-')}: {named[twice[0]]} is searched")
     sets: dict[str, Any] = {}
     for word in options["sets"]:
         key, equals, value = word.partition("=")

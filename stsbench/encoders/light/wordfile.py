@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Set
+from functools import partial
 from pathlib import Path
 from typing import IO, cast
 
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 from stsbench.errors import EncoderError
 
 Vector = NDArray[np.float32]
+WIDEST = 65_536  # numbers of a vector: the file may be somebody else's, and memory is the machine's
+LONGEST = 32 * WIDEST  # bytes of a line
 _MARK = b"\xef\xbb\xbf"  # some editors begin a UTF-8 file with it; it is no part of the first word
 
 
@@ -29,20 +32,22 @@ def read_dimension(path: Path) -> int:
     """How wide the vectors are: from the word2vec header line or the first line. EncoderError if there are none."""
     try:
         with open_words(path) as stream:
-            first = stream.readline().removeprefix(_MARK).rstrip(b" \r\n")
+            first = stream.readline(LONGEST).removeprefix(_MARK).rstrip(b" \r\n")
             header = header_dimension(first)
     except (OSError, EOFError, zlib.error) as error:
         raise _unreadable(path, error) from error
     width = first.count(b" ") if header is None else header
     if width < 1:
         raise EncoderError(f"{path}:1: no word vector: expected a word and its numbers, separated by spaces")
+    if width > WIDEST:
+        raise EncoderError(f"{path}:1: vectors of more than {WIDEST:,} numbers are not read")
     return width
 
 
 def header_dimension(line: bytes) -> int | None:
     """The d of a word2vec header line `count d`; None for any other line."""
     fields = line.split(b" ")
-    return int(fields[1]) if len(fields) == 2 and all(field.isdigit() for field in fields) else None
+    return int(fields[1]) if len(fields) == 2 and all(field.isdigit() and len(field) < 19 for field in fields) else None
 
 
 def read_words(path: Path, wanted: Set[bytes], dimension: int) -> tuple[dict[bytes, Vector], list[bytes]]:
@@ -56,7 +61,9 @@ def read_words(path: Path, wanted: Set[bytes], dimension: int) -> tuple[dict[byt
     again: dict[bytes, None] = {}
     try:
         with open_words(path) as stream:
-            for number, raw in enumerate(stream, start=1):
+            for number, raw in enumerate(iter(partial(stream.readline, LONGEST), b""), start=1):
+                if len(raw) == LONGEST:
+                    raise EncoderError(f"{path}:{number}: the line is longer than {LONGEST:,} bytes: not read")
                 line = (raw.removeprefix(_MARK) if number == 1 else raw).rstrip(b" \r\n")
                 if not line or (number == 1 and header_dimension(line) is not None):
                     continue

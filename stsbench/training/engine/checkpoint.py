@@ -17,6 +17,7 @@ from safetensors.torch import load_model, save_model
 
 from stsbench.errors import StsbenchError
 from stsbench.files import sha256_file
+from stsbench.parsing import parse_json
 
 _WRITING = (OSError, RuntimeError, SafetensorError)  # torch and safetensors have their own words for a full disk
 KEPT = 2  # newest checkpoints, as one may turn out damaged, beside the last of each stage, which others may go on from
@@ -216,8 +217,11 @@ def _settle(building: Path, final: Path) -> None:
 
 
 def _read(path: Path) -> Position:
-    stored = json.loads((path / "position.json").read_text("utf-8"))
+    stored = parse_json((path / "position.json").read_text("utf-8"))
     position = Position(**{**stored, "best": Best(**stored["best"]) if stored["best"] else None})
+    named = [*position.files, *([position.best.folder] if position.best else [])]
+    if stray := [name for name in named if Path(name).name != name]:
+        raise ValueError(f"it names {stray[0]}, which is not in its folder")
     for name, known in position.files.items():
         if sha256_file(path / name) != known:
             raise ValueError(f"{name} is not what was written")

@@ -12,6 +12,11 @@ from stsbench.encoders.forward.pooling import MEAN_PADDED, padded_length
 _TRAINED = ("cls", "mean", "first_last:embeddings", "first_last:layer1", "last2", "max", "text_cnn", "mean_cnn", "mask")
 
 
+MOST = 2**31 - 1  # of a batch's rows and the like: beyond it C's integers overflow
+CHANNELS = 8192  # of a learned pooler: a recipe may be somebody else's, and memory is the machine's
+Kernels = Annotated[tuple[Annotated[int, Field(ge=1, le=512)], ...], Field(min_length=1, max_length=16)]
+
+
 class Section(BaseModel):
     """A part of a recipe; an unknown key is an error."""
 
@@ -39,9 +44,9 @@ class TextCNNSettings(Section):
     """The learned pooler text_cnn (encoders/forward/text_cnn.py): windows of one width a kernel, their maxima fused by a
     second convolution."""
 
-    kernels: tuple[int, ...] = Field(default=(3, 4, 5), min_length=1)  # tokens a window
-    channels: int = Field(default=500, ge=2)  # of each kernel
-    fusion_channels: int = Field(default=3, ge=1)
+    kernels: Kernels = (3, 4, 5)  # tokens a window
+    channels: int = Field(default=500, ge=2, le=CHANNELS)  # of each kernel
+    fusion_channels: int = Field(default=3, ge=1, le=CHANNELS)
     fusion_width: int = Field(default=2, ge=1)  # channels that the fusion reads side by side, over all kernels
     activation: Literal["relu", "tanh", "none"] = "relu"  # before the maximum over windows
 
@@ -68,8 +73,8 @@ class MeanCNNSettings(Section):
     """The learned pooler mean_cnn (encoders/forward/mean_cnn.py): windows of one width a kernel around each token, side by
     side, and their mean over the tokens."""
 
-    kernels: tuple[int, ...] = Field(default=(1, 3, 5), min_length=1)  # tokens a window
-    channels: int = Field(default=256, ge=1)  # of each kernel
+    kernels: Kernels = (1, 3, 5)  # tokens a window
+    channels: int = Field(default=256, ge=1, le=CHANNELS)  # of each kernel
     activation: Literal["relu", "none"] = "relu"  # before the mean
 
     @model_validator(mode="after")
@@ -123,10 +128,10 @@ class SemiSettings(Section):
 class TrainingSettings(Section):
     """One stage's optimisation."""
 
-    batch_size: int = Field(default=64, ge=1)  # examples a forward pass, over all processes: the in-batch negatives
-    accumulate: int = Field(default=1, ge=1)  # forward passes a step; adds no negatives
-    epochs: float = Field(default=1.0, gt=0)
-    max_steps: int | None = Field(default=None, ge=1)  # shortens the run, and the schedule with it
+    batch_size: int = Field(default=64, ge=1, le=MOST)  # examples a forward pass, over all processes: the in-batch negatives
+    accumulate: int = Field(default=1, ge=1, le=MOST)  # forward passes a step; adds no negatives
+    epochs: float = Field(default=1.0, gt=0, le=1e6)
+    max_steps: int | None = Field(default=None, ge=1, le=10**9)  # shortens the run, and the schedule with it
     learning_rate: float = Field(default=3e-5, gt=0)
     # linear: to 0 at the last step; slanted: the triangle of ULMFiT, from 1/32 of the rate and back
     schedule: Literal["linear", "constant", "piecewise", "slanted"] = "linear"

@@ -82,16 +82,21 @@ def shipped_recipe(name: str) -> Recipe:
     return find_recipe(method, short)[0]
 
 
+def check_whole(path: Path) -> Path:
+    """The recipe file of a run folder. Raises StsbenchError for one that extends another file, as no training writes it."""
+    if (other := read_yaml(path).get("extends")) is not None:
+        raise StsbenchError(f"{path}: the recipe of a run is whole, and this one extends {shown(other)}")
+    return path
+
+
 def stored_recipe(run: Path) -> Recipe:
     """The recipe by which a run folder was trained, as data: whoever wrote the folder, nothing that is named in it is
     imported or read. The options of an installed method are checked and complete; others stay as they stand.
 
     Raises StsbenchError, one line that names the file.
     """
-    path = run / "recipe.yaml"
+    path = check_whole(run / "recipe.yaml")
     raw = read_yaml(path)
-    if "extends" in raw:
-        raise StsbenchError(f"{path}: the recipe of a run is whole, and this one extends {shown(raw['extends'])}")
     if raw.get("method") in names(GROUP):
         return checked(raw, str(path))
     return _checked_but_for_options(raw, str(path))

@@ -17,6 +17,7 @@ from stsbench.data.sets.catalog import entries
 from stsbench.encoders.transformer.exported import trained_on_of
 from stsbench.errors import DataError
 from stsbench.evaluation.provenance import provenance
+from stsbench.parsing import read_json_object
 from stsbench.training.api.method import Method
 from stsbench.training.engine.checkpoint import Position
 from stsbench.training.engine.selection import Selection
@@ -28,6 +29,7 @@ from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import stored_recipe
 from stsbench.training.rows.stage_rows import LABELLED, StageData
 from stsbench.training.runs.options import TrainOptions
+from stsbench.training.runs.report import read_summary
 from stsbench.training.runs.run_folder import RunManifest
 
 _LATER: dict[str, Any] = {  # settings that were added after the first records -> what trained before
@@ -180,17 +182,14 @@ def _training_facts(recipe: Recipe, summary: Mapping[str, Any]) -> dict[str, Any
 
 def stored_facts(run: Path) -> dict[str, Any]:
     """The same of a finished run, from its folder; {} for any other folder. Raises StsbenchError for one that is damaged."""
-    path = run / "train.json"
-    if not (path.is_file() and (run / "recipe.yaml").is_file()):
+    summary = read_summary(run)
+    if summary is None or not (run / "recipe.yaml").is_file():
         return {}
-    recipe = stored_recipe(run)
     try:
-        facts = _training_facts(recipe, json.loads(path.read_text("utf-8")))
-        if (run / SEARCH).is_file():
-            facts["search"] = json.loads((run / SEARCH).read_text("utf-8"))
-        return facts
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path} holds no summary of a run: {error!r}") from error
+        facts = _training_facts(stored_recipe(run), summary)
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{run / 'train.json'} holds no summary of a run: {error!r}") from error
+    return {**facts, **({"search": read_json_object(run / SEARCH, DataError)} if (run / SEARCH).is_file() else {})}
 
 
 def tested(

@@ -10,6 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from stsbench.errors import DataError, StsbenchError
+from stsbench.parsing import read_json_object
 
 LOG = "log.jsonl"
 # What a line of each kind must have; lines of other kinds are kept as they are.
@@ -26,10 +27,10 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
     Raises DataError, naming file and line, for any other line that is not a log line; StsbenchError where there is no file.
     """
+    if not path.is_file():
+        raise StsbenchError(f"{path.parent} is not a run folder of `stsbench train`: it has no {path.name}")
     try:
         parts = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        raise StsbenchError(f"{path.parent} is not a run folder of `stsbench train`: it has no {path.name}") from None
     except OSError as error:
         raise StsbenchError(f"cannot read {path}: {error.strerror or error}") from error
     lines = []
@@ -47,6 +48,9 @@ def read_log(path: Path) -> list[dict[str, Any]]:
             raise DataError(f"{path}:{number}: {wrong}: the file is damaged or not a log of `stsbench train`")
         lines.append(line)
     return lines
+
+
+_SCORED = {"kind": "dev", "stage": "", "step": 0, "name": "", "score": 0.0, "best": True}  # what some older ones left out
 
 
 def _wrong(line: Any) -> str:
@@ -101,7 +105,7 @@ def summary(run: Path) -> dict[str, Any]:
     trained = [line for line in log if line["kind"] == "train"]
     done = {stage: max((line["step"] for line in log if line.get("stage") == stage and "step" in line), default=0)
             for stage in starts}  # fmt: skip
-    best, stored = best_dev(log), _stored(run / "train.json")
+    best, stored = best_dev(log), read_summary(run)
     return {
         "seed": next(iter(starts.values()))["seed"],
         "best": {key: best[key] for key in ("name", "score", "stage", "step")} if best else None,
@@ -113,16 +117,20 @@ def summary(run: Path) -> dict[str, Any]:
     }
 
 
-def _stored(path: Path) -> dict[str, Any] | None:
-    """What train.json holds; None where there is none."""
-    try:
-        stored = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
+def read_summary(run: Path) -> dict[str, Any] | None:
+    """What the run's train.json holds; None where there is none. Raises DataError, one line that names the file and key."""
+    path = run / "train.json"
+    if not path.is_file():
         return None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-    if not isinstance(stored, dict):
-        raise DataError(f"{path} holds no summary of a run")
+    stored = read_json_object(path, DataError)
+    best, data = stored.get("best"), stored.get("data", {})
+    sound = {
+        "stages": isinstance(stored.get("stages", {}), dict),
+        "data": isinstance(data, dict) and all(isinstance(each, dict) for each in data.values()),
+        "best": best is None or (isinstance(best, dict) and not _wrong({**_SCORED, **best})),
+    }
+    if damaged := [key for key, fine in sound.items() if not fine]:
+        raise DataError(f"{path} holds no summary of a run: its '{damaged[0]}' is damaged")
     return stored
 
 

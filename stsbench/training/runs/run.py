@@ -25,6 +25,7 @@ from stsbench.training.runs.finish import FinishedRun, described_data, export_be
 from stsbench.training.runs.lock import run_lock
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.prepare import Log, PreparedRun, prepare_run
+from stsbench.training.runs.report import read_summary
 from stsbench.training.runs.run_folder import check_folder, claim, open_manifest
 from stsbench.training.runs.setup import dropped, make_accelerator, prepare_method, scheduled
 from stsbench.training.runs.stages import stage_name
@@ -59,9 +60,9 @@ def train(options: TrainOptions, log: Log = print, callback: TrainingCallback | 
         check_start(method_plan, manifest.stage, manifest.start_from)
         data_dir = Path(manifest.data_dir) if manifest.data_dir else None
         options = replace(options, sample=manifest.sample, data_dir=data_dir)
-        if options.resume and (folder / "train.json").is_file():
+        if options.resume and (summary := read_summary(folder)) is not None:
             main_log(f"{folder} is finished: nothing to resume")
-            return tested(options, json.loads((folder / "train.json").read_text("utf-8")), accelerator, main_log)
+            return tested(options, summary, accelerator, main_log)
         run = prepare_run(options, method_plan, manifest, accelerator, main_log)
         accelerator.wait_for_everyone()
         if main:

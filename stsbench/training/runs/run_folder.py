@@ -12,8 +12,9 @@ from typing import Any
 from stsbench.config import flatten
 from stsbench.errors import DataError, StsbenchError
 from stsbench.files import atomic_write
+from stsbench.parsing import read_json_object
 from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.recipes.recipes import load_recipe, resolved_yaml
+from stsbench.training.recipes.recipes import check_whole, load_recipe, resolved_yaml
 from stsbench.training.runs.lock import LOCK
 
 _MANIFEST = "begun.json"
@@ -56,7 +57,7 @@ def _check_recipe(recipe: Recipe, folder: Path) -> None:
     path = folder / "recipe.yaml"
     if not path.is_file():
         raise StsbenchError(f"--resume: {folder} holds no run (no recipe.yaml); start it without --resume")
-    before = flatten(load_recipe(recipe.method, str(path)).model_dump())
+    before = flatten(load_recipe(recipe.method, str(check_whole(path))).model_dump())
     now = flatten(recipe.model_dump())
     for key in sorted({*before, *now}, key=lambda key: key.startswith(("name", "description", "source"))):
         if before.get(key) != now.get(key):
@@ -107,7 +108,7 @@ def read_manifest(folder: Path) -> RunManifest:
     """What begun.json holds. Raises DataError where it cannot be read."""
     path = folder / _MANIFEST
     try:
-        stored = json.loads(path.read_text("utf-8"))
+        stored = read_json_object(path)
         return RunManifest(**{name: stored.pop(key) for name, key in _KEYS.items() if key in stored}, **stored)
-    except (OSError, ValueError, TypeError) as error:
+    except (StsbenchError, TypeError) as error:
         raise DataError(f"{path} cannot be read ({error}): start the run anew") from error

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from stsbench.errors import StsbenchError
+from stsbench.errors import DataError, StsbenchError
+from stsbench.parsing import read_json_object
 from stsbench.training.recipes.recipe import DataSettings, LabelledSettings, Recipe
 from stsbench.training.runs.report import spread
 from stsbench.training.runs.seeds import over_runs, shown_scores, shown_sd, summarise_seeds
@@ -88,7 +88,7 @@ def summarise_subsets(runs: Mapping[int, Sequence[Path]]) -> dict[str, Any]:
         trained = summarise_seeds(folders)["seeds"]
         seeds += [seed for seed in trained if seed not in seeds]
         every |= {f"{subset}/{seed}": folder for seed, folder in zip(trained, folders, strict=True)}
-        stored = json.loads((folders[0] / "train.json").read_text("utf-8"))
+        stored = read_json_object(folders[0] / "train.json", DataError)
         rows[subset] = {name: data["rows"] for name, data in stored["data"].items()}
     scores = over_runs(every)
     for entry in [scores["dev"], scores["dev_last"], *scores["tests"]]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -20,6 +18,7 @@ from stsbench.training.recipes.methods import GROUP, is_file_method
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import load_recipe, stored_recipe
 from stsbench.training.runs.prepare import fixed_inputs, make_backbone
+from stsbench.training.runs.report import read_summary
 
 
 def load_trained(run: Path, device: str | None = None, method: str | None = None) -> Method:
@@ -63,14 +62,14 @@ def _recipe(run: Path, method: str | None) -> Recipe:
 
 def _kept(run: Path) -> tuple[Position, Path]:
     """The end of the run, and the folder with the weights that it kept. Raises StsbenchError, see `load_trained`."""
+    summary = read_summary(run)
+    if summary is None:
+        raise StsbenchError(f"{run} has not finished training: go on with --resume")
     try:
-        summary: dict[str, Any] = json.loads((run / "train.json").read_text("utf-8"))
-        stages, best = dict(summary["stages"]), summary["best"]
+        stages, best = summary["stages"], summary["best"]
         stage, steps = list(stages.items())[-1]
         stage, step = (best["stage"], best["step"]) if best else (stage, steps)
-    except FileNotFoundError as error:
-        raise StsbenchError(f"{run} has not finished training: go on with --resume") from error
-    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+    except (KeyError, IndexError) as error:
         raise DataError(f"{run / 'train.json'} holds no summary of a run: {error!r}") from error
     folder = run / "checkpoints"
     newest = newest_sound(folder)

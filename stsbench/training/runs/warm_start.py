@@ -13,7 +13,7 @@ from stsbench.errors import StsbenchError
 from stsbench.training.engine.checkpoint import Position, end_of_stage
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.recipe import Recipe
-from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.recipes.recipes import check_whole, load_recipe
 from stsbench.training.rows.stage_rows import LABELLED, LABELS
 from stsbench.training.runs.run_folder import RunManifest, read_manifest
 
@@ -100,7 +100,7 @@ def find_warm_start(run: Path, plan: MethodPlan, stage: str, recipe: Recipe) -> 
     method = str(read_yaml(path).get("method"))
     if method != recipe.method:
         raise StsbenchError(f"--from {run} was trained by the method {method}, not by {recipe.method}")
-    theirs = load_recipe(method, str(path))
+    theirs = load_recipe(method, str(check_whole(path)))
     _check_settings(run, stage, before, theirs, recipe, plan.kind.later_options)
     end = end_of_stage(run / "checkpoints", number - 1)
     if end is None:

@@ -121,7 +121,7 @@ REFUSED = {
     "no recipe": (lambda run: (run / "recipe.yaml").unlink(), "is not a run folder of `stsbench train`"),
     "not finished": (lambda run: shutil.rmtree(run / "best"), "has not finished"),
     "no summary": (lambda run: (run / "train.json").unlink(), "has not finished training: go on with --resume"),
-    "a summary of nothing": (lambda run: (run / "train.json").write_text("[]"), "holds no summary of a run"),
+    "a summary of nothing": (lambda run: (run / "train.json").write_text("[]"), "must hold a JSON object, not a list"),
     "no checkpoints": (lambda run: shutil.rmtree(run / "checkpoints"), "holds no sound checkpoint"),
     "damaged": (damage_all, "holds no sound checkpoint"),
 }

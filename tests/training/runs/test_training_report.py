@@ -101,7 +101,7 @@ def test_the_summary(tmp_path):
     found = summary(tmp_path)
     assert found == {**expected, "best": {key: top[key] for key in ("name", "score", "stage", "step")}}
     (tmp_path / "train.json").write_text("{")
-    with pytest.raises(DataError, match=r"train.json cannot be read"):
+    with pytest.raises(DataError, match=r"train.json is not valid JSON"):
         summary(tmp_path)
     write_run(tmp_path / "killed", until=60, dev=None)
     killed = summary(tmp_path / "killed")

@@ -1,0 +1,346 @@
+"""A folder from elsewhere is data: whatever runs, recipes, plans, spaces, records, observations, boards and vectors name,
+nothing of it is imported or run, nothing outside is read, nothing hangs or fills the memory, and an error is one line.
+
+Model folders are in tests/encoders, archives in tests/data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import yaml
+from hostile import CODE, MARKER, OUTSIDE, told
+from training_runs import one_thread  # noqa: F401
+
+EVAL = "eval --model run --sample --tasks STS-B --resamples 0 --no-cache --output o"
+RESUME = "train simcse --resume --output run --offline --sample --device cpu"
+FROM = "train simcse --from run --stage 1 --output o --offline --sample --device cpu"
+TRAIN = "train simcse --recipe run/recipe.yaml --offline --sample --device cpu --output o"
+SHOW = "show recipe run/recipe.yaml"
+TOKENS = "plot token-loss run --text hello --output p.png"
+REPRODUCE = "reproduce simcse:5 --runs ."
+SWEEP = ("sweep simcse --sample --offline --device cpu --data text.txt --max-steps 1 --set selection.every=1 "
+         "--output s")  # fmt: skip
+SPACE = f"{SWEEP} --backbone tiny --space space.yaml"
+GRID = f"{SWEEP} --backbone tiny --grid training.learning_rate=1e-5,2e-5"
+PLAN = "run plan.yaml --dry-run"
+SCORE, COMPARE = "score measured", "compare measured other"
+ADD = "leaderboard add measured --entry x --board board --method M --backbone B --setting unsup"
+MTEB = "export measured --to mteb --output o"
+VECTORS = "eval --model vectors:v.npz --sample --tasks STS-B --resamples 0 --output o"
+WORDS = "eval --model words:w.txt --sample --tasks STS-B --resamples 0 --output o"
+SECRET = f"../{OUTSIDE}/secret"
+DEEP, HUGE = "[" * 100_000, 10**400
+BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 14))  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A trained run, a measured one and another, made by the commands."""
+    root = tmp_path_factory.mktemp("base")
+    folder = root / "work"
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("STSBENCH_CACHE", str(root / "cache"))
+        tiny_models.build(Path("tiny"), pooler=False)
+        Path("text.txt").write_text("\n".join(tiny_models.sentences(40, longest=9)) + "\n", "utf-8")
+        Path("m.py").write_text(CODE, "utf-8")
+        for words in (
+            "train simcse --backbone tiny --data text.txt --sample --offline --max-steps 2 --set training.batch_size=10 "
+            "--set selection.every=1 --device cpu --dtype float32 --output run",
+            "eval --model lexical:tfidf --sample --tasks STS-B,STS12 --resamples 0 --output measured",
+            "eval --model lexical:token-set --sample --tasks STS-B --resamples 0 --output other",
+        ):  # fmt: skip
+            done = told(words.split(), folder)
+            assert done.code == 0 and not done.ran and not done.read, (words, done)
+    return root
+
+
+@pytest.fixture
+def work(base, tmp_path, monkeypatch):
+    """A copy of these, to be spoilt, beside a folder that nobody may read."""
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    outside = tmp_path / OUTSIDE
+    outside.mkdir()
+    for name, text in (("secret.yaml", "seed: 1\n"), ("secret.txt", "word 1 2\nother 3 4\n"), ("m.py", CODE)):
+        (outside / name).write_text(text, "utf-8")
+    return Path(shutil.copytree(base / "work", tmp_path / "work"))
+
+
+# How a folder is spoilt -----------------------------------------------------------------------------------------------
+
+
+def recipe(**values):
+    """Values of the run's recipe; __ for the dot."""
+
+    def spoil(work):
+        path = work / "run" / "recipe.yaml"
+        stored = yaml.safe_load(path.read_text("utf-8"))
+        for key, value in values.items():
+            *way, last = key.split("__")
+            inner = stored
+            for part in way:
+                inner[part] = inner = inner.get(part) or {}  # fmt: skip
+            inner[last] = value
+        path.write_text(yaml.safe_dump(stored), "utf-8")
+
+    return spoil
+
+
+def written(name, content):
+    """A file."""
+
+    def spoil(work):
+        path = work / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    return spoil
+
+
+def plan(**parts):
+    """A plan."""
+    return written("plan.yaml", yaml.safe_dump({"output": "o", **parts}))
+
+
+def space(**keys):
+    """A space; __ for the dot."""
+    return written("space.yaml", yaml.safe_dump({"space": {key.replace("__", "."): among for key, among in keys.items()}}))
+
+
+def in_json(pattern, **values):
+    """Values of a JSON file; __ for a step inside."""
+
+    def spoil(work):
+        path = next(iter(sorted(work.glob(pattern))))
+        stored = json.loads(path.read_text("utf-8"))
+        for key, value in values.items():
+            *way, last = key.split("__")
+            inner = stored
+            for part in way:
+                inner = inner[part]
+            inner[last] = value
+        path.write_text(json.dumps(stored), "utf-8")
+
+    return spoil
+
+
+def record(**values):
+    """Values of the first record."""
+    return in_json("measured/*.json", **values)
+
+
+def linked(name, target):
+    """A link, a device or a pipe in the place of a file."""
+
+    def spoil(work):
+        path = next(iter(sorted(work.glob(name))), work / name)
+        path.unlink(missing_ok=True)
+        os.mkfifo(path) if target == "pipe" else path.symlink_to(target)
+
+    return spoil
+
+
+class Evil:
+    """Runs a command where it is unpickled."""
+
+    def __reduce__(self):
+        return os.system, (f"touch {MARKER}",)
+
+
+def header(shape):
+    """An array file of this shape, without its numbers."""
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00" + (len(text) + 1).to_bytes(2, "little") + text + b"\n"
+
+
+def pickled():
+    """An array file that holds an object."""
+    stream = io.BytesIO()
+    np.save(stream, np.array([Evil()], dtype=object), allow_pickle=True)
+    return stream.getvalue()
+
+
+def archive(path, members):
+    """An .npz file of these members."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as stream:
+        for name, content in members.items():
+            stream.writestr(f"{name}.npy", content)
+
+
+def observed(content):
+    """The first observation's first array as these bytes, the record sealed anew."""
+
+    def spoil(work):
+        path = next(iter(sorted((work / "measured").glob("*.json"))))
+        stored = json.loads(path.read_text("utf-8"))
+        file = work / "measured" / stored["observations"]["file"]
+        if content is pickle:
+            file.write_bytes(pickle.dumps(Evil()))
+        else:
+            with zipfile.ZipFile(file) as packed:
+                members = {name.removesuffix(".npy"): packed.read(name) for name in packed.namelist()}
+            archive(file, {**members, min(members): content})
+        stored["observations"]["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+        path.write_text(json.dumps(stored), "utf-8")
+
+    return spoil
+
+
+def parquet(layout, **columns):
+    """A board's observations: the entry is copied there, its first file spoilt and sealed."""
+
+    def spoil(work):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = next(iter(sorted((work / "measured").glob("*.json"))))
+        stored = json.loads(path.read_text("utf-8"))
+        file = work / "measured" / "observations" / "x.parquet"
+        pq.write_table(pa.table({"layout": pa.array([layout]), **columns}), file, compression="zstd")
+        stored["observations"] = {"file": "observations/x.parquet", "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+        path.write_text(json.dumps(stored), "utf-8")
+
+    return spoil
+
+
+def several(*spoils):
+    """One after the other."""
+
+    def spoil(work):
+        for each in spoils:
+            each(work)
+
+    return spoil
+
+
+def vectors(**members):
+    """A file of vectors."""
+    return lambda work: archive(work / "v.npz", members)
+
+
+METHODS = ("m.py:M", "./m.py:M", "/proc/self/cwd/m.py:M", f"../{OUTSIDE}/m.py:M")
+TRIALS = {"number": 0, "state": "complete", "values": {"a.b": 1}, "score": 1.0, "seeds": {"1": 1.0}, "runs": []}
+VARIANTS = {
+    # run folders
+    **{f"method {name}": (recipe(method=name), EVAL, RESUME, FROM, SHOW, TOKENS) for name in METHODS},
+    "method of rows": (recipe(method=METHODS[0]), REPRODUCE),
+    "method os": (recipe(method="os:system"), EVAL, RESUME, SHOW, TOKENS),
+    "extends outside": (recipe(extends=f"../{SECRET}.yaml"), EVAL, RESUME, FROM, TOKENS, REPRODUCE),
+    "recipe bomb": (written("run/recipe.yaml", BOMB), EVAL, RESUME, SHOW),
+    "recipe deep": (written("run/recipe.yaml", "a: " + DEEP), EVAL, RESUME, SHOW),
+    "recipe's tag": (written("run/recipe.yaml", f"method: !!python/object/apply:os.system [touch {MARKER}]\n"), EVAL, SHOW),
+    "recipe without an end": (linked("run/recipe.yaml", "/dev/zero"), SHOW),
+    "train.json deep": (written("run/train.json", DEEP), EVAL, RESUME, TOKENS),
+    "train.json a list": (written("run/train.json", "[]"), EVAL, RESUME, TOKENS),
+    "train.json of other things": (in_json("run/train.json", data=3, stages=[], best="x"), EVAL, RESUME, TOKENS, REPRODUCE),
+    "search.json deep": (written("run/search.json", DEEP), EVAL),
+    "begun.json deep": (written("run/begun.json", DEEP), RESUME),
+    "log deep": (written("run/log.jsonl", DEEP + "\n{}\n"), "plot training run --output p.png"),
+    "position outside": (several(
+        in_json("run/checkpoints/*/position.json", files={f"../../../{SECRET}.txt": "0"}),
+        lambda work: (work / "run" / "train.json").unlink()), RESUME),
+    # recipes: sizes
+    "seed": (recipe(seed=HUGE), TRAIN),
+    "epochs": (recipe(training__epochs=1e300, training__max_steps=None), TRAIN),
+    "steps": (recipe(training__max_steps=10**15, training__epochs=1e6), TRAIN),
+    "channels": (recipe(backbone__pooler="text_cnn", backbone__text_cnn={"channels": 10**7}), TRAIN),
+    "kernels": (recipe(backbone__pooler="text_cnn", backbone__text_cnn={"kernels": [10**7]}), TRAIN),
+    "many kernels": (recipe(backbone__pooler="mean_cnn", backbone__mean_cnn={"kernels": [*range(1, 40001, 2)]}), TRAIN),
+    "length": (recipe(backbone__max_length=10**9), TRAIN),
+    "rows": (recipe(data__held_out=10**12), TRAIN),
+    "batch": (recipe(training__batch_size=10**12), TRAIN),
+    "text without an end": (recipe(data__file="/dev/zero"), TRAIN),
+    "backbone of code": (recipe(backbone__model="python:m:call"), TRAIN),
+    # plans
+    **{f"plan method {name}": (plan(train={"t": {"method": name, "backbone": "tiny"}}), PLAN) for name in METHODS},
+    "plan callable": (plan(eval={"e": {"model": "python:m:call"}}), PLAN),
+    "plan callable by data_dir": (plan(eval={"e": {"model": "{data_dir}"}}, defaults={"data_dir": "python:m:call"}), PLAN),
+    "plan set": (plan(train={"t": {"method": "simcse", "set": {"method": "m.py:M"}}}), PLAN),
+    "plan of many": (plan(train={"t": {"method": ["simcse", "ct", "mlm"], "backbone": [f"m{n}" for n in range(30_000)],
+                                      "seeds": [*range(30_000)]}}), PLAN),
+    "plan group": (plan(train={"../../x": {"method": "simcse"}}), PLAN),
+    "plan seed": (plan(train={"t": {"method": "simcse", "seeds": [HUGE]}}), PLAN),
+    "plan bomb": (written("plan.yaml", BOMB), PLAN),
+    "plan deep": (written("plan.yaml", "a: " + DEEP), PLAN),
+    # sweeps
+    "grid of 1e12": (space(**{f"options__{name}": [*range(1000)] for name in "abcd"}), SPACE),
+    "range": (space(training__warmup={"low": 0, "high": HUGE}), SPACE),
+    "space method": (space(method=["m.py:M", "simcse"]), SPACE),
+    "space data": (space(data__file=[f"{SECRET}.none"]), SPACE),
+    "space bomb": (written("space.yaml", BOMB), SPACE),
+    "trials": (lambda work: None, f"{GRID} --sampler random --trials 1000000000"),
+    "seeds": (lambda work: None, f"{GRID} --seeds 1000000000", "train simcse --backbone tiny --seeds 1000000000"),
+    "journal": (written("s/.jobs/study.journal", '["x"]\n'), GRID),
+    "journal deep": (written("s/.jobs/study.journal", DEEP + "\n"), GRID),
+    "study deep": (written("s/.jobs/study.json", DEEP), GRID),
+    "trials.json": (written("s/trials.json", json.dumps({"by": "x", "trials": [{"values": 3}]})), "plot sweep s"),
+    "trials.json huge": (written("s/trials.json", json.dumps(
+        {"by": "x", "trials": [{**TRIALS, "values": {"a.b": HUGE}}, TRIALS]})), "plot sweep s"),
+    # records
+    "protocol": (record(protocol__name="m.py:M"), SCORE, COMPARE, ADD, MTEB),
+    "spec": (record(encoder__spec__name="python:m:call"), SCORE, COMPARE),
+    "record's recipe": (record(provenance__recipe="m.py:M/run/recipe.yaml"), SCORE, REPRODUCE),
+    "place": (record(provenance__position="x"), SCORE, COMPARE, MTEB, ADD),
+    "observations outside": (record(observations__file=f"../{SECRET}.txt"), SCORE, COMPARE, ADD),
+    "data outside": (record(data__id=f"../{SECRET}.txt"), SCORE, ADD),
+    "record deep": (written("measured/zz.json", DEEP), SCORE, COMPARE, ADD),
+    "record without an end": (linked("measured/zz.json", "/dev/zero"), SCORE, ADD),
+    "record a pipe": (linked("measured/zz.json", "pipe"), SCORE, ADD),
+    # observations
+    "pickled": (observed(pickle), SCORE, COMPARE, ADD),
+    "object": (observed(pickled()), SCORE, COMPARE, ADD),
+    "shape": (observed(header((10**12,))), SCORE, ADD),
+    "shape beyond": (observed(header((10**30, 10**30))), SCORE),
+    "zeros": (observed(header((50_000_000,)) + bytes(400_000_000)), SCORE),
+    "parquet layout": (parquet(DEEP), SCORE, ADD),
+    "parquet object": (parquet('{"gold": ["O", [1]]}', gold=[[1.0]]), SCORE, ADD),
+    "parquet shape": (parquet('{"gold": ["<f8", [1000000000000]]}', gold=[[1.0]]), SCORE),
+    "parquet damaged": (several(parquet("{}"), written("measured/observations/x.parquet", b"PAR1")), SCORE, ADD),
+    # boards
+    "entry": (written("board/measured/x/entry.json", DEEP), "leaderboard build --board board --output b"),
+    "entry of code": (written("board/measured/x/entry.yaml", f"method: !!python/name:os.system\npath: {SECRET}.txt\n"),
+                      "leaderboard build --board board --output b"),
+    # vectors
+    "vectors object": (vectors(texts=pickled(), vectors=header((1, 1))), VECTORS),
+    "vectors shape": (vectors(texts=header((1,)), vectors=header((10**12, 10**6))), VECTORS),
+    "vectors pickled": (written("v.npz", pickle.dumps(Evil())), VECTORS),
+    "words wide": (written("w.txt", "5 1000000000000\na 1 2\n"), WORDS),
+    "words wider": (written("w.txt", f"5 {'9' * 5000}\na 1 2\n"), WORDS),
+    "words on one line": (written("w.txt", "a " + "1 " * 3_000_000), WORDS),
+    "words in a later line": (written("w.txt", "a 1 2\nb " + "1 " * 3_000_000), WORDS),
+    "callable outside": (lambda work: None, "eval --model python:os --sample --output o"),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_a_folder_names_is_data(work, name):
+    spoil, *commands = VARIANTS[name]
+    spoil(work)
+    for words in commands:
+        done = told(words.split(), work)
+        assert (done.ran, done.read) == ((), ()), (words, done)
+        assert done.seconds < 10 and done.mebibytes < 600, (words, done)
+        assert done.code in (0, 1, 2, 3) and not any("Traceback" in line for line in done.lines), (words, done)
+        if done.code == 1:
+            errors = [line for line in done.lines if line.startswith("stsbench: error: ")]
+            assert errors == [done.lines[-1]] and "--debug" not in errors[0] and len(errors[0]) < 1500, (words, done)
+
+
+def test_the_watch_sees_code_files_outside_and_processes(work):
+    """Without which the table above would prove nothing."""
+    assert MARKER in told(["eval", "--model", "python:m:call", "--sample", "--tasks", "STS-B", "--output", "o"], work).ran
+    seen = told(["show", "recipe", f"{SECRET}.yaml", "--method", "simcse"], work)
+    assert seen.read == (str(work.parent / OUTSIDE / "secret.yaml"),)

@@ -1,0 +1,108 @@
+"""Commands on folders from elsewhere, each in a fork of its own that tells what it did: which code it ran, what it read and
+started outside, how long it took and how much memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+import training_runs
+
+MARKER = "RAN"  # code of a hostile folder writes a file of this name into the working folder
+CODE = f'open("{MARKER}", "w").write("x")\nclass M:\n    pass\ndef call(texts):\n    return [[1.0]] * len(texts)\n'
+OUTSIDE = "outside"  # beside the working folder: nothing there may be read
+ASKED = {"git", "uname"}  # programs that provenance asks, whatever it measures
+_STARTED = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "socket.connect")
+
+
+@dataclass(frozen=True)
+class Told:
+    """How a command ended. lines: of stderr, the last being the error; ran: code it imported, compiled or started; read:
+    files outside; seconds; mebibytes: of memory that it took beyond what it began with."""
+
+    code: int
+    out: str
+    lines: tuple[str, ...]
+    ran: tuple[str, ...]
+    read: tuple[str, ...]
+    seconds: float
+    mebibytes: float
+
+
+def told(words, folder: Path, seconds: float = 30) -> Told:
+    """`stsbench WORDS` in `folder`, killed after so many seconds."""
+    training_runs.serve()
+    mine, theirs = training_runs._context.Pipe(duplex=False)
+    out, err = folder.parent / "stdout", folder.parent / "stderr"
+    child = training_runs._context.Process(target=_run, args=([*map(str, words)], folder, out, err, theirs, {**os.environ}))
+    began = time.monotonic()
+    child.start()
+    theirs.close()
+    code, ran, read, grown = None, ("killed",), (), 0.0
+    with contextlib.suppress(EOFError):
+        if mine.poll(seconds):
+            code, ran, read, grown = mine.recv()
+    taken = time.monotonic() - began
+    child.kill()
+    child.join()
+    lines = tuple(line for line in err.read_text("utf-8", "replace").splitlines() if line.strip())
+    return Told(code, out.read_text("utf-8", "replace"), lines, ran, read, taken, grown)
+
+
+def _run(words, folder, out, err, connection, environment):
+    code, ran, read = 9, set(), set()
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    for path, stream in ((out, 1), (err, 2)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+    from stsbench.cli.main import main
+
+    before, modules = _peak(), {*sys.modules}
+    watching = [True]
+    sys.addaudithook(_hook(folder, ran, read, watching))
+    sys.argv = ["stsbench", *words]
+    try:
+        main()
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    watching.clear()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    new = [sys.modules[name] for name in {*sys.modules} - modules]
+    ran |= {module.__file__ for module in new if str(getattr(module, "__file__", None)).startswith(str(folder))}
+    ran |= {MARKER} if Path(folder, MARKER).exists() else set()
+    connection.send((code, tuple(sorted(ran)), tuple(sorted(read)), (_peak() - before) / 1024))
+
+
+def _peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _hook(folder, ran, read, watching):
+    inside, outside = str(folder), str(folder.parent / OUTSIDE)
+
+    def hook(event, arguments):
+        if not watching:
+            return
+        if event == "open" and isinstance(arguments[0], str | bytes | os.PathLike):
+            path = os.path.realpath(os.fsdecode(arguments[0]))
+            if path.startswith(outside):
+                read.add(path)
+        elif event == "compile" and isinstance(arguments[1], str) and arguments[1].startswith(inside):
+            ran.add(arguments[1])
+        elif event in _STARTED or (event == "subprocess.Popen" and Path(str(arguments[0])).name not in ASKED):
+            ran.add(f"{event} {arguments[:2]!r:.200}")
+        elif event == "pickle.find_class" and arguments[0] in ("os", "posix", "nt", "subprocess", "builtins"):
+            ran.add(f"{event} {arguments!r}")
+
+    return hook
