@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import Record, load_records, read_record, record_text, tested_seeds
 from stsbench.files import create_whole
@@ -65,7 +66,7 @@ def add(board: Path, paths: Sequence[Path], slug: str, entry: Entry | None) -> A
 
 def _refuse_twins(measured: Path, slug: str, records: Sequence[tuple[Path, Record]]) -> None:
     """One encoder is one entry: the same row twice would widen every rank interval."""
-    mine = {run_name(record) for _, record in records}
+    mine = {run_name(record) for _, record in records if has_identity(record.encoder.spec)}
     for other in sorted(measured.iterdir()) if measured.is_dir() else []:
         if other.name != slug and other.is_dir() and (same := mine & {each.name for each in other.iterdir()}):
             raise StsbenchError(f"{other / min(same)} holds this encoder already: add the records to the entry {other.name}")

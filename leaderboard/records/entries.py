@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import Measured, measured
 from stsbench.evaluation.records import Record, load_records, read_record
@@ -168,6 +169,9 @@ def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
     for name, record in records.items():
         if name != (right := run_name(record)):
             raise StsbenchError(f"{folder / name} holds an encoder whose folder `leaderboard add` would call {right}")
+    if len(records) > 1 and not all(has_identity(each.encoder.spec) for each in records.values()):
+        raise StsbenchError(f"{folder}: nobody knows whether encoders without an identity are several seeds: measure them "
+                            "with a fingerprint (fingerprint=), or use separate entries")  # fmt: skip
     specs = [_without(each, "name", "weights") for each in records.values()]
     if differing := [key for key in specs[0] if any(each[key] != specs[0][key] for each in specs)]:
         raise StsbenchError(

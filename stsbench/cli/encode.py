@@ -46,7 +46,7 @@ def encode(
     encoder = load_encoder(model, options)
     for line in (described_encoder(encoder), *encoder.notes):
         log(line)
-    workers = Workers(model, options, names, encoder.spec.fingerprint()) if names else None
+    workers = Workers(model, options, names, encoder) if names else None
     try:
         with pace_shown() as progress:
             store = build_store(

@@ -212,6 +212,11 @@ class Encoder(ABC):
         """Called with a run's EmbeddingCache, or None, before anything is encoded: for encoders built on another one."""
         return
 
+    def identified(self) -> Encoder:
+        """This encoder with a fingerprint of what it is now, for one that may be another at its next use; asked for before
+        anything is scored."""
+        return self
+
     def fit(self, texts: Sequence[str], source: str) -> Encoder:
         """This encoder fitted on `texts`, known as `source`; those that need no fitting return themselves."""
         return self

@@ -3,9 +3,16 @@ and the data whose sentences it was trained on, as `trained_on` in a record's pr
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import hashlib
+import json
+from collections.abc import Collection, Sequence
 
 STATE = "post_state"  # in a spec's options: the digest of what the fitting of a post-processing found
+
+
+def named_source(texts: Sequence[str], source: str) -> str:
+    """`source` as it is where it names a digest (ID@DIGEST), else with that of the texts: a name alone may be of others."""
+    return source if "@" in source else f"{source}@{hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()}"
 
 
 def fitted_sets(fitted_on: object) -> tuple[str, ...]:

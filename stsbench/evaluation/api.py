@@ -58,6 +58,7 @@ class EvalOptions:
     prompt_name: str | None = None
     trust_remote_code: bool = False
     revision: str | None = None
+    fingerprint: str | None = None  # of a function: who it is, to be changed whenever its vectors change
     post: str | None = None  # NAME:SETTING=VALUE,...+NAME...: what the vectors go through
     fit_on: str | Path | None = None  # "target" or a file: what it is fitted on
     similarity: str | None = None
@@ -341,11 +342,11 @@ def _encoder(options: EvalOptions) -> Iterator[Encoder]:
         with in_processes(load_encoder(options.model, asked), asked, options.devices, options.processes) as encoder:
             yield encoder
     elif isinstance(options.model, Encoder):
-        yield options.model
+        yield options.model.identified()
     else:
         from stsbench.encoders.light.callable import CallableEncoder
 
-        yield CallableEncoder(options.model)
+        yield CallableEncoder(options.model, fingerprint=options.fingerprint)
 
 
 def _announce(encoder: Encoder, options: EvalOptions, chosen: list[DataSet], log: Callable[[str], None]) -> None:

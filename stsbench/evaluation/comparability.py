@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stsbench.encoders.probe import IDENTITY, has_identity
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.rescore import observations_of, protocol_of_record, task_of
@@ -27,6 +28,14 @@ class Setting:
     text_version: str
     metric: str
     aggregation: str | None = None
+
+
+def same_encoder(one: Record, other: Record) -> bool:
+    """Whether two records are known to be of one encoder. Of what nobody can identify none ever are, nor of functions by
+    records from before these were probed."""
+    spec = one.encoder.spec
+    old = spec.get("kind") == "callable" and not {IDENTITY, "fingerprint"} & set(spec.get("options") or {})
+    return one.encoder.fingerprint == other.encoder.fingerprint and has_identity(spec) and not old
 
 
 @dataclass(frozen=True)
@@ -92,10 +101,10 @@ class SeedPairs:
 
     def __init__(self, encoders: Sequence[Sequence[Sequence[Record]]]) -> None:
         """encoders: of each, the records of every run. One record's proof is enough: the others may be of an older date."""
-        weights = [[run[0].encoder.spec.get("weights") for run in runs] for runs in encoders]
+        weights = [[_weights(run[0]) for run in runs] for runs in encoders]
         every = [run for runs in encoders for run in runs]
         proofs = [next(filter(None, map(_training, run)), "") for run in every]
-        trained = {run[0].encoder.spec.get("weights"): proof for run, proof in zip(every, proofs, strict=True) if proof}
+        trained = {_weights(run[0]): proof for run, proof in zip(every, proofs, strict=True) if proof}
         self._keys = [[trained.get(each) or str(each or "") for each in runs] for runs in weights]
         distinct: dict[tuple[str, ...], int] = {}
         # The same number for encoders that are paired, -1 for one whose runs share too much to tell which is which.
@@ -106,6 +115,12 @@ class SeedPairs:
     def order(self, number: int) -> list[int]:
         """The places of an encoder's runs, so ordered that those of paired encoders stand at the same place."""
         return sorted(range(len(self._keys[number])), key=self._keys[number].__getitem__)
+
+
+def _weights(record: Record) -> str:
+    """Their digest; "" where it names none."""
+    spec = record.encoder.spec
+    return str(spec.get("weights") or "") if has_identity(spec) else ""
 
 
 def _distinct(keys: Sequence[str]) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.encoders.probe import has_identity
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.comparability import Measured, SeedPairs, Setting, measured
 from stsbench.evaluation.load import load_protocol
@@ -152,6 +153,9 @@ def _check_seeds(folders: Sequence[Path], records: Sequence[Record]) -> None:
     """Raises StsbenchError unless the runs of a side are of one encoder, trained with different seeds."""
     seen: dict[str, Path] = {}
     for folder, record in zip(folders, records, strict=True):
+        if len(records) > 1 and not has_identity(record.encoder.spec):
+            raise StsbenchError(f"{folder} is of an encoder without an identity, so that nobody knows whether it is another "
+                                "seed: measure it again with a fingerprint of its own (fingerprint=)")  # fmt: skip
         if _trained_as(record) != _trained_as(records[0]):
             raise StsbenchError(f"{folders[0]} and {folder} differ in more than their seed: their scores have no mean")
         if (other := seen.setdefault(record.encoder.fingerprint, folder)) is not folder:

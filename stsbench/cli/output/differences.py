@@ -9,6 +9,7 @@ from typing import TextIO
 from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
 from stsbench.cli.output.tables import SAMPLE
 from stsbench.encoders.prompt.prompt import described
+from stsbench.evaluation.comparability import same_encoder
 from stsbench.evaluation.compare import Compared, Comparison, ComparisonTable
 from stsbench.evaluation.forms import changed_settings
 from stsbench.evaluation.records import PLAIN, Record
@@ -41,7 +42,7 @@ def print_who(comparison: Comparison, a: Sequence[Path], b: Sequence[Path], stre
         print_text(console, f"{letter}: {several}{', '.join(map(str, paths))} ({_encoder(record)})")
     if line := pairing(comparison):
         print_text(console, line)
-    if comparison.seeds == (1, 1) and comparison.runs[0].encoder.fingerprint == comparison.runs[1].encoder.fingerprint:
+    if comparison.seeds == (1, 1) and same_encoder(*comparison.runs):
         print_text(console, "A and B name the same encoder.")
 
 

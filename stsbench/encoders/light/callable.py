@@ -8,6 +8,8 @@ import inspect
 import operator
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +17,41 @@ import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
+from stsbench.encoders.probe import Probe, probed
 from stsbench.errors import EncoderError
 
 
 class CallableEncoder(Encoder):
     """`fn(list of n str) -> (n, d)` array, nested list, torch tensor or scipy sparse matrix.
 
-    What weights hide behind a callable nobody can see, so its vectors are cached only if it has an attribute
-    `fingerprint: str`, to be changed whenever its vectors change.
+    What weights hide behind a callable nobody can see. Who it is says its user, by a `fingerprint` that is changed whenever
+    its vectors change, or else a probe (stsbench/encoders/probe.py). Only under a user's fingerprint are vectors cached.
     """
 
-    def __init__(self, fn: Callable[[list[str]], Any], name: str | None = None) -> None:
+    def __init__(self, fn: Callable[[list[str]], Any], name: str | None = None, fingerprint: str | None = None) -> None:
+        """fingerprint: by default the attribute of that name of `fn`, or of the object whose method it is."""
         if not callable(fn):
             raise EncoderError(f"{name or fn!r} is not callable: its type is {type(fn).__name__}")
-        fingerprint = getattr(fn, "fingerprint", None)
-        self._fn = fn
-        self.cacheable = isinstance(fingerprint, str) and bool(fingerprint)
-        self.spec = EncoderSpec(
-            name=name or f"python:{_qualified(fn)}",
-            kind="callable",
-            weights=_source_digest(fn),
-            options={"fingerprint": fingerprint} if self.cacheable else {},
-        )
+        stated = (fingerprint, getattr(fn, "fingerprint", None), getattr(getattr(fn, "__self__", None), "fingerprint", None))
+        self._fn, self._name = fn, name or f"python:{_qualified(fn)}"
+        self._stated = next((each for each in stated if isinstance(each, str) and each), None)
+        self.cacheable = self._stated is not None
+
+    @cached_property
+    def probe(self) -> Probe | None:
+        """What it is known by, unless its user has said so."""
+        if self._stated is not None:
+            return None
+        return probed(lambda texts: self.run(texts).vectors, self._name, _qualified(self._fn))
+
+    @cached_property
+    def spec(self) -> EncoderSpec:  # type: ignore[override]
+        """Asked for before anything is scored, when the callable is tried out."""
+        spec = EncoderSpec(name=self._name, kind="callable", weights="")
+        if self.probe is None:
+            return replace(spec, weights=_source_digest(self._fn), options={"fingerprint": self._stated})
+        self.notes = (*self.notes, self.probe.note)
+        return self.probe.of(spec)
 
     @classmethod
     def load(cls, argument: str, options: EncoderOptions) -> CallableEncoder:
@@ -51,8 +66,8 @@ class CallableEncoder(Encoder):
         except EncoderError:
             raise
         except Exception as error:  # whatever the user's code raises; the cause stays for --debug
-            raise EncoderError(f"{self.spec.name} raised {type(error).__name__}: {error}") from error
-        vectors = _matrix(returned, len(texts), self.spec.name)
+            raise EncoderError(f"{self._name} raised {type(error).__name__}: {error}") from error
+        vectors = _matrix(returned, len(texts), self._name)
         if progress is not None:
             progress(len(texts))
         return Encoded(vectors, np.zeros(len(texts), dtype=bool))
@@ -102,6 +117,8 @@ def _matrix(returned: Any, n: int, name: str) -> Any:
 
 def _qualified(fn: Any) -> str:
     """module:qualified name of a function, or of the class of an object that can be called."""
+    while isinstance(fn, partial):
+        fn = fn.func
     named = fn if hasattr(fn, "__qualname__") else type(fn)
     return f"{named.__module__}:{named.__qualname__}"
 

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderOptions, EncoderSpec, Progress
-from stsbench.encoders.fitted import shortened
+from stsbench.encoders.fitted import named_source, shortened
 from stsbench.errors import EncoderError
 from stsbench.wording import counted
 
@@ -106,7 +106,7 @@ class TfIdf(Lexical):
         except ValueError as error:
             on = f"{shortened(source)} ({counted(len(texts), 'text')})"
             raise EncoderError(f"lexical:tfidf cannot be fitted on {on}: {error}") from error
-        return TfIdf(vectorizer, fitted_on=source)
+        return TfIdf(vectorizer, fitted_on=named_source(texts, source))
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
         """float32 CSR (n, size of the fitted vocabulary); words not seen in fitting count for nothing."""

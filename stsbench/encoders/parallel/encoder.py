@@ -94,7 +94,7 @@ def in_processes(
     if not names:
         yield encoder
         return
-    workers = Workers(options.model, options, names, encoder.spec.fingerprint())
+    workers = Workers(options.model, options, names, encoder)
     try:
         yield ParallelEncoder(encoder, workers)
     finally:

@@ -11,12 +11,13 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol, TypeVar
 
 from stsbench.encoders.base import Encoder, EncoderOptions, Progress
 from stsbench.encoders.load import load_encoder
+from stsbench.encoders.probe import Probe, alike, has_identity
 from stsbench.errors import EncoderError, StsbenchError
 from stsbench.threads import cores, threads_each
 
@@ -50,11 +51,15 @@ class Here:
 class Workers:
     """A process for each device; they start with the first job."""
 
-    def __init__(self, model: str, options: EncoderOptions, devices: Sequence[str | None], fingerprint: str) -> None:
-        """model, options: for `load_encoder`; devices: one a process, None for the default; fingerprint: of the encoder
-        here, which a worker's has to equal."""
+    def __init__(self, model: str, options: EncoderOptions, devices: Sequence[str | None], encoder: Encoder) -> None:
+        """model, options: for `load_encoder`; devices: one a process, None for the default; encoder: the one here, which a
+        worker's has to be the same as. EncoderError: nobody can tell whether it is."""
+        if not has_identity(asdict(encoder.spec)):
+            raise EncoderError(f"{encoder.spec.name} has no identity, so that no other process is known to hold the same: "
+                               "leave --processes and --devices out")  # fmt: skip
         self.count = len(devices)
-        self._each = [(model, replace(options, device=device), fingerprint) for device in devices]
+        same = _Same(encoder.spec.fingerprint(), _probe(encoder))
+        self._each = [(model, replace(options, device=device), same) for device in devices]
         self._workers: list[_Worker] = []
 
     def run(self, task: Task[J, R], jobs: Iterable[J], progress: Progress | None = None) -> Iterator[R]:
@@ -104,12 +109,28 @@ class Workers:
         return list(self._workers)
 
 
+@dataclass(frozen=True)
+class _Same:
+    """What an encoder in another process must agree with: a fingerprint, or but for rounding the vectors of a probe."""
+
+    fingerprint: str
+    probe: tuple[Any, ...]
+
+    def as_in(self, encoder: Encoder) -> bool:
+        return encoder.spec.fingerprint() == self.fingerprint or alike(self.probe, _probe(encoder))
+
+
+def _probe(encoder: Encoder) -> tuple[Any, ...]:
+    probe = getattr(encoder, "probe", None)
+    return probe.vectors if isinstance(probe, Probe) else ()
+
+
 class _Worker:
-    def __init__(self, model: str, options: EncoderOptions, fingerprint: str) -> None:
+    def __init__(self, model: str, options: EncoderOptions, same: _Same) -> None:
         self._where = options.device or "the default device"
         spawn = multiprocessing.get_context("spawn")
         self.connection, there = spawn.Pipe()
-        self._process = spawn.Process(target=_work, args=(there, model, options, fingerprint), daemon=True)
+        self._process = spawn.Process(target=_work, args=(there, model, options, same), daemon=True)
         self._process.start()
         there.close()  # so that this end hears when the process has ended
 
@@ -140,7 +161,7 @@ class _Worker:
             ) from error
 
 
-def _work(connection: Connection, model: str, options: EncoderOptions, fingerprint: str) -> None:
+def _work(connection: Connection, model: str, options: EncoderOptions, same: _Same) -> None:
     """Tasks until the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the first ends the others
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -151,8 +172,9 @@ def _work(connection: Connection, model: str, options: EncoderOptions, fingerpri
             try:
                 if encoder is None:
                     encoder = load_encoder(model, options)
-                    if encoder.spec.fingerprint() != fingerprint:
-                        raise EncoderError(f"{model} changed while processes were started: start again")
+                    if not same.as_in(encoder):
+                        raise EncoderError(f"{model} is another encoder in the process that was started: it changed "
+                                           "meanwhile, or its weights are drawn anew whenever it is imported")  # fmt: skip
                 message = "done", task(encoder, job, _Reports(connection))
             except StsbenchError as error:
                 message = "failed", str(error)

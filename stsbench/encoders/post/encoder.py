@@ -12,7 +12,7 @@ from scipy.sparse import issparse
 from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.cache.encode import encode_cached
-from stsbench.encoders.fitted import STATE
+from stsbench.encoders.fitted import STATE, named_source
 from stsbench.encoders.post.base import VectorSource
 from stsbench.encoders.post.chain import Chain
 from stsbench.encoders.post.source import EncodedTexts
@@ -56,7 +56,7 @@ class PostProcessed(Encoder):
 
     def fit(self, texts: Sequence[str], source: str) -> PostProcessed:
         """A copy fitted on `texts`, known as `source`; on all sides of them where they are ListedTexts."""
-        return self.fit_on(texts if isinstance(texts, ListedTexts) else ListedTexts((texts,), source))
+        return self.fit_on(texts if isinstance(texts, ListedTexts) else ListedTexts((texts,), named_source(texts, source)))
 
     def fit_on(self, texts: FitTexts, progress: Progress | None = None) -> PostProcessed:
         """A copy fitted on texts of any number, which are encoded block by block. StsbenchError, one line."""

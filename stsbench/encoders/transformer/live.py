@@ -7,8 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from stsbench.encoders.base import Encoder
 from stsbench.encoders.forward.borrowed import borrowed
 from stsbench.encoders.forward.token_pooler_files import KINDS
+from stsbench.encoders.probe import probed
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.encoders.transformer.parts import Parts, check_ends
@@ -19,7 +21,7 @@ from stsbench.errors import EncoderError
 class LiveEncoder(TransformerEncoder):
     """The model stays on its device, and keeps its modes, its gradients and its tokenizer; random states are not touched.
 
-    Nothing is cached: no digest could be.
+    Nothing is cached. Records know it by its vectors of the moment (`identified`).
     """
 
     cacheable = False
@@ -46,3 +48,9 @@ class LiveEncoder(TransformerEncoder):
         super().__init__(config, replace(parts, tokenizer=tokenizer, dense=tanh))
         heads = [part for part in (linear, parts.token_pooler) if part is not None]
         self._guard = partial(borrowed, parts.model, *heads, *(parts.prompt.modules() if parts.prompt else ()))
+
+    def identified(self) -> Encoder:
+        """The same model under the identity of its present weights."""
+        probe, other = probed(lambda texts: self.run(texts).vectors, self.name, self.spec.kind), copy.copy(self)
+        other.spec, other.notes = probe.of(self.spec), (*self.notes, probe.note)
+        return other

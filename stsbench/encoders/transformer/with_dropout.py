@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import torch
 
 from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.forward.dropout import dropout_rates
+from stsbench.encoders.probe import probed
 from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.encoders.transformer.parts import Parts
 from stsbench.encoders.transformer.transformer import TransformerEncoder
@@ -46,6 +48,12 @@ class WithDropout(Encoder):
             finally:
                 model.eval()
                 self._states = self._get()
+
+    def identified(self) -> Encoder:
+        """Under a fingerprint that never comes back: its vectors do not either."""
+        probe, other = probed(lambda texts: self.run(texts).vectors, self.spec.name, self.spec.kind), copy.copy(self)
+        other.spec, other.notes = probe.of(self.spec), (*self.notes, probe.note)
+        return other
 
     def _get(self) -> tuple[torch.Tensor, list[torch.Tensor]]:
         return torch.get_rng_state(), [torch.cuda.get_rng_state(device) for device in self._devices]

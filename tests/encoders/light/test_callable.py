@@ -42,14 +42,6 @@ def test_a_module_in_the_working_folder(module):
     assert load_encoder("python:my_encoder_x:model.encode").encode(["a"]).shape == (1, 3)
 
 
-def test_the_fingerprint_follows_source_and_name(module):
-    names = ["lengths", "model", "model.encode"]
-    prints = [load_encoder(f"python:my_encoder_x:{name}").spec.fingerprint() for name in names]
-    assert len(set(prints)) == 3
-    module.write_text(MODULE + "# another line\n")
-    assert load_encoder("python:my_encoder_x:lengths").spec.fingerprint() not in prints
-
-
 @pytest.mark.parametrize(
     ("name", "reason"),
     [

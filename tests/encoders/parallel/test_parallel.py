@@ -27,8 +27,6 @@ import numpy as np
 def vectors(texts):
     return np.array([[len(t), sum(map(ord, t)) % 97, os.getpid() % 1] for t in texts], dtype=float)
 
-vectors.fingerprint = "1"
-
 def who(texts):
     return np.array([[float(os.getpid())] for t in texts])
 
@@ -37,6 +35,17 @@ def bad(texts):
 
 def dead(texts):
     os._exit(7)
+
+for each in (vectors, who, bad, dead):
+    each.fingerprint = "1"
+
+start = float(os.getpid())
+
+def probed(texts):
+    return np.array([[len(t), sum(map(ord, t)) % 97] for t in texts], dtype=float) / 3
+
+def drawn_anew(texts):
+    return probed(texts) + start
 """
 TEXTS = [f"text {'x' * (i % 13)} {i}" for i in range(90)]
 
@@ -85,7 +94,7 @@ def test_both_processes_compute_and_end_with_the_pipe(module):
 def test_a_store_of_two_processes_is_that_of_one(module, tmp_path):
     encoder, options = both(f"{module}:vectors")
     (tmp_path / "in.txt").write_text("\n".join(TEXTS))
-    workers = Workers(options.model, options, [None, None], encoder.spec.fingerprint())
+    workers = Workers(options.model, options, [None, None], encoder)
     try:
         two = build_store(encoder, Texts("in.txt"), tmp_path / "two", dtype="int8", shard_rows=8, runner=workers)
     finally:
@@ -108,9 +117,28 @@ def test_what_fails_in_a_process_is_one_line(module, function, said):
 
 def test_a_model_that_changes_meanwhile_is_refused(module):
     encoder, options = both(f"{module}:vectors")
-    workers = Workers(options.model, options, [None], "0" * 64)
-    with pytest.raises(EncoderError, match="changed while processes were started"):
+    workers = Workers(options.model, options, [None], load_encoder("lexical:token-set"))
+    with pytest.raises(EncoderError, match="another encoder in the process that was started: it changed meanwhile"):
         ParallelEncoder(encoder, workers).encode(["a"])
+
+
+def test_a_function_is_known_in_a_process_by_its_vectors(module):
+    encoder, options = both(f"{module}:probed")
+    with in_processes(encoder, options, processes=2) as two:
+        assert np.array_equal(two.encode(TEXTS), encoder.encode(TEXTS))
+    encoder, options = both(f"{module}:drawn_anew")  # weights without a seed: the vectors of two models in one table
+    with (
+        in_processes(encoder, options, processes=2) as two,
+        pytest.raises(EncoderError, match="its weights are drawn anew whenever it is imported"),
+    ):
+        two.encode(TEXTS)
+    encoder, options = both(f"{module}:bad")
+    del sys.modules["mine_parallel"].bad.fingerprint
+    with (
+        pytest.raises(EncoderError, match="has no identity, so that no other process"),
+        in_processes(*both(f"{module}:bad"), processes=2),
+    ):
+        pass
 
 
 def test_what_one_process_has_to_compute():
@@ -123,7 +151,7 @@ def test_what_one_process_has_to_compute():
             encoder = load_encoder("lexical:token-set")
             return (task(encoder, job, lambda count: None) for job in jobs)
 
-    sparse = ParallelEncoder(Toy(), Sparse("toy", EncoderOptions(), [None, None], ""))
+    sparse = ParallelEncoder(Toy(), Sparse("toy", EncoderOptions(), [None, None], load_encoder("lexical:token-set")))
     with pytest.raises(EncoderError, match="sparse vectors, which one process computes"):
         sparse.encode(["a b", "c"])
 

@@ -1,0 +1,99 @@
+"""Who an encoder is whose weights nobody can read, such as a Python function: what it makes of 32 fixed texts."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stsbench.encoders.base import EncoderSpec
+
+IDENTITY = "identity"  # in a spec's options: how the encoder was identified
+BY_PROBE, NONE = "probe 1", "none"  # the number rises when TEXTS change
+_DISTINCT = 16  # different vectors among those of TEXTS, at least: a table of other texts gives all of them the same one
+
+# Invented; of many lengths, scripts and kinds. The last one is longer than most models read, and goes alone.
+TEXTS = (
+    "The ferry leaves at noon.", "the ferry leaves at noon", "A ferry left the harbour before anybody had noticed the fog.",
+    "Nobody answered.", "Who painted the blue gate behind the bakery?", "Stop!", "Seven", "a", ".", "-- ...", "42",
+    "3.14159 is less than 22/7, and 1,000,000 is 10^6.", "Call 555-0142 between 9:30 and 17:45.", "http://example.org/a?b=c#d",
+    "Zoë's naïve café was “closed” — again…", "Die Fähre fährt über den großen Fluss.", "Паром уходит в полдень.",
+    "渡し船は正午に出ます。", "العبّارة تغادر عند الظهر", "नाव दोपहर को निकलती है", "🙂🚢 on the sea",
+    "e\u0301 and \u00e9 look the same",
+    "tab\there and  two blanks", "[MASK] <mask> [SEP] </s> are words, too", "def f(x): return x ** 2  # a line of code",
+    "Two women carry a long ladder through a narrow street while a boy watches them from a window.",
+    "A boy watches from a window while two women carry a long ladder through a narrow street.",
+    "Two men do not carry anything.", "supercalifragilistic antidisestablishmentarianism", "yes no yes no yes no",
+    " ".join(f"On day {day} the keeper of the lighthouse counted {day * 37 % 101} ships." for day in range(1, 9)),
+    " ".join(f"Shelf {shelf} holds {shelf * 53 % 97} jars of {shelf * 29 % 83} kinds." for shelf in range(1, 131)),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What an encoder is known by. vectors: float32, one array for each call; note: for people."""
+
+    weights: str  # takes the place of a digest of weights
+    identity: str  # BY_PROBE or NONE
+    note: str
+    vectors: tuple[NDArray[np.float32], ...] = ()
+
+    def of(self, spec: EncoderSpec) -> EncoderSpec:
+        """`spec` with this identity."""
+        return replace(spec, weights=self.weights, options={**spec.options, IDENTITY: self.identity})
+
+
+def probed(encode: Callable[[list[str]], Any], name: str, code: str) -> Probe:
+    """The identity of what `encode` computes: list of texts to vectors, dense or sparse. code: what is called, for the
+    digest; two of one code that give other vectors are two encoders.
+
+    One that fails, that gives other vectors the second time, or that gives most texts the same vector has none: it gets
+    a digest that never comes back, so that nothing is ever taken for the same.
+    """
+    try:
+        first, second = _vectors(encode), _vectors(encode)
+    except Exception as error:  # whatever it raises on texts that are not those it was written for
+        return _unknown(name, f"it fails on texts of ours ({' '.join(f'{type(error).__name__}: {error}'.split())[:160]})")
+    if [each.tobytes() for each in first] != [each.tobytes() for each in second]:
+        return _unknown(name, "it gives other vectors for the same texts the second time")
+    rows = {row.tobytes() for each in first for row in each}
+    if len(rows) < _DISTINCT:
+        return _unknown(name, f"it gives {len(TEXTS)} different texts only {len(rows)} different vectors")
+    digest = hashlib.sha256(f"{BY_PROBE} {code}".encode())
+    for each in first:
+        digest.update(f"{each.shape}".encode())
+        digest.update(np.ascontiguousarray(each, "<f4").tobytes())
+    note = (f"{name} is identified by its vectors of {len(TEXTS)} probe texts, and not cached; a fingerprint of your own "
+            "(fingerprint=, or an attribute of that name) would do both")  # fmt: skip
+    return Probe(digest.hexdigest(), BY_PROBE, note, first)
+
+
+def has_identity(spec: Mapping[str, Any]) -> bool:
+    """Whether an encoder's spec, as records hold it, names one encoder. One that cannot be identified does not, nor does a
+    model in memory that was not."""
+    return bool((spec.get("options") or {}).get(IDENTITY) != NONE and spec.get("weights") != "live")
+
+
+def alike(one: tuple[NDArray[np.float32], ...], other: tuple[NDArray[np.float32], ...]) -> bool:
+    """Whether the vectors of two probes differ by rounding at most: another number of threads sums in another order."""
+    if not one or [each.shape for each in one] != [each.shape for each in other]:
+        return False
+    return all(np.allclose(a, b, rtol=1e-4, atol=1e-5 * float(np.nanmax(np.abs(a), initial=1.0)), equal_nan=True)
+               for a, b in zip(one, other, strict=True))  # fmt: skip
+
+
+def _vectors(encode: Callable[[list[str]], Any]) -> tuple[NDArray[np.float32], ...]:
+    """Of all texts but the last, and of the last: padded to its length the others would take minutes."""
+    made = [encode(list(part)) for part in (TEXTS[:-1], TEXTS[-1:])]
+    return tuple(np.asarray(each.toarray() if hasattr(each, "toarray") else each, np.float32) for each in made)
+
+
+def _unknown(name: str, why: str) -> Probe:
+    note = (f"{name} has no identity: {why}. It is not cached, and no two runs of it count as the same encoder or as its "
+            "seeds; a fingerprint of your own (fingerprint=, or an attribute of that name) gives it one")  # fmt: skip
+    return Probe(hashlib.sha256(uuid.uuid4().bytes).hexdigest(), NONE, note)

@@ -1,0 +1,181 @@
+"""Functions, objects and models in memory: one fingerprint is one encoder, or there is none to compare by."""
+
+import functools
+import itertools
+import sys
+
+import numpy as np
+import pytest
+from live_models import inference
+
+from stsbench import evaluate, load_records
+from stsbench.encoders.light.callable import CallableEncoder
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.probe import IDENTITY, NONE, TEXTS, alike, has_identity, probed
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.comparability import SeedPairs, same_encoder
+from stsbench.evaluation.compare import compare
+from stsbench.training.engine.live import live_encoder
+
+
+class Model:
+    """Counts of letters through its own weights."""
+
+    def __init__(self, seed):
+        self.weights = np.random.default_rng(seed).normal(size=(26, 8))
+
+    def encode(self, texts):
+        counts = [[text.lower().count(chr(97 + i)) for i in range(26)] + [len(text)] for text in texts]
+        return np.array(counts)[:, :26] @ self.weights + np.array(counts)[:, 26:]
+
+    __call__ = encode
+
+
+def closure(seed):
+    model = Model(seed)
+    return lambda texts: model.encode(texts)
+
+
+def cell(seed, namespace):
+    """What a notebook does: a function of one name and no file, defined again."""
+    exec(f"def f(texts): return model.encode(texts) * {seed}", namespace)
+    return namespace["f"]
+
+
+def scaled(texts, model):
+    return model.encode(texts)
+
+
+ONE_CODE = {
+    "bound methods": lambda seed: Model(seed).encode,
+    "instances": Model,
+    "closures": closure,
+    "partials": lambda seed: functools.partial(scaled, model=Model(seed)),
+    "cells": lambda seed: cell(seed, {"model": Model(1), "__name__": "__main__"}),
+}
+
+
+@pytest.mark.parametrize("kind", ONE_CODE)
+def test_two_of_one_code_are_two_encoders_and_the_same_one_is_one(kind):
+    make = ONE_CODE[kind]
+    one, again, other = (CallableEncoder(make(seed)) for seed in (1, 1, 2))
+    assert one.spec.fingerprint() == again.spec.fingerprint() != other.spec.fingerprint()
+    assert one.spec.name == other.spec.name and not one.cacheable and has_identity(vars(one.spec))
+    assert "32 probe texts" in " ".join(one.notes)
+
+
+def test_of_two_codes_with_the_same_vectors_each_is_one():
+    assert CallableEncoder(Model(1).encode).spec.fingerprint() != CallableEncoder(closure(1)).spec.fingerprint()
+
+
+def restless():
+    counter = itertools.count()
+    return lambda texts: Model(1)(texts) + next(counter)
+
+
+def table(default):
+    known = {"a known text": np.ones(3)}
+    return lambda texts: np.array([known.get(text, default) for text in texts])
+
+
+UNKNOWN = {
+    "other vectors for the same texts the second time": restless,
+    "texts of ours": lambda: lambda texts: np.array([{"known": [1.0, 2.0]}[text] for text in texts]),
+    "32 different texts only 1 different": lambda: table(np.zeros(3)),
+}
+
+
+@pytest.mark.parametrize("why", UNKNOWN)
+def test_what_cannot_be_identified_is_never_the_same(why):
+    fn = UNKNOWN[why]()
+    one, other = CallableEncoder(fn), CallableEncoder(fn)
+    assert one.spec.fingerprint() != other.spec.fingerprint() and one.spec is one.spec
+    assert not has_identity(vars(one.spec)) and one.spec.options[IDENTITY] == NONE and not one.cacheable
+    assert len(one.notes) == 1 and "has no identity" in one.notes[0] and why in one.notes[0]
+
+
+def test_a_user_says_who_it_is():
+    for make in (lambda: CallableEncoder(restless(), fingerprint="v1"), lambda: CallableEncoder(stated("v1"))):
+        assert make().cacheable and not make().notes and has_identity(vars(make().spec))
+    model = Model(1)
+    model.fingerprint = "v1"
+    assert CallableEncoder(model.encode).cacheable  # of the object, for its methods
+    one, other = (CallableEncoder(len, fingerprint=word).spec.fingerprint() for word in "ab")
+    assert one != other
+
+
+def stated(word):
+    def fn(texts):
+        raise AssertionError("tried out without need")
+
+    fn.fingerprint = word
+    return fn
+
+
+def test_the_texts_are_many_and_different():
+    assert len(TEXTS) == len(set(TEXTS)) == 32 and len(TEXTS[-1].split()) > 600
+    assert max(len(text.split()) for text in TEXTS[:-1]) < 100
+
+
+def test_rounding_is_not_another_encoder_and_weights_are():
+    exact = Model(1).encode
+    one = probed(exact, "x", "c").vectors
+    assert alike(one, probed(lambda texts: exact(texts) * (1 + 1e-7), "x", "c").vectors)
+    assert not alike(one, probed(Model(2).encode, "x", "c").vectors) and not alike((), ())
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    asked = {"sample": True, "tasks": ["STS12"], "resamples": 0, "no_cache": True}
+    fn = restless()
+    for name, model in {"a": Model(1).encode, "again": Model(1).encode, "b": Model(2).encode, "x": fn, "y": fn}.items():
+        evaluate(model, output=folder / name, **asked)
+    return folder
+
+
+def test_compare_knows_who_is_who(runs):
+    first = {name: load_records(runs / name)[0][1] for name in ("a", "again", "b", "x", "y")}
+    assert same_encoder(first["a"], first["again"]) and not same_encoder(first["a"], first["b"])
+    assert not same_encoder(first["x"], first["y"]) and not same_encoder(first["x"], first["x"])
+    assert compare(runs / "a", runs / "b").tables
+    with pytest.raises(StsbenchError, match="of the same encoder"):
+        compare([runs / "a", runs / "again"], runs / "b")
+    with pytest.raises(StsbenchError, match="an encoder without an identity"):
+        compare([runs / "x", runs / "y"], runs / "b")
+    assert SeedPairs([[[first["x"]], [first["y"]]], [[first["x"]], [first["y"]]]]).groups == [-1, -1]
+    old = first["a"].model_copy(deep=True)  # as records were before functions were probed
+    del old.encoder.spec["options"][IDENTITY]
+    assert not same_encoder(old, old)
+
+
+def test_a_model_in_training_has_the_identity_of_the_moment(tmp_path):
+    torch = pytest.importorskip("torch")
+    made = inference(tmp_path / "model")
+    live = live_encoder(made, "dev")
+    before, again = live.identified().spec, live.identified().spec
+    assert before == again and before.weights != "live" and has_identity(vars(before)) and not has_identity(vars(live.spec))
+    with torch.no_grad():
+        for weight in made.model.parameters():
+            weight.mul_(1.1)
+    assert live.identified().spec.fingerprint() != before.fingerprint()
+
+
+def test_a_name_of_what_was_fitted_on_is_not_enough():
+    tfidf = load_encoder("lexical:tfidf")
+    one, other = tfidf.fit(["a cat", "the dog"], "mine"), tfidf.fit(["a cat", "the bird"], "mine")
+    assert one.spec.fingerprint() != other.spec.fingerprint()
+    assert tfidf.fit(["a cat"], "sts12/test@abc").spec.fitted_on == "sts12/test@abc"
+
+
+def test_a_module_is_probed_as_well(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    prints = set()
+    for number in (1, 2):
+        code = f"def f(texts): return [[len(t), t.count('a'), {number}.0] for t in texts]\n"
+        (tmp_path / "probed_module_x.py").write_text(code)
+        prints.add(load_encoder("python:probed_module_x:f").spec.fingerprint())
+        del sys.modules["probed_module_x"]
+        for cached in tmp_path.rglob("*.pyc"):
+            cached.unlink()
+    assert len(prints) == 2
