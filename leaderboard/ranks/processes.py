@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
+from stsbench.processes import without_main
 from stsbench.threads import threads_each
 
 Item = TypeVar("Item")
@@ -20,5 +21,5 @@ def across(function: Callable[[Item], Result], items: Sequence[Item], workers: i
     # A new interpreter each: a copy of this one could have been made while a library's thread held a lock. One thread each:
     # together they use all cores.
     spawn = multiprocessing.get_context("spawn")
-    with threads_each(1, whatever_is_set=True), ProcessPoolExecutor(workers, spawn) as pool:
+    with threads_each(1, whatever_is_set=True), without_main(), ProcessPoolExecutor(workers, spawn) as pool:
         return list(pool.map(function, items))

@@ -10,7 +10,7 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol, TypeVar
@@ -19,6 +19,7 @@ from stsbench.encoders.base import Encoder, EncoderOptions, Progress
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.probe import Probe, alike, has_identity
 from stsbench.errors import EncoderError, StsbenchError
+from stsbench.processes import GUARD, without_main
 from stsbench.threads import cores, threads_each
 
 J = TypeVar("J")
@@ -104,7 +105,9 @@ class Workers:
 
     def _started(self) -> list[_Worker]:
         if not self._workers:
-            with threads_each(max(1, cores() // self.count)):
+            # A function of the main program is found only where this is run again, and then it needs its guard.
+            alone = nullcontext() if self._each[0][0].startswith("python:__main__:") else without_main()
+            with threads_each(max(1, cores() // self.count)), alone:
                 self._workers = [_Worker(*each) for each in self._each]
         return list(self._workers)
 
@@ -127,7 +130,7 @@ def _probe(encoder: Encoder) -> tuple[Any, ...]:
 
 class _Worker:
     def __init__(self, model: str, options: EncoderOptions, same: _Same) -> None:
-        self._where = options.device or "the default device"
+        self._where, self._ready = options.device or "the default device", False
         spawn = multiprocessing.get_context("spawn")
         self.connection, there = spawn.Pipe()
         self._process = spawn.Process(target=_work, args=(there, model, options, same), daemon=True)
@@ -140,7 +143,9 @@ class _Worker:
 
     def receive(self) -> Any:
         with self._alive():
-            return self.connection.recv()
+            received = self.connection.recv()
+        self._ready = True
+        return received
 
     def end(self) -> None:
         self._process.terminate()
@@ -155,9 +160,12 @@ class _Worker:
             yield
         except (EOFError, OSError) as error:
             self._process.join(_END_SECONDS)
+            ended = f"a process that encodes on {self._where} ended with exit code {self._process.exitcode}"
+            if self._process.exitcode == 1 and not self._ready:  # Python's own, for an error before there was any work
+                advice = f"if your program has no {GUARD}, put the work under one"
+                raise EncoderError(f"{ended} at its start: {advice}") from error
             raise EncoderError(
-                f"a process that encodes on {self._where} ended with exit code {self._process.exitcode}: if it lacked "
-                "memory, use fewer --processes or smaller --batch-tokens"
+                f"{ended}: if it lacked memory, use fewer --processes or smaller --batch-tokens"
             ) from error
 
 

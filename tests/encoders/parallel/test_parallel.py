@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import subprocess
 import sys
 
 import numpy as np
@@ -173,3 +174,28 @@ def test_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert chosen_devices("all", None, None) == ["cuda:0", "cuda:1"]
     assert chosen_devices(None, 3, None) == ["cuda:0", "cuda:1", "cuda:0"]
+
+
+SCRIPT = """
+from stsbench.encoders.base import EncoderOptions
+from stsbench.encoders.load import load_encoder
+from stsbench.encoders.parallel.encoder import in_processes
+MODEL = {model!r}
+def f(texts): return [[len(t), t.count("a"), len(t) % 7] for t in texts]
+def work():
+    with in_processes(load_encoder(MODEL), EncoderOptions(model=MODEL), processes=2) as two:
+        print("SHAPE", two.encode(["a", "bb", "ccc"]).shape, flush=True)
+"""
+CALLS = {"bare": "work()\n", "guarded": 'if __name__ == "__main__":\n    work()\n'}
+
+
+@pytest.mark.parametrize(("model", "call", "said"), [
+    ("python:mine_parallel:vectors", "bare", "SHAPE (3, 3)"),
+    ("python:__main__:f", "guarded", "SHAPE (3, 3)"), ("python:__main__:f", "bare", '__name__ == "__main__"'),
+    ("python:started_x:f", "bare", '__name__ == "__main__"'),
+])  # fmt: skip
+def test_a_script_without_a_main_guard_runs_or_is_told_of_it(module, tmp_path, model, call, said):
+    (tmp_path / "started_x.py").write_text(SCRIPT.format(model=model) + CALLS[call])
+    done = subprocess.run([sys.executable, "started_x.py"], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert said in (done.stdout if said.startswith("SHAPE") else done.stderr.strip().splitlines()[-1]), done.stderr
+    assert done.stdout.count("SHAPE") == (1 if said.startswith("SHAPE") else 0)
