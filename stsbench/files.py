@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import platform
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,6 +67,103 @@ def _temporary(path: Path, mode: str) -> Iterator[tuple[Path, IO[Any]]]:
 def _finish(stream: IO[Any]) -> None:
     stream.flush()
     os.fsync(stream.fileno())
+
+
+_LEFTOVER = re.compile(r"\..+\.(tmp|part)")
+
+
+def leftover(path: Path) -> bool:
+    """Whether a name is one under which the writers here build a file or folder: what a killed process left behind."""
+    return _LEFTOVER.fullmatch(path.name) is not None
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Delete them from a folder that no other process writes into."""
+    for path in [each for each in folder.iterdir() if leftover(each)] if folder.is_dir() else ():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
+    """A hidden folder beside `folder`, to be filled; it takes that name when the block ends well, else it is deleted.
+
+    What killed processes left of earlier ones is deleted. replace: an existing folder gives way; only one process may do so
+    at a time, and whatever else is being built for that name is deleted. A kill between the two renames leaves the old
+    folder under a hidden name. Raises StsbenchError when the folder exists and is not empty (without `replace`), and when it
+    cannot be written.
+    """
+    if not replace and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise StsbenchError(f"{folder} is already there: choose another folder")
+    building: Path | None = None
+    lock: int | None = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(folder, replace)
+        building = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=f".{machine()}.part"))
+        building.chmod(0o755)  # mkdtemp's 0700 would hide the model from colleagues
+        lock = _lock(building)
+        yield building
+        for path in building.rglob("*"):
+            if path.is_file():
+                _to_disk(path)
+        if replace and folder.exists():
+            _swap(building, folder)
+        else:
+            building.rename(folder)
+    except Exception as error:
+        if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":  # its word for a full disk
+            raise
+        raise StsbenchError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from error
+    finally:
+        if building is not None:
+            shutil.rmtree(building, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _sweep(folder: Path, every: bool) -> None:
+    """Delete what dead processes of this machine were building in the same place; `every`: whatever is of this name."""
+    mine = set(folder.parent.glob(f".{glob.escape(folder.name)}.*.part")) if every else set()
+    for left in {*mine, *folder.parent.glob(f".*.{machine()}.part")}:
+        if left not in mine and left.name.endswith(".old.part"):
+            continue  # what gave way to a folder that may not have come
+        lock = None if left in mine else _lock(left)
+        if left in mine or lock is not None:
+            shutil.rmtree(left, ignore_errors=left not in mine)
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """Hold a lock on a folder, which the system releases when the process dies. None: another process holds it, the folder
+    has just gone, or there are no locks here."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return None
+    if lock_file(handle):
+        return handle
+    os.close(handle)
+    return None
+
+
+def _to_disk(path: Path) -> None:
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())
+
+
+def _swap(building: Path, folder: Path) -> None:
+    old = building.with_name(building.name.replace(".part", ".old.part"))
+    folder.rename(old)
+    try:
+        building.rename(folder)
+    except OSError:
+        old.rename(folder)
+        raise
+    shutil.rmtree(old)
 
 
 def lock_file(handle: int, wait: bool = False) -> bool | None:

@@ -28,13 +28,14 @@ def fit(
     NAME: whitening, all-but-the-top, standardise, flow, or a chain such as standardise+whitening:dimensions=256. The folder
     is a --model for stsbench and loads in sentence-transformers, where an affine map is a Dense module.
     """
-    from stsbench.cli.output.messages import log
+    from stsbench.cli.output.messages import log, warnings_as_lines
     from stsbench.cli.output.progress import progress_bar
     from stsbench.encoders.base import EncoderOptions
     from stsbench.encoders.cache.cache import EmbeddingCache
     from stsbench.files import cache_root
     from stsbench.training.export.fitted import fit_model
 
+    warnings_as_lines()
     if cache_dir and no_cache:
         raise click.UsageError("--cache and --no-cache exclude each other")
     if settings and ("+" in post or ":" in post):

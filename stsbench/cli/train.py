@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -13,7 +12,7 @@ from typing import Any
 
 import click
 
-from stsbench.cli.output.messages import is_quiet, log, tell, tell_stopped
+from stsbench.cli.output.messages import is_quiet, log, tell_stopped, warnings_as_lines
 from stsbench.interrupt import exit_code
 
 
@@ -76,12 +75,13 @@ def train(
         os.environ["HF_HUB_OFFLINE"] = "1"
     overrides = _overrides(options)
     _refuse_twice(overrides, sets)
-    resumed = _stored_recipe(output, None, None) if resume and recipe is None else None
+    stored = _stored_recipe(output, None, None) if resume else None  # none where a run was killed before it had begun
+    resumed = stored if recipe is None else None
     if recipe is None:
         recipe = resumed or _stored_recipe(None, start_from, options["seed"])
     chosen = load_recipe(method, recipe, list(sets), overrides)
     keys = {*overrides, *(word.partition("=")[0] for word in sets)}
-    on_sample = options["sample"] and not (resume or start_from or _of_the_users_own(recipe, keys))
+    on_sample = options["sample"] and not (stored or start_from or _of_the_users_own(recipe, keys))
     if on_sample:
         overrides |= sample_settings(chosen, keys, _log)
         chosen = load_recipe(method, recipe, list(sets), overrides)
@@ -96,7 +96,7 @@ def train(
     if not (resumed or any(word.startswith("precision=") for word in sets)):  # that is to be kept, or an error
         chosen = load_for_device(partial(load_recipe, method, recipe, list(sets)), overrides, options["device"], _log)
     folder = output or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{_folder_name(method)}-{chosen.name}"
-    _quiet()
+    warnings_as_lines()
     run_options = {
         "recipe": chosen, "output": folder, "resume": resume, "device": options["device"], "trackers": track,
         "data_dir": options["data_dir"], "sample": options["sample"], "offline": options["offline"],
@@ -240,14 +240,5 @@ def _longer(chosen: Any, steps: int, sets: tuple[str, ...]) -> list[str]:
     longest = {f"stages.{name}.training.max_steps": part.get("training", {}).get("max_steps") or 0
                for name, part in chosen.stages.items()}  # fmt: skip
     return [key for key, most in longest.items() if most > steps and not any(each.startswith(f"{key}=") for each in sets)]
-
-
-def _quiet() -> None:
-    """Warnings as one line each, like everything else here."""
-
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        tell(f"warning: {message}")
-
-    warnings.showwarning = show
 
 

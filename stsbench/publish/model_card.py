@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import Result
 from stsbench.evaluation.records import PLAIN, Record, ScoreRow
 from stsbench.evaluation.rescore import score_again
-from stsbench.files import atomic_write
+from stsbench.files import atomic_write, new_folder
 from stsbench.publish.model_index import (
     AVERAGES,
     SAMPLE,
@@ -48,19 +46,8 @@ def export_card(run: Path, output: Path, target: str) -> tuple[list[Path], dict[
     if not result.records:
         raise StsbenchError(f"{run} holds no score: {next(iter(result.failures.values()))}")
     text = card(result) if target == "model-card" else f"{card_data(result).to_yaml()}\n"
-    building: Path | None = None
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        building = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}."))
-        building.chmod(0o755)  # mkdtemp's 0700 would hide the card from colleagues
-        with atomic_write(building / FILES[target]) as stream:
-            stream.write(text)
-        building.rename(output)
-    except OSError as error:
-        raise StsbenchError(f"cannot write {output}: {error.strerror or error}") from error
-    finally:
-        if building is not None:
-            shutil.rmtree(building, ignore_errors=True)
+    with new_folder(output) as building, atomic_write(building / FILES[target]) as stream:
+        stream.write(text)
     return [output / FILES[target]], result.failures
 
 

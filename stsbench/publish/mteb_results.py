@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import observations_of, score_again
+from stsbench.files import new_folder
 
 
 def hub_revision(set_id: str, text_version: str, known: bool, n: int) -> str | None:
@@ -86,30 +85,19 @@ def _written(results: list[tuple[Record, str]], output: Path) -> list[Path]:
     """The files of all results, which appear together or not at all."""
     from stsbench.publish.mteb_adapter import model_meta, undisturbed
 
-    building: Path | None = None
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        building = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}."))
-        building.chmod(0o755)  # mkdtemp's 0700 would hide results from colleagues
-        files = []
-        with undisturbed() as mteb:
-            cache = mteb.ResultCache(building)
-            for record, text in results:
-                result = mteb.TaskResult.model_validate_json(text)
-                meta = model_meta(EncoderSpec(**record.encoder.spec), record.encoder.dimension)
-                path = cache.get_task_result_path(result.task_name, meta)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                result.to_disk(path)
-                described = json.dumps(meta.to_dict(), default=str, indent=2)
-                (path.parent / "model_meta.json").write_text(described + "\n", "utf-8")
-                files.append(output / path.relative_to(building))
-        building.rename(output)
-        return files
-    except OSError as error:
-        raise StsbenchError(f"cannot write {output}: {error.strerror or error}") from error
-    finally:
-        if building is not None:
-            shutil.rmtree(building, ignore_errors=True)
+    files = []
+    with new_folder(output) as building, undisturbed() as mteb:
+        cache = mteb.ResultCache(building)
+        for record, text in results:
+            result = mteb.TaskResult.model_validate_json(text)
+            meta = model_meta(EncoderSpec(**record.encoder.spec), record.encoder.dimension)
+            path = cache.get_task_result_path(result.task_name, meta)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            result.to_disk(path)
+            described = json.dumps(meta.to_dict(), default=str, indent=2)
+            (path.parent / "model_meta.json").write_text(described + "\n", "utf-8")
+            files.append(output / path.relative_to(building))
+    return files
 
 
 def _task_result(run: Path, record: Record) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING
+import warnings
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -51,3 +52,12 @@ def tell(line: str) -> None:
             click.echo(line, err=True)
         else:  # written past the bar's console, it would stand in the bar's own line
             _BAR.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def warnings_as_lines() -> None:
+    """Python's warnings as one line each, like everything else here."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        tell(f"warning: {message}")
+
+    warnings.showwarning = show

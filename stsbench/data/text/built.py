@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import shutil
+import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,9 @@ from pathlib import Path
 from stsbench.errors import DataError
 from stsbench.files import lock_file, machine
 
+# a read-only disk or folder, or a file where the folder should be
+_NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
+_STAND_INS: dict[Path, tempfile.TemporaryDirectory[str]] = {}
 _SEAL = "complete.json"  # name -> bytes of every other file; written last
 
 
@@ -20,12 +25,15 @@ def built_folder(root: Path, key: str, build: Callable[[Path], None]) -> Path:
     """root/key, filled by `build` unless it is there already; one with a missing or short file is built anew.
 
     `build` fills a folder under another name, renamed when it is done, so an interruption leaves nothing under the real one;
-    what a killed process left is deleted by the next that builds below `root`. Raises DataError, one line, for a folder that
-    cannot be written or locked.
+    what a killed process left is deleted by the next that builds below `root`. Where `root` cannot be written, a temporary
+    folder of this process takes its place, and a warning says so. Raises DataError, one line, for a full disk, and for a
+    folder that cannot be locked.
     """
     target = root / key
     if is_complete(target):
         return target
+    root = _writable(root)
+    target = root / key
     try:
         root.mkdir(parents=True, exist_ok=True)
         _sweep(root)
@@ -36,6 +44,26 @@ def built_folder(root: Path, key: str, build: Callable[[Path], None]) -> Path:
         raise DataError(f"cannot build the cache of training data in {root}: {error.strerror or error}; "
                         "set STSBENCH_CACHE to a local folder with space") from error  # fmt: skip
     return target
+
+
+def _writable(root: Path) -> Path:
+    """`root`, or where nobody may write there a folder that ends with this process."""
+    if root in _STAND_INS:
+        return Path(_STAND_INS[root].name)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=root):
+            return root
+    except OSError as error:
+        if error.errno not in _NOT_WRITABLE:
+            return root
+        _STAND_INS[root] = tempfile.TemporaryDirectory(prefix="stsbench-cache-")
+        reason = error.strerror or error
+        warnings.warn(
+            f"the cache of training data {root} cannot be written ({reason}): what is read now is not kept for later runs",
+            stacklevel=3,
+        )
+        return Path(_STAND_INS[root].name)
 
 
 def is_complete(folder: Path) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import time
 from pathlib import Path
 
-from stsbench.errors import DataError
+from stsbench.errors import DataError, StsbenchError
 from stsbench.files import atomic_write, sha256_file
 
 _SETTLED = 2.0  # seconds: a file changed more recently could change again without a new time stamp
@@ -33,14 +34,16 @@ def file_digest(path: Path, cache: Path) -> str:
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     if now - max(state["mtime_ns"], state["ctime_ns"]) / 1e9 > _SETTLED:
-        with atomic_write(_record(path, cache)) as stream:
+        # where the cache cannot be written it is computed anew the next time
+        with contextlib.suppress(StsbenchError), atomic_write(_record(path, cache)) as stream:
             json.dump({"path": str(path.resolve()), "state": state, "sha256": digest}, stream)
     return digest
 
 
 def forget(path: Path, cache: Path) -> None:
     """Drop what is remembered of a file that turned out to hold something else."""
-    _record(path, cache).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        _record(path, cache).unlink(missing_ok=True)
 
 
 def _record(path: Path, cache: Path) -> Path:

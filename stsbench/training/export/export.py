@@ -15,8 +15,8 @@ from stsbench.encoders.post.store import write_post
 from stsbench.encoders.prompt.prompt_file import write_prompt
 from stsbench.encoders.transformer.exported import HEAD, Exported, write_exported
 from stsbench.errors import StsbenchError
+from stsbench.files import new_folder
 from stsbench.training.api.method import Inference
-from stsbench.training.export.folder import new_folder
 from stsbench.training.export.layout import write_layout
 
 # what a tokenizer.json or the call that loaded it left in a tokenizer's settings

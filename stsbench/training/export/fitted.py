@@ -17,10 +17,10 @@ from stsbench.encoders.post.texts import FitTexts
 from stsbench.encoders.transformer.exported import stored_head
 from stsbench.encoders.transformer.lazy import LazyEncoder
 from stsbench.errors import StsbenchError
+from stsbench.files import new_folder
 from stsbench.publish.model_card import plain
 from stsbench.training.api.method import Inference
 from stsbench.training.export.export import export_model
-from stsbench.training.export.folder import new_folder
 
 
 def fit_model(

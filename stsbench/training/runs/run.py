@@ -49,9 +49,10 @@ def train(options: TrainOptions, log: Log = print, callback: TrainingCallback | 
     main_log = log if main else (lambda line: None)
     if folder.exists() and not folder.is_dir():
         raise StsbenchError(f"--output {folder} is a file: name a folder")
+    was_there = folder.is_dir() and any(folder.iterdir())
     with run_lock(folder) if main else nullcontext():
         if main:
-            check_folder(folder, recipe, options.resume)
+            check_folder(folder, recipe, options.resume, was_there)
         accelerator.wait_for_everyone()
         manifest = open_manifest(
             folder, options.resume, sample=options.sample, data_dir=options.data_dir, command=options.command, stage=stage,

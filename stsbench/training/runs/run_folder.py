@@ -11,7 +11,7 @@ from typing import Any
 
 from stsbench.config import flatten
 from stsbench.errors import DataError, StsbenchError
-from stsbench.files import atomic_write
+from stsbench.files import atomic_write, clear_leftovers, leftover
 from stsbench.parsing import read_json_object
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import check_whole, load_recipe, resolved_yaml
@@ -44,12 +44,24 @@ class RunManifest:
     dev_absent: bool = False
 
 
-def check_folder(folder: Path, recipe: Recipe, resume: bool) -> None:
-    """Raises StsbenchError unless a run by this recipe may begin (or, with `resume`, go on) in `folder`."""
-    if resume:
+def check_folder(folder: Path, recipe: Recipe, resume: bool, was_there: bool = False) -> None:
+    """Raises StsbenchError unless a run by this recipe may begin (or, with `resume`, go on) in `folder`, whose lock is held.
+
+    What a killed process was writing there is deleted. One that was killed before its recipe was written left nothing to go
+    on from, and with `resume`, too, the run begins. was_there: the folder was a run's before the lock was taken.
+    """
+    names = [path.name for path in folder.iterdir() if path.name != LOCK and not leftover(path)]
+    if resume and (names or not was_there):
         _check_recipe(recipe, folder)
-    elif any(path.name != LOCK for path in folder.iterdir()):
+    elif names:
         raise StsbenchError(f"{folder} is already there: --resume continues it, or choose another --output")
+    for place in (folder, folder / "checkpoints"):
+        clear_leftovers(place)
+
+
+def holds_something(folder: Path) -> bool:
+    """Whether anything but a lock and what a killed process was writing lies in the folder."""
+    return folder.is_dir() and any(path.name != LOCK and not leftover(path) for path in folder.iterdir())
 
 
 def _check_recipe(recipe: Recipe, folder: Path) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.errors import StsbenchError
-from stsbench.files import atomic_write
+from stsbench.files import atomic_write, clear_leftovers
 from stsbench.training.engine.loop import TrainingCallback
 from stsbench.training.runs.options import TrainOptions
 from stsbench.training.runs.run import train
-from stsbench.training.runs.run_folder import read_manifest
+from stsbench.training.runs.run_folder import holds_something, read_manifest
 from stsbench.training.runs.seeds import summarise_seeds
 from stsbench.training.runs.warm_start import earlier_run
 
@@ -33,8 +33,10 @@ def train_seeds(
     if folder.exists() and not folder.is_dir():
         raise StsbenchError(f"--output {folder} is a file: name a folder")
     first = os.environ.get("RANK", "0") == "0"  # of several processes: the others may come when the first has begun
-    if first and not options.resume and folder.exists() and any(folder.iterdir()):
+    if first and not options.resume and holds_something(folder):
         raise StsbenchError(f"{folder} is already there: --resume continues it, or choose another --output")
+    if first:
+        clear_leftovers(folder)  # of seeds.json
     if options.resume:
         options = as_started(options)
     numbers = range(options.recipe.seed, options.recipe.seed + seeds)

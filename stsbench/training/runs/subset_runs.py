@@ -13,6 +13,7 @@ from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 from stsbench.training.engine.loop import TrainingCallback
 from stsbench.training.runs.options import TrainOptions
+from stsbench.training.runs.run_folder import holds_something
 from stsbench.training.runs.seed_runs import as_started, train_seeds
 from stsbench.training.runs.subsets import first_subset, summarise_subsets, with_subset
 from stsbench.training.runs.warm_start import earlier_run, earlier_subsets
@@ -32,7 +33,7 @@ def train_subsets(
     first, folder = first_subset(options.recipe), options.output
     if folder.exists() and not folder.is_dir():
         raise StsbenchError(f"--output {folder} is a file: name a folder")
-    if os.environ.get("RANK", "0") == "0" and not options.resume and folder.exists() and any(folder.iterdir()):
+    if os.environ.get("RANK", "0") == "0" and not options.resume and holds_something(folder):
         raise StsbenchError(f"{folder} is already there: --resume continues it, or choose another --output")
     names = {number: f"subset-{number}" for number in range(first, first + subsets)}
     earlier = _earlier_runs(options, names, seeds)

@@ -1,5 +1,6 @@
 """Training data on disk: against a naive reader in memory, transformers' own tokenising, and interrupted builds."""
 
+import errno
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from tiny_models import sentences, tokenizer
 from transformers import CanineTokenizer
 
 from stsbench.data.sets import lines
-from stsbench.data.text import fingerprint, store_writer
+from stsbench.data.text import built, fingerprint, store_writer
 from stsbench.data.text.examples import TextRows
 from stsbench.data.text.seen import Seen
 from stsbench.data.text.store import open_store
@@ -386,10 +387,20 @@ def test_rows_of_a_batch(tmp_path):
         rows.ids("sentence")[0][0] = 1  # the file behind it is shared
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+def test_a_folder_that_cannot_be_written_is_done_without(tmp_path):
     (tmp_path / "a.txt").write_text("a\n")
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "text").write_text("in the way")
+    with pytest.warns(UserWarning, match=r"cache.text cannot be written"):
+        assert open_store(tmp_path / "a.txt", cache=tmp_path / "cache").text("sentence", 0) == "a"
+
+
+def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "a.txt").write_text("a\n")
+    monkeypatch.setattr(built, "_build", full)
     with pytest.raises(DataError, match=r"cannot build the cache of training data in .*STSBENCH_CACHE"):
         open_store(tmp_path / "a.txt", cache=tmp_path / "cache")
 

@@ -1,0 +1,135 @@
+"""What a killed process leaves in a run folder, at any moment: the same command goes on, and nothing of it stays."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import tiny_models
+import training_runs
+from safetensors.torch import load_file
+from training_runs import one_thread
+
+import stsbench
+from stsbench.data.text import built
+from stsbench.errors import StsbenchError
+from stsbench.files import clear_leftovers, leftover, machine, new_folder
+
+__all__ = ["one_thread"]
+FILES, FOLDERS = (".recipe.yaml.abc123.tmp", ".begun.json.a_1b2c3d.tmp", ".train.json.x.tmp"), ("checkpoints", "best")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def place(tmp_path_factory):
+    place = tmp_path_factory.mktemp("leftovers")
+    tiny_models.build(place / "tiny", pooler=False)
+    training_runs.make_text(place)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
+        train(place, place / "whole")
+        yield place
+
+
+def train(place, output, **more):
+    values = training_runs.settings(place / "tiny", place / "text.txt", **{"training.max_steps": 4, "checkpoint_every": 2})
+    return stsbench.train("simcse", output=output, settings=values, sample=True, device="cpu", **more)
+
+
+# what of a whole run there is, and what a killed process was writing: from the first moment on
+STATES = {
+    "nothing but the lock": ([".lock"], []),
+    "the recipe being written": ([".lock"], [FILES[0]]),
+    "without the lock": ([], [FILES[0]]),
+    "the manifest being written": ([".lock", "recipe.yaml"], [FILES[1]]),
+    "the first checkpoint being written": ([".lock", "recipe.yaml", "begun.json", "log.jsonl"],
+                                           ["checkpoints/.0-main-00000002.tmp/"]),
+    "the best being written": ([".lock", "recipe.yaml", "begun.json", "log.jsonl"],
+                               ["checkpoints/.best-main-00000002.tmp/"]),
+    "the export being tried": ([".lock"], [".export.x.tmp/"]),
+    "the export being written": ([".lock", "recipe.yaml", "begun.json", "log.jsonl", "checkpoints"],
+                                 [f".best.abcdefgh.{machine()}.part/"]),
+    "the summary being written": ([".lock", "recipe.yaml", "begun.json", "log.jsonl", "checkpoints", "best"], [FILES[2]]),
+}  # fmt: skip
+
+
+def killed(place, output, state):
+    kept, building = STATES[state]
+    output.mkdir()
+    for name in kept:
+        (shutil.copytree if (place / "whole" / name).is_dir() else shutil.copyfile)(place / "whole" / name, output / name)
+    for name in building:
+        path = output / name
+        path.parent.mkdir(exist_ok=True)
+        path.mkdir() if name.endswith("/") else path.touch()
+        if path.is_dir():
+            (path / "model.safetensors").write_bytes(b"half")
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_same_command_goes_on(place, tmp_path, state):
+    """With --resume from every state, without it where nothing but leftovers is there; and it ends in the same weights."""
+    for resume in (True, False) if "recipe.yaml" not in STATES[state][0] else (True,):
+        output = tmp_path / str(resume)
+        killed(place, output, state)
+        summary = train(place, output, resume=resume)
+        assert summary["best"] == json.loads((place / "whole" / "train.json").read_text())["best"]
+        first, second = (load_file(run / "best" / "model.safetensors") for run in (place / "whole", output))
+        assert all(first[name].equal(second[name]) for name in first)
+        assert not [path for path in output.rglob("*") if leftover(path)]
+
+
+def test_what_is_a_users_own_still_blocks(place, tmp_path):
+    for name in ("notes.txt", ".env", "recipe.yaml"):
+        folder = tmp_path / name.strip(".")
+        folder.mkdir()
+        (folder / name).touch()
+        with pytest.raises(StsbenchError, match="is already there"):
+            train(place, folder)
+        assert (folder / name).exists()
+    with pytest.raises(StsbenchError, match="holds no run"):
+        train(place, tmp_path / "misspelt", resume=True)
+
+
+@pytest.mark.parametrize("options", [{"seeds": 1}, {"subsets": 1}])
+def test_several_runs(place, tmp_path, options):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".seeds.json.abc.tmp").touch()
+    values = training_runs.settings(place / "tiny", place / "text.txt", **{"training.max_steps": 2, "selection.by": "none"})
+    values |= {"data.share": 0.5} if "subsets" in options else {}
+    stsbench.train("simcse", output=tmp_path / "out", settings=values, device="cpu", **options)
+
+
+def test_leftovers_by_name(tmp_path):
+    for name in (".a.tmp", f".a.b.{machine()}.part", "a.tmp", ".tmp", ".a", "a.part"):
+        (tmp_path / name).touch()
+    clear_leftovers(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"a.tmp", ".tmp", ".a", "a.part"}
+
+
+def test_a_killed_fit_leaves_nothing_after_the_next(tmp_path):
+    """Whatever the next one is called."""
+    (tmp_path / f".one.abcdefgh.{machine()}.part").mkdir()
+    with new_folder(tmp_path / "two") as building:
+        (building / "file").touch()
+    assert [path.name for path in tmp_path.iterdir()] == ["two"]
+
+
+@pytest.mark.parametrize("command", ["train", "fit"])
+def test_a_cache_that_cannot_be_written_is_done_without(place, tmp_path, monkeypatch, command):
+    """A file where the folder should be: to root no folder is read-only."""
+    (tmp_path / "cache").touch()
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    with pytest.warns(UserWarning, match="cannot be written .* not kept for later runs"):
+        if command == "train":
+            train(place, tmp_path / "out")
+        else:
+            from stsbench.encoders.base import EncoderOptions
+            from stsbench.training.export.fitted import fit_model
+
+            options = EncoderOptions(model=str(place / "tiny"), pooler="cls", device="cpu")
+            fit_model(str(place / "tiny"), options, "standardise", place / "text.txt", tmp_path / "out")
+    assert (tmp_path / "out").is_dir() and (tmp_path / "cache").read_bytes() == b""
+    standing = [Path(folder.name) for root, folder in built._STAND_INS.items() if root.is_relative_to(tmp_path)]
+    assert standing and all(folder.is_dir() for folder in standing)
