@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from stsbench.errors import StsbenchError
@@ -19,6 +20,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if not close and len(name) > 1:
         close = [lower[candidate] for candidate in lower if candidate.startswith(name.lower())][:2]
     return f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(names)}"
+
+
+def namesakes(name: str, meaning: str, before: str = "") -> tuple[str, ...]:
+    """A line where the working folder holds something that is called as a built-in name, which was taken: how to get it.
+
+    meaning: of the built-in one; before: what stands before the name where it is given, as `sts:`.
+    """
+    path = Path(name)
+    if not path.exists():
+        return ()
+    kind = "folder" if path.is_dir() else "file"
+    return (f"{before}{name} is {meaning}; for the {kind} of that name in this folder write {before}./{name}",)
 
 
 @cache

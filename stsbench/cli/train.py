@@ -58,7 +58,7 @@ def train(
     from stsbench.cli.eval import _split
     from stsbench.training.recipes.methods import canonical
     from stsbench.training.recipes.precision import load_for_device
-    from stsbench.training.recipes.recipes import load_recipe
+    from stsbench.training.recipes.recipes import load_recipe, namesakes_of
     from stsbench.training.recipes.sample import WARNING, is_of_sample, sample_settings
     from stsbench.training.rows.at_hand import backbone_at_hand
 
@@ -96,6 +96,8 @@ def train(
     if not (resumed or any(word.startswith("precision=") for word in sets)):  # that is to be kept, or an error
         chosen = load_for_device(partial(load_recipe, method, recipe, list(sets)), overrides, options["device"], _log)
     folder = output or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{_folder_name(method)}-{chosen.name}"
+    for line in namesakes_of(method, recipe) if recipe else ():
+        _log(line)
     warnings_as_lines()
     run_options = {
         "recipe": chosen, "output": folder, "resume": resume, "device": options["device"], "trackers": track,
@@ -191,6 +193,7 @@ def _stored_recipe(resumed: Path | None, start_from: Path | None, seed: int | No
 
 
 def _announce(chosen: Any, log: Any) -> None:
+    from stsbench.registry import namesakes
     from stsbench.training.recipes.methods import short_name
 
     recipe = chosen.recipe
@@ -198,6 +201,8 @@ def _announce(chosen: Any, log: Any) -> None:
     dropout = "" if start.dropout is None else f", dropout {start.dropout}"
     log(f"{short_name(recipe.method)}, recipe {recipe.name}: backbone {start.model}, pooler {start.pooler}, max length "
         f"{start.max_length}{dropout}, {recipe.precision}, seed {recipe.seed}")  # fmt: skip
+    for line in namesakes(start.model, "the embedded all-MiniLM-L6-v2") if start.model == "minilm" else ():
+        log(line)
 
 
 def _overrides(options: dict[str, Any]) -> dict[str, Any]:

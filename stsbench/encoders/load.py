@@ -10,7 +10,7 @@ from typing import Any
 from stsbench.encoders.base import Encoder, EncoderOptions, EncoderSpec
 from stsbench.errors import EncoderError
 from stsbench.plugins import calling, where
-from stsbench.registry import names, resolve
+from stsbench.registry import names, namesakes, resolve
 from stsbench.torch_state import fresh_torch
 
 GROUP = "stsbench.encoders"
@@ -41,6 +41,9 @@ def load_encoder(model: str, options: EncoderOptions | None = None, **named: Any
         raise EncoderError(f"{where(cls)}: load must return an Encoder, not {type(encoder).__name__}")
     if not isinstance(getattr(encoder, "spec", None), EncoderSpec):
         raise EncoderError(f"{where(type(encoder))} does not set self.spec to an EncoderSpec")
+    if model == "minilm" or kind != _DEFAULT:
+        meaning = "the embedded all-MiniLM-L6-v2" if model == "minilm" else f"an encoder of the kind {kind}"
+        encoder.notes = (*namesakes(model, meaning), *encoder.notes)
     return encoder
 
 

@@ -18,13 +18,15 @@ from stsbench.encoders.parallel.encoder import in_processes
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError
 from stsbench.evaluation.announce import described_encoder
-from stsbench.evaluation.fitting import Targets, check_fitting, post_processed
+from stsbench.evaluation.fitting import TARGET, Targets, check_fitting, post_processed
+from stsbench.evaluation.load import GROUP, load_protocol
 from stsbench.evaluation.measure import Result, measure
 from stsbench.evaluation.plan import Planned, plan
 from stsbench.evaluation.provenance import git_revision, why_not_repeatable
 from stsbench.evaluation.time_left import EncodingTime
 from stsbench.files import cache_root
 from stsbench.notebook import in_notebook, start_bar
+from stsbench.registry import names, namesakes
 from stsbench.torch_state import fresh_torch
 from stsbench.wording import counted, sized
 
@@ -94,11 +96,23 @@ def run(options: EvalOptions, log: Callable[[str], None] = print, progress: Star
     check_fitting(options.post, options.fit_on)
     if reason := why_not_repeatable(git_revision()):
         log(f"warning: these records cannot enter a leaderboard: measured by {reason}; commit them first")
+    for line in _namesakes(options):
+        log(line)
     result, chosen = _chosen(options, log)
     with fresh_torch(gradients=True), _encoder(options) as encoder:  # classifiers and regressors are trained with torch, too
         _run(encoder, chosen, result, options, log, progress)
     log(f"done in {time.monotonic() - began:.1f} s{_peak_memory()}")
     return result
+
+
+def _namesakes(options: EvalOptions) -> Iterator[str]:
+    """Lines on files and folders that are called as what was taken."""
+    for protocol in options.protocols:
+        base, _, word = protocol.partition(":")
+        if base in names(GROUP) and (kind := load_protocol(base)).path_setting and word in kind.variants:
+            yield from namesakes(word, f"a variant of {base}", f"{base}:")
+    if options.fit_on is not None and str(options.fit_on) == TARGET:
+        yield from namesakes(TARGET, "each set's own texts")
 
 
 def _run(

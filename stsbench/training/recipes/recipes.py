@@ -9,7 +9,7 @@ from typing import Any
 
 from stsbench.config import apply_sets, dump_yaml, flatten, load_config, put, read_yaml, shown, validate
 from stsbench.errors import StsbenchError
-from stsbench.registry import did_you_mean, names
+from stsbench.registry import did_you_mean, names, namesakes
 from stsbench.training.recipes.methods import GROUP, canonical, default_recipe_of, find_method, options_of
 from stsbench.training.recipes.optimisation import check_optimisation, note_shortened
 from stsbench.training.recipes.recipe import DataSettings, Recipe, Section, TrainingSettings
@@ -151,6 +151,11 @@ def changes(recipe: Recipe) -> tuple[str, list[str]] | None:
 def resolved_yaml(recipe: Recipe) -> str:
     """Every value of a recipe as YAML; `find_recipe` on a file that holds it gives an equal Recipe."""
     return dump_yaml(recipe.model_dump(mode="json"))
+
+
+def namesakes_of(method: str, name: str) -> tuple[str, ...]:
+    """A line where a file of the working folder is called as the shipped recipe that is taken."""
+    return namesakes(name, f"a recipe of {method}") if _shipped(canonical(method), name) else ()
 
 
 def _path(method: str, name: str) -> Path:
