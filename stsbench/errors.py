@@ -5,6 +5,10 @@ class StsbenchError(Exception):
     """Anything a user can put right. The command line prints it on one line and exits with 1."""
 
 
+class StsbenchWarning(UserWarning):
+    """What a user of Python must know of a result, and the command line prints: altered data, cut texts, failed tasks."""
+
+
 class DataError(StsbenchError):
     """A data file is missing, malformed or not what the catalog knows."""
 

@@ -94,6 +94,6 @@ def _vectors(encode: Callable[[list[str]], Any]) -> tuple[NDArray[np.float32], .
 
 
 def _unknown(name: str, why: str) -> Probe:
-    note = (f"{name} has no identity: {why}. It is not cached, and no two runs of it count as the same encoder or as its "
-            "seeds; a fingerprint of your own (fingerprint=, or an attribute of that name) gives it one")  # fmt: skip
+    note = (f"warning: {name} has no identity: {why}. It is not cached, and no two runs of it count as the same encoder or "
+            "as its seeds; a fingerprint of your own (fingerprint=, or an attribute of that name) gives it one")  # fmt: skip
     return Probe(hashlib.sha256(uuid.uuid4().bytes).hexdigest(), NONE, note)

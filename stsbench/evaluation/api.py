@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.parallel.encoder import in_processes
 from stsbench.encoders.post.encoder import PostProcessed
-from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError
+from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError, StsbenchWarning
 from stsbench.evaluation.announce import described_encoder
 from stsbench.evaluation.fitting import TARGET, Targets, check_fitting, post_processed
 from stsbench.evaluation.load import GROUP, load_protocol
@@ -380,7 +381,13 @@ def _announce(encoder: Encoder, options: EvalOptions, chosen: list[DataSet], log
 def evaluate(model: str | Encoder | Callable[..., Any], *, output: str | Path, **options: Any) -> Result:
     """Measure `model` as `stsbench eval` does; options by the names of `EvalOptions`. Returns rows, records and failures.
 
-    Nothing is printed; in a notebook there is a progress bar.
+    Nothing is printed; in a notebook there is a progress bar. What the command line prints as a warning, and each task that
+    failed, is a StsbenchWarning.
     """
     progress = start_bar if in_notebook() else None
-    return run(EvalOptions(model=model, output=Path(output), **options), log=lambda line: None, progress=progress)
+    heard: list[str] = []
+    result = run(EvalOptions(model=model, output=Path(output), **options), log=heard.append, progress=progress)
+    said = [line.removeprefix("warning: ") for line in heard if line.startswith("warning: ")]
+    for line in dict.fromkeys([*said, *(f"failed: {name}: {reason}" for name, reason in result.failures.items())]):
+        warnings.warn(line, StsbenchWarning, stacklevel=2)
+    return result

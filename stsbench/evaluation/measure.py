@@ -220,10 +220,10 @@ def _doubtful(embed: Embed, task: str, data: DataSet, strict: bool, log: Callabl
     counts = {"zero_vectors": int(zero.sum()), "truncated": int(cut.sum())}
     if counts["zero_vectors"]:
         meaning = " (cosine 0)" if isinstance(data, PairSet) else ""
-        log(f"{task}: {counts['zero_vectors']} of {len(texts)} distinct texts have a zero vector{meaning}")
+        log(f"warning: {task}: {counts['zero_vectors']} of {len(texts)} distinct texts have a zero vector{meaning}")
     if counts["truncated"]:
         limit = f"the model's limit of {embed.spec.max_length} tokens"
-        log(f"{task}: {counts['truncated']} of {len(texts)} distinct texts were truncated to {limit}")
+        log(f"warning: {task}: {counts['truncated']} of {len(texts)} distinct texts were truncated to {limit}")
     return counts
 
 

@@ -164,7 +164,9 @@ def test_data_that_differ_from_the_catalog(cli, evaluate, damaged):
     fails(evaluate("lexical:token-set", "--strict-data", data=data), damaged / STSB, "differs from the file known")
     code, out, err = evaluate("lexical:token-set", data=data)
     assert code == 0 and f"warning: {damaged / STSB} differs from the file known" in err
-    assert "Data differ from the catalog: stsb/test. Not comparable" in out
+    assert "* Data differ from the catalog: stsb/test. Not comparable" in out and "STS-B*" in out
+    for form in ("latex", "markdown"):
+        assert "STS-B*" in cli("score", "run", "--format", form)[1]
     assert record()["data"]["known"] is False and record()["data"]["warnings"]
     code, out, _ = cli("score", "run")
     assert code == 0 and "Not comparable" in out

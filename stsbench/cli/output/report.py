@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
-from stsbench.cli.output.tables import main_rows, print_scores, remarks, shown, title_of
+from stsbench.cli.output.tables import altered_tasks, main_rows, print_scores, remarks, shown, title_of
 from stsbench.encoders.prompt.prompt import described
 from stsbench.evaluation.forms import changed_settings
 from stsbench.evaluation.measure import Result
@@ -92,17 +92,19 @@ def _grids(result: Result) -> list[tuple[str, str, list[str], list[list[str]]]]:
     for protocol in dict.fromkeys(row.protocol for row in result.rows):
         rows = [row for row in main_rows(result, protocol) if row.task != "Avg-full"]
         columns = list(dict.fromkeys((row.task, row.subset) for row in rows))
+        altered = altered_tasks(result, protocol)
         cell = {(row.metric, row.aggregation, row.task, row.subset): shown(row) for row in rows}
         lines = []
         for metric, how in dict.fromkeys((row.metric, row.aggregation) for row in rows):
             name = f"{metric} ({how})" if how else metric
             lines.append([name, *(cell.get((metric, how, *column), "") for column in columns)])
-        grids.append((protocol, title_of(result, protocol), ["", *_headers(columns)], lines))
+        grids.append((protocol, title_of(result, protocol), ["", *_headers(columns, altered)], lines))
     return grids
 
 
-def _headers(columns: Sequence[tuple[str, str | None]]) -> list[str]:
-    return [f"{task} {subset}" if subset else task for task, subset in columns]
+def _headers(columns: Sequence[tuple[str, str | None]], altered: Container[str]) -> list[str]:
+    marked = [(task + "*" if task in altered else task, subset) for task, subset in columns]
+    return [f"{task} {subset}" if subset else task for task, subset in marked]
 
 
 def _encoder(result: Result) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 
 import click
@@ -131,7 +131,7 @@ def remarks(result: Result) -> list[str]:
             lines.append(f"No average for {label}: an STS average is the mean of all seven tasks.")
     unknown = list(dict.fromkeys(record.data.id for record in result.records if not record.data.known))
     if unknown:
-        lines.append(f"Data differ from the catalog: {', '.join(unknown)}. Not comparable with other results.")
+        lines.append(f"* Data differ from the catalog: {', '.join(unknown)}. Not comparable with other results.")
     if is_sample(result):
         lines.append(SAMPLE)
     return lines
@@ -148,7 +148,7 @@ def print_scores(result: Result) -> None:
     for protocol in dict.fromkeys(row.protocol for row in result.rows):
         rows = main_rows(result, protocol)
         print_text(console, title_of(result, protocol))
-        print_columns(console, _columns(rows))
+        print_columns(console, _columns(rows, altered_tasks(result, protocol)))
         averages = [f"{task}: {how}" for task, how in AVERAGES.items() if any(row.task == task for row in rows)]
         if averages:
             print_text(console, "; ".join(averages))
@@ -161,9 +161,17 @@ def print_scores(result: Result) -> None:
         print_text(console, line)
 
 
-def _columns(rows: Sequence[ScoreRow]) -> list[Column]:
+def altered_tasks(result: Result, protocol: str) -> set[str]:
+    """The tasks whose data differ from the catalog, and the averages that they are part of."""
+    its = [record for record in result.records if record.protocol.label == protocol]
+    tasks = {row.task for record in its if not record.data.known for row in record.scores}
+    return tasks | set(AVERAGES) if tasks else tasks
+
+
+def _columns(rows: Sequence[ScoreRow], altered: Container[str] = ()) -> list[Column]:
     lead = firsts(rows)
-    columns = [Column("task", [task + (f", {subset}" if subset else "") for task, subset in lead], left=True)]
+    named = [task + ("*" if task in altered else "") + (f", {subset}" if subset else "") for task, subset in lead]
+    columns = [Column("task", named, left=True)]
     # Metrics of one task may count different things (pairs, sentences, development items): n is the first one's.
     several = len({(row.task, row.subset, row.n) for row in rows}) > len(lead)
     counts = [str(row.n) for row in lead.values()]

@@ -1,0 +1,49 @@
+"""What the command line prints as a warning reaches a user of Python, once each; altered data are marked in the tables."""
+
+import shutil
+import warnings
+
+import numpy as np
+from clirun import SAMPLE, STSB
+
+from stsbench import evaluate
+from stsbench.errors import StsbenchWarning
+
+
+def letters(texts):
+    return np.array([[text.count(chr(97 + i)) + i / 9 for i in range(26)] for text in texts])
+
+
+def constant(texts):
+    return np.ones((len(texts), 3))
+
+
+def heard(model, output, **asked):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        evaluate(model, output=output, no_cache=True, resamples=0, **asked)
+    assert all(issubclass(each.category, UserWarning) for each in caught)
+    lines = [str(each.message) for each in caught if each.category is StsbenchWarning]
+    assert len(lines) == len(set(lines))
+    return [line for line in lines if "cannot enter a leaderboard" not in line]
+
+
+def test_failed_tasks_and_unidentified_functions(tmp_path):
+    assert heard(letters, tmp_path / "good", sample=True, tasks=["STS12"]) == []
+    lines = heard(constant, tmp_path / "bad", sample=True, tasks=["STS12", "STS13"], fingerprint="1")
+    assert [line.split(":")[0] for line in lines] == ["failed", "failed"] and "STS12" in lines[0] and "STS13" in lines[1]
+    assert "has no identity" in heard(constant, tmp_path / "none", sample=True, tasks=["STS12"])[0]
+
+
+def test_cut_texts_and_zero_vectors(tmp_path):
+    lines = heard("minilm", tmp_path / "cut", sample=True, tasks=["STS-B"], max_length=6)
+    assert len(lines) == 1 and "distinct texts were truncated to the model's limit of 6 tokens" in lines[0]
+    zero = lambda texts: letters(texts) * np.array([[len(text) % 2] for text in texts])  # noqa: E731
+    lines = heard(zero, tmp_path / "zero", sample=True, tasks=["STS-B"], fingerprint="0")
+    assert "have a zero vector (cosine 0)" in lines[0]
+
+
+def test_altered_data(tmp_path):
+    shutil.copytree(SAMPLE, tmp_path / "data")
+    lines = heard(letters, tmp_path / "run", data_dir=tmp_path / "data", tasks=["STS-B", "STS12"])
+    assert any(f"{tmp_path / 'data' / STSB} differs from the file known" in line for line in lines)
