@@ -1,4 +1,4 @@
-"""How many processors there are for this process, and the threads of the processes that it starts."""
+"""How many processors there are for this process, and the threads and places of modules of those that it starts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ def cores() -> int:
 
 @contextmanager
 def threads_each(count: int, *, whatever_is_set: bool = False) -> Iterator[None]:
-    """Processes that start within have `count` threads each; a variable that the user has set stays, unless
-    `whatever_is_set`."""
-    before = {name: os.environ.get(name) for name in _VARIABLES if whatever_is_set or name not in os.environ}
-    os.environ.update(dict.fromkeys(before, str(count)))
+    """Processes that start within have `count` threads each, and look for no module in the working folder before they know
+    where this one does; a variable that the user has set stays, unless `whatever_is_set`."""
+    values = {**dict.fromkeys(_VARIABLES, str(count)), "PYTHONSAFEPATH": "1"}
+    before = {name: os.environ.get(name) for name in values if whatever_is_set or name not in os.environ}
+    os.environ.update({name: values[name] for name in before})
     try:
         yield
     finally:

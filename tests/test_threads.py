@@ -7,10 +7,12 @@ from stsbench.threads import cores, threads_each
 
 def test_what_the_user_has_set_stays_unless_it_may_not(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    monkeypatch.delenv("RAYON_NUM_THREADS", raising=False)
+    for name in ("RAYON_NUM_THREADS", "PYTHONSAFEPATH"):
+        monkeypatch.delenv(name, raising=False)
     before = dict(os.environ)
     with threads_each(2):
         assert (os.environ["OMP_NUM_THREADS"], os.environ["RAYON_NUM_THREADS"]) == ("7", "2")
+        assert os.environ["PYTHONSAFEPATH"] == "1"
     assert os.environ == before
     with threads_each(1, whatever_is_set=True):
         assert (os.environ["OMP_NUM_THREADS"], os.environ["RAYON_NUM_THREADS"]) == ("1", "1")
