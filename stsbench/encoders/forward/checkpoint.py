@@ -12,6 +12,7 @@ from typing import Any
 
 from stsbench.encoders.forward.dropout import set_dropout
 from stsbench.encoders.forward.identity import model_files
+from stsbench.encoders.model_folder import check_inside, check_settings
 from stsbench.errors import EncoderError
 from stsbench.files import sha256_file
 from stsbench.parsing import read_json_object
@@ -26,6 +27,19 @@ _HARMLESS = re.compile(
 )
 # Encoder-decoders of which transformers has the encoder as a model of its own, whose folders hold no decoder.
 _ENCODERS = {"t5", "mt5", "umt5"}
+# Where tokenizers differ: case, accents, digits, contractions, white space, marks, scripts, composed and wide characters.
+_READ_ALIKE = (
+    "a", "The harbour was built in 1840.", "HELLO World, hello WORLD", "na\u00efve caf\u00e9 cr\u00e8me",
+    "nai\u0308ve cafe\u0301", "it's we'll don't I'm", " leading and trailing ", "two  spaces\tand a tab",
+    "a line\nand another", "3.14, 1,000 and 50%", "e-mail@example.org https://example.org/a?b=c",
+    "(brackets) [square] {curly} <angle>", "\u6d77\u6e2f\u57281840\u5e74\u5efa\u6210",
+    "\u043f\u0440\u0438\u0432\u0435\u0442 \u043c\u0438\u0440", "\u0645\u0631\u062d\u0628\u0627", "\ud55c\uad6d\uc5b4",
+    "\U0001f642 \U0001f9ff", "\uff21\uff22\uff23 \ufb01 \u00bd", "\u201cquoted\u201d \u2014 dashes \u2026",
+    "supercalifragilistic antidisestablishment",
+)  # fmt: skip
+_VOCABULARIES = {"tokenizer.json", "vocab.txt", "vocab.json", "tekken.json", "bpe.codes", "dict.txt"}
+_WITHOUT_VOCABULARY = ("Byt5", "ByT5", "Canine", "Perceiver")
+_WITHOUT_FILES = {"canine", "perceiver"}
 _SINGLE = ("model.safetensors", "pytorch_model.bin")  # in the order in which from_pretrained looks for them
 _SUFFIXES = {".json", ".txt", ".model", ".bpe"}  # what tokenizers are stored in
 _NOT_TOKENIZER = {
@@ -44,6 +58,7 @@ def weight_files(folder: Path) -> list[Path]:
     if named is not None and not isinstance(named, str):
         raise EncoderError(f"{folder / 'config.json'}: transformers_weights is not the name of a file")
     for name in (named,) if named else _SINGLE:
+        check_inside(folder, name, "config.json: transformers_weights")
         index = folder / (name if name.endswith(".index.json") else f"{name}.index.json")
         if (folder / name).is_file() and index.name != name:
             return [folder / name]
@@ -57,6 +72,8 @@ def _shards(folder: Path, index: Path) -> list[Path]:
     if not isinstance(stored, dict) or not stored or not all(isinstance(shard, str) for shard in stored.values()):
         raise EncoderError(f"cannot read {index}: it has no weight_map of weights and their files")
     shards = sorted(set(stored.values()))
+    for shard in shards:
+        check_inside(folder, shard, f"{index.name}: weight_map")
     if missing := [shard for shard in shards if not (folder / shard).is_file()]:
         raise EncoderError(f"{folder}: weight file {missing[0]} is missing")
     return [folder / shard for shard in shards]
@@ -96,21 +113,23 @@ def files_digest(paths: list[Path]) -> str:
 
 
 def load_model(
-    folder: Path, name: str, dtype: str, dropout: float | None = None, trust_remote_code: bool = False
-) -> tuple[Any, set[str]]:
+    folder: Path, name: str, dtype: str, dropout: float | None = None, trust_remote_code: bool = False,
+    base: Path | None = None,
+) -> tuple[Any, set[str]]:  # fmt: skip
     """The encoder in eval mode with `dtype` weights, and the names of weights that the checkpoint lacks.
 
     An encoder-decoder gives its encoder; a PEFT adapter is loaded with the model in its folder, or with the one that it
     names. EncoderError: an unknown architecture, code that is not trusted, broken files, a missing weight outside the pooler
     (transformers would initialise it at random and only log a line), or one that the model has no place for (it would be
-    dropped). dropout: the rate, on hidden states and on attention, in the place of the config's.
+    dropped). dropout: the rate, on hidden states and on attention, in the place of the config's; base: the folder of the
+    model that an adapter without one builds on, in the revision that it names.
     """
     import torch
 
     check_code(folder, name, trust_remote_code)
     try:
         # float32 first: transformers would otherwise keep a half-precision checkpoint's own type
-        model, missing = _load(folder, name, trust_remote_code, dropout, dtype=torch.float32)
+        model, missing = _load(folder, name, trust_remote_code, dropout, base, dtype=torch.float32)
     except EncoderError:
         raise
     except Exception as error:  # safetensors, torch and transformers each have their own kinds
@@ -125,34 +144,43 @@ def check_weights(folder: Path, name: str, trust_remote_code: bool = False) -> s
     library loads. Nothing is read but the names and shapes.
     """
     try:
-        return _load(folder, name, trust_remote_code, None, device_map="meta")[1]
+        return _load(folder, name, trust_remote_code, None, None, device_map="meta")[1]
     except EncoderError:
         raise
     except Exception:  # whoever loads it reports what is wrong beyond that
         return set()
 
 
-def _load(folder: Path, name: str, trust: bool, dropout: float | None, **how: Any) -> tuple[Any, set[str]]:
+def _load(
+    folder: Path, name: str, trust: bool, dropout: float | None, base: Path | None, **how: Any
+) -> tuple[Any, set[str]]:
     from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
 
+    check_settings(folder)
     adapter = read_settings(folder / "adapter_config.json")
     if adapter:
         _check_adapter(folder, name)
     whole = (folder / "config.json").is_file()
     if not whole and not adapter:
         raise EncoderError(f"{name} is not a model folder: it holds no config.json")
-    if whole:
-        weight_files(folder)
+    source = folder if whole or base is None else base  # of the model's weights
+    if whole or base is not None:
+        check_settings(source)
+        weight_files(source)
     with quiet():
         config = AutoConfig.from_pretrained(
-            folder if whole else adapter["base_model_name_or_path"], local_files_only=True, trust_remote_code=trust
-        )
+            adapter["base_model_name_or_path"] if not whole and base is None else source, local_files_only=True,
+            trust_remote_code=trust,
+        )  # fmt: skip
         if dropout is not None:
             set_dropout(config, dropout, name)
         kind = AutoModelForTextEncoding if config.model_type in _ENCODERS else AutoModel
         model, info = kind.from_pretrained(
-            folder, config=config, output_loading_info=True, local_files_only=True, trust_remote_code=trust, **how
+            source, config=config, output_loading_info=True, local_files_only=True, trust_remote_code=trust, **how
         )
+        if source != folder:
+            added = model.load_adapter(str(folder))
+            info = {key: {*keys, *getattr(added, key, ())} for key, keys in info.items() if key.endswith("_keys")}
     missing = set(info["missing_keys"])
     if getattr(model.config, "is_encoder_decoder", False):
         model = model.get_encoder()
@@ -192,33 +220,96 @@ def check_code(folder: Path, name: str, trusted: bool) -> None:
 
     transformers runs its own class where it has one for the model_type, as sentence-transformers does.
     """
-    config = read_settings(folder / "config.json")
-    declared = config.get("auto_map") or read_settings(folder / "tokenizer_config.json").get("auto_map")
-    if trusted or not declared:
+    code = code_not_run(folder, trusted)
+    if code is None:
         return
     from transformers import CONFIG_MAPPING
 
-    if config.get("model_type") not in CONFIG_MAPPING:
-        code = next(iter(declared.values())) if isinstance(declared, dict) else declared
+    if read_settings(folder / "config.json").get("model_type") not in CONFIG_MAPPING:
         raise EncoderError(
-            f"{name} declares code of its own (auto_map: {code}): read it, then give --trust-remote-code to run it"
+            f"{name} declares code of its own ({code}): read it, then give --trust-remote-code to run it"
         )
 
 
-def load_tokenizer(folder: Path, name: str, trust_remote_code: bool = False) -> Any:
-    """The folder's tokenizer, that of its base where an adapter's folder has none; EncoderError if there is none."""
-    from transformers import AutoTokenizer
+def code_not_run(folder: Path, trusted: bool) -> str | None:
+    """"auto_map: FILE.CLASS" of a model's or a tokenizer's own code, which runs only where it is `trusted`; else None."""
+    declared = read_settings(folder / "config.json").get("auto_map")
+    declared = declared or read_settings(folder / "tokenizer_config.json").get("auto_map")
+    if trusted or not declared:
+        return None
+    return f"auto_map: {next(iter(declared.values())) if isinstance(declared, dict) else declared}"
 
-    base = read_settings(folder / "adapter_config.json").get("base_model_name_or_path")
+
+def load_tokenizer(folder: Path, name: str, trust_remote_code: bool = False, base: Path | None = None) -> Any:
+    """The tokenizer that the folder declares: its tokenizer.json where there is one; that of its base where an adapter's
+    folder has none. EncoderError if there is none, or if transformers makes another one of the files.
+    """
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    adapter = read_settings(folder / "adapter_config.json").get("base_model_name_or_path")
     files = ("config.json", "tokenizer_config.json", "tokenizer.json")
-    alone = base and not any((folder / file).is_file() for file in files)
+    alone = adapter and not any((folder / file).is_file() for file in files)
+    source = (base or adapter) if alone else folder
+    if Path(source).is_dir() and not _has_tokenizer(Path(source)):
+        raise EncoderError(f"{name} holds no tokenizer: {source} lacks tokenizer.json, vocab.txt or the like")
+    check_settings(folder)
     try:
         with quiet():
-            return AutoTokenizer.from_pretrained(
-                base if alone else folder, local_files_only=True, trust_remote_code=trust_remote_code
-            )
+            tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True, trust_remote_code=trust_remote_code)
+            file = Path(source) / "tokenizer.json"
+            if not file.is_file() or _is_folders_code(tokenizer) or reads_as(tokenizer, file):
+                return tokenizer
+            # transformers makes some tokenizers anew from the name of their class and the vocabulary alone
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(source, local_files_only=True)
     except Exception as error:
         raise EncoderError(f"cannot load the tokenizer of {name}: {first_line(error)}") from error
+    if not reads_as(tokenizer, file):
+        raise EncoderError(f"the tokenizer of {name}: what tokenizer_config.json says makes another one of {file}")
+    return tokenizer
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    """Whether there is a vocabulary, or a tokenizer that needs none: of bytes or characters. From the name of a class alone
+    transformers would make an empty one."""
+    declared = read_settings(folder / "tokenizer_config.json")
+    if any(word in str(declared.get("tokenizer_class", "")) for word in _WITHOUT_VOCABULARY) or declared.get("auto_map"):
+        return True
+    if read_settings(folder / "config.json").get("model_type") in _WITHOUT_FILES:
+        return True
+    return any(path.name in _VOCABULARIES or path.suffix in (".model", ".bpe", ".tiktoken") for path in folder.iterdir())
+
+
+def _is_folders_code(tokenizer: Any) -> bool:
+    return type(tokenizer).__module__.startswith("transformers_modules.")
+
+
+def reads_as(tokenizer: Any, file: Path) -> bool:
+    """Whether a tokenizer gives the ids that tokenizer.json says. Special tokens may differ at either end where
+    tokenizer_config.json asks for them (add_bos_token, add_eos_token), which tokenizer.json cannot say."""
+    from tokenizers import Tokenizer
+
+    declared = Tokenizer.from_file(str(file))
+    declared.no_truncation()
+    declared.no_padding()
+    ends = any(tokenizer.init_kwargs.get(key) is not None for key in ("add_bos_token", "add_eos_token"))
+    return all(
+        declared.encode(text, add_special_tokens=not ends).ids
+        == list(tokenizer(text, add_special_tokens=not ends, padding=False, truncation=False, verbose=False)["input_ids"])
+        for text in _READ_ALIKE
+    )
+
+
+def check_ids(ids: Any, model: Any, tokenizer: Any, name: str) -> None:
+    """EncoderError for a token id, of an integer array, that the model has no embedding for."""
+    table = getattr(model.get_input_embeddings(), "num_embeddings", None)
+    if table is None or not len(ids) or int(ids.max()) < table:
+        return
+    highest = int(ids.max())
+    token = tokenizer.convert_ids_to_tokens(highest)
+    raise EncoderError(
+        f"{name}: its tokenizer gives {token!r} the token id {highest}, and the model has a vocabulary of {table}: the "
+        "tokenizer is another model's, or the embeddings were not resized when tokens were added"
+    )
 
 
 def position_limit(model: Any, tokenizer: Any) -> int | None:

@@ -27,12 +27,15 @@ def known_family(model: Any) -> bool:
     config: Any = getattr(model, "config", None)
     if getattr(config, "model_type", None) not in _ZERO_BASED | _PAD_BASED or config.is_decoder:
         return False
+    if type(model).__module__.partition(".")[0] != "transformers":  # code of the folder's own, or of the user's
+        return False
     return getattr(config, "position_embedding_type", None) in (None, "absolute")
 
 
 def supports(model: Any) -> bool:
-    """Whether `model` is a plain BertModel or RobertaModel; adapters, decoders and relative positions are not."""
-    if not known_family(model):
+    """Whether `model` is a plain BertModel or RobertaModel; adapters, decoders and relative positions are not, nor are
+    modules of other classes, or with hooks."""
+    if not known_family(model) or not all(map(_plain, model.modules())):
         return False
     try:
         linears = [
@@ -44,6 +47,15 @@ def supports(model: Any) -> bool:
         return model.embeddings is not None and all(type(linear) is nn.Linear for linear in linears)
     except AttributeError:  # another family behind the same name
         return False
+
+
+def _plain(module: nn.Module) -> bool:
+    """Whether a module does what its class in transformers or torch does."""
+    # transformers leaves hooks of its own, which change nothing, once a model has been asked for hidden states
+    hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+    if "forward" in vars(module) or any(not getattr(hook, "__module__", "").startswith("transformers.") for hook in hooks):
+        return False
+    return type(module).__module__.partition(".")[0] in ("transformers", "torch")
 
 
 def own_positions(embeddings: Any, ids: Tensor, shift: int = 0) -> Tensor:

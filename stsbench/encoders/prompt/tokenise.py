@@ -19,9 +19,12 @@ class Tokeniser:
     they would act in silence. full_stop: put one behind texts that end in none of . ? " ' (with_full_stop).
     """
 
-    def __init__(self, tokenizer: Any, limit: int | None, template: Template, full_stop: bool = False) -> None:
+    def __init__(
+        self, tokenizer: Any, limit: int | None, template: Template, full_stop: bool = False,
+        limit_name: str = "--max-length",
+    ) -> None:  # fmt: skip
         self.tokenizer = tokenizer
-        self.limit = limit
+        self.limit, self.limit_name = limit, limit_name
         self.template = template
         self.full_stop = full_stop
         self.drops_first = getattr(tokenizer, "truncation_side", "right") == "left"
@@ -32,7 +35,7 @@ class Tokeniser:
         self.head, self.tail = self._ends()
         least = len(self._one(template.fill("")))
         if limit is not None and limit <= least:
-            raise EncoderError(f"--max-length {limit} leaves no token for the sentence: the {least} around it fill it")
+            raise EncoderError(f"{limit_name} {limit} leaves no token for the sentence: the {least} around it fill it")
 
     def __call__(self, texts: Sequence[str]) -> tuple[list[list[int]], NDArray[np.bool_]]:
         """Token ids of n texts, and which of them were cut: bool (n,)."""
@@ -83,7 +86,7 @@ class Tokeniser:
         else:  # template and sentence share a token; a slow tokenizer knows no offsets
             sentence = [] if self.backend is None else self._inside(filled)
         if excess >= len(sentence):
-            raise EncoderError(f"--max-length {self.limit} cannot hold the template around {filled[:60]!r}")
+            raise EncoderError(f"{self.limit_name} {self.limit} cannot hold the template around {filled[:60]!r}")
         dropped = set(sentence[:excess] if self.drops_first else sentence[-excess:])
         return [token for i, token in enumerate(ids) if i not in dropped]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stsbench.encoders.base import EncoderOptions, EncoderSpec
-from stsbench.encoders.forward.checkpoint import check_code, read_settings
+from stsbench.encoders.forward.checkpoint import check_code, code_not_run, read_settings
 from stsbench.encoders.forward.identity import folder_digest, walk
 from stsbench.encoders.forward.pooling import check_pooler, padded_length
 from stsbench.encoders.forward.token_pooler_files import KINDS, stored_token_pooler
@@ -15,7 +15,7 @@ from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
 from stsbench.encoders.transformer.declared import Declared, read_declared
 from stsbench.encoders.transformer.exported import Exported, read_exported, trained_on_of
-from stsbench.encoders.transformer.find import resolve, resolve_base, resolve_code
+from stsbench.encoders.transformer.find import check_unpinned, resolve, resolve_base, resolve_code
 from stsbench.encoders.transformer.minilm import find_minilm
 from stsbench.errors import EncoderError
 
@@ -34,6 +34,7 @@ class EncoderConfig:
     pooler: str | None  # None: sentence-transformers runs its own modules
     weights: str = "live"  # sha256 of every file; "live" for a model in memory, which may change
     sources: tuple[Path, ...] = ()  # the folders that `weights` covers
+    base: Path | None = None  # of the model that the adapter in `folder` builds on, where that holds none
     prompt: PromptSettings = PLAIN
     prompts: Mapping[str, str] = field(default_factory=dict)  # stored, by name; none where the user chose one
     role: str | None = None  # "query" or "document": how sentence-transformers reads a text; None: any text
@@ -67,6 +68,13 @@ class EncoderConfig:
             max_length=self._limit(positions), dtype=self.dtype, normalize=self.normalize or self.rescale,
             options=self.prompt.spec_options() | {name: value for name, value in asked.items() if value is not None},
         )  # fmt: skip
+
+    @property
+    def limit_name(self) -> str:
+        """What sets the limit on tokens, for messages."""
+        if self.max_length is not None:
+            return "--max-length"
+        return "the token limit" if self.stored_length is None else f"the token limit stored in {self.folder or self.name},"
 
     def for_role(self, role: str | None, prompt: str | None) -> EncoderConfig:
         """The description for texts of a role, as sentence-transformers' encode_query and encode_document read them.
@@ -109,6 +117,9 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     folder = find_minilm() if name == "minilm" else resolve(name, options.offline, options.revision, code)
     exported, declared = _declared(folder, name, options)
     prompt, prompts, notes = _prompt(name, options, exported, declared)
+    if unrun := declared.transformer is not None and code_not_run(declared.transformer, code):
+        notes = (*notes, f"{name} declares code of its own ({unrun}), which is not run: transformers' own class is "
+                 "(--trust-remote-code runs the folder's)")  # fmt: skip
     trained_on = trained_on_of(folder)
     if trained_on:
         said = f"trained on sentences of {', '.join(trained_on)}, test sets included: scores there are transductive"
@@ -257,10 +268,15 @@ def _native(config: EncoderConfig) -> EncoderConfig:
 def _identified(config: EncoderConfig, folder: Path, options: EncoderOptions) -> EncoderConfig:
     """With the digest of every file that the vectors may depend on: those of `folder`, and of all that it builds on."""
     adapters = sorted(path for path in walk(folder) if path.name == "adapter_config.json")
-    bases = [base for adapter in adapters if (base := resolve_base(adapter.parent, options.offline))]
+    based = {adapter.parent: resolve_base(adapter.parent, options.offline) for adapter in adapters}
+    bases = [base for base in based.values() if base]
+    if config.pooler is None:
+        for adapter in adapters:
+            check_unpinned(adapter, options.offline)
     code = resolve_code(config.folder or folder, options.offline) if config.trust_remote_code else []
     sources = (folder, *dict.fromkeys([*bases, *code]))
     extra = (() if config.pooler else ("sentence-transformers",)) + (("peft",) if adapters else ())
+    config = replace(config, base=based.get(config.folder or folder))
     return replace(config, sources=sources, weights=folder_digest(sources[0], sources[1:]), libraries=(*_LIBRARIES, *extra))
 
 

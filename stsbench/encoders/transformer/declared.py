@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from typing import Any
 
 from stsbench.encoders.forward.checkpoint import read_settings
 from stsbench.encoders.forward.token_pooler_files import is_own, kind_of_module
+from stsbench.encoders.model_folder import check_inside
 from stsbench.encoders.transformer.exported import PROMPT
 from stsbench.errors import EncoderError
 from stsbench.parsing import read_json
@@ -115,10 +116,19 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
         raise EncoderError(f"cannot read {path}: each entry needs a type and a path ({error!r})") from error
     if not modules:
         raise EncoderError(f"{path} names no module")
+    for _, place in modules:
+        check_inside(folder, place, "modules.json")
     for kind, place in modules:
-        if PureWindowsPath(place).anchor or ".." in PureWindowsPath(place).parts:
-            raise EncoderError(f"{path}: the path {place!r} of {kind} leads out of the folder")
+        library = kind.startswith("sentence_transformers.") and not kind.endswith((".Normalize", ".Transformer"))
+        if place and library and not _stored(folder / place):
+            lacking = folder / place / "config.json"
+            raise EncoderError(f"{lacking} is missing, and {path} names its module ({kind}): fetch the whole model")
     return [(kind, folder / place) for kind, place in modules]
+
+
+def _stored(module: Path) -> bool:
+    """Whether a module's folder holds what every kind but Normalize stores; a part of a repository may lack it."""
+    return any(path.name.endswith("config.json") or path.name == "tokenizer.json" for path in module.glob("*.json"))
 
 
 def _refuse_other_kinds(folder: Path, settings: Mapping[str, Any], kinds: tuple[str, ...]) -> None:

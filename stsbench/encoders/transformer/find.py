@@ -13,7 +13,11 @@ _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _HOLDS = ("config.json", "modules.json", "adapter_config.json")  # one of them makes a folder a model's
 _FILES = ["*.json", "*.txt", "*.model", "*.bpe", "*.safetensors", "[0-9]_*/*.bin"]  # the last: of modules, which are small
 _CODE = ["*.py"]
-_UNREAD = {"_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype"}  # in config.json
+# Of config.json: what moves no vector of an encoder
+_UNREAD = {
+    "_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype", "use_cache", "return_dict", "id2label",
+    "label2id", "num_labels", "problem_type", "gradient_checkpointing", "initializer_range", "finetuning_task",
+}  # fmt: skip
 _OLD = ["*.bin"]  # only where a repository has no safetensors: they would double the download
 _OTHERS = ["onnx/*", "openvino/*", "*/onnx/*", "*/openvino/*", "*.msgpack", "tf_model*", "checkpoint-*/*"]
 
@@ -47,32 +51,60 @@ def resolve_base(folder: Path, offline: bool) -> Path | None:
     """
     if not (folder / "adapter_config.json").is_file():
         return None
-    base = read_settings(folder / "adapter_config.json").get("base_model_name_or_path")
+    adapter = read_settings(folder / "adapter_config.json")
+    base, revision = adapter.get("base_model_name_or_path"), adapter.get("revision")
     if (folder / "config.json").is_file():
-        _check_same(folder, base)
+        _check_same(folder, base, revision)
         return None
     if not isinstance(base, str) or not base:
         raise EncoderError(f"{folder / 'adapter_config.json'} names no base_model_name_or_path")
     try:
-        return resolve(base, offline)
+        return _base(base, revision, offline)
     except EncoderError as error:
-        raise EncoderError(f"{folder / 'adapter_config.json'}: base_model_name_or_path {base}: {error}") from error
+        pinned = f" in revision {revision}" if revision else ""
+        named = f"{folder / 'adapter_config.json'}: base_model_name_or_path {base}{pinned}"
+        raise type(error)(f"{named}: {error}") from error
 
 
-def _check_same(folder: Path, base: Any) -> None:
+def check_unpinned(adapter: Path, offline: bool) -> None:
+    """EncoderError where an adapter pins a revision of its base and sentence-transformers is to run it: that takes main."""
+    settings = read_settings(adapter)
+    base, revision = settings.get("base_model_name_or_path"), settings.get("revision")
+    if revision is None or not isinstance(base, str) or (adapter.parent / "config.json").is_file():
+        return
+    if _base(base, revision, offline) != _base(base, None, offline):
+        raise EncoderError(
+            f"{adapter}: sentence-transformers does not honour the revision {revision} of {base}: choose a --pooler, and "
+            "the adapter is read without that library"
+        )
+
+
+def _base(name: str, revision: Any, offline: bool) -> Path:
+    """The folder of an adapter's base; revisions are of Hub ids, and a folder has none."""
+    return resolve(name, offline, None if Path(name).expanduser().is_dir() else revision)
+
+
+def _check_same(folder: Path, base: Any, revision: Any) -> None:
     """EncoderError where an adapter lies beside a model and names another: transformers builds on the one, and
     sentence-transformers on the settings of the other. A Hub id that is not on this machine is not asked for."""
     try:
-        other = resolve(base, offline=True) if isinstance(base, str) and base else folder
+        other = _base(base, revision, offline=True) if isinstance(base, str) and base else folder
     except EncoderError:
         return
-    one, two = ({key: value for key, value in read_settings(place / "config.json").items() if key not in _UNREAD}
-                for place in (folder, other))  # fmt: skip
-    if one != two:
+    one, two = (_that_matter(read_settings(place / "config.json")) for place in (folder, other))
+    if differs := sorted(key for key in one.keys() | two.keys() if one.get(key) != two.get(key)):
         raise EncoderError(
             f"{folder / 'adapter_config.json'}: the config.json of its base_model_name_or_path {base} differs from the one "
-            "beside it: it is not clear which model the adapter is of"
+            f"beside it ({', '.join(differs)}): it is not clear which model the adapter is of"
         )
+
+
+def _that_matter(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a config.json that can move a vector, in eval mode; null is the same as absent."""
+    return {
+        key: value for key, value in config.items()
+        if value is not None and key not in _UNREAD and not key.startswith("output_") and "dropout" not in key
+    }  # fmt: skip
 
 
 def resolve_code(folder: Path, offline: bool) -> list[Path]:

@@ -35,8 +35,8 @@ def load_parts(config: EncoderConfig, device: str | None = None) -> Parts:
     place = choose_device(device)
     trust = config.trust_remote_code
     check_bases(config)
-    model, missing = load_model(config.folder, config.name, config.dtype, trust_remote_code=trust)
-    model, tokenizer = model.to(place), load_tokenizer(config.folder, config.name, trust)
+    model, missing = load_model(config.folder, config.name, config.dtype, trust_remote_code=trust, base=config.base)
+    model, tokenizer = model.to(place), load_tokenizer(config.folder, config.name, trust, config.base)
     return Parts(
         model, tokenizer,
         dense=choose_dense(model, missing, config.folder, config.name) if config.pooler == "cls+dense" else None,

@@ -14,7 +14,16 @@ import numpy as np
 
 from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.forward import company
-from stsbench.encoders.forward.checkpoint import check_code, check_weights, first_line, position_limit, quiet, read_settings
+from stsbench.encoders.forward.checkpoint import (
+    check_code,
+    check_ids,
+    check_weights,
+    first_line,
+    position_limit,
+    quiet,
+    read_settings,
+    reads_as,
+)
 from stsbench.encoders.forward.company import NO_LIMIT, restore, sharing_limit
 from stsbench.encoders.forward.identity import walk
 from stsbench.encoders.transformer.config import EncoderConfig
@@ -44,6 +53,7 @@ class SentenceTransformerEncoder(Encoder):
         self.model = _loaded(config, device)
         sparse = (part for part in self.model.modules() if hasattr(part, "config") and hasattr(part, "attention_type"))
         self._models = [self.model, *sparse]
+        self._check_tokenizer(name)
         if config.normalize is False and type(self.model[-1]).__name__ == "Normalize":
             del self.model[len(self.model) - 1]
         inner = self.model.transformers_model
@@ -59,6 +69,18 @@ class SentenceTransformerEncoder(Encoder):
         self.width = self.model.get_embedding_dimension()
         self.dimension = min((size for size in (self.width, config.truncate_dim) if size), default=None)
         self._probe()
+
+    def _check_tokenizer(self, name: str) -> None:
+        """EncoderError where transformers made another tokenizer than a module's tokenizer.json says: the library's own
+        modules would read other tokens than its author's."""
+        for part in self.model.modules():
+            tokenizer = getattr(part, "tokenizer", None) if part is not self.model else None
+            file = Path(str(getattr(tokenizer, "name_or_path", ""))) / "tokenizer.json"
+            if _is_fast(tokenizer) and file.is_file() and not reads_as(tokenizer, file):
+                raise EncoderError(
+                    f"{name}: transformers makes another tokenizer of its class's name ({type(tokenizer).__name__}) than "
+                    f"{file} says: choose a --pooler, or set tokenizer_class there to PreTrainedTokenizerFast"
+                )
 
     def _set(self, config: EncoderConfig) -> None:
         self.config, self.spec = config, config.spec(self._positions)
@@ -111,6 +133,9 @@ class SentenceTransformerEncoder(Encoder):
                 normalize_embeddings=config.rescale, truncate_dim=config.truncate_dim,
             )  # fmt: skip
         except Exception as error:  # the library's modules raise whatever they like
+            if isinstance(error, IndexError) and self.model.transformers_model is not None:
+                highest = np.array([max(self._ids(text, True), default=0) for text in texts])
+                check_ids(highest, self.model.transformers_model, self.model.tokenizer, config.name)
             raise EncoderError(f"sentence-transformers cannot encode with {config.name}: {first_line(error)}") from error
         return np.asarray(vectors, dtype=np.float32)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.forward import batching, company
-from stsbench.encoders.forward.checkpoint import position_limit
+from stsbench.encoders.forward.checkpoint import check_ids, position_limit
 from stsbench.encoders.forward.company import sharing_limit
 from stsbench.encoders.forward.pooling import STATES, check_pooler, padded_length, pool
 from stsbench.encoders.prompt.prompt import Prompt, PromptSettings
@@ -53,7 +53,9 @@ class TransformerEncoder(Encoder):
         self.libraries, self.similarity, self.prompts = config.libraries, config.similarity, config.prompts
         self.trained_on = config.trained_on
         self.spec = config.spec(position_limit(model, tokenizer))
+        self.limit_name = config.limit_name
         self.model, self.dense, self.token_pooler = model, parts.dense, parts.token_pooler
+        self.tokenizer = tokenizer
         self.width = int(model.config.hidden_size if parts.token_pooler is None else parts.token_pooler.vector_width)
         self.device = next(model.parameters()).device
         self.padded_length = padded_length(self.pooler)
@@ -75,7 +77,7 @@ class TransformerEncoder(Encoder):
             filled = parse_template(
                 settings.template, tokenizer.mask_token, self.pooler == "mask", settings.text_prompt or ""
             )
-            self.tokeniser: Any = Tokeniser(tokenizer, limit, filled, settings.full_stop)
+            self.tokeniser: Any = Tokeniser(tokenizer, limit, filled, settings.full_stop, self.limit_name)
             return
         from stsbench.encoders.prompt.prompted import placed, tokeniser
         from stsbench.encoders.prompt.template import TokenTemplate
@@ -160,7 +162,9 @@ class TransformerEncoder(Encoder):
             progress(empty)
         if not len(order):
             return result
-        tokens = self._to_device(torch.from_numpy(batching.flatten(ids, order)))
+        flat = batching.flatten(ids, order)
+        check_ids(flat, self.model, self.tokenizer, self.name)
+        tokens = self._to_device(torch.from_numpy(flat))
         starts = np.concatenate([[0], np.cumsum(lengths)])
         marks = None
         if self.pooler == "mask":

@@ -22,16 +22,7 @@ from stsbench.training.modules.soft_prompt import SoftPrompt
 
 def packable(model: nn.Module) -> bool:
     """Whether `PackedTraining` computes what `model` would: plain BERT or RoBERTa, no hooks, no gradient checkpointing."""
-    if not supports(model):
-        return False
-    for part in model.modules():
-        hooks = [*part._forward_hooks.values(), *part._forward_pre_hooks.values()]
-        # transformers leaves hooks of its own, which change nothing, once a model has been asked for hidden states
-        if any(not getattr(hook, "__module__", "").startswith("transformers.") for hook in hooks):
-            return False
-        if getattr(part, "gradient_checkpointing", False):
-            return False
-    return True
+    return supports(model) and not any(getattr(part, "gradient_checkpointing", False) for part in model.modules())
 
 
 class Masks:

@@ -225,7 +225,7 @@ def test_a_class_of_the_folder_s_own_is_no_plain_transformer(tmp_path):
 def test_a_half_copied_folder_is_not_read_as_another(tmp_path):
     add_modules(build(tmp_path), {"pooling_mode": "max"})
     (tmp_path / "1_Pooling" / "config.json").unlink()
-    with pytest.raises(EncoderError, match=r"1_Pooling lacks the config\.json that says how to pool"):
+    with pytest.raises(EncoderError, match=r"1_Pooling/config\.json is missing, and .*modules\.json names its module"):
         load(tmp_path)
 
 

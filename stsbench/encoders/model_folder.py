@@ -1,0 +1,99 @@
+"""What a model folder from elsewhere may not do: name files outside itself, ask for absurd sizes, or hang a pattern."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path, PureWindowsPath
+from typing import Any
+
+from stsbench.errors import EncoderError
+from stsbench.parsing import read_json_object
+
+_MOST_LAYERS = 1024  # of any kind; the deepest published encoders have some 100
+_MOST = 1 << 24  # positions, widths and tokens; a vocabulary has some 300,000, a long context 10 million
+_COUNTS = re.compile(r"layers?$|layers?_|^depth|groups$|blocks?$")
+_PATTERNS = ("target_modules", "exclude_modules", "layers_pattern", "modules_to_save", "target_parameters")
+_LONGEST_PATTERN, _MOST_REPEATS = 1000, 4
+
+
+def check_inside(folder: Path, value: str, where: str) -> None:
+    """EncoderError where a path that the folder's file (and key) `where` names leads out of the folder."""
+    path = PureWindowsPath(value)
+    if path.anchor or value.startswith("/") or ".." in path.parts or "\0" in value:
+        raise EncoderError(f"{folder / where}: the path {value!r} leads out of the folder")
+
+
+def check_settings(folder: Path) -> None:
+    """EncoderError, one line, for settings of a transformers folder that reach outside it, or for sizes beyond any model's.
+
+    transformers would build a model of these sizes, fetch a kernel, or match a pattern, before it looks at the weights.
+    """
+    for key, value in _values(_settings(folder, "config.json")):
+        if key.endswith("_implementation") and isinstance(value, str) and "/" in value:
+            raise EncoderError(f"{folder / 'config.json'}: {key} {value!r} is code from the Hub: not run; take the key out")
+        if isinstance(value, int) and not isinstance(value, bool):
+            most = _MOST_LAYERS if _COUNTS.search(key) else _MOST
+            if abs(value) > most and "theta" not in key:
+                raise EncoderError(f"{folder / 'config.json'}: {key} {value:.10g} is no model's (at most {most:,})")
+    for key, value in _values(_settings(folder, "tokenizer_config.json")):
+        if key.endswith("_file") and isinstance(value, str):
+            check_inside(folder, value, f"tokenizer_config.json: {key}")
+    adapter = _settings(folder, "adapter_config.json")
+    for key in _PATTERNS:
+        check_pattern(adapter.get(key), f"{folder / 'adapter_config.json'}: {key}")
+    for key in ("rank_pattern", "alpha_pattern"):
+        if isinstance(adapter.get(key), dict):
+            for pattern in adapter[key]:
+                check_pattern(pattern, f"{folder / 'adapter_config.json'}: {key}")
+
+
+def check_pattern(pattern: Any, what: str) -> None:
+    """EncoderError for a regular expression that may take for ever: a repeat of something that itself repeats or offers
+    several ways, or many repeats one after the other. Lists are names, not patterns."""
+    if not isinstance(pattern, str):
+        return
+    try:
+        from re import _parser as parser  # type: ignore[attr-defined]
+
+        repeats = 0
+        stack: list[tuple[Any, bool]] = [(parser.parse(pattern), False)]
+        while stack:
+            items, repeated = stack.pop()
+            for operation, argument in items:
+                name = str(operation)
+                again = name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT") and int(argument[1]) > _MOST_REPEATS
+                repeats += again
+                if repeated and (again or name in ("BRANCH", "GROUPREF")):
+                    raise EncoderError(f"{what} {pattern[:60]!r} repeats what itself repeats: such a pattern may never end")
+                stack += [(part, repeated or again) for part in _parts(argument)]
+    except (re.error, RecursionError, OverflowError) as error:
+        raise EncoderError(f"{what} {pattern[:60]!r} is not a regular expression: {error}") from error
+    if repeats > _MOST_REPEATS or len(pattern) > _LONGEST_PATTERN:
+        raise EncoderError(f"{what} {pattern[:60]!r}: a pattern with so many repeats may never end")
+
+
+def _parts(argument: Any) -> Iterator[Any]:
+    """The parsed patterns inside the argument of an operation."""
+    if hasattr(argument, "data"):
+        yield argument
+    elif isinstance(argument, tuple | list):
+        for each in argument:
+            yield from _parts(each)
+
+
+def _settings(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / name
+    return read_json_object(path, EncoderError) if path.is_file() else {}
+
+
+def _values(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """(key, value) of every single value, at any depth; values of a list have its key."""
+    if isinstance(settings, dict):
+        for name, value in settings.items():
+            yield from _values(value, str(name))
+    elif isinstance(settings, list):
+        for value in settings:
+            yield from _values(value, key)
+    else:
+        yield key, settings

@@ -1,0 +1,289 @@
+"""What a model folder declares runs, or is refused by name: its own code, its tokenizer, its adapter's base, its files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import AutoModel, PreTrainedTokenizerFast, RobertaTokenizer
+
+from stsbench import load_encoder
+from stsbench.encoders.forward.packed import supports
+from stsbench.encoders.model_folder import check_pattern
+from stsbench.encoders.transformer.find import resolve_base
+from stsbench.errors import EncoderError
+from stsbench.training.modules.packed_training import packable
+
+TEXTS = ["a man plays the guitar", "the cat sleeps", "a big red dog eats food in the park"]
+OWN = """
+from transformers import {base}
+class Own({base}):
+    def forward(self, *args, **named):
+        out = super().forward(*args, **named)
+        out["last_hidden_state"] = out.last_hidden_state.flip(-1)
+        return out
+"""
+
+
+def change(path, **values):
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({key: value for key, value in {**stored, **values}.items() if value is not ...}))
+
+
+def vectors(folder, **options):
+    return load_encoder(str(folder), pooler="mean", **options).encode(TEXTS)
+
+
+def by_transformers(folder, tokenizer, base=None, **how):
+    """Mean vectors, a text at a time: the independent way."""
+    model = AutoModel.from_pretrained(base or folder, **how).eval()
+    with torch.inference_mode():
+        states = [model(input_ids=torch.tensor([tokenizer.encode(text).ids])).last_hidden_state[0] for text in TEXTS]
+    return torch.stack([state.mean(0) for state in states]).numpy()
+
+
+def read_file(folder):
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+@pytest.mark.parametrize(("family", "base"), [
+    ("bert", "BertModel"), ("roberta", "RobertaModel"), ("distilbert", "DistilBertModel"),
+])  # fmt: skip
+def test_code_that_is_trusted_runs_whatever_the_family(tmp_path, family, base):
+    folder = tiny_models.build(tmp_path / "m", family)
+    (folder / "modeling_own.py").write_text(OWN.format(base=base))
+    change(folder / "config.json", auto_map={"AutoModel": "modeling_own.Own"})
+    stock, own = vectors(folder), vectors(folder, trust_remote_code=True)
+    assert abs(own - stock[:, ::-1]).max() < 1e-5 and abs(own - stock).max() > 0.1
+    notes = [load_encoder(str(folder), pooler="mean", trust_remote_code=trust).notes for trust in (False, True)]
+    assert [any("auto_map: modeling_own.Own), which is not run" in line for line in each) for each in notes] == [True, False]
+
+
+def test_what_the_packed_pass_leaves_out_has_none(tmp_path):
+    """Hooks, a patched forward, a class of another's: none of them would be called."""
+    folder = tiny_models.build(tmp_path / "m", "bert", pooler=False)
+
+    def changed(how):
+        model = AutoModel.from_pretrained(folder)
+        assert supports(model) and packable(model)
+        how(model)
+        return model
+
+    class Other(type(AutoModel.from_pretrained(folder).encoder.layer[0].output)):
+        pass
+
+    for how in (
+        lambda model: model.encoder.layer[0].register_forward_hook(lambda *_: None),
+        lambda model: model.embeddings.register_forward_pre_hook(lambda *_: None),
+        lambda model: setattr(model.encoder.layer[1].output, "forward", lambda *_: None),
+        lambda model: setattr(model.encoder.layer[0].output, "__class__", Other),
+    ):
+        assert not supports(changed(how))
+
+
+def unigram():
+    backend = Tokenizer(models.Unigram())
+    backend.normalizer, backend.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Metaspace()
+    backend.train_from_iterator(
+        [" ".join(tiny_models.WORDS), *TEXTS] * 9,
+        trainers.UnigramTrainer(vocab_size=60, special_tokens=["<s>", "<pad>", "</s>", "[UNK]", "<mask>"], unk_token="[UNK]",
+                                show_progress=False),
+    )  # fmt: skip
+    backend.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]", pad_token="<pad>", cls_token="<s>",
+                                   sep_token="</s>", mask_token="<mask>")  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "kind", "named"), [
+    ("bert", "unigram", ...), ("roberta", "unigram", "RobertaTokenizer"), ("roberta", "unigram", "XLMRobertaTokenizer"),
+    ("roberta", "wordpiece", "RobertaTokenizer"), ("bert", "wordpiece", "BertTokenizer"), ("bert", "cased", "BertTokenizer"),
+    ("bert", "wordpiece", "NoSuchTokenizer"),
+])  # fmt: skip
+def test_the_tokenizer_is_that_of_tokenizer_json(tmp_path, family, kind, named):
+    folder = tiny_models.build(tmp_path / "m", family)
+    if kind == "unigram":
+        unigram().save_pretrained(folder)
+    change(folder / "tokenizer_config.json", tokenizer_class=named)
+    if kind == "cased":
+        stored = json.loads((folder / "tokenizer.json").read_text())
+        stored["normalizer"]["lowercase"] = False
+        (folder / "tokenizer.json").write_text(json.dumps(stored))
+    try:
+        got = vectors(folder)
+    except EncoderError as error:
+        assert named == "NoSuchTokenizer" and "tokenizer" in str(error)
+        return
+    assert abs(got - by_transformers(folder, read_file(folder))).max() < 1e-4
+
+
+def test_a_folder_without_a_tokenizer_gets_none_made_up(tmp_path):
+    folder = tiny_models.build(tmp_path / "m")
+    for path in folder.glob("token*"):
+        path.unlink()
+    with pytest.raises(EncoderError, match=r"holds no tokenizer: .* lacks tokenizer\.json"):
+        vectors(folder)
+
+
+def test_a_byte_level_tokenizer_that_asks_for_its_ends(tmp_path):
+    """add_prefix_space and the ends that RobertaTokenizer makes are its tokenizer.json's as well."""
+    folder = tiny_models.build(tmp_path / "m", "roberta")
+    backend = Tokenizer(models.BPE(unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.train_from_iterator(TEXTS * 9, trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], show_progress=False,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))  # fmt: skip
+    vocabulary = json.loads(backend.to_str())["model"]
+    tokenizer = RobertaTokenizer(vocab=vocabulary["vocab"], merges=[tuple(pair) for pair in vocabulary["merges"]])
+    tokenizer.save_pretrained(folder)
+    resized = AutoModel.from_pretrained(folder)
+    resized.resize_token_embeddings(len(tokenizer))
+    resized.save_pretrained(folder)
+    assert abs(vectors(folder) - by_transformers(folder, read_file(folder))).max() < 1e-4
+
+
+@pytest.mark.parametrize("value", ["../other.safetensors", "/etc/other.safetensors", "C:\\other", "a/../../other"])
+@pytest.mark.parametrize("file", ["weight_map", "transformers_weights", "vocab_file", "modules"])
+def test_paths_stay_below_the_folder(tmp_path, value, file):
+    folder = tiny_models.build(tmp_path / "m")
+    shutil.copy(folder / "model.safetensors", tmp_path / "other.safetensors")
+    if file == "weight_map":
+        stored = load_file(folder / "model.safetensors")
+        (folder / "model.safetensors").unlink()
+        change(folder / "model.safetensors.index.json", metadata={}, weight_map=dict.fromkeys(stored, value))
+    elif file == "transformers_weights":
+        change(folder / "config.json", transformers_weights=value)
+    elif file == "vocab_file":
+        change(folder / "tokenizer_config.json", vocab_file=value)
+    else:
+        (folder / "modules.json").write_text(json.dumps(
+            [{"idx": 0, "name": "0", "path": value, "type": "sentence_transformers.models.Transformer"}]))
+    with pytest.raises(EncoderError, match=f"{file}.*leads out of the folder"):
+        vectors(folder)
+
+
+def peft_adapter(folder, base, name):
+    peft = pytest.importorskip("peft")
+    torch.manual_seed(3)
+    settings = peft.LoraConfig(r=2, target_modules=["query", "value"], init_lora_weights=False)
+    peft.get_peft_model(AutoModel.from_pretrained(base), settings).save_pretrained(folder)
+    change(folder / "adapter_config.json", base_model_name_or_path=name)
+    return folder
+
+
+def snapshot(hub, repo, revision, folder, main=False):
+    place = hub / f"models--{repo.replace('/', '--')}"
+    shutil.copytree(folder, place / "snapshots" / revision)
+    if main:
+        (place / "refs").mkdir()
+        (place / "refs" / "main").write_text(revision)
+
+
+def test_an_adapter_is_read_with_the_revision_that_it_pins(tmp_path, monkeypatch):
+    """Against the same adapter on the base's folder."""
+    old = tiny_models.build(tmp_path / "old", pooler=False)
+    new = shutil.copytree(old, tmp_path / "new")
+    save_file({key: value * 1.5 for key, value in load_file(old / "model.safetensors").items()}, new / "model.safetensors",
+              metadata={"format": "pt"})  # fmt: skip
+    hub = tmp_path / "hub"
+    snapshot(hub, "org/base", "1" * 40, old)
+    snapshot(hub, "org/base", "2" * 40, new, main=True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(hub))
+    monkeypatch.setattr("huggingface_hub._snapshot_download.constants.HF_HUB_CACHE", str(hub))
+    want = {place: vectors(peft_adapter(tmp_path / f"on-{place.name}", old, str(place))) for place in (old, new)}
+    folder = peft_adapter(tmp_path / "pinned", old, "org/base")
+    assert abs(vectors(folder, offline=True) - want[new]).max() < 1e-6
+    change(folder / "adapter_config.json", revision="1" * 40)
+    assert abs(vectors(folder, offline=True) - want[old]).max() < 1e-6 < abs(want[old] - want[new]).max()
+    change(folder / "adapter_config.json", revision="3" * 40)
+    with pytest.raises(EncoderError, match=f"base_model_name_or_path org/base in revision {'3' * 40}"):
+        vectors(folder, offline=True)
+
+
+@pytest.mark.parametrize(("changed", "matters"), [
+    ({"use_cache": False}, False), ({"hidden_dropout_prob": 0.3}, False), ({"output_attentions": True}, False),
+    ({"num_labels": 7}, False), ({"classifier_dropout": None}, False), ({"hidden_act": "relu"}, True),
+    ({"layer_norm_eps": 1e-3}, True), ({"position_embedding_type": "relative_key"}, True),
+])  # fmt: skip
+def test_a_base_that_differs_in_what_moves_no_vector(tmp_path, changed, matters):
+    base = tiny_models.build(tmp_path / "base", pooler=False)
+    folder = shutil.copytree(base, tmp_path / "m")
+    peft_adapter(folder, base, str(base))
+    change(base / "config.json", **changed)
+    if matters:
+        with pytest.raises(EncoderError, match=f"differs from the one beside it .*{next(iter(changed))}"):
+            resolve_base(folder, True)
+    else:
+        assert resolve_base(folder, True) is None
+
+
+def test_a_token_beyond_the_table(tmp_path):
+    folder = tiny_models.build(tmp_path / "m")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    size = len(tokenizer)
+    tokenizer.add_tokens(["zebra"])
+    tokenizer.save_pretrained(folder)
+    encoder = load_encoder(str(folder), pooler="mean")
+    assert np.isfinite(encoder.encode(["a cat"])).all()
+    with pytest.raises(EncoderError, match=f"'zebra' the token id {size}, and the model has a vocabulary of {size}"):
+        encoder.encode(["a cat", "a zebra"])
+
+
+def test_a_limit_that_nobody_gave_is_named_by_its_place(tmp_path):
+    folder = tiny_models.build(tmp_path / "m")
+    change(folder / "sentence_bert_config.json", max_seq_length=2)
+    with pytest.raises(EncoderError, match=rf"the token limit stored in {folder}, 2 leaves no token") as told:
+        vectors(folder)
+    assert "--max-length" not in str(told.value)
+    with pytest.raises(EncoderError, match="--max-length 2 leaves no token"):
+        vectors(folder, max_length=2)
+
+
+@pytest.mark.parametrize("name", ["1_Pooling", "2_Dense"])
+def test_part_of_a_snapshot_is_refused(tmp_path, name):
+    folder = tiny_models.build(tmp_path / "m")
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Dense": "Dense", "3_Normalize": "Normalize"}
+    modules = [{"idx": i, "name": str(i), "path": place, "type": f"sentence_transformers.models.{kind}"}
+               for i, (place, kind) in enumerate(kinds.items())]  # fmt: skip
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, "pooling_mode": "mean"}))
+    if name == "1_Pooling":
+        shutil.rmtree(folder / "1_Pooling")
+    with pytest.raises(EncoderError, match=rf"{name}/config\.json is missing"):
+        load_encoder(str(folder))
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"num_hidden_layers": 10**9}, "num_hidden_layers 1000000000 is no model's"),
+    ({"max_position_embeddings": 10**12}, "max_position_embeddings"), ({"hidden_size": -(10**9)}, "hidden_size"),
+    ({"attn_implementation": "org/kernel"}, "attn_implementation 'org/kernel' is code from the Hub"),
+    ({"_attn_implementation": "org/kernel:fn"}, "code from the Hub"),
+    ({"text_config": {"num_hidden_layers": 10**6}}, "num_hidden_layers"),
+])  # fmt: skip
+def test_absurd_sizes_and_kernels(tmp_path, settings, message):
+    folder = tiny_models.build(tmp_path / "m")
+    change(folder / "config.json", **settings)
+    with pytest.raises(EncoderError, match=message):
+        vectors(folder)
+
+
+@pytest.mark.parametrize(("pattern", "fine"), [
+    ("query", True), (r".*\.(query|value)", True), (r"^(?!.*vision).*(q_proj|k_proj)$", True), (["a+", "(a+)+"], True),
+    (r"model\.layers\.(\d+)\.attn", True), (None, True), ("(a+)+$", False), ("(a|a)*b", False), ("(.*)*x", False),
+    (".*.*.*.*.*.*x", False), ("(?:a{1,99}){1,99}", False), ("(", False), ("a" * 2000, False),
+])  # fmt: skip
+def test_patterns_that_may_never_end(pattern, fine):
+    if fine:
+        check_pattern(pattern, "target_modules")
+    else:
+        with pytest.raises(EncoderError, match=r"^target_modules "):
+            check_pattern(pattern, "target_modules")
