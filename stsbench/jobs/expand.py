@@ -46,7 +46,7 @@ def _refuse_code(plan: Plan, where: str, allowed: Iterable[str]) -> None:
     from stsbench.training.recipes.methods import canonical, is_file_method
 
     methods = [(f"train.{name}", method) for name, group in plan.train.items() for method in group.method]
-    models = [(f"eval.{name}", model.replace(DATA_DIR, plan.defaults.data_dir or ""))
+    models = [(f"eval.{name}", model.replace(DATA_DIR, plan.defaults.data_dir or "", 1))
               for name, group in plan.eval.items() for model in group.model]  # fmt: skip
     code = [each for each in methods if is_file_method(each[1])] + [each for each in models if each[1].startswith(PYTHON)]
     known = {canonical(each) for each in allowed}
@@ -237,7 +237,7 @@ class _Expansion:
             return text
         if self.plan.defaults.data_dir is None:
             raise StsbenchError(f"{self.where}: {text} needs defaults.data_dir, or --data-dir")
-        return text.replace(DATA_DIR, self.plan.defaults.data_dir)
+        return text.replace(DATA_DIR, self.plan.defaults.data_dir, 1)
 
     def _variants(self, name: str, key: str, text: str | None) -> list[tuple[str | None, list[Job]]]:
         """What a model or an earlier run stands for: itself and no job, or each training of a group and its jobs by seed."""

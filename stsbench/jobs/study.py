@@ -63,11 +63,10 @@ class Study:
                     storage=place, study_name=name, direction="maximize", load_if_exists=True,
                     pruner=optuna.pruners.MedianPruner(n_startup_trials=4) if prune else optuna.pruners.NopPruner(),
                 )  # fmt: skip
-                before = len(self._study.get_trials(deepcopy=False))
+                before = self._study.get_trials(deepcopy=False)
                 kind = optuna.samplers.TPESampler if sampler == "tpe" else optuna.samplers.RandomSampler
-                self._study.sampler = kind(seed=seed + before)  # not the same draws again after a restart
-                if sampler == "grid":
-                    self._enqueue()
+                self._study.sampler = kind(seed=seed + len(before))  # not the same draws again after a restart
+                self._failed = {each.number for each in before if each.state.name == "FAIL"}  # points to be tried again
         except Exception as error:
             if isinstance(error, StsbenchError):
                 raise
@@ -82,7 +81,7 @@ class Study:
             for frozen in self._study.get_trials(deepcopy=False, states=(states.RUNNING,)):
                 if len(asked) < most and frozen.number not in self._locks and self._lock(frozen.number):
                     asked.append(self._suggested(self._optuna.trial.Trial(self._study, frozen._trial_id)))
-            while len(asked) < most and self._left() > 0:
+            while len(asked) < most and self._another():
                 trial = self._study.ask()
                 self._lock(trial.number)
                 asked.append(self._suggested(trial))
@@ -124,23 +123,21 @@ class Study:
         frozen = self._study.get_trials(deepcopy=False)[trial.number]
         return self._optuna.trial.Trial(self._study, frozen._trial_id)
 
-    def _left(self) -> int:
-        """How many trials are still to be begun; one that failed was begun."""
+    def _another(self) -> bool:
+        """Whether another trial is to be started; of a grid optuna is told its point. One that failed was started."""
         states = self._optuna.trial.TrialState
         everything = self._study.get_trials(deepcopy=False)
-        if self._trials is None:
-            return sum(each.state == states.WAITING for each in everything)
-        started: int = sum(each.state != states.WAITING for each in everything)
-        return self._trials - started
-
-    def _enqueue(self) -> None:
-        """Every point of the grid that was not tried, or whose trial failed."""
-        states = self._optuna.trial.TrialState
-        started = (each for each in self._study.get_trials(deepcopy=False) if each.state != states.FAIL)
-        there = {_as_text(each.params or each.system_attrs.get("fixed_params", {})) for each in started}
-        for values in self.space.grid():
-            if _as_text(values) not in there:
-                self._study.enqueue_trial(values)
+        if self._trials is not None:
+            started: int = sum(each.state != states.WAITING for each in everything)
+            return started < self._trials
+        if any(each.state == states.WAITING for each in everything):
+            return True
+        tried = (each for each in everything if each.number not in self._failed)
+        there = {_as_text(each.params or each.system_attrs.get("fixed_params", {})) for each in tried}
+        point = next((values for values in self.space.grid() if _as_text(values) not in there), None)
+        if point is not None:
+            self._study.enqueue_trial(point)
+        return point is not None
 
     def _suggested(self, trial: Any) -> Trial:
         values: dict[str, Value] = {}

@@ -287,8 +287,10 @@ def _results(search: Sweep, study: Study) -> Iterator[TrialResult]:
         jobs, facts = search.jobs(trial), trial.facts
         if "scores" in facts:
             yield TrialResult(trial, tuple(jobs), {int(seed): each for seed, each in facts["scores"].items()}, facts["by"])
-        else:  # the storage of an older version
+        elif all(is_done(job, search.output) for job in jobs):  # the storage of an older version
             yield TrialResult(trial, tuple(jobs), *_scores(search, jobs))
+        else:
+            yield TrialResult(trial, tuple(jobs))
 
 
 def _write(search: Sweep, results: Sequence[TrialResult], command: Sequence[str]) -> None:
@@ -323,8 +325,10 @@ def _recipe(search: Sweep, best: TrialResult, facts: SearchSettings) -> Recipe:
     path, method = best.jobs[0].folder(search.output) / "recipe.yaml", search.group.method[0]
     if "recipe" in best.trial.facts:
         recipe = checked({**parse_yaml(best.trial.facts["recipe"], str(path)), "method": canonical(method)}, str(path))
-    else:
+    elif path.is_file():
         recipe = load_recipe(method, str(path))
+    else:
+        raise StsbenchError(f"{path} is gone, and the storage, of an older version, has no recipe: choose another --output")
     values = ", ".join(f"{key} {value}" for key, value in best.trial.values.items())
     said = f"the best of {facts.trials} trials by {facts.by}, {facts.score:.2f} over {facts.seeds} seed(s): {values}"
     return recipe.model_copy(update={"name": f"{recipe.name.removesuffix('-changed')}-swept", "description": said,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,7 +108,8 @@ def refuse_missing(jobs: Sequence[Job], where: str, files: Mapping[str, str], of
                 hint = f"; make it: {files[name]}" if name in files else ""
                 raise StsbenchError(f"{where}: {job.name} reads {name}, and there is no such file{hint}")
     for name, first in {job.backbone: job.name for job in reversed(jobs) if job.backbone is not None}.items():
-        if offline or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        path = name.startswith((".", "/", "~")) or name.count("/") > 1 or ("/" in name and Path(name).parent.is_dir())
+        if path or offline or os.environ.get("HF_HUB_OFFLINE", "0").upper() in ("1", "ON", "YES", "TRUE"):
             from stsbench.encoders.transformer.trainable import backbone_folder
 
             try:
