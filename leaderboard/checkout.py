@@ -110,7 +110,10 @@ def commit_beside(top: Path, branch: str, files: Mapping[str, Path], message: st
 def _git(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None, text: str | None = None) -> str:
     command = ["git", *arguments]
     try:
-        done = subprocess.run(command, cwd=folder, env=environment, input=text, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=folder, env=environment, input=text, check=False, capture_output=True, encoding="utf-8",
+            errors="backslashreplace",
+        )
     except OSError as error:
         raise StsbenchError(f"cannot run git in {folder}: {error.strerror or error}") from error
     if done.returncode:

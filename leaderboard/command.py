@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from stsbench.cli.output.messages import echo
 from stsbench.leaderboard.entry_commands import add, import_, placement, submit
 from stsbench.leaderboard.options import BOARD
 from stsbench.wording import counted, sized
@@ -46,7 +47,7 @@ def build(board: Path | None, only_check: bool, every: bool, output: Path | None
         results.clear()
     if only_check:
         building.check(root)
-        click.echo("up to date")
+        echo("up to date")
         return
     built = building.build(root, output)
     of_folder: dict[Path, list[str]] = {}
@@ -54,11 +55,11 @@ def build(board: Path | None, only_check: bool, every: bool, output: Path | None
         of_folder.setdefault(path.parent, []).append(str(path))
     for folder, names in of_folder.items():
         for line in names if len(names) <= FEW else [f"{folder}: {counted(len(names), 'file')}"]:
-            click.echo(line)
+            echo(line)
     if not built.written:
-        click.echo("up to date")
+        echo("up to date")
     for path in built.stale:
-        click.echo(f"note: {path} is out of date; `stsbench leaderboard build` without --output writes it", err=True)
+        echo(f"note: {path} is out of date; `stsbench leaderboard build` without --output writes it", err=True)
 
 
 @leaderboard.command(short_help="Bring a board's records into the form it keeps today.")
@@ -73,7 +74,7 @@ def convert(board: Path | None) -> None:
     from stsbench.leaderboard.records.paths import find_board
 
     done = converting(find_board(board))
-    click.echo(f"{counted(done.records, 'record')} converted: observations {sized(done.before)} -> "
+    echo(f"{counted(done.records, 'record')} converted: observations {sized(done.before)} -> "
                f"{sized(done.after)}, largest change of a score {done.moved:.1g}")  # fmt: skip
 
 
@@ -93,7 +94,7 @@ def plot(board: Path | None, backbone: str, tab: str, column: str, output: Path)
     targets(output)  # a wrong suffix is an error before anything is read
     with style():
         for path in save(figure(find_board(board), backbone, tab, column), output):
-            click.echo(str(path))
+            echo(str(path))
 
 
 @leaderboard.command(short_help="Show the built page to this machine.")
@@ -105,4 +106,4 @@ def serve(board: Path | None, port: int) -> None:
     from stsbench.leaderboard.records.paths import find_board
     from stsbench.leaderboard.serve import serve as serving
 
-    serving(find_board(board) / SITE, port, lambda line: click.echo(line, err=True))
+    serving(find_board(board) / SITE, port, lambda line: echo(line, err=True))

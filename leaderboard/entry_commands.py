@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from stsbench.cli.output.messages import echo
 from stsbench.leaderboard.options import BOARD, as_arguments, entry_options, writable_board
 from stsbench.wording import counted, sized
 
@@ -25,12 +26,12 @@ def add(records: tuple[Path, ...], board: Path | None, slug: str, **stated: Any)
     entry = described(stated)
     added = adding(writable_board(board), records, slug, entry)
     for path in added.written:
-        click.echo(str(path))
+        echo(str(path))
     if added.present:
-        click.echo(f"already there: {counted(len(added.present), 'record')}", err=True)
+        echo(f"already there: {counted(len(added.present), 'record')}", err=True)
     for line in added.warnings:
-        click.echo(f"note: {line}", err=True)
-    click.echo("commit them; `stsbench leaderboard build` makes the page with them", err=True)
+        echo(f"note: {line}", err=True)
+    echo("commit them; `stsbench leaderboard build` makes the page with them", err=True)
 
 
 @click.command(short_help="Show what an entry would add, and how to publish it.")
@@ -52,16 +53,16 @@ def submit(records: tuple[Path, ...], board: Path | None, slug: str, commit: boo
     root = find_board(board)
     made = submitting(root, records, slug, described(stated), commit)
     for place in made.standings:
-        click.echo(f"would {headline(place)}")
-    click.echo(f"{'on the branch ' + made.branch if commit else 'to be committed'}: {counted(len(made.files), 'file')}, "
+        echo(f"would {headline(place)}")
+    echo(f"{'on the branch ' + made.branch if commit else 'to be committed'}: {counted(len(made.files), 'file')}, "
                f"{sized(made.size)}")  # fmt: skip
     for path in made.files:
-        click.echo(f"  {path}")
+        echo(f"  {path}")
     for line in made.warnings:
-        click.echo(f"note: {line}", err=True)
-    click.echo("next:")
+        echo(f"note: {line}", err=True)
+    echo("next:")
     for step in next_steps(root, made, as_arguments(records, board, slug, stated)):
-        click.echo(f"  {step}")
+        echo(f"  {step}")
 
 
 @click.command(short_help="Say where new or changed entries would rank.")
@@ -77,7 +78,7 @@ def placement(board: Path | None, since: str) -> None:
 
     root = find_board(board)
     changes = changes_since(since, root / "measured")
-    click.echo(report(gather(root), changes, others_since(since, root)), nl=False)
+    echo(report(gather(root), changes, others_since(since, root)), nl=False)
 
 
 @click.group("import")
@@ -100,8 +101,8 @@ def import_mteb(source: str, board: Path | None, name: str | None, revision: str
 
     imported = import_results(writable_board(board), source, name, revision)
     for path in imported.written:
-        click.echo(str(path))
+        echo(str(path))
     for path in imported.present:
-        click.echo(f"already there: {path}", err=True)
+        echo(f"already there: {path}", err=True)
     for line in imported.notes:
-        click.echo(f"note: {line}", err=True)
+        echo(f"note: {line}", err=True)

@@ -1,6 +1,11 @@
-"""Numbers in sentences."""
+"""Numbers and foreign text in sentences."""
 
 from __future__ import annotations
+
+import unicodedata
+
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # control, format, surrogate, line and paragraph separators
+_IN_TEXT = "\n\t\u200c\u200d"  # the last two join or part letters and emoji; no terminal obeys them
 
 
 def counted(number: int, noun: str) -> str:
@@ -16,3 +21,18 @@ def sized(count: int) -> str:
             break
         size /= 1000
     return f"{size:.1f} {unit}" if unit != "bytes" and size < 9.95 else f"{size:,.0f} {unit}"
+
+
+def visible(text: str, kept: str = "") -> str:
+    """One line: control characters, those that change the direction of writing and lone surrogates as escapes.
+
+    The characters of `kept` stay as they are.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(repr(c)[1:-1] if unicodedata.category(c) in _INVISIBLE and c not in kept else c for c in text)
+
+
+def printable(text: str) -> str:
+    """The same of text for a terminal: its lines and tabs stay, and nothing in it moves a cursor or sets a colour."""
+    return visible(text, _IN_TEXT)

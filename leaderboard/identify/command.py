@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stsbench.cli.output.messages import log
+from stsbench.cli.output.json_file import write_json
+from stsbench.cli.output.messages import echo, log
 from stsbench.errors import StsbenchError
 
 _WIDE = 120  # columns of a terminal that has room for a setting in words and its figures
@@ -69,10 +70,12 @@ def identify(
     result = search(resolved(published, known_tasks(seen)), seen)
     if not result.matches:
         for line in _first(unchecked(result, len(seen) > 1), top):
-            click.echo(line, err=True)
+            echo(line, err=True)
         raise StsbenchError(NOTHING)
     if json_target:
-        _write_json(result, len(seen) > 1, json_target)
+        from stsbench.leaderboard.identify.report import as_json
+
+        write_json(as_json(result, len(seen) > 1), json_target)
     if json_target != "-":
         _print(result, seen, top)
     return 0
@@ -115,20 +118,6 @@ def _measured(
     return result.folder
 
 
-def _write_json(result: SearchResult, about: bool, target: str) -> None:
-    import json
-
-    from stsbench.files import atomic_write
-    from stsbench.leaderboard.identify.report import as_json
-
-    text = json.dumps(as_json(result, about), indent=1) + "\n"
-    if target == "-":
-        click.echo(text, nl=False)
-        return
-    with atomic_write(Path(target)) as stream:
-        stream.write(text)
-
-
 def _print(result: SearchResult, seen: Sequence[Observed], top: int) -> None:
     from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
     from stsbench.leaderboard.identify.report import further, heading, named, sentence, signed, unchecked
@@ -145,7 +134,7 @@ def _print(result: SearchResult, seen: Sequence[Observed], top: int) -> None:
         figures = [f"{match.mean:.2f}", f"{abs(match.largest[1]):.2f}", f"{match.exact} of {len(items)}"]
         lines.append([place, named(match, about, ":"), *figures, *cells, ", ".join(match.papers)])
     if result.matches:
-        console.print("Differences are measured minus published, in points (x 100).")
+        print_text(console, "Differences are measured minus published, in points (x 100).")
         words = ("setting", "papers' presets")
         named_cells = zip(header, zip(*lines, strict=True), strict=True)
         columns = [Column(name, its, name in words, 50) for name, its in named_cells]
@@ -155,7 +144,7 @@ def _print(result: SearchResult, seen: Sequence[Observed], top: int) -> None:
             print_columns(console, [*columns[:2], columns[-1]])
             print_columns(console, [columns[0], *columns[2:-1]])
     if (rest := len(result.matches) - top) > 0:
-        console.print(further(rest, len(result.matches)))
+        print_text(console, further(rest, len(result.matches)))
     for text in _first(unchecked(result, about), top):
         print_text(console, text)
     print_text(console, sentence(result, about))

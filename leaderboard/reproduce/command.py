@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from stsbench.files import atomic_write
+from stsbench.cli.output.json_file import write_json
+from stsbench.cli.output.messages import echo
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,12 +48,7 @@ def reproduce(
     if json_target != "-":
         print_lines(lines, form)
     if json_target:
-        text = json.dumps([line.as_json() for line in lines], indent=1) + "\n"
-        if json_target == "-":
-            click.echo(text, nl=False)
-            return
-        with atomic_write(Path(json_target)) as stream:
-            stream.write(text)
+        write_json([line.as_json() for line in lines], json_target)
 
 
 def _board(named: Path | None) -> Path | None:
@@ -66,8 +61,8 @@ def _board(named: Path | None) -> Path | None:
 def _list(paper: str | None) -> None:
     """The tables of a paper, or all papers, with the numbers of rows that a recipe or a command makes."""
     from rich.table import Table
-    from rich.text import Text
 
+    from stsbench.cli.output.grid import plain
     from stsbench.leaderboard.reproduce import table as rows_of
     from stsbench.leaderboard.reproduce.forms import about
 
@@ -85,7 +80,7 @@ def _list(paper: str | None) -> None:
     for name, what, rows in groups:
         number = rows_of.count(rows, ways)
         numbers = (number.rows, number.recipe, number.eval, number.without)
-        grid.add_row(Text(name), Text(what), *map(str, numbers))
+        grid.add_row(plain(name), plain(what), *map(str, numbers))
     if paper is None:
         whole = rows_of.count([row for each in publications for row in each.rows], ways)
         grid.add_row("all", "", *map(str, (whole.rows, whole.recipe, whole.eval, whole.without)))
@@ -100,7 +95,7 @@ def print_lines(lines: list[Line], form: str) -> None:
     from stsbench.leaderboard.reproduce.table import by_heading
 
     if form != "table":
-        click.echo({"latex": forms.latex, "markdown": forms.markdown, "csv": forms.as_csv}[form](lines), nl=False)
+        echo({"latex": forms.latex, "markdown": forms.markdown, "csv": forms.as_csv}[form](lines), nl=False)
         return
     console = _console()
     for heading, mine in by_heading(lines):
@@ -123,13 +118,13 @@ def _table(console: Console, header: list[str], cells: list[list[str]]) -> None:
 
 
 def _how(console: Console, line: Line) -> None:
-    from stsbench.cli.output.grid import print_text
+    from stsbench.cli.output.grid import plain, print_text
     from stsbench.leaderboard.reproduce import forms
 
     row = line.row
     print_text(console, f"{row.row} {row.method}" + (f", {row.backbone}" if row.backbone else ""))
     for command in line.commands:
-        console.print(f"    {command}", soft_wrap=True)
+        console.print(plain(f"    {command}"), soft_wrap=True)
     for said in forms.remarks(line):
         print_text(console, f"    {said}")
 

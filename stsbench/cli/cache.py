@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from stsbench.cli.output.messages import echo
 from stsbench.encoders.base import fingerprint_of
 from stsbench.encoders.cache.cache import CachedEncoder, EmbeddingCache
 from stsbench.encoders.cache.key import changed
@@ -35,11 +36,11 @@ def info(folder: Path | None) -> None:
     """List what is stored for each encoder."""
     store = EmbeddingCache(folder or default_folder())
     encoders = store.encoders()
-    click.echo(f"{store.folder}: {sized(store.size())}, {counted(len(encoders), 'encoder')}")
+    echo(f"{store.folder}: {sized(store.size())}, {counted(len(encoders), 'encoder')}")
     for entry in encoders:
         used = datetime.fromtimestamp(entry.used).strftime("%Y-%m-%d %H:%M")
         texts = counted(entry.texts, "text")
-        click.echo(f"{_identity(entry)}  {texts}, {sized(entry.bytes)}, used {used}  {_name(entry)}{_stale(entry)}")
+        echo(f"{_identity(entry)}  {texts}, {sized(entry.bytes)}, used {used}  {_name(entry)}{_stale(entry)}")
 
 
 @cache.command(short_help="Delete every stored embedding.")
@@ -47,7 +48,7 @@ def info(folder: Path | None) -> None:
 def clear(folder: Path | None) -> None:
     """Delete every stored embedding (they are computed again when needed)."""
     store = EmbeddingCache(folder or default_folder())
-    click.echo(f"{store.folder}: {sized(store.clear())} freed")
+    echo(f"{store.folder}: {sized(store.clear())} freed")
 
 
 def _identity(entry: CachedEncoder) -> str:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stsbench.cli.output.messages import echo
+
 if TYPE_CHECKING:
     from stsbench.evaluation.compare import Comparison, ComparisonTable
     from stsbench.evaluation.records import Record
@@ -41,9 +43,9 @@ def compare_(
     """
     from stsbench.cli.output.differences import limits, print_table, print_who
     from stsbench.cli.output.grid import console_of, print_text
+    from stsbench.cli.output.json_file import write_json
     from stsbench.errors import StsbenchError
     from stsbench.evaluation.compare import compare
-    from stsbench.files import atomic_write
 
     names = [word.strip() for word in protocol.split(",") if word.strip()] if protocol is not None else None
     if names == []:
@@ -55,12 +57,7 @@ def compare_(
         what = f" of protocol {protocol}" if protocol else ""
         raise StsbenchError(f"{a} and {b} have no measurement{what} in common: nothing to compare")
     if json_target:
-        text = json.dumps(_as_json(comparison, runs, resamples, seed), indent=1) + "\n"
-        if json_target == "-":
-            click.echo(text, nl=False)
-        else:
-            with atomic_write(Path(json_target)) as stream:
-                stream.write(text)
+        write_json(_as_json(comparison, runs, resamples, seed), json_target)
     if json_target != "-":
         print_who(comparison, *runs, sys.stdout)
         for table in comparison.tables:
@@ -101,7 +98,7 @@ def _print_left_out(comparison: Comparison) -> None:
         for label, task, reason in items:
             tasks.setdefault((label, reason), []).append(task)
         for (label, reason), names in tasks.items():
-            click.echo(f"{word}: {label} {', '.join(dict.fromkeys(names))}: {reason}", err=True)
+            echo(f"{word}: {label} {', '.join(dict.fromkeys(names))}: {reason}", err=True)
 
 
 def _as_json(comparison: Comparison, runs: tuple[list[Path], list[Path]], resamples: int, seed: int) -> dict[str, Any]:

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from stsbench.cli.output.messages import is_quiet
+from stsbench.cli.output.json_file import write_json
+from stsbench.cli.output.messages import echo, is_quiet
 from stsbench.errors import DataError
 from stsbench.wording import counted, sized
 
@@ -75,7 +76,7 @@ def fetch(
     for report in reports:
         _tell(report)
     if not texts:
-        click.echo(f"training texts ({', '.join(known)}): stsbench data fetch --training", err=True)
+        echo(f"training texts ({', '.join(known)}): stsbench data fetch --training", err=True)
 
 
 @data.command(short_help="Compare the files of a data folder with the catalog.")
@@ -93,7 +94,7 @@ def verify(sets: tuple[str, ...], data_dir: Path | None, json_to: str | None) ->
     root = _root(data_dir)
     states = states_of(root, sets)
     if json_to:
-        _write_json(json_to, {"root": str(root), "sets": [vars(state) for state in states]})
+        write_json({"root": str(root), "sets": [vars(state) for state in states]}, json_to)
     if json_to != "-":
         _table(f"Data in {root}", ["set", "text", "state", "items", "digest"], [
             [s.id, s.text_version, s.state, "" if s.pairs is None else f"{s.pairs:,}", s.digest[:12]] for s in states
@@ -117,8 +118,8 @@ def bundle(target: Path, data_dir: Path | None) -> None:
     from stsbench.data.fetch.bundle import write_bundle
 
     names = write_bundle(_root(data_dir), target)
-    click.echo(f"{target}: {counted(len(names), 'file')}, {sized(target.stat().st_size)}")
-    click.echo("Mind the licences: several sets are for research only and must not be redistributed.")
+    echo(f"{target}: {counted(len(names), 'file')}, {sized(target.stat().st_size)}")
+    echo("Mind the licences: several sets are for research only and must not be redistributed.")
 
 
 @data.command(short_help="Count a set's sentences that others have, too.")
@@ -141,20 +142,20 @@ def overlap(
     sets = [load(name, data_dir=data_dir, sample=sample, offline=offline) for name in [target, *names]]
     report = measure(sets[0], sets[1:])
     if json_to:
-        _write_json(json_to, {
+        write_json({
             **vars(report), "percent": report.percent, "view": sets[0].text_version,
             "digests": {item.id: item.digest for item in sets},
             "warnings": [line for item in sets for line in item.warnings],
-        })
+        }, json_to)
     if json_to == "-":
         return
     for line in (line for item in sets for line in item.warnings):
-        click.echo(f"warning: {line}", err=True)
+        echo(f"warning: {line}", err=True)
     rows = [[name, f"{count:,}", f"{_percent(count, report.sentences)}"] for name, count in report.by_other.items()]
     rows.append(["any of these", f"{report.shared:,}", _percent(report.shared, report.sentences)])
     label = " (sample data: not comparable with published numbers)" if sample else ""
     _table(f"Sentences of {target} that also occur in other sets{label}", ["in", "sentences", "percent"], rows)
-    click.echo(f"{target}: {report.sentences:,} distinct sentences; {report.touched_pairs:,} of {report.pairs:,} pairs "
+    echo(f"{target}: {report.sentences:,} distinct sentences; {report.touched_pairs:,} of {report.pairs:,} pairs "
                "have at least one shared sentence")
 
 
@@ -175,33 +176,20 @@ def _percent(part: int, whole: int) -> str:
 def _tell(report: FetchReport) -> None:
     number = counted(len(report.installed), "file")
     done = f"{number} installed" if report.installed else "nothing to do: all files are present"
-    click.echo(f"{report.root}: {done}")
+    echo(f"{report.root}: {done}")
     for name in report.changed:
-        click.echo(f"warning: {name} differs from the known file: results on it are marked as such", err=True)
+        echo(f"warning: {name} differs from the known file: results on it are marked as such", err=True)
     for name in report.missing:
-        click.echo(f"warning: {name} was not in the archive", err=True)
+        echo(f"warning: {name} was not in the archive", err=True)
 
 
 def _table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     from stsbench.cli.output.grid import Column, console_of, print_columns
 
-    click.echo(title)
+    echo(title)
     cells = list(zip(*rows, strict=True)) or [()] * len(columns)
     numbers = ("items", "sentences", "percent")
     print_columns(console_of(), [Column(name, its, name not in numbers) for name, its in zip(columns, cells, strict=True)])
-
-
-def _write_json(target: str, value: Any) -> None:
-    import json
-
-    from stsbench.files import atomic_write
-
-    text = json.dumps(value, indent=1, ensure_ascii=False)
-    if target == "-":
-        click.echo(text)
-        return
-    with atomic_write(Path(target)) as stream:
-        stream.write(text + "\n")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from stsbench.cli.options import encoder_options, process_options
+from stsbench.cli.output.messages import echo
 from stsbench.errors import StsbenchError
 
 
@@ -52,10 +53,11 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
 
     Scores go to stdout; a run folder keeps records and observations, for `stsbench score`.
     """
+    from stsbench.cli.output.json_file import write_json
     from stsbench.cli.output.messages import log
     from stsbench.cli.output.progress import progress_bar
     from stsbench.cli.output.report import print_report
-    from stsbench.cli.output.tables import SAMPLE, emit_json, print_failures
+    from stsbench.cli.output.tables import SAMPLE, print_failures
     from stsbench.evaluation.api import EvalOptions, run
 
     if options["offline"]:
@@ -84,14 +86,14 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     if not result.records:
         raise StsbenchError("no task could be scored" if result.failures else "no task was asked for")
     if options["sample"] and json_target == "-":
-        click.echo(SAMPLE, err=True)
+        echo(SAMPLE, err=True)
     if output is not None and result.folder != output:
         log(f"warning: {output} is there already and is left as it is: this run has another name")
     log(f"run: {result.folder}")  # before anything that can still fail: the run is kept whatever happens to its table
     if json_target != "-":
         print_report(result, form)
     if json_target:
-        emit_json(result.rows, json_target)
+        write_json([row.model_dump() for row in result.rows], json_target)
     return 3 if result.failures else 0
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from stsbench.cli.output.messages import echo
+
 
 @click.command("export")
 @click.argument("run", type=click.Path(path_type=Path))
@@ -31,14 +33,14 @@ def export(run: Path, target: str, output: Path | None) -> int:
         from stsbench.training.export.folder import copy_model
 
         for path in copy_model(run, output):
-            click.echo(str(path))
+            echo(str(path))
         return 0
     from stsbench.publish.model_card import export_card
     from stsbench.publish.mteb_results import export_mteb
 
     files, left_out = export_mteb(run, output) if target == "mteb" else export_card(run, output, target)
     for path in files:
-        click.echo(str(path))
+        echo(str(path))
     for task, reason in left_out.items():
-        click.echo(f"{task} left out: {reason}", err=True)
+        echo(f"{task} left out: {reason}", err=True)
     return 3 if left_out else 0

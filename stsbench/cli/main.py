@@ -13,9 +13,10 @@ from typing import NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from stsbench.cli.output.messages import be_quiet
+from stsbench.cli.output.messages import be_quiet, echo, escape_unencodable
 from stsbench.errors import StsbenchError
 from stsbench.interrupt import exit_code, stop_on_sigterm
+from stsbench.wording import printable
 
 _COMPLETING = "_STSBENCH_COMPLETE"  # as in cli/setup/completion.py: set, by its script, for the call of a tab key
 _IN_PROCESSES = ("eval", "encode")  # commands with --processes
@@ -121,6 +122,7 @@ def main() -> None:
         _complete()
     arguments = [word for word in sys.argv[1:] if word not in ("--debug", "--quiet")]
     debug = "--debug" in sys.argv[1:]
+    escape_unencodable()
     be_quiet("--quiet" in sys.argv[1:])
     if debug:
         _show_debugging()
@@ -135,10 +137,11 @@ def main() -> None:
         _readable(arguments)
         code = cli.main(arguments, prog_name="stsbench", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        error.message = printable(error.message)
+        error.show(sys.stderr)  # a file of its own, or click writes UTF-8 on an ASCII console
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:
-        sys.stderr.write("stsbench: interrupted\n")
+        echo("stsbench: interrupted", err=True)
         sys.exit(exit_code(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: not a failure
@@ -147,7 +150,7 @@ def main() -> None:
         if debug:
             raise
         text = str(error) if isinstance(error, StsbenchError | OSError) else f"{_unforeseen(error)} (--debug shows where)"
-        sys.stderr.write("stsbench: error: " + " ".join(text.split()) + "\n")
+        echo("stsbench: error: " + " ".join(text.split()), err=True)
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
 

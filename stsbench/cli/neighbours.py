@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import click
 
 from stsbench.cli.options import encoder_options
+from stsbench.cli.output.messages import echo
 from stsbench.errors import DataError
 from stsbench.wording import counted
 
@@ -39,6 +39,7 @@ def neighbours(
     Equal lines are one text: the first line is shown, with the number of further copies. A line equal to the query is shown
     too, with cosine 1. For a data set the number is that of the item: both sentences of the first pair have 1.
     """
+    from stsbench.cli.output.json_file import write_json
     from stsbench.cli.output.progress import progress_bar
     from stsbench.encoders.cache.cache import EmbeddingCache
     from stsbench.encoders.cache.embed import Embed
@@ -65,7 +66,7 @@ def neighbours(
     texts, name = list(lines), Path(corpus).name if unit == "line" else corpus
     encoder = load_encoder(model, **how)
     for note in encoder.notes:
-        click.echo(note, err=True)
+        echo(note, err=True)
     cache = None if no_cache else EmbeddingCache(cache_dir or cache_root() / "embeddings", int(cache_limit * 1e9))
     store = VectorStore(Path(corpus)) if stored else None
     if store is not None:
@@ -78,13 +79,13 @@ def neighbours(
         raise DataError(problem)
     for query, zero in zip(asked, zero_rows(embed(asked)), strict=True):
         if zero:
-            click.echo(f"the vector of the query '{query}' is zero: every cosine is 0 and the order is arbitrary", err=True)
+            echo(f"the vector of the query '{query}' is zero: every cosine is 0 and the order is arbitrary", err=True)
     if store is None:
         rows = _rows(asked, texts, lines, unit, embed, top, backend)
     else:
         rows = _stored_rows(asked, store, embed, top, backend)
     if json_target:
-        _write(rows, json_target)
+        write_json(rows, json_target)
     if json_target != "-":
         _print(rows, unit)
     return 0
@@ -119,7 +120,7 @@ def read_set(
 
     data = load(set_id, data_dir=data_dir, sample=sample, offline=offline)
     for line in data.warnings:
-        click.echo(f"warning: {line}", err=True)
+        echo(f"warning: {line}", err=True)
     items: dict[str, list[int]] = {}
     for part in (data.first, data.second):
         for number, text in enumerate(fed(part), start=1):
@@ -182,32 +183,15 @@ def _stored_rows(asked: Sequence[str], store: Any, embed: Any, top: int, backend
     ]  # fmt: skip
 
 
-def _write(rows: Sequence[dict[str, Any]], target: str) -> None:
-    from stsbench.files import atomic_write
-
-    text = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
-    if target == "-":
-        click.echo(text, nl=False)
-        return
-    with atomic_write(Path(target)) as stream:
-        stream.write(text)
-
-
 def _print(rows: Sequence[dict[str, Any]], unit: str) -> None:
-    from rich.markup import escape
-    from rich.table import Table
+    from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
 
-    from stsbench.cli.output.grid import console_of
-
-    out = console_of()
+    console = console_of()
     for query in dict.fromkeys(row["query"] for row in rows):
-        table = Table()
-        for name in ("rank", "cosine", unit):
-            table.add_column(name, justify="right")
-        table.add_column("text")
-        for row in rows:
-            if row["query"] == query:
-                line = str(row[unit]) + (f" (+{row['copies'] - 1} more)" if row["copies"] > 1 else "")
-                table.add_row(str(row["rank"]), f"{row['cosine']:.4f}", line, escape(row["text"]))
-        out.print(f"query: {escape(query)}", soft_wrap=True)
-        out.print(table)
+        its = [row for row in rows if row["query"] == query]
+        places = [str(row[unit]) + (f" (+{row['copies'] - 1} more)" if row["copies"] > 1 else "") for row in its]
+        print_text(console, f"query: {query}")
+        print_columns(console, [
+            Column("rank", [str(row["rank"]) for row in its]), Column("cosine", [f"{row['cosine']:.4f}" for row in its]),
+            Column(unit, places), Column("text", [row["text"] for row in its], True, max(20, console.width - 45)),
+        ])  # fmt: skip

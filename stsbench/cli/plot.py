@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from stsbench.cli.output.messages import echo
+
 _PICTURES = {
     "similarity": "stsbench.plots.similarity", "geometry": "stsbench.plots.plane", "spectrum": "stsbench.plots.spectrum",
     "training": "stsbench.plots.training", "divergence": "stsbench.plots.divergence",
@@ -52,7 +54,7 @@ def plot(picture: str, runs: tuple[Path, ...], output: Path | None, texts: tuple
     targets(output)  # a wrong suffix is an error before anything is drawn
     with style():
         for path in save(_figure(picture, runs, texts, method), output):
-            click.echo(str(path))
+            echo(str(path))
     return 0
 
 

@@ -14,13 +14,14 @@ import click
               show_default=True, help="How scores are printed.")  # fmt: skip
 def score(run: Path, json_target: str | None, form: str) -> int:
     """Recompute every score of RUN, a folder written by `stsbench eval`, from its stored observations."""
+    from stsbench.cli.output.json_file import write_json
     from stsbench.cli.output.report import print_report
-    from stsbench.cli.output.tables import emit_json, print_failures
+    from stsbench.cli.output.tables import print_failures
     from stsbench.evaluation.rescore import score_again
 
     result = score_again(run)
     if json_target:
-        emit_json(result.rows, json_target)
+        write_json([row.model_dump() for row in result.rows], json_target)
     if json_target != "-":
         print_report(result, form)
     print_failures(result)

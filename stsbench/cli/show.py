@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
+from stsbench.cli.output.messages import echo
 from stsbench.wording import counted
 
 if TYPE_CHECKING:
@@ -35,17 +36,17 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
 
         for name, kind in kinds().items():
             forms = f"; also {', '.join(f'{name}:{word}' for word in kind.variants)}" if kind.variants else ""
-            click.echo(f"{name:12} tasks: {', '.join(kind({}).tasks())}{forms}")
+            echo(f"{name:12} tasks: {', '.join(kind({}).tasks())}{forms}")
         for name, preset in presets().items():
-            click.echo(f"{name:12} {preset['paper']}")
+            echo(f"{name:12} {preset['paper']}")
     elif what == "encoders":
         from stsbench.encoders.forward.pooling import MEAN_PADDED, POOLERS
         from stsbench.encoders.load import kinds as encoder_kinds
 
-        click.echo("minilm, a Hub id, a transformers or sentence-transformers folder")
-        click.echo("lexical:token-set, lexical:tfidf, words:GLOVE.txt, vectors:FILE.npz, python:module:callable")
-        click.echo(f"kinds: {', '.join(encoder_kinds())}")
-        click.echo(f"poolers: {', '.join((*POOLERS, MEAN_PADDED))}")
+        echo("minilm, a Hub id, a transformers or sentence-transformers folder")
+        echo("lexical:token-set, lexical:tfidf, words:GLOVE.txt, vectors:FILE.npz, python:module:callable")
+        echo(f"kinds: {', '.join(encoder_kinds())}")
+        echo(f"poolers: {', '.join((*POOLERS, MEAN_PADDED))}")
     elif what == "post":
         from stsbench.encoders.post.load import load_post, post_names
 
@@ -54,7 +55,7 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
         from stsbench.data.sets.catalog import entries
 
         for entry in entries():
-            click.echo(f"{entry.id:20} {entry.text_version:9} {entry.total:6} {entry.licence}")
+            echo(f"{entry.id:20} {entry.text_version:9} {entry.total:6} {entry.licence}")
     elif what == "methods":
         _list_methods()
     else:
@@ -71,7 +72,7 @@ def _list_methods() -> None:
 
 
 def _list_recipes(method: str | None, json_target: str | None) -> None:
-    from stsbench.files import atomic_write
+    from stsbench.cli.output.json_file import write_json
     from stsbench.registry import names
     from stsbench.training.recipes.methods import GROUP
     from stsbench.training.recipes.recipes import find_recipe, recipe_names
@@ -80,12 +81,7 @@ def _list_recipes(method: str | None, json_target: str | None) -> None:
     if json_target != "-":
         _columns([(f"{one.method}/{one.name}", one.backbone.model, _score(one), one.description) for one in recipes])
     if json_target:
-        text = json.dumps([_as_row(one) for one in recipes], indent=1) + "\n"
-        if json_target == "-":
-            click.echo(text, nl=False)
-            return
-        with atomic_write(Path(json_target)) as stream:
-            stream.write(text)
+        write_json([_as_row(one) for one in recipes], json_target)
 
 
 def _as_row(recipe: Recipe) -> dict[str, Any]:
@@ -110,11 +106,11 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> None:
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for row in rows:
         if room is not None and sum(widths) + 2 * len(widths) > room:
-            click.echo(row[0])
+            echo(row[0])
             below = textwrap.wrap("  ".join(row[1:]), max(room - 4, 20), break_long_words=False, break_on_hyphens=False)
-            click.echo(textwrap.indent("\n".join(below), "    "))
+            echo(textwrap.indent("\n".join(below), "    "))
             continue
-        click.echo("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
+        echo("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
 
 
 @click.command("show")
@@ -134,7 +130,7 @@ def show(kind: str, name: str, method: str | None) -> None:
         from stsbench.data.sets.catalog import entry
 
         facts = json.loads(json.dumps(asdict(entry(name))))
-        click.echo(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True), nl=False)
+        echo(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True), nl=False)
         return
     if kind == "method":
         _show_method(name)
@@ -145,7 +141,7 @@ def show(kind: str, name: str, method: str | None) -> None:
     if kind == "recipe":
         from stsbench.training.recipes.recipes import find_recipe, resolved_yaml
 
-        click.echo(resolved_yaml(find_recipe(method, name)[0] if method else _named(name)), nl=False)
+        echo(resolved_yaml(find_recipe(method, name)[0] if method else _named(name)), nl=False)
         return
     _show_protocol(name)
 
@@ -156,17 +152,17 @@ def _show_protocol(name: str) -> None:
 
     papers = presets()
     if name in papers:
-        click.echo(yaml.safe_dump({"name": name, **papers[name]}, sort_keys=False), nl=False)
+        echo(yaml.safe_dump({"name": name, **papers[name]}, sort_keys=False), nl=False)
         return
     protocol = protocol_of(name, {})
     facts: dict[str, Any] = {"name": name, "version": protocol.version, "tasks": protocol.tasks()}
     if variants := [f"{protocol.name}:{word}" for word in protocol.variants]:
         facts["variants"] = variants
-    click.echo(yaml.safe_dump(facts, sort_keys=False), nl=False)
+    echo(yaml.safe_dump(facts, sort_keys=False), nl=False)
     settings = described(protocol.settings_model(protocol.settings), protocol.settings)
-    click.echo(f"\nSettings (`--set {protocol.name}.NAME=VALUE`):\n" if settings else "\nNo settings.")
+    echo(f"\nSettings (`--set {protocol.name}.NAME=VALUE`):\n" if settings else "\nNo settings.")
     for each in settings:
-        click.echo(f"- {each.name} = {each.default} ({each.values}): {each.meaning}. Source: {each.source}.")
+        echo(f"- {each.name} = {each.default} ({each.values}): {each.meaning}. Source: {each.source}.")
 
 
 def _show_post(name: str) -> None:
@@ -174,11 +170,11 @@ def _show_post(name: str) -> None:
     from stsbench.settings import described
 
     kind = load_post(name)
-    click.echo(card(name))
+    echo(card(name))
     defaults = {key: field.default for key, field in kind.Options.model_fields.items()}
-    click.echo(f"\nSettings (`--post {name}:SETTING=VALUE`):\n" if defaults else "\nNo settings.")
+    echo(f"\nSettings (`--post {name}:SETTING=VALUE`):\n" if defaults else "\nNo settings.")
     for each in described(kind.Options, defaults):
-        click.echo(f"- {each.name} = {each.default} ({each.values}): {each.meaning}. Source: {each.source}.")
+        echo(f"- {each.name} = {each.default} ({each.values}): {each.meaning}. Source: {each.source}.")
 
 
 def _show_method(name: str) -> None:
@@ -187,12 +183,12 @@ def _show_method(name: str) -> None:
 
     name = canonical(name)
     default_recipe = default_recipe_of(name) or "none"
-    click.echo(card(name).rstrip())
-    click.echo(f"\n## Options and stages\n\nStages: {', '.join(stages_of(name))}. Default recipe: {default_recipe}.")
-    click.echo("A recipe's `options`, or `--set options.NAME=VALUE`:\n")
+    echo(card(name).rstrip())
+    echo(f"\n## Options and stages\n\nStages: {', '.join(stages_of(name))}. Default recipe: {default_recipe}.")
+    echo("A recipe's `options`, or `--set options.NAME=VALUE`:\n")
     for option in options(name):
         default = json.dumps(option.default)
-        click.echo(f"- {option.name} = {default} ({option.values})" + (f": {option.meaning}" if option.meaning else ""))
+        echo(f"- {option.name} = {default} ({option.values})" + (f": {option.meaning}" if option.meaning else ""))
 
 
 def _named(name: str) -> Recipe:

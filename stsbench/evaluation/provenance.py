@@ -37,14 +37,19 @@ def git_revision() -> str | None:
     if not (root / ".git").exists():  # installed: some other project's revision would mislead
         return None
     try:
-        revision = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
-        status = ["git", "status", "--porcelain", "--", ".", *(f":(exclude){path}" for path in _WRITTEN)]
-        changes = subprocess.run(status, cwd=root, capture_output=True, text=True, check=True).stdout.splitlines()
+        revision = _git(root, "rev-parse", "HEAD")
+        changes = _git(root, "status", "--porcelain", "--", ".", *(f":(exclude){path}" for path in _WRITTEN)).splitlines()
     except (OSError, subprocess.CalledProcessError):
         return None
     # A user's texts, runs and models beside the code are not part of it.
     dirty = any(not line.startswith("?? ") or line[3:].strip('"').startswith(_CODE) for line in changes)
-    return revision.stdout.strip() + (_CHANGES if dirty else "")
+    return revision.strip() + (_CHANGES if dirty else "")
+
+
+def _git(root: Path, *arguments: str) -> str:
+    return subprocess.run(
+        ["git", *arguments], cwd=root, capture_output=True, encoding="utf-8", errors="backslashreplace", check=True
+    ).stdout
 
 
 def why_not_repeatable(revision: object) -> str | None:

@@ -55,7 +55,7 @@ def add_to_board(runs: Sequence[EntryRuns], output: Path, board: Path, log: Call
             "leaderboard", "add", *(str(job.folder(output)) for job in each.jobs), "--entry", entry.name,
             "--board", str(board), *words_of(described), *flags,
         ]  # fmt: skip
-        ended = subprocess.run([*PROGRAM, *words], capture_output=True, text=True)
+        ended = subprocess.run([*PROGRAM, *words], capture_output=True, encoding="utf-8", errors="backslashreplace")
         lines = [line for line in ended.stderr.splitlines() if line.strip()]
         if ended.returncode:
             log(f"{entry.name}: {lines[-1].removeprefix('stsbench: error: ') if lines else 'leaderboard add failed'}")

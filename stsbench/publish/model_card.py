@@ -25,9 +25,9 @@ from stsbench.publish.model_index import (
     groups_of,
     parts_of,
     shown,
-    visible,
     without_paths,
 )
+from stsbench.wording import visible
 
 FILES = {"model-card": "README.md", "model-index": "model-index.yml"}
 HOW = {"all": "one correlation over all pairs", "mean": "the mean over the subsets",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +16,7 @@ from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import PLAIN, ProtocolIdentity, Record, ScoreRow, record_stem
 from stsbench.evaluation.rescore import observations_of, protocol_of_record
 from stsbench.publish.mteb_results import hub_revision
+from stsbench.wording import visible
 
 SAMPLE = "sample data: not comparable with published numbers"
 AVERAGES = ("Avg", "Avg-full")
@@ -237,11 +237,6 @@ def without_paths(argument: str) -> str:
         return match[1] + re.split(r"[/\\]", match[2].rstrip("/\\"))[-1]
 
     return re.sub(rf"(^|[=:,])({LOCAL})", last, argument)
-
-
-def visible(text: str) -> str:
-    """One line: control characters, and those that change the direction of writing, as escapes."""
-    return "".join(c if unicodedata.category(c)[0] != "C" and c not in "\u2028\u2029" else repr(c)[1:-1] for c in text)
 
 
 def _slug(text: str, joint: str = "-") -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from stsbench.cli.output.json_file import write_json
 from stsbench.cli.output.report import ORIGIN, as_csv, latex, markdown
 from stsbench.cli.output.tables import (
-    emit_json,
     headlines,
     interval,
     main_rows,
@@ -108,7 +108,7 @@ def test_subsets_show_only_where_nothing_stands_for_the_whole(result):
 
 
 def test_json_rows_are_as_they_were(result, tmp_path):
-    emit_json(result.rows, str(tmp_path / "rows.json"))
+    write_json([row.model_dump() for row in result.rows], str(tmp_path / "rows.json"))
     rows = json.loads((tmp_path / "rows.json").read_text("utf-8"))
     assert list(rows[0]) == list(ScoreRow.model_fields) and len(rows) == len(result.rows)
 

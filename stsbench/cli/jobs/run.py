@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stsbench.cli.output.job_table import print_jobs
-from stsbench.cli.output.messages import tell_stopped
+from stsbench.cli.output.messages import echo, tell_stopped
 from stsbench.errors import StsbenchError
 from stsbench.interrupt import exit_code
 from stsbench.registry import did_you_mean
@@ -63,7 +63,7 @@ def run(
     undone = [job for job in jobs if not is_done(job, folder)]
     if dry_run:
         for job in undone:
-            click.echo(job.line(folder))
+            echo(job.line(folder))
         return 0
     refuse_missing(undone, str(plan_file), plan.files, plan.defaults.offline)
     code = run_and_print(jobs, folder, workers, ray) if undone else _nothing(jobs)
@@ -159,4 +159,4 @@ def _nothing(jobs: Sequence[Job]) -> int:
 
 
 def _log(line: str) -> None:
-    click.echo(line, err=True)
+    echo(line, err=True)

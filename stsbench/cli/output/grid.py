@@ -7,10 +7,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
+
+from stsbench.wording import printable
 
 WIDTH = 200  # of a pipe or a file, which has no width of its own
 
@@ -31,9 +33,14 @@ def console_of(stream: TextIO | None = None, *, markup: bool = True) -> Console:
     return Console(file=target, width=None if target.isatty() else WIDTH, highlight=False, markup=markup)
 
 
+def plain(text: str, style: str = "") -> Text:
+    """Foreign text as it is: neither rich's markup nor what a terminal obeys has an effect."""
+    return Text(printable(text), style)
+
+
 def print_text(console: Console, text: str) -> None:
     """A paragraph: between words it goes on in the next line of a terminal; of a pipe or a file it is one line."""
-    console.print(Text(text), soft_wrap=not console.is_terminal)
+    console.print(plain(text), soft_wrap=not console.is_terminal)
 
 
 def print_columns(
@@ -55,13 +62,12 @@ def print_columns(
 def _table(columns: Sequence[Column], lines_above: Collection[int]) -> Table:
     table = Table()
     for column in columns:
-        table.add_column(
-            Text(column.header), justify="left" if column.left else "right", max_width=column.most, overflow="fold"
-        )
+        justify: JustifyMethod = "left" if column.left else "right"
+        table.add_column(plain(column.header), justify=justify, max_width=column.most, overflow="fold")
     for index, cells in enumerate(zip(*(column.cells for column in columns), strict=True)):
         if index in lines_above:
             table.add_section()
-        table.add_row(*map(Text, cells))
+        table.add_row(*(plain(cell) for cell in cells))
     return table
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from stsbench.cli.output.grid import console_of
+from stsbench.cli.output.grid import console_of, plain
 from stsbench.jobs.job import Job
 from stsbench.jobs.state import Standing
 from stsbench.jobs.sweep import TrialResult
@@ -29,12 +28,12 @@ def print_jobs(jobs: Sequence[Job], standings: Mapping[str, Standing], output: P
     table.add_column("result", overflow="fold")
     for job in jobs:
         standing = standings[job.id]
-        table.add_row(Text(job.name), Text(standing.where, style=_STYLES.get(standing.where, "")), Text(standing.said))
+        table.add_row(plain(job.name), plain(standing.where, _STYLES.get(standing.where, "")), plain(standing.said))
     width = None if sys.stdout.isatty() else max(120, *(len(job.name) + len(standings[job.id].said) + 20 for job in jobs))
     console = Console(file=sys.stdout, width=width, highlight=False)
     console.print(table)
     counts = Counter(standing.where for standing in standings.values())
-    console.print(Text(f"{', '.join(f'{count} {where}' for where, count in counts.items())}; run folders in {output}"))
+    console.print(plain(f"{', '.join(f'{count} {where}' for where, count in counts.items())}; run folders in {output}"))
 
 
 def print_trials(results: Sequence[TrialResult]) -> None:
@@ -42,10 +41,10 @@ def print_trials(results: Sequence[TrialResult]) -> None:
     keys = list(dict.fromkeys(key for each in results for key in each.trial.values))
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("trial", *keys, next((each.by for each in results if each.by), "score"), "sd", "seeds", "state"):
-        table.add_column(name, overflow="fold")
+        table.add_column(plain(name), overflow="fold")
     for each in results:
         over = spread(each.scores) if each.scores else None
-        score, sd = (f"{over['mean']:.2f}", shown_sd(over, 2)) if over else ("–", "–")
-        values = [Text(str(each.trial.values.get(key, ""))) for key in keys]
+        score, sd = (f"{over['mean']:.2f}", shown_sd(over, 2)) if over else ("-", "-")
+        values = [plain(str(each.trial.values.get(key, ""))) for key in keys]
         table.add_row(str(each.trial.number), *values, score, sd, str(len(each.scores)), each.trial.state)
     console_of().print(table)

@@ -1,19 +1,34 @@
-"""What commands tell a user while they work: on stderr, beside the results on stdout."""
+"""Lines on stdout and stderr. Whatever a name or a text holds, a terminal shows it and obeys none of it."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
-import click
+from stsbench.wording import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _QUIET = False
 _BAR: Console | None = None
+
+
+def escape_unencodable() -> None:
+    """From now on a character that stdout or stderr cannot encode is printed as an escape."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Text on stdout or stderr, in the console's own encoding."""
+    stream = sys.stderr if err else sys.stdout  # click.echo would write UTF-8 on an ASCII console
+    stream.write(printable(text) + ("\n" if nl else ""))
+    stream.flush()
 
 
 def be_quiet(quiet: bool) -> None:
@@ -42,16 +57,16 @@ def log(line: str) -> None:
 def tell_stopped(line: str) -> None:
     """One line on stderr after Ctrl-C, of which a terminal shows ^C in a line that it does not end."""
     with contextlib.suppress(BrokenPipeError):
-        click.echo(f"\n{line}" if sys.stderr.isatty() else line, err=True)
+        echo(f"\n{line}" if sys.stderr.isatty() else line, err=True)
 
 
 def tell(line: str) -> None:
     """One line on stderr, with --quiet too; above a bar, where one is drawn."""
     with contextlib.suppress(BrokenPipeError):  # `2>&1 | head`: the work goes on whoever reads on
         if _BAR is None:
-            click.echo(line, err=True)
+            echo(line, err=True)
         else:  # written past the bar's console, it would stand in the bar's own line
-            _BAR.print(line, soft_wrap=True, markup=False, highlight=False)
+            _BAR.print(printable(line), soft_wrap=True, markup=False, highlight=False)
 
 
 def warnings_as_lines() -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Container, Sequence
 from typing import Any
 
+from stsbench.cli.output.messages import echo
 from stsbench.cli.output.tables import altered_tasks, main_rows, print_scores, remarks, shown, title_of
 from stsbench.encoders.prompt.prompt import described
 from stsbench.evaluation.forms import changed_settings
@@ -24,7 +25,7 @@ def print_report(result: Result, form: str) -> None:
         print_scores(result)
     else:
         writer = {"latex": latex, "markdown": markdown, "csv": as_csv}[form]
-        print(writer(result), end="")
+        echo(writer(result), nl=False)
 
 
 def as_csv(result: Result) -> str:

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Container, Iterable, Sequence
-from pathlib import Path
-
-import click
-from rich.table import Table
 
 from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
+from stsbench.cli.output.messages import echo
 from stsbench.evaluation.forms import changed_settings
 from stsbench.evaluation.measure import Result
 from stsbench.evaluation.plan import presets
 from stsbench.evaluation.records import PLAIN, ScoreRow
-from stsbench.files import atomic_write
 
 SAMPLE = "sample data: not comparable with published numbers"
 AVERAGES = {"Avg": "of two-decimal scores, as papers print it", "Avg-full": "full precision"}
-
-
-def emit_json(rows: Sequence[ScoreRow], target: str) -> None:
-    """Write rows as a JSON list to a file, or to stdout for '-'."""
-    text = json.dumps([row.model_dump() for row in rows], indent=1) + "\n"
-    if target == "-":
-        click.echo(text, nl=False)
-        return
-    with atomic_write(Path(target)) as stream:
-        stream.write(text)
 
 
 def shown(row: ScoreRow) -> str:
@@ -153,10 +138,9 @@ def print_scores(result: Result) -> None:
         if averages:
             print_text(console, "; ".join(averages))
     if len(summary := headlines(result)) > 1:
-        table = Table("protocol", "headline", title="summary", title_justify="left")
-        for protocol, text in summary:
-            table.add_row(protocol, text)
-        console.print(table)
+        names, texts = zip(*summary, strict=True)
+        print_text(console, "summary")
+        print_columns(console, [Column("protocol", names, True, 30), Column("headline", texts, True, console.width - 36)])
     for line in remarks(result):
         print_text(console, line)
 
@@ -214,7 +198,7 @@ def print_failures(result: Result) -> None:
     """One line on stderr for each failed task and each protocol left out."""
     for name, reason in result.failures.items():
         label, _, task = name.rpartition(" ")
-        click.echo(f"failed: {label} {reason}" if reason.startswith(task) else f"failed: {name}: {reason}", err=True)
+        echo(f"failed: {label} {reason}" if reason.startswith(task) else f"failed: {name}: {reason}", err=True)
     for reason in dict.fromkeys(result.left_out.values()):  # one line where several protocols lack the same
         names = [name for name, its in result.left_out.items() if its == reason]
-        click.echo(f"left out: {', '.join(names)}: {reason}", err=True)
+        echo(f"left out: {', '.join(names)}: {reason}", err=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
+from stsbench.cli.output.messages import echo
 
 
 def print_summary(folder: Path, summary: dict[str, Any]) -> None:
@@ -18,7 +18,7 @@ def print_summary(folder: Path, summary: dict[str, Any]) -> None:
     else:
         _run(folder, summary)
     for task, why in summary.get("failures", {}).items():
-        click.echo(f"failed: {task}: {why}", err=True)
+        echo(f"failed: {task}: {why}", err=True)
 
 
 def _run(folder: Path, summary: dict[str, Any]) -> None:
@@ -33,8 +33,8 @@ def _run(folder: Path, summary: dict[str, Any]) -> None:
         best = f"best {kept['score']:.2f} at step {kept['step']}{stage}" if kept else "no step was up for selection"
         if not kept and undefined:
             best = "no step that could be kept has a score"
-        click.echo(f"{name}: {before} before, {best}, {after} after the last step")
-    click.echo(f"exported {summary['exported']}: {folder / 'best'}")
+        echo(f"{name}: {before} before, {best}, {after} after the last step")
+    echo(f"exported {summary['exported']}: {folder / 'best'}")
     if (folder / "eval").is_dir():
         from stsbench.cli.output.report import print_report
         from stsbench.cli.output.tables import print_failures
@@ -51,7 +51,7 @@ def _seeds(summary: dict[str, Any]) -> None:
     title = f"{len(summary['seeds'])} seeds: {', '.join(map(str, summary['seeds']))}"
     _table(title, ("score", "mean", "sd", "n"), seed_table(summary))
     if line := shared_line(summary):
-        click.echo(line)
+        echo(line)
 
 
 def _subsets(summary: dict[str, Any]) -> None:
@@ -59,12 +59,12 @@ def _subsets(summary: dict[str, Any]) -> None:
     from stsbench.training.runs.subsets import subset_rows, subset_table
 
     for line in subset_rows(summary):
-        click.echo(line)
+        echo(line)
     subsets, seeds = (", ".join(map(str, summary[key])) for key in ("subsets", "seeds"))
     title = f"{len(summary['subsets'])} subsets ({subsets}) of {len(summary['seeds'])} seeds ({seeds})"
     _table(title, ("score", "mean", "sd of runs", "n", "sd of subsets"), subset_table(summary))
     if shared := shared_line(summary):
-        click.echo(shared)
+        echo(shared)
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -75,4 +75,4 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) ->
     cells = list(zip(*rows, strict=True)) or [()] * len(columns)
     print_columns(console, [Column(name, its, left=name == "score") for name, its in zip(columns, cells, strict=True)])
     if not rows:
-        click.echo("no score to average: there was no dev evaluation and no --eval")
+        echo("no score to average: there was no dev evaluation and no --eval")

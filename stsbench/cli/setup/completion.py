@@ -7,6 +7,8 @@ import os
 import click
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class, get_completion_class, split_arg_string
 
+from stsbench.cli.output.messages import echo
+
 VARIABLE = "_STSBENCH_COMPLETE"  # set by the script, for the call that answers it
 _BREAKS = "=:"  # of the characters at which bash ends a word, those that values have: sts:mean, whitening:dimensions=256
 
@@ -69,4 +71,4 @@ def completion(ctx: click.Context, shell: str) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None  # click has all three
-    click.echo(kind(ctx.find_root().command, {}, "stsbench", VARIABLE).source())
+    echo(kind(ctx.find_root().command, {}, "stsbench", VARIABLE).source())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
+from stsbench.cli.output.json_file import write_json
+from stsbench.cli.output.messages import echo
 from stsbench.wording import counted, sized
 
 
@@ -25,12 +26,12 @@ def doctor(data_dir: Path | None, offline: bool, json_target: str | None) -> int
     """
     report = _report(data_dir, offline)
     if json_target:
-        _write(report, json_target)
+        write_json(report, json_target)
     if json_target != "-":
         for line in _lines(report):
-            click.echo(line)
+            echo(line)
     for problem in report["problems"]:
-        click.echo(f"broken: {problem}", err=True)
+        echo(f"broken: {problem}", err=True)
     return 1 if report["problems"] else 0
 
 
@@ -120,14 +121,3 @@ def _all(everything: dict[str, Any]) -> Iterator[str]:
         yield f"  no data: {label} {', '.join(tasks)}"
     for label, why in everything["left_out"].items():
         yield f"  left out: {label}: {why}"
-
-
-def _write(report: dict[str, Any], target: str) -> None:
-    from stsbench.files import atomic_write
-
-    text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
-    if target == "-":
-        click.echo(text, nl=False)
-        return
-    with atomic_write(Path(target)) as stream:
-        stream.write(text)
