@@ -59,7 +59,7 @@ class Ragged:
     """What a RaggedWriter wrote. `ragged[i]` is a read-only view of sequence i."""
 
     def __init__(self, folder: Path, name: str, dtype: str) -> None:
-        self._values = mapped(folder / f"{name}.values", dtype)
+        self.values = mapped(folder / f"{name}.values", dtype)
         self._starts = mapped(folder / f"{name}.starts", "<i8")
 
     def __len__(self) -> int:
@@ -68,7 +68,7 @@ class Ragged:
     def __getitem__(self, i: int) -> NDArray[Any]:
         if not 0 <= i < len(self):
             raise IndexError(f"row {i} is out of range: there are {len(self)} rows")
-        return self._values[self._starts[i] : self._starts[i + 1]]
+        return self.values[self._starts[i] : self._starts[i + 1]]
 
     def lengths(self) -> NDArray[np.int64]:
         """int64 (n,): the length of every sequence."""

@@ -115,6 +115,11 @@ class TokenStore:
         """int64 (n,): tokens of each row's text."""
         return self._ids[role].lengths()
 
+    def highest(self) -> NDArray[np.int32]:
+        """int32 (roles,): the highest id of each role's texts, of those that have any."""
+        values = (self._ids[role].values for role in self.roles)
+        return np.array([each.max() for each in values if len(each)], dtype=np.int32)
+
 
 Encode = Callable[[list[str]], tuple[list[list[int]], int]]  # texts -> their ids, and how many were cut
 

@@ -21,7 +21,7 @@ from stsbench.data.text.on_demand import TokensOnDemand
 from stsbench.data.text.store import TextStore, open_store
 from stsbench.data.text.sts_texts import NAMED, TESTED_BY_SPLIT, sts_texts
 from stsbench.data.text.tokens import Tokens, text_roles, tokenised
-from stsbench.encoders.forward.checkpoint import tokenizer_digest
+from stsbench.encoders.forward.checkpoint import check_ids, tokenizer_digest
 from stsbench.errors import DataError, StsbenchError
 from stsbench.plugins import calling
 from stsbench.training.api.labelled import TRIPLET
@@ -155,6 +155,7 @@ def _tokens(store: TextStore, backbone: Backbone, roles: Sequence[str], whole: b
         log(f"{name}: {texts:,} texts, each tokenised when it is needed; {share}")
         return tokens
     stored = tokenised(store, backbone.tokenizer, digest, None if whole else backbone.max_length, roles, log=log)
+    check_ids(stored.highest(), backbone.model, backbone.tokenizer, str(backbone.folder))
     if cut := sum(stored.truncated.values()):
         log(f"{name}: {cut:,} of {texts:,} texts are cut at {backbone.max_length} tokens")
     return stored

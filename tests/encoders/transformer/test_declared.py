@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoModel, PreTrainedTokenizerFast, RobertaTokenizer
 
-from stsbench import load_encoder
+from stsbench import load_encoder, train
 from stsbench.encoders.forward.packed import supports
 from stsbench.encoders.model_folder import check_pattern
 from stsbench.encoders.transformer.find import resolve_base
@@ -287,3 +287,19 @@ def test_patterns_that_may_never_end(pattern, fine):
     else:
         with pytest.raises(EncoderError, match=r"^target_modules "):
             check_pattern(pattern, "target_modules")
+
+
+def test_a_token_beyond_the_table_is_found_before_a_training(tmp_path):
+    folder = tiny_models.build(tmp_path / "m", pooler=False)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer.add_tokens(["zebra"])
+    tokenizer.save_pretrained(folder)
+    for text, told in (("a zebra runs", True), ("a dog runs", False)):
+        (tmp_path / "a.txt").write_text("\n".join([*tiny_models.sentences(30), text]))
+        settings = {"backbone.model": str(folder), "data.file": str(tmp_path / "a.txt"), "training.max_steps": 1,
+                    "training.batch_size": 8, "selection.by": "none"}  # fmt: skip
+        if told:
+            with pytest.raises(EncoderError, match="'zebra' the token id"):
+                train("simcse", output=tmp_path / "run", settings=settings, device="cpu")
+        else:
+            train("simcse", output=tmp_path / "run", settings=settings, device="cpu")
