@@ -50,7 +50,7 @@ class RetrievalProtocol(Protocol):
     version: ClassVar[int] = 1
     position: ClassVar[int] = 3
     metrics_across: ClassVar[bool] = True
-    cosmetic: ClassVar[frozenset[str]] = frozenset({"ks", "resamples", "seed"})
+    cosmetic: ClassVar[frozenset[str]] = frozenset({"ks", "resamples", "seed", "folder"})
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"keep": {"duplicates": "keep"}, "drop": {"duplicates": "drop"}}
     labels_variants: ClassVar[bool] = True
     path_setting: ClassVar[str] = "folder"
@@ -81,25 +81,25 @@ class RetrievalProtocol(Protocol):
         return read_relevance(self.user_path) if self.user_path and set_id == f"own:{self.user_path}" else None
 
     def observe(self, embed: Embed, data: PairSet | RetrievalSet) -> Observations:
-        """rank float64 (m,) and query int64 (m,), one number for each relevant text; group int64 (q,): which queries
-        are redrawn together (the two of a pair); corpus int64 (1,): its size."""
+        """rank float64 (m,) and query int64 (m,), one number for each relevant text, the rank infinite for one not in the
+        corpus; group int64 (q,): which queries are redrawn together (the two of a pair); corpus int64 (1,): its size."""
         if isinstance(data, PairSet):
             task = from_pairs(data, self.settings["duplicates"])
             group = np.tile(np.arange(len(task) // 2), 2)
         else:
             task, group = data, np.arange(len(data))
-        hidden: list[tuple[int, ...]] = [(place,) if place >= 0 else () for place in task.query_positions]
+        hidden = task.hidden
         if self.settings["duplicates"] == "drop":
             copies = _places(task.corpus)
-            hidden = [copies[text] for text in task.queries]
+            hidden = tuple(copies[text] for text in task.queries)
         # A pair's two sentences are alike; queries and documents of a user's folder may have prompts of their own.
         queries = corpus = embed
-        notes = []
+        notes = list(task.notes)
         if not isinstance(data, PairSet):
             queries, corpus = embed.for_role("query"), embed.for_role("document")
             sides = {"queries": queries.spec.prefix, "documents": corpus.spec.prefix}
             cut = {"queries": queries.truncated(task.queries), "documents": corpus.truncated(task.corpus)}
-            notes = [f"{side} are read behind the stored prompt {prompt!r}" for side, prompt in sides.items() if prompt]
+            notes += [f"{side} are read behind the stored prompt {prompt!r}" for side, prompt in sides.items() if prompt]
             # the run has counted the texts without prompts
             notes += [f"{int(cut[side].sum())} {side} were truncated behind their prompt"
                       for side, prompt in sides.items() if prompt and cut[side].any()]  # fmt: skip
@@ -179,7 +179,7 @@ def from_pairs(data: PairSet, duplicates: str) -> RetrievalSet:
     return RetrievalSet(
         id=data.id, task=data.task, text_version=data.text_version, origin=data.origin, known=data.known,
         queries=tuple(corpus[i] for i in places), corpus=corpus, relevant=tuple((i,) for i in (*other, *one)),
-        query_positions=places,
+        hidden=tuple((place,) for place in places),
     )  # fmt: skip
 
 

@@ -69,7 +69,7 @@ class StsProtocol(Protocol):
     name: ClassVar[str] = "sts"
     version: ClassVar[int] = 1
     position: ClassVar[int] = 0
-    cosmetic: ClassVar[frozenset[str]] = frozenset({"aggregations", "metrics", "resamples", "seed"})
+    cosmetic: ClassVar[frozenset[str]] = frozenset({"aggregations", "metrics", "resamples", "seed", "file"})
     averaged: tuple[str, ...] = AVERAGED
     variants: ClassVar[dict[str, dict[str, Any]]] = {how: {"aggregations": [how]} for how in AGGREGATIONS}
     path_setting: ClassVar[str] = "file"

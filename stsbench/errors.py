@@ -31,3 +31,8 @@ class DegenerateError(EncoderError):
 
 class ScoreError(StsbenchError):
     """A score that cannot be computed (constant predictions, too few pairs): a failure with a reason, never 0 or NaN."""
+
+
+def one_line(error: Exception) -> str:
+    """The reason for people: a StsbenchError's own line, else the error's kind and what it says."""
+    return str(error) if isinstance(error, StsbenchError) else " ".join(f"{type(error).__name__}: {error}".split())

@@ -17,7 +17,7 @@ from stsbench.encoders.cache.cache import EmbeddingCache
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.parallel.encoder import in_processes
 from stsbench.encoders.post.encoder import PostProcessed
-from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError, StsbenchWarning
+from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError, StsbenchWarning, one_line
 from stsbench.evaluation.announce import described_encoder
 from stsbench.evaluation.fitting import TARGET, Targets, check_fitting, post_processed
 from stsbench.evaluation.load import GROUP, load_protocol
@@ -128,10 +128,12 @@ def _run(
     targets = Targets(lambda id: _load(id, options)) if set_by_set else None
     everything = [data for _, mine in chosen for data in mine.values()]
     _announce(encoder, options, everything, log)
-    embed = _encoded(encoder, cache, everything, targets, options, log, progress)
+    embed, failed = _encoded(encoder, cache, everything, targets, options, log, progress)
     with _kept(result, log):
         for each, mine in chosen:
             _measure(each, mine, embed, result, options, log, len(chosen) > 1, targets)
+    if failed is not None and not result.records:
+        raise failed  # the encoder, not a task
 
 
 Chosen = list[tuple[Planned, dict[str, DataSet]]]
@@ -161,14 +163,15 @@ def _chosen(options: EvalOptions, log: Callable[[str], None]) -> tuple[Result, C
 def _encoded(
     encoder: Encoder, cache: EmbeddingCache | None, sets: list[DataSet], targets: Targets | None, options: EvalOptions,
     log: Callable[[str], None], progress: StartProgress | None,
-) -> Embed:  # fmt: skip
-    """Every distinct text encoded, unless the encoder has to be fitted on each set first."""
+) -> tuple[Embed, StsbenchError | None]:  # fmt: skip
+    """Every distinct text encoded, unless the encoder has to be fitted on each set first; or why they were not, where there
+    are several sets: each task then encodes its own texts, and what fails in one does not cost the others."""
     began, said = time.monotonic(), len(encoder.notes)
     texts = targets.all(sets) if targets else list(dict.fromkeys(text for data in sets for text in data.texts))
     step = EncodingTime(texts, log, progress(len(texts)) if progress else None)
     embed = Embed(encoder, cache, None if targets else step)
     if encoder.fitted_per_set and encoder.spec.fitted_on is None and not targets:
-        return embed
+        return embed, None
     try:
         if isinstance(encoder, PostProcessed) and targets:
             encoder.hold(texts, step)
@@ -178,10 +181,15 @@ def _encoded(
         if not options.no_cache and getattr(encoder, "base", encoder).cacheable:
             log("vectors are cached every 1,024 texts: the same command goes on there")
         raise
+    except StsbenchError as error:
+        if targets or len({data.id for data in sets}) < 2:
+            raise
+        log(f"warning: {error}; each task now encodes its own texts")
+        return Embed(encoder, cache, None), error
     log(f"{counted(len(texts), 'distinct text')} encoded or read from the cache in {time.monotonic() - began:.1f} s")
     for line in encoder.notes[said:]:
         log(line)
-    return embed
+    return embed, None
 
 
 @contextmanager
@@ -202,7 +210,7 @@ def _kept(result: Result, log: Callable[[str], None]) -> Iterator[None]:
 def _warnings(data: DataSet) -> list[str]:
     """What is wrong with a set, at most two lines of it; the record holds all."""
     rest = len(data.warnings) - 2
-    return [*data.warnings[:2], *([f"{data.id}: {rest} more like these, see its record"] if rest > 0 else [])]
+    return [*data.warnings[:2], *([f"{data.shown}: {rest} more like these, see its record"] if rest > 0 else [])]
 
 
 def _measure(
@@ -298,6 +306,8 @@ def _load_sets(planned: list[Planned], options: EvalOptions) -> tuple[dict[str, 
                 sets[id] = _load(id, options) if loaded is None else loaded
             except DataError as error:
                 missing[id] = error
+            except Exception as error:  # a reader's accident, whatever it is, must not cost the other sets
+                missing[id] = DataError(f"{id.removeprefix('own:')} cannot be read: {one_line(error)}")
     if missing and not sets:
         raise next(iter(missing.values()))
     return sets, missing
@@ -373,7 +383,7 @@ def _announce(encoder: Encoder, options: EvalOptions, chosen: list[DataSet], log
         log(f"{declared}; a protocol compares by its own (--similarity)")
     sets = list({data.id: data for data in chosen}.values())
     text_versions = ", ".join(dict.fromkeys(data.text_version for data in sets))
-    items = ", ".join(f"{data.id} {len(data)}" for data in sets)
+    items = ", ".join(f"{data.shown} {len(data)}" for data in sets)
     origins = ", ".join(dict.fromkeys(data.origin for data in sets if data.origin))
     log(f"text version {text_versions}; items: {items}; from {origins}")
 

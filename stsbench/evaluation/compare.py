@@ -217,7 +217,8 @@ def _chooser(names: Sequence[str] | None) -> Callable[[Measured], Protocol | Non
     def chosen(item: Measured) -> Protocol | None:
         for part in parts:
             same = part.protocol.name == item.protocol.name and _kept(part.protocol) == _kept(item.protocol)
-            if same and item.set_id in part.tasks.values():
+            by_name = part.protocol.user_path is not None  # by its content: in `_matched`
+            if same and (item.task in part.tasks if by_name else item.set_id in part.tasks.values()):
                 return part.protocol
         return None
 
@@ -262,7 +263,8 @@ def _matched(mine: dict[Key, list[Measured]], theirs: dict[Key, list[Measured]],
     for key, (item, *_) in mine.items():
         if key in theirs:
             continue
-        alike = [other for other in only_b if (other[0], other[4]) == (key[0], key[4])]
+        alike = [other for other, its in only_b.items() if other[0] == key[0] and
+                 (other[4] == key[4] or (its.task == item.task and "own" == other[3] == key[3]))]  # fmt: skip
         # Where several forms were run, the one of the same name is what was meant.
         alike.sort(key=lambda other: only_b[other].record.protocol.label != item.record.protocol.label)
         reason = _why(item, only_b.pop(alike[0])) if alike else "only A has it"

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from stsbench.config import shown
 from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
-from stsbench.errors import ScoreError, StsbenchError
+from stsbench.errors import ScoreError, StsbenchError, one_line
 from stsbench.evaluation.fitting import Targets
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.provenance import provenance
@@ -132,8 +132,8 @@ def measure(
         _failed(result, f"{protocol.label} over its tasks", error)
 
 
-def _failed(result: Result, what: str, error: StsbenchError) -> None:
-    result.failures[what] = str(error)
+def _failed(result: Result, what: str, error: Exception) -> None:
+    result.failures[what] = one_line(error)
     logging.getLogger("stsbench").debug("%s failed", what, exc_info=error)  # shown by --debug
 
 
@@ -149,18 +149,17 @@ def _measure_one(
         counts = _doubtful(mine, task, data, strict, log)
         observations = _observed(protocol, mine, data)
         scores = _scored(protocol, observations, data.id, task)
-    except StsbenchError as error:
+        who = EncoderIdentity(spec=asdict(mine.spec), fingerprint=mine.spec.fingerprint(), dimension=mine.dimension)
+        what_on, content = _identity(data), _packed(observations)
+    except Exception as error:  # one task's accident, whatever it is, must not cost the others
         _failed(result, f"{protocol.label} {task}", error)
         return
     seconds = time.monotonic() - began
     for note in observations.names.get("notes", []):
         log(f"{protocol.label} {task}: {note}")
-    who = EncoderIdentity(spec=asdict(mine.spec), fingerprint=mine.spec.fingerprint(), dimension=mine.dimension)
     how = ProtocolIdentity(
         name=protocol.name, label=protocol.label, version=protocol.version, settings=protocol.settings
     )
-    what_on = _identity(data)
-    content = _packed(observations)
     name = f"observations/{record_stem(who, how, what_on)}.npz"
     result.unsaved[name] = content
     result.records.append(Record(
@@ -214,7 +213,7 @@ def _doubtful(embed: Embed, task: str, data: DataSet, strict: bool, log: Callabl
     zero, cut = zero_rows(embed(texts)), embed.truncated(texts)
     if strict and cut.any():
         raise ScoreError(
-            f"{int(cut.sum())} texts of {data.id} exceed the limit of {embed.spec.max_length} tokens, the first "
+            f"{int(cut.sum())} texts of {data.shown} exceed the limit of {embed.spec.max_length} tokens, the first "
             f"'{texts[int(np.argmax(cut))][:60]}...'; leave --strict out to truncate them"
         )
     counts = {"zero_vectors": int(zero.sum()), "truncated": int(cut.sum())}

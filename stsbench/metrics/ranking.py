@@ -15,7 +15,9 @@ from stsbench.metrics.similarity import paired_similarity
 Floats = NDArray[np.float64]
 Index = NDArray[np.int64]
 TIES = ("worst", "mid")
-TIED = 1e-9  # cosines closer than this are equal: float32 vectors resolve no more
+# Cosines no further apart than this are equal: float32's step. Two vectors of one direction and of other lengths, each
+# rounded to float32, are up to 2^-24 off in direction, so that their cosines with a third differ by up to 2^-23.
+TIED = 2.0**-23
 _QUERIES = 256  # queries, and relevant texts, at a time
 _PAIRS = 2048
 
@@ -32,8 +34,9 @@ def ranks_of(
     """Ranks float64 (m,) of all relevant texts, 1 the best, and int64 (m,) which query each belongs to.
 
     queries (q, d), corpus (n, d): dense or CSR, ranked by cosine in float64. relevant: for each query distinct corpus
-    positions, at least one; exclude: positions that are never counted, such as the query itself.
-    rank = 1 + the number of corpus texts with a larger cosine, and of those that tie with it (less than 1e-9 apart):
+    positions, at least one, -1 for a text that is not in the corpus: its rank is infinite; exclude: positions that are
+    never counted, such as the query itself.
+    rank = 1 + the number of corpus texts with a larger cosine, and of those that tie with it (no more than 2^-23 apart):
     `ties` "worst" counts every irrelevant one as ranked before it, "mid" half of them. Relevant texts of one query that
     tie with one another take consecutive ranks in the order given.
     Memory beside the arguments: about 16 * block * (d + 1024) bytes. Raises ScoreError for a query without relevant
@@ -43,8 +46,12 @@ def ranks_of(
         raise ValueError(f"unknown ties '{ties}'; known: {', '.join(TIES)}")
     exclude = [()] * len(relevant) if exclude is None else exclude
     _check(relevant, exclude, corpus.shape[0])
-    query = np.repeat(np.arange(len(relevant)), [len(each) for each in relevant])
+    every = np.repeat(np.arange(len(relevant)), [len(each) for each in relevant])
     position = np.array([place for each in relevant for place in each], dtype=np.int64)
+    ranks, present = np.full(len(every), np.inf), position >= 0
+    if not present.any():
+        return ranks, every
+    query, position = every[present], position[present]
     score = np.concatenate([
         paired_similarity(queries[query[low : low + _PAIRS]], corpus[position[low : low + _PAIRS]])
         for low in range(0, len(query), _PAIRS)
@@ -66,7 +73,8 @@ def ranks_of(
                 larger[these] += above
                 tied[these] += np.count_nonzero(against >= (score[these] - TIED)[:, None], axis=1) - above
     among, before = _relevant_ties(score, query)
-    return 1 + larger + before + (tied - among) * (1.0 if ties == "worst" else 0.5), query
+    ranks[present] = 1 + larger + before + (tied - among) * (1.0 if ties == "worst" else 0.5)
+    return ranks, every
 
 
 def recall(ranks: Floats, query: Index, k: int) -> Floats:
@@ -86,7 +94,8 @@ def hit(ranks: Floats, query: Index, k: int) -> Floats:
 
 
 def reciprocal_rank(ranks: Floats, query: Index, k: int | None = None) -> Floats:
-    """(q,) 1 / the rank of the best relevant text (Voorhees 1999), 0 where that is beyond k; its mean is the MRR."""
+    """(q,) 1 / the rank of the best relevant text (Voorhees 1999), 0 where that is beyond k or infinite; its
+    mean is the MRR."""
     best = _best(ranks, query)
     return np.asarray(np.where(best <= (np.inf if k is None else k), 1 / best, 0.0))
 
@@ -103,7 +112,8 @@ def _check(relevant: Sequence[Sequence[int]], exclude: Sequence[Sequence[int]], 
     for number, (wanted, mine) in enumerate(zip(relevant, exclude, strict=True)):
         if not wanted:
             raise ScoreError(f"query {number} (from 0) has no relevant text")
-        if len(set(wanted)) < len(wanted) or not all(0 <= place < n for place in wanted):
+        known = [place for place in wanted if place != -1]
+        if len(set(known)) < len(known) or not all(0 <= place < n for place in known):
             raise ScoreError(f"query {number} (from 0): relevant positions must be distinct and below {n}")
         if set(wanted) & set(mine):
             raise ScoreError(f"query {number} (from 0): its relevant text is the query itself, which is never counted")

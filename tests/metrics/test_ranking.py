@@ -106,6 +106,22 @@ def test_rotation_scaling_blocks_and_batches_change_nothing(seed, scale):
     assert ranks_of(scale * queries @ turn, corpus @ turn, relevant, own, block=31)[0].tolist() == want.tolist()
 
 
+@given(arrays(np.float32, (7, 2), elements=SMALL), st.lists(st.floats(1e-6, 1e6), min_size=7, max_size=7), st.randoms())
+@settings(max_examples=60, deadline=None)
+def test_vectors_of_one_direction_tie_whatever_their_lengths_and_order(corpus, lengths, random):
+    """Rounding a vector of another length to float32 turns it by less than the tie rule's step."""
+    queries = np.array([[1, 2], [2, 1], [-1, 1]], np.float32)
+    want, _ = ranks_of(queries, corpus, [[0], [3, 1], [-1, 6]])
+    other = (corpus.astype(np.float64) * np.array(lengths)[:, None]).astype(np.float32)
+    order = [*range(7)]
+    random.shuffle(order)
+    moved = [[order.index(j) if j >= 0 else -1 for j in wanted] for wanted in ([0], [3, 1], [-1, 6])]
+    got, query = ranks_of(queries, other[order], moved)
+    for i in range(3):
+        assert sorted(got[query == i]) == sorted(want[query == i])
+    assert np.isinf(got[3]) and reciprocal_rank(got, query)[2] == 1 / got[4]
+
+
 def test_more_queries_and_relevant_texts_than_fit_at_a_time(monkeypatch):
     queries, corpus, relevant, own = data(most=30)
     want, _ = ranks_of(queries, corpus, relevant, own)

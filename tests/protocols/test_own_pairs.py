@@ -59,7 +59,7 @@ def test_scores_are_those_of_scipy(tmp_path, monkeypatch, name):
         assert {how: row.value for how, row in rows.items()} == pytest.approx(want)
         assert {row.task for row in rows.values()} == {name} and rows["all"].n == len(PAIRS)
     ((path, record),) = load_records(Path("run"))
-    assert record.protocol.label == f"sts:{name}" and record.data.text_version == "own" and record.data.id == f"own:{name}"
+    assert record.protocol.label == f"sts:{name}" and record.data.text_version == "own" and record.data.task == name
     assert str(tmp_path) not in path.read_text("utf-8")
     assert rescored(path, record)[1] == record.scores
 
@@ -70,7 +70,7 @@ def test_three_formats_hold_the_same_pairs(tmp_path, monkeypatch):
     assert len({tuple(map(tuple, each.rows())) for each in sets}) == 1
     Path("no-subset.tsv").write_text("score\tsentence2\textra\tsentence1\n1e0\t b \tx\ta\n\n0\td\t\tc\n", "utf-8")
     plain = read_scored_pairs(Path("no-subset.tsv"))
-    assert [*plain.rows()] == [("no-subset", "a", "b", 1.0), ("no-subset", "c", "d", 0.0)]
+    assert [*plain.rows()] == [("all", "a", "b", 1.0), ("all", "c", "d", 0.0)]
 
 
 @pytest.mark.parametrize(("name", "text", "message"), [
@@ -85,7 +85,16 @@ def test_three_formats_hold_the_same_pairs(tmp_path, monkeypatch):
     ("a.csv", "sentence1,sentence2,score\n", "a.csv holds no pair"),
     ("a.jsonl", '{"sentence1": "a", "sentence2": 3, "score": 1}', "a.jsonl:1: sentence2 must be a text"),
     ("a.jsonl", '{"sentence1": "a", "sentence2": "b", "score": true}', "a.jsonl:1: the score True is not a number"),
-    ("a.txt", "a\tb\t1\n", "a.txt: own pairs are a .csv, .tsv or .jsonl file"),
+    ("a.jsonl", '{"sentence1": "a", "sentence2": "b", "score": 1}\n{"sentence1": "a", "sentence2": "\\ud83d", "score": 1}',
+     "a.jsonl:2: sentence2 holds half a surrogate pair"),
+    ("a.csv", "text,label\na,1\n", "labelled texts of your own cannot be measured yet"),
+    ("a.csv", "text1,text2,label\na,b,entailment\n", "a.csv:2: the label 'entailment' is not a number"),
+    ("a.csv", "sentence1,sentence2,label,rating\na,b,1,2\n", "a.csv:1: which column holds the scores"),
+    ("a.csv", "one:two:three\n", "a.csv:1: one column: no commas, semicolons, tabs, bars"),
+    ("a.csv", "left,right,value\na,b,c\n", "own pairs need sentence1, sentence2, score; or text1, text2, label"),
+    ("a.xlsx", "PK", "a.xlsx: own pairs are a .csv"),
+    ("a.parquet", "x", "cannot read a.parquet"),
+    ("a.txt", "a\tb\t1\n", "a.txt: own pairs are a .csv, .tsv, .jsonl or .parquet file"),
 ])  # fmt: skip
 def test_what_is_wrong_is_named(tmp_path, monkeypatch, name, text, message):
     monkeypatch.chdir(tmp_path)
@@ -112,3 +121,69 @@ def test_the_command_line(cli, place):
     write(name, PAIRS[:-1])
     assert cli(*words, f"sts:{name}", "--output", "fewer")[0] == 0
     assert "the data differ" in " ".join(cli("compare", "a", "fewer")[1:])
+
+
+VARIANTS = {
+    "a.csv": "sentence1;sentence2;score\na;b;1\nc, d;e;2\n",
+    "b.csv": "sentence1\tsentence2\tscore\na\tb\t1\nc, d\te\t2\n",
+    "c.tsv": "sentence1,sentence2,score\na,b,1\n\"c, d\",e,2\n",
+    "d.csv": "a,b,1\n\"c, d\",e,2\n",
+    "e.tsv": "a\tb\t1\nc, d\te\t2\n",
+    "f.csv": "label,text1,text2\n1,a,b\n2,\"c, d\",e\n",
+    "g.csv": "Sent_1|Sent_2|Similarity\na|b|1\nc, d|e|2\n",
+    "h.jsonl": '{"sentence_A": "a", "sentence_B": "b", "relatedness_score": 1}\n'
+               '{"sentence_A": "c, d", "sentence_B": "e", "relatedness_score": 2}',
+}
+
+
+def test_usual_delimiters_names_and_formats_hold_one_set(tmp_path, monkeypatch):
+    """Equal pairs are one set by id and digest, whatever file holds them; what was not as expected is in a warning."""
+    import datasets
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    monkeypatch.chdir(tmp_path)
+    columns = {"sentence1": ["a", "c, d"], "sentence2": ["b", "e"], "score": [1.0, 2.0]}
+    parquet.write_table(pa.table(columns), "i.parquet")
+    datasets.disable_progress_bars()
+    datasets.Dataset.from_dict(columns).save_to_disk("saved")
+    for name, text in VARIANTS.items():
+        Path(name).write_text(text, "utf-8")
+    sets = {name: read_scored_pairs(Path(name)) for name in (*VARIANTS, "i.parquet", "saved")}
+    assert {tuple(each.rows()) for each in sets.values()} == {(("all", "a", "b", 1.0), ("all", "c, d", "e", 2.0))}
+    assert len({(each.id, each.digest) for each in sets.values()}) == 1
+    assert {name for name, each in sets.items() if not each.warnings} == {"i.parquet", "saved"}
+    assert sets["a.csv"].warnings == ("a.csv: its columns are separated by semicolons",)
+    datasets.DatasetDict({"test": datasets.Dataset.from_dict(columns)}).save_to_disk("splits")
+    with pytest.raises(DataError, match=r"several splits: name the one to measure \(splits/test\)"):
+        read_scored_pairs(Path("splits"))
+    assert read_scored_pairs(Path("splits/test")).id == sets["saved"].id
+
+
+def test_equal_pairs_in_two_files_have_equal_intervals_and_can_be_compared(cli, place):
+    words = ("eval", "--model", "lexical:token-set", "--protocol")
+    for name in ("pairs.csv", "pairs.jsonl"):
+        assert cli(*words, f"sts:{write(name)}", "--output", name[6:], "--resamples", "100")[0] == 0
+    one, two = ([(row.value, row.low, row.high) for _, record in load_records(Path(run)) for row in record.scores]
+                for run in ("csv", "jsonl"))  # fmt: skip
+    assert one == two
+    code, out, _ = cli("compare", "csv", "jsonl")
+    assert code == 0 and "only A has it" not in out and "sts: spearman" in out
+
+
+@pytest.mark.parametrize("fault", [TypeError("no such text"), ValueError("x"), MemoryError()])
+def test_what_fails_in_one_task_does_not_cost_the_others(tmp_path, monkeypatch, fault):
+    """An encoder that fails on a text of one of two files: the other's record is kept, the reason stands by the task."""
+    monkeypatch.chdir(tmp_path)
+    write("pairs.csv")
+    Path("bad.csv").write_text("sentence1,sentence2,score\na,b,1\nbad text,c,2\nd,e,3\n")
+
+    def encode(texts):
+        if "bad text" in texts:
+            raise fault
+        return np.random.default_rng(0).standard_normal((len(texts), 4)).astype(np.float32)
+
+    result = evaluate(encode, output="run", protocols=["sts:bad.csv", "sts:pairs.csv"], resamples=0)
+    assert [record.data.task for record in result.records] == ["pairs.csv"] and len(load_records(Path("run"))) == 1
+    ((task, reason),) = result.failures.items()
+    assert task == "sts:bad.csv bad.csv" and type(fault).__name__ in reason

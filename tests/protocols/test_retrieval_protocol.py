@@ -47,11 +47,11 @@ def test_each_sentence_of_a_pair_with_gold_5_looks_for_the_other():
     found = from_pairs(pairs(), "merge")
     assert found.queries == (FIRST[0], FIRST[1], SECOND[0], SECOND[1])
     assert [found.corpus[i] for (i,) in found.relevant] == [SECOND[0], SECOND[1], FIRST[0], FIRST[1]]
-    assert [found.corpus[i] for i in found.query_positions] == list(found.queries)
+    assert [found.corpus[i] for (i,) in found.hidden] == list(found.queries)
     assert len(found.corpus) == 8 and len(set(found.corpus)) == 8
     kept = from_pairs(pairs(), "keep")
     assert kept.queries == found.queries and kept.corpus == FIRST + SECOND
-    assert kept.query_positions == (0, 1, 5, 6) and kept.relevant == ((5,), (6,), (0,), (1,))
+    assert kept.hidden == ((0,), (1,), (5,), (6,)) and kept.relevant == ((5,), (6,), (0,), (1,))
 
 
 def test_what_becomes_of_equal_sentences():
@@ -153,19 +153,85 @@ def test_both_layouts_read_the_same(tmp_path):
     theirs = write(tmp_path / "b" / "mine", beir())
     one, two = read_relevance(folder), read_relevance(theirs)
     assert one.queries == ("Where does the cat sleep?", "What do dogs like?", "The weather.")
-    assert one.relevant == ((0,), (1, 3), (0,)) and one.query_positions == (-1, -1, 2)
-    assert (one.id, one.task, one.text_version) == ("own:mine", "mine", "own") and one.warnings == ()
-    assert one.digest == two.digest and two.warnings == ("1 of 4 queries have no relevant text in test.tsv: left out",)
+    assert one.relevant == ((0,), (1, 3), (0,)) and one.hidden == ((), (), (2,))
+    assert (one.task, one.text_version) == ("mine", "own") and one.warnings == ()
+    assert one.id == two.id and one.digest == two.digest
+    assert two.warnings == ("1 of 4 queries have no relevant text in test.tsv: left out",)
     write(folder, {"corpus.tsv": OWN["corpus.tsv"].replace("bones", "balls")})
     assert read_relevance(folder).digest != one.digest
 
 
 def test_a_query_that_is_its_own_answer_may_be_found(tmp_path):
     folder = write(tmp_path / "mine", OWN | {"relevance.tsv": OWN["relevance.tsv"].replace("d3\td1", "d3\td3")})
-    assert read_relevance(folder).query_positions == (-1, -1, -1)
-    # The same id alone does not make a text the query.
-    folder = write(tmp_path / "mine", OWN | {"corpus.tsv": OWN["corpus.tsv"].replace("The weather.", "Rain.")})
-    assert read_relevance(folder).query_positions == (-1, -1, -1)
+    assert read_relevance(folder).hidden == ((), (), ())
+
+
+def test_a_query_itself_is_known_by_its_id_or_else_by_its_text(tmp_path):
+    """BEIR leaves out the document of the query's id, whatever its text; without one, equal texts are the query."""
+    asked, line = "Where does the cat sleep?", "corpus texts that are a query itself and not counted for it: "
+    write(tmp_path / "mine", beir())
+    for corpus, hidden, note in (
+        ([("q1", "A title", asked), ("d1", "", "x"), ("d2", "", asked)], ((0,), (), ()),
+         "1 by id (the query's own id, BEIR's rule)"),
+        ([("d2", "", "x"), ("a", "", "What do dogs like?"), ("b", "What", "do dogs like?"), ("d1", "The", "The weather.")],
+         ((), (1, 2), ()), "2 by text (no corpus text has the query's id)"),
+    ):
+        rows = [json.dumps({"_id": key, "title": title, "text": text}) for key, title, text in corpus]
+        write(tmp_path / "mine", {"corpus.jsonl": "\n".join(rows)})
+        found = read_relevance(tmp_path / "mine")
+        assert (found.hidden, found.notes) == (hidden, (line + note,))
+
+
+def test_equal_data_are_one_set_whatever_the_folder_is_called(tmp_path):
+    one, two = (read_relevance(write(tmp_path / name, OWN)) for name in ("a", "b"))
+    assert one.id == two.id and one.digest == two.digest and (one.task, two.task) == ("a", "b")
+
+
+def test_equals_trec_eval_under_beirs_rule(tmp_path):
+    """Graded judgements, several relevant texts, texts not in the corpus, empty and double texts, numbers as ids, TREC's
+    columns: recall and reciprocal rank against pytrec_eval without the document of the query's id."""
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        texts = [f"text {i}" for i in range(30)] + [""] + ["text 3"]
+        docs = {str(i): text for i, text in enumerate(texts)}
+        queries = {str(i): f"query {i}" if i % 2 else docs[str(i)] for i in range(0, 12)}
+        drawn = {key: [str(d) for d in rng.choice(50, 6, replace=False) if str(d) != key] for key in queries}
+        qrels = {key: {**{d: int(rng.integers(-1, 4)) for d in some}, "49": 2} for key, some in drawn.items()}
+        lines = ["\t".join((q, *["0"] * (seed % 2), d, str(x))) for q, r in qrels.items() for d, x in r.items()]
+        title = "T" * (seed % 3)
+        folder = write(tmp_path / str(seed), {
+            "corpus.jsonl": "\n".join(json.dumps({"_id": int(k), "text": v, "title": title}) for k, v in docs.items()),
+            "queries.jsonl": "\ufeff" + "\n".join(json.dumps({"_id": k, "text": v}) for k, v in queries.items()) + "\n\n",
+            "qrels.tsv": "\r\n".join(lines)})  # fmt: skip
+        data = read_relevance(folder)
+        vectors = {text: rng.standard_normal(3) for text in data.texts}
+        rows, _ = measured(RetrievalProtocol({**RetrievalProtocol.variant(str(folder)), "resamples": 0}), data, vectors)
+        unit = {text: vector / np.linalg.norm(vector) for text, vector in vectors.items()}
+        cosine = {(q, d): float(unit[queries[q]] @ unit[data.corpus[int(d)]]) for q in queries for d in docs}
+        run = {q: {d: cosine[q, d] for d in docs if d != q} for q in queries}
+        # Copies tie: trec_eval puts the larger id first, this counts irrelevant ones before the relevant.
+        for q in queries:
+            copies = {key: qrels[q].get(key, 0) > 0 for key in ("3", "31") if key in run[q]}
+            if sum(copies.values()) == 1 < len(copies):
+                run[q]["3" if copies["3"] else "31"] -= 1e-6
+        trec = pytrec_eval.RelevanceEvaluator(qrels, {"recall.1,5,10", "recip_rank"}).evaluate(run)
+        for metric in ("recall@1", "recall@5", "recall@10", "mrr"):
+            name = metric.replace("@", "_").replace("mrr", "recip_rank")
+            assert rows[metric].value == pytest.approx(100 * np.mean([each[name] for each in trec.values()])), (seed, metric)
+
+
+def test_what_trec_eval_takes_is_taken_with_a_line(tmp_path):
+    folder = write(tmp_path / "mine", OWN | {"relevance.tsv": "query_id\tdoc\trel\nq1 0 d1 1\nq9\td1\t1\nq2\td9\t1\n\n",
+                                             "corpus.tsv": OWN["corpus.tsv"] + "d5\t\n\n"})  # fmt: skip
+    data = read_relevance(folder)
+    assert data.relevant == ((0,), (-1,)) and data.corpus[-1] == "" and len(data.corpus) == 5
+    stranger, absent, without = data.warnings
+    assert "relevance.tsv:3: no query has the id 'q9' (1 such judgements): left out" in stranger
+    assert "relevance.tsv:4: no corpus text has the id 'd9' (1 such judgements): counted as not found" in absent
+    assert without.startswith("1 of 3 queries have no relevant text")
+    rows, seen = measured(RetrievalProtocol({"duplicates": "keep"}), data)
+    assert seen.arrays["rank"].tolist()[1] == np.inf and rows["mrr"].value == 50 / seen.arrays["rank"][0]
 
 
 FAULTS = [
@@ -177,12 +243,11 @@ FAULTS = [
     ({"corpus.tsv": "d1\n"}, "corpus.tsv:1: expected id, tab, text; found 1 column"),
     ({"corpus.tsv": b"d1\ta\nd2\t\xff\n"}, "corpus.tsv:2: not valid UTF-8"),
     ({"corpus.tsv": ""}, "corpus.tsv is empty"),
-    ({"relevance.tsv": "q1\td1\nq9\td1\n"}, "relevance.tsv:2: no query has the id 'q9'"),
-    ({"relevance.tsv": "q1\td1\nq2\td9\n"}, "relevance.tsv:2: no corpus text has the id 'd9'"),
+    ({"relevance.tsv": "q8\td1\t1\nq9\td1\t1\n"}, "no query has the id 'q8' (2 such judgements)"),
     ({"relevance.tsv": "q1\td1\nq1\td1\t2\n"}, "relevance.tsv:2: 'q1' and 'd1' are judged twice"),
     ({"relevance.tsv": "q1\td1\tyes\n"}, "relevance.tsv:1: the score 'yes' is not a number"),
     ({"relevance.tsv": "q1\td1\nq2\n"}, "relevance.tsv:2: expected query id"),
-    ({"relevance.tsv": "q1\td1\nq2\td2\t0\n"}, "relevance.tsv: no relevant text for query 'q2' (2 of 3 queries)"),
+    ({"relevance.tsv": "q1\td1\t0\nq2\td2\t-1\n"}, "relevance.tsv: no relevant text for query 'q1', nor for any other"),
     ({"relevance.tsv": None}, "relevance.tsv: No such file"),
     ({"queries.tsv": None}, "it has neither"),
     ({"queries.jsonl": "{}"}, "it has both"),
@@ -202,7 +267,9 @@ def test_faults_name_file_and_row(tmp_path, changed, why):
     [("queries.jsonl", "{", "queries.jsonl:1: not valid JSON"), ("corpus.jsonl", "[]", "jsonl:1: expected a JSON object"),
      ("corpus.jsonl", '{"_id": "d1"}', "corpus.jsonl:1: expected the fields"),
      ("corpus.jsonl", '{"_id": true, "text": "a"}', "corpus.jsonl:1: expected the fields"),
-     ("corpus.jsonl", '{"_id": "d1", "text": "", "title": " "}', "corpus.jsonl:1: the text is empty"),
+     ("queries.jsonl", '{"_id": "q1", "text": " "}', "queries.jsonl:1: the text is empty"),
+     ("queries.jsonl", '{"_id": "q1", "text": "a \\ud83d"}', "queries.jsonl:1: the text holds half a surrogate pair"),
+     ("corpus.jsonl", '{"_id": "q1", "text": "a", "title": "\\udc00"}', "corpus.jsonl:1: the text holds half a surrogate"),
      ("qrels.tsv", "q1\td1\t1", "it has both"), ("qrels/test.tsv", "q1\td1\t0", "no relevant text")],
 )  # fmt: skip
 def test_faults_of_beirs_layout(tmp_path, name, line, why):

@@ -75,12 +75,13 @@ def test_queries_and_documents_of_a_folder_have_their_prompts(folder, library, t
     data = read_relevance(own)
     result = evaluate(str(folder), output=tmp_path / "run", protocols=[f"retrieval:{own}"], resamples=0, no_cache=True,
                       device="cpu", offline=True)  # fmt: skip
-    hidden = [(place,) if place >= 0 else () for place in data.query_positions]
+    hidden = data.hidden
     queries, corpus = library.encode_query(list(data.queries)), library.encode_document(list(data.corpus))
     rank, _ = ranks_of(queries, corpus, data.relevant, hidden)
     with np.load(tmp_path / "run" / result.records[0].observations.file) as stored:
         assert stored["rank"].tolist() == rank.tolist()
         assert stored["names.notes"].tolist() == [
+            "corpus texts that are a query itself and not counted for it: 2 by text (no corpus text has the query's id)",
             "queries are read behind the stored prompt 'the dog : '",
             "documents are read behind the stored prompt 'a man : '",
         ]

@@ -89,6 +89,16 @@ def without_end(line: str) -> str:
     return line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
 
 
+def check_text(text: str, place: str, what: str) -> None:
+    """Raises DataError, beginning with `place`, for half a surrogate pair, which JSON can name and no encoder can read."""
+    if text.isascii():
+        return
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(f"{place}: {what} holds half a surrogate pair (\\u{ord(text[error.start]):x})") from error
+
+
 def _text_of_start(raw: bytes, path: Path | str) -> bytes:
     """The first bytes of a file without a byte order mark. DataError where they are those of something else than text."""
     for start, what in _NOT_TEXT.items():

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stsbench.data.sets.lines import check_text
 from stsbench.errors import DataError
 
 _MAX_BYTES = 256 * 1024 * 1024  # far above any set here; stops a gzip bomb
@@ -126,6 +127,7 @@ def read_raw(path: Path, subset: str, low: float = 0.0, high: float = 5.0) -> Pa
         first, second = item.get("sentence1"), item.get("sentence2")
         if not isinstance(first, str) or not isinstance(second, str):
             raise DataError(f"{path}:{number}: sentence1 and sentence2 must be texts")
+        check_text(first + second, f"{path}:{number}", "a sentence")
         rows.add(first, second, _score(item.get("score"), path, number, low, high), subset)
     return rows
 

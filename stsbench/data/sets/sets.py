@@ -6,9 +6,9 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,8 @@ def path_name(path: Path) -> str:
 class DataSet(ABC):
     """What every kind of set has."""
 
-    id: str  # "sts12/test"
-    task: str  # "STS12"
+    id: str  # "sts12/test"; "own:" and a digest of the items for a user's files
+    task: str  # "STS12", or what a user's file is called
     text_version: str  # "senteval", "raw", "sample" or "own" (a user's files)
     origin: str = field(default="", kw_only=True)  # where it was read from: a folder, "user cache", "sample"
     known: bool = field(default=True, kw_only=True)  # False: a file's digest differs from the catalog's
@@ -35,6 +35,11 @@ class DataSet(ABC):
     @abstractmethod
     def __len__(self) -> int:
         """The number of items."""
+
+    @property
+    def shown(self) -> str:
+        """What messages call it."""
+        return f"own:{self.task}" if self.text_version == "own" else self.id
 
     @property
     @abstractmethod
@@ -57,6 +62,9 @@ class DataSet(ABC):
         for row in self.rows():
             sha.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
         return sha.hexdigest()
+
+
+Own = TypeVar("Own", bound=DataSet)
 
 
 @dataclass(frozen=True)
@@ -136,14 +144,16 @@ class LabelledSet(DataSet):
 class RetrievalSet(DataSet):
     """Queries, a corpus, and which corpus texts are relevant.
 
-    queries, corpus: q and c texts; relevant: q tuples of corpus positions (at least one each); query_positions: the corpus
-    position of each query itself, never counted as retrieved, -1 where the query is not in the corpus.
+    queries, corpus: q and c texts; relevant: q tuples of corpus positions (at least one each), -1 for a text that is not in
+    the corpus and so is never found; hidden: q tuples of the corpus positions of the query itself, never counted as
+    retrieved; notes: lines on how it was read, for the record.
     """
 
     queries: tuple[str, ...]
     corpus: tuple[str, ...]
     relevant: tuple[tuple[int, ...], ...]
-    query_positions: tuple[int, ...]
+    hidden: tuple[tuple[int, ...], ...]
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -157,8 +167,16 @@ class RetrievalSet(DataSet):
         return {"queries": len(self.queries), "corpus": len(self.corpus)}
 
     def rows(self) -> Iterable[Any]:
-        yield from zip(self.queries, self.relevant, self.query_positions, strict=True)
+        yield from zip(self.queries, self.relevant, self.hidden, strict=True)
         yield from self.corpus
+
+
+def named_by_content(data: Own) -> Own:
+    """A user's set with the digest of its items as id: equal data are one set, whatever the files are called."""
+    sha = hashlib.sha256()
+    for row in data.rows():
+        sha.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    return replace(data, id=f"own:{sha.hexdigest()[:16]}")
 
 
 def fed(texts: Sequence[str]) -> list[str]:

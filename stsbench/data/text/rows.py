@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from stsbench.data.sets.lines import numbered_lines, without_end
+from stsbench.data.sets.lines import check_text, numbered_lines, without_end
 from stsbench.data.text.columns import SCORE, optional_columns, roles_of
 from stsbench.errors import DataError
 
@@ -150,8 +150,9 @@ def _tsv(lines: Lines, path: Path) -> Iterator[tuple[int, list[str] | None]]:
         yield number, fields if columns == 1 or fields != [""] else None
 
 
-def _csv(lines: Lines, path: Path) -> Iterator[tuple[int, list[str] | None]]:
-    reader = csv.reader((line for _, line in lines), strict=True)
+def separated(lines: Lines, path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str] | None]]:
+    """(first line, fields) of each record of a CSV; None for an empty line of several columns."""
+    reader = csv.reader((line for _, line in lines), strict=True, delimiter=delimiter)
     columns = 0
     while True:
         start = reader.line_num + 1
@@ -180,7 +181,7 @@ def _jsonl(lines: Lines, path: Path) -> Iterator[tuple[int, dict[str, Any] | Non
 
 
 READERS: dict[str, Callable[[Lines, Path], Iterator[tuple[int, Any]]]] = {
-    "text": _plain, "csv": _csv, "tsv": _tsv, "jsonl": _jsonl
+    "text": _plain, "csv": separated, "tsv": _tsv, "jsonl": _jsonl
 }  # fmt: skip
 
 
@@ -192,9 +193,5 @@ def _text(record: dict[str, Any], key: str, place: str, number: bool = False) ->
         return repr(value)
     if not isinstance(value, str):
         raise DataError(f"{place}: the value of {key!r} is not text but {json.dumps(value)[:40]}")
-    if not value.isascii():
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise DataError(f"{place}: {key!r} holds half a surrogate pair (\\u{ord(value[error.start]):x})") from error
+    check_text(value, place, repr(key))
     return value
