@@ -23,7 +23,7 @@ from stsbench.evaluation.protocol import Drawn, Observations, Protocol, alike
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.settings import AnyOf, Settings, SettingsModel, SomeOf, Text, Whole, setting
 from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed, combine
-from stsbench.metrics.bootstrap import block_rows, blocks_of, interval, resample_blocks
+from stsbench.metrics.bootstrap import block_rows, blocks_of, fisher_interval, interval, resample_blocks
 from stsbench.metrics.bootstrap_correlation import BootstrapCorrelation
 from stsbench.metrics.correlation import METRICS, correlation
 from stsbench.metrics.similarity import paired_similarity
@@ -53,6 +53,10 @@ class StsSettings(Settings):
     )  # fmt: skip
     resamples: Whole = setting(1000, "bootstrap resamples of each interval; 0: no intervals", "our choice")
     seed: Whole = setting(0, "of the bootstrap", "our choice")
+    pearson_interval: Literal["fisher-z", "percentile"] = setting(
+        "fisher-z", "Pearson's interval: the draws' distances from the score on Fisher's z, or the draws' percentiles, too "
+        "narrow for fewer than some 200 pairs", "our choice",
+    )  # fmt: skip
     without_overlap: AnyOf[Text] = setting(
         [], "ids of the sets whose sentences were taken out before scoring (`stsbench eval --without-overlap`)", "our choice"
     )
@@ -69,7 +73,10 @@ class StsProtocol(Protocol):
     name: ClassVar[str] = "sts"
     version: ClassVar[int] = 1
     position: ClassVar[int] = 0
-    cosmetic: ClassVar[frozenset[str]] = frozenset({"aggregations", "metrics", "resamples", "seed", "file"})
+    cosmetic: ClassVar[frozenset[str]] = frozenset(
+        {"aggregations", "metrics", "resamples", "seed", "file", "pearson_interval"}
+    )
+    before: ClassVar[Mapping[str, Any]] = {"pearson_interval": "percentile"}
     averaged: tuple[str, ...] = AVERAGED
     variants: ClassVar[dict[str, dict[str, Any]]] = {how: {"aggregations": [how]} for how in AGGREGATIONS}
     path_setting: ClassVar[str] = "file"
@@ -111,7 +118,8 @@ class StsProtocol(Protocol):
                     except ScoreError as error:
                         raise ScoreError(f"{task}, subset {name}: {error}") from error
                     drawn = draws.get((name, None, metric))
-                    rows.append(self._row(task, name, None, metric, points[-1], drawn, len(members)))
+                    n = len(members)
+                    rows.append(self._row(task, name, None, metric, points[-1], drawn, n, n))
             try:
                 pooled = correlation(similarity, gold, metric)
             except ScoreError as error:
@@ -122,13 +130,20 @@ class StsProtocol(Protocol):
                     continue  # the Hub's raw text does not name a year's subsets: no mean over them is known
                 # One set without subsets (STS-B, SICK-R) is the same under every aggregation.
                 value = pooled if how == "all" or len(groups) == 1 else float(combine(points, sizes, how))
-                rows.append(self._row(task, None, how, metric, value, draws.get((None, how, metric)), len(gold)))
+                pairs = len(gold) if how == "all" else len(gold) // len(groups)  # that one correlation is of
+                drawn = draws.get((None, how, metric))
+                rows.append(self._row(task, None, how, metric, value, drawn, len(gold), pairs))
         return rows
 
     def _row(
-        self, task: str, subset: str | None, how: str | None, metric: str, value: float, draws: Any, n: int
+        self, task: str, subset: str | None, how: str | None, metric: str, value: float, draws: Any, n: int, pairs: int
     ) -> ScoreRow:
-        bounds = interval(draws) if draws is not None else None
+        bounds: tuple[float, float] | None = None
+        if draws is not None and metric == "pearson" and self.settings["pearson_interval"] == "fisher-z":
+            ends = fisher_interval(draws / 100, value, pairs)
+            bounds = ends and (100 * ends[0], 100 * ends[1])
+        elif draws is not None:
+            bounds = interval(draws)
         low, high = bounds or (None, None)
         return ScoreRow(
             protocol=self.label, task=task, subset=subset, aggregation=how, metric=metric, value=100 * value, low=low,

@@ -135,7 +135,7 @@ def protocol_of_record(path: Path, record: Record) -> Protocol:
             f"{path} was scored by version {record.protocol.version} of protocol {record.protocol.name}; this is "
             f"version {kind.version}: its scores are not the same measurement"
         )
-    protocol: Protocol = kind(record.protocol.settings, record.protocol.label)
+    protocol: Protocol = kind({**kind.before, **record.protocol.settings}, record.protocol.label)
     return protocol
 
 

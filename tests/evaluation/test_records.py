@@ -276,6 +276,24 @@ def test_without_intervals_an_edited_value_is_refused_all_the_same(tmp_path):
         rescored(path, record, intervals=False)
 
 
+def test_a_record_that_names_no_interval_of_pearson_has_percentiles(tmp_path):
+    options = {"sample": True, "tasks": ["STS-B"], "resamples": 50}
+    runs = []
+    for name, chosen in (("old", {"sts.pearson_interval": "percentile"}), ("new", {})):
+        folder = evaluate("lexical:token-set", output=tmp_path / name, settings=chosen, **options).folder
+        [(path, record)] = load_records(folder)
+        runs.append((path, record))
+    (path, record), (_, new) = runs
+    del record.protocol.settings["pearson_interval"]  # as before records held it
+    old = path.with_name(record_stem(record.encoder, record.protocol, record.data) + path.suffix)
+    assert rescored(old, record)[1] == record.scores
+    assert new.protocol.settings["pearson_interval"] == "fisher-z"
+    for one, other in zip(record.scores, new.scores, strict=True):
+        assert one.value == other.value
+        assert (one.low, one.high) == (other.low, other.high) or one.metric == "pearson"
+    assert any((one.low, one.high) != (other.low, other.high) for one, other in zip(record.scores, new.scores, strict=True))
+
+
 def test_records_of_two_encoders_share_no_table(run, tmp_path):
     other = evaluate("lexical:tfidf", output=tmp_path / "other", sample=True, tasks=["STS12"], resamples=0)
     for path in other.folder.rglob("*.*"):

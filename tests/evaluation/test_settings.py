@@ -46,6 +46,7 @@ WRONG = {  # (protocol, setting): values that cannot be used
     ("sts", "metrics"): (*NO_LIST, "spearmen", ["pearson", 3], ["pearson", "pearson"]),
     ("sts", "similarity"): ("cosin", 3, ["cosine"], None),
     ("sts", "resamples"): NOT_WHOLE, ("sts", "seed"): NOT_WHOLE,
+    ("sts", "pearson_interval"): ("bca", None, 1),
     ("sts", "without_overlap"): ([3], None, ["stsb/dev", "stsb/dev"]),
     ("regression", "seed"): NOT_WHOLE, ("regression", "batch"): (0, *NOT_WHOLE),
     ("regression", "round_epochs"): (0, *NOT_WHOLE), ("regression", "tenacity"): NOT_WHOLE,

@@ -10,7 +10,7 @@ from scipy.spatial import distance
 from stsbench.errors import ScoreError
 from stsbench.metrics import bootstrap
 from stsbench.metrics.aggregation import average_of_printed, combine
-from stsbench.metrics.bootstrap import interval, resample_counts
+from stsbench.metrics.bootstrap import fisher_interval, interval, resample_counts
 from stsbench.metrics.bootstrap_correlation import _Ranker, bootstrap_correlation
 from stsbench.metrics.correlation import METRICS, correlation
 from stsbench.metrics.similarity import SIMILARITIES, paired_similarity, zero_rows
@@ -119,6 +119,53 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
         low, high = interval(bootstrap_correlation(x, y, resample_counts(150, 300, (trial,)), "pearson"))
         inside += low <= truth <= high
     assert 0.89 <= inside / 200 <= 0.99
+
+
+@pytest.mark.parametrize("n", [20, 42, 100])
+@pytest.mark.parametrize("shape", ["normal", "grid"])
+def test_pearsons_interval_covers_the_truth_with_few_pairs(n, shape):
+    rounds, rng = 3000, np.random.default_rng([n, len(shape)])
+    x, y = rng.normal(size=(2, rounds, n))
+    y = 0.8 * x + 0.6 * y
+    truth = 0.8
+    if shape == "grid":  # gold in whole steps, with ties and skew
+
+        def steps(values):
+            return np.clip(np.round(values + 1.5), 0, 5)
+
+        big = rng.normal(size=(2, 1_000_000))
+        truth = np.corrcoef(big[0], steps(0.8 * big[0] + 0.6 * big[1]))[0, 1]
+        y = steps(y)
+    inside = 0
+    for start in range(0, rounds, 100):  # one set of counts for a hundred simulations
+        counts = resample_counts(n, 400, (n, start))
+        for a, b in zip(x[start : start + 100], y[start : start + 100], strict=True):
+            low, high = fisher_interval(bootstrap_correlation(a, b, counts, "pearson"), np.corrcoef(a, b)[0, 1], n)
+            inside += low <= truth <= high
+    assert 0.938 <= inside / rounds <= 0.968  # the percentile interval's: .91 to .94
+
+
+def test_many_pairs_have_the_intervals_that_scipy_gives():
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(2, 600))
+    y = 0.6 * x + 0.8 * y
+    value = float(stats.pearsonr(x, y).statistic)
+    got = fisher_interval(bootstrap_correlation(x, y, resample_counts(600, 4000, (1,)), "pearson"), value, 600)
+    method = stats.BootstrapMethod(n_resamples=4000, method="BCa", random_state=np.random.default_rng(3))
+    for expected in (stats.pearsonr(x, y).confidence_interval(method=method), stats.pearsonr(x, y).confidence_interval()):
+        assert got == pytest.approx(tuple(expected), abs=0.006)
+
+
+@pytest.mark.parametrize("value", [1.0, -1.0, 0.25])
+def test_a_correlations_interval_of_equal_draws_is_the_value(value):
+    assert fisher_interval(np.full(100, value), value, 4) == pytest.approx((value, value), abs=1e-12)
+    low, high = fisher_interval(np.full(100, value), value, 4)
+    assert low <= value <= high
+    assert fisher_interval(np.full(39, value), value, 4) is None  # too few draws
+    assert fisher_interval(np.r_[np.full(90, value), np.full(10, np.nan)], value, 4) is None
+    far = np.r_[np.full(80, 0.25), np.ones(20)]  # a fifth of the resamples lies on a line
+    low, high = fisher_interval(far, 0.25, 4)
+    assert -1 <= low < 0.25 < high <= 1
 
 
 def test_intervals_are_percentiles_and_need_95_percent_of_the_draws():
