@@ -26,7 +26,7 @@ def own_of_two(variances: np.ndarray, df: np.ndarray) -> tuple[VariancePrior, np
     return prior_of_rows(variances, df)
 
 
-def found(rounds: int, seeds: tuple[int, int], ratio: float, items: float, paired: bool, effect: float) -> float:
+def significant(rounds: int, seeds: tuple[int, int], ratio: float, items: float, paired: bool, effect: float) -> float:
     """Percent of simulations with p < .05."""
     rng, wrong = np.random.default_rng([*seeds, int(ratio), int(10 * items), paired, int(effect)]), 0
     for number in range(rounds):
@@ -65,7 +65,7 @@ def main() -> None:
                                 cells.append("")  # the rule is the same there
                                 continue
                             noise.prior_of_rows = rule
-                            cells.append(f"{found(rounds, seeds, ratio, items, paired, effect):.1f}")
+                            cells.append(f"{significant(rounds, seeds, ratio, items, paired, effect):.1f}")
                     line(f"{seeds[0]}, {seeds[1]}{', paired' * paired}", f"{ratio} : 1", items, *cells)
 
 

@@ -47,7 +47,7 @@ def fisher_interval(draws: Floats, value: float, n: int, level: float = 0.95) ->
 
     Symmetric on Fisher's z: as far as `level` of the draws lie from the value, stretched by sqrt(n / (n - 1)) and by the
     ratio of Student's quantile, n - 2 degrees of freedom, to the normal one: a bootstrap of few pairs is too narrow. The
-    percentile interval of Pearson's correlation covers only 90 to 93 % at 20 pairs. None where `interval` gives none.
+    percentile interval of Pearson's correlation covers only 90 to 93 % at 20 pairs. None where `interval` is None.
     """
     from scipy.special import ndtri, stdtrit
 
