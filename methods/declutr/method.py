@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from stsbench.encoders.forward.pooling import STATES
+from stsbench.errors import StsbenchError
 from stsbench.methods.declutr.checks import check_backbone, check_options, long_enough
 from stsbench.methods.declutr.options import DeCLUTROptions
 from stsbench.methods.declutr.spans import RandomDraws, Span, least, sample_spans
@@ -156,7 +157,14 @@ def _shortened(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 def _ends(tokenizer: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """The special tokens that the tokenizer puts before a text and behind it."""
-    special, ids = set(tokenizer.all_special_ids), tokenizer("a", padding=False, truncation=False)["input_ids"]
-    first = next(place for place, token in enumerate(ids) if token not in special)
-    behind = len(ids) - next(place for place, token in enumerate(reversed(ids)) if token not in special)
-    return np.array(ids[:first], np.int32), np.array(ids[behind:], np.int32)
+    how = {"padding": False, "truncation": False}
+    special = set(tokenizer.all_special_ids)
+    for text in ("a", *(tokenizer.decode([token]) for token in range(len(tokenizer)) if token not in special)):
+        inner = tokenizer(text, add_special_tokens=False, **how)["input_ids"]
+        if not inner or special & set(inner):
+            continue  # a vocabulary without that word
+        ids = tokenizer(text, **how)["input_ids"]
+        first = next((place for place in range(len(ids)) if ids[place : place + len(inner)] == inner), None)
+        if first is not None:
+            return np.array(ids[:first], np.int32), np.array(ids[first + len(inner) :], np.int32)
+    raise StsbenchError("declutr: the tokenizer reads none of its own words: choose another backbone")

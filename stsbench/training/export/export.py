@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from stsbench.encoders.forward.checkpoint import position_limit, quiet
+from stsbench.encoders.forward.checkpoint import check_weights, first_line, position_limit, quiet
 from stsbench.encoders.forward.pooling import STATES, check_pooler, padded_length
 from stsbench.encoders.forward.token_pooler_files import KINDS
 from stsbench.encoders.post.chain import Chain
@@ -18,11 +19,7 @@ from stsbench.errors import StsbenchError
 from stsbench.files import new_folder
 from stsbench.training.api.method import Inference
 from stsbench.training.export.layout import write_layout
-
-# what a tokenizer.json or the call that loaded it left in a tokenizer's settings
-_LEFT_OVER = (
-    "max_length", "stride", "truncation_strategy", "pad_to_multiple_of", "name_or_path", "local_files_only", "is_local",
-)
+from stsbench.training.export.tokenizer import write_tokenizer
 
 
 def export_model(
@@ -48,6 +45,32 @@ def export_model(
     replace: take the place of an earlier export. normalize: scale the vectors to length 1; post: a fitted chain that they go
     through after that, and what it was fitted on. Raises StsbenchError when the folder is there or cannot be written.
     """
+    described = Exported(
+        inference.pooler, max_length, method, recipe, None if inference.prompt is None else inference.prompt.settings(),
+        normalize, post is not None, trained_on,
+    )  # fmt: skip
+    limit = _limit(inference, max_length)
+    with new_folder(folder, replace) as building:
+        _fill(building, inference, limit, described, card, post)
+
+
+def try_export(inference: Inference, place: Path, name: str) -> None:
+    """Export into a temporary folder in `place`, before hours of training, and delete it.
+
+    Raises StsbenchError, one line, where the model called `name` cannot be written, or would be read as another one.
+    """
+    try:
+        with tempfile.TemporaryDirectory(dir=place, prefix=".export.", suffix=".tmp") as building:
+            folder = Path(building)
+            _fill(folder, inference, _limit(inference, None), Exported(inference.pooler), "", None)
+            check_weights(folder, name)
+    except Exception as error:  # of libraries, each its own kinds
+        why = getattr(error, "strerror", None) or first_line(error)
+        raise StsbenchError(f"{name} could be trained, but not exported then: {why}; choose another backbone") from error
+
+
+def _limit(inference: Inference, max_length: int | None) -> int | None:
+    """Tokens that all readers cut at, None for no limit. ValueError for parts that do not go together."""
     model, pooler = inference.model, check_pooler(inference.pooler, "the method")
     if (pooler == "cls+dense") != (inference.dense is not None):
         raise ValueError(f"pooler {pooler} cannot be exported with dense={inference.dense}")
@@ -66,20 +89,26 @@ def export_model(
                 f"sentence-transformers would cut them at {padded}: take mean_padded:{max_length}, or leave the length out"
             )
         limit = padded
-    with new_folder(folder, replace) as building:
-        _write_model(inference, building, hidden_states=len(STATES.get(pooler, ())) > 1)
-        _write_tokenizer(inference.tokenizer, building, limit)
-        layers = model.config.num_hidden_layers
-        width = model.config.hidden_size
-        write_layout(building, pooler, width, limit, inference.dense, layers, inference.token_pooler, normalize, post)
-        if post is not None:
-            write_post(building, *post)
-        if prompt is not None:
-            write_prompt(building, prompt)
-        (building / "README.md").write_text(card, "utf-8")
-        settings = None if prompt is None else prompt.settings()
-        described = Exported(pooler, max_length, method, recipe, settings, normalize, post is not None, trained_on)
-        write_exported(building, described)
+    return limit
+
+
+def _fill(
+    building: Path, inference: Inference, limit: int | None, described: Exported, card: str, post: tuple[Chain, str] | None
+) -> None:
+    """Write all files of an export."""
+    config, pooler = inference.model.config, inference.pooler
+    _write_model(inference, building, hidden_states=len(STATES.get(pooler, ())) > 1)
+    write_tokenizer(inference.tokenizer, building, limit)
+    write_layout(
+        building, pooler, config.hidden_size, limit, inference.dense, config.num_hidden_layers, inference.token_pooler,
+        described.normalize, post,
+    )  # fmt: skip
+    if post is not None:
+        write_post(building, *post)
+    if inference.prompt is not None:
+        write_prompt(building, inference.prompt)
+    (building / "README.md").write_text(card, "utf-8")
+    write_exported(building, described)
 
 
 def _write_model(inference: Inference, folder: Path, hidden_states: bool) -> None:
@@ -117,16 +146,3 @@ def _head(dense: Any) -> tuple[Any, Any]:
 def _tied(masked_lm: Any) -> bool:
     output = masked_lm.get_output_embeddings()
     return output is not None and output.weight is masked_lm.get_input_embeddings().weight
-
-
-def _write_tokenizer(tokenizer: Any, folder: Path, limit: int | None) -> None:
-    """The tokenizer without truncation and padding of its own: they would act in readers that ask for none."""
-    plain = copy.deepcopy(tokenizer)
-    if getattr(plain, "is_fast", False):
-        plain.backend_tokenizer.no_truncation()
-        plain.backend_tokenizer.no_padding()
-    for key in _LEFT_OVER:
-        plain.init_kwargs.pop(key, None)
-    if limit is not None:
-        plain.model_max_length = limit
-    plain.save_pretrained(folder)

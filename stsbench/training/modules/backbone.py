@@ -20,6 +20,7 @@ from stsbench.encoders.transformer.parts import check_ends
 from stsbench.errors import EncoderError
 from stsbench.training.modules.drophead import check_factors, scaled_heads
 from stsbench.training.modules.embedding_change import changed_embeddings
+from stsbench.training.modules.lora import merge_adapter
 from stsbench.training.modules.packed_training import PackedTraining, packable
 from stsbench.training.modules.soft_prompt import SoftPrompt, padded_inputs
 
@@ -199,7 +200,7 @@ def load_backbone(
     folder: Path, name: str, pooler: str = "cls", max_length: int = 32, dropout: float | None = None,
     token_poolers: Mapping[str, dict[str, Any]] | None = None,
 ) -> Backbone:  # fmt: skip
-    """The folder's encoder in float32, every weight trainable, in train mode. dropout: on hidden states and attention.
+    """The folder's encoder in float32, an adapter merged, all trainable, in train mode. dropout: of states and attention.
 
     token_poolers: the name of a learned pooler -> its class's arguments but the width, for the pooler chosen only; without
     them the folder's own, else a new one of the default sizes. A folder's own is always kept. Raises EncoderError for what
@@ -210,6 +211,8 @@ def load_backbone(
     if idle := next((other for other in asked if other != pooler), None):
         raise EncoderError(f"backbone.{idle} has no effect with backbone.pooler {pooler}: set it to null")
     model, _ = load_model(folder, name, "float32", dropout=dropout)
+    if (folder / "adapter_config.json").is_file():
+        merge_adapter(model, name)
     tokenizer = load_tokenizer(folder, name)
     limit = position_limit(model, tokenizer)
     if limit is not None and max_length > limit:

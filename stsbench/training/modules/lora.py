@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from torch import nn
 from stsbench.errors import EncoderError
 
 _TARGETS = ("query", "value")
+_OF_ADAPTERS = re.compile(r"(^|\.)(lora_|base_layer|modules_to_save|original_module|prompt_encoder|adaption_)")
 
 
 def add_lora(model: Any, sets: int, rank: int, scale: float) -> None:
@@ -123,3 +125,25 @@ def _sets(layers: list[Any]) -> int:
 
 def _name(index: int) -> str:
     return f"set{index}"
+
+
+def merge_adapter(model: Any, name: str) -> None:
+    """Add the PEFT adapter that transformers loaded with `model` to its weights, in place: a plain model is left.
+
+    Raises EncoderError, one line, for an adapter that is more than changes of weights.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for path, layer in [each for each in model.named_modules() if isinstance(each[1], BaseTunerLayer)]:
+        try:
+            layer.merge(safe_merge=True)
+        except Exception as error:
+            raise EncoderError(f"{name}: its adapter cannot be merged into the weights ({error})") from error
+        parent, _, child = path.rpartition(".")
+        setattr(model.get_submodule(parent), child, layer.get_base_layer())
+    if left := next((key for key in model.state_dict() if _OF_ADAPTERS.search(key)), None):
+        raise EncoderError(f"{name}: its adapter is more than changes of weights ({left}), which no plain model holds")
+    model._hf_peft_config_loaded = False
+    vars(model).pop("_weight_conversions", None)  # by which save_pretrained would name the weights as an adapter's
+    if hasattr(model, "peft_config"):
+        del model.peft_config

@@ -15,6 +15,7 @@ from accelerate import Accelerator
 from stsbench.config import flatten
 from stsbench.data.sets.catalog import entries
 from stsbench.encoders.transformer.exported import trained_on_of
+from stsbench.encoders.transformer.find import resolve_base
 from stsbench.errors import DataError
 from stsbench.evaluation.provenance import provenance
 from stsbench.parsing import read_json_object
@@ -119,7 +120,8 @@ def export_best(run: FinishedRun, summary: dict[str, Any]) -> None:
     inference = run.method.inference()
     files = [{"name": data["file"], "stage": stage, **data} for stage, data in _data_of(summary)]
     facts = {
-        **summary, **describe(inference), "steps": sum(summary["stages"].values()), "data": files,
+        **summary, **describe(inference), "adapter": (run.method.backbone.folder / "adapter_config.json").is_file(),
+        "steps": sum(summary["stages"].values()), "data": files,
         "versions": summary["provenance"]["versions"],
     }  # fmt: skip
     export_model(
@@ -139,7 +141,8 @@ def _data_of(summary: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 def _trained_on(summary: Mapping[str, Any], backbone: Path) -> tuple[str, ...]:
     """The test data whose sentences were among the training text: in any stage, or of the model it started from."""
     here = [name for _, data in _data_of(summary) for name in data.get("texts_of", ())]
-    return tuple(dict.fromkeys([*trained_on_of(backbone), *here]))
+    base = resolve_base(backbone, offline=True)  # of an adapter
+    return tuple(dict.fromkeys([*trained_on_of(backbone), *(trained_on_of(base) if base else ()), *here]))
 
 
 def _names_a_file(key: str) -> bool:

@@ -14,7 +14,9 @@ from safetensors import SafetensorError
 from stsbench.encoders.forward.checkpoint import model_digest, tokenizer_digest
 from stsbench.encoders.forward.dropout import NoDropoutError, dropout_rates
 from stsbench.encoders.forward.token_pooler_files import KINDS, token_pooler_folder
+from stsbench.encoders.transformer.declared import read_declared
 from stsbench.encoders.transformer.exported import read_exported
+from stsbench.encoders.transformer.find import resolve_base
 from stsbench.errors import StsbenchError
 from stsbench.plugins import calling
 from stsbench.training.api.checks import check_candidates, check_inference, check_instance
@@ -24,6 +26,7 @@ from stsbench.training.engine.selection import Selection, dev_selection, fixed_r
 from stsbench.training.engine.semi import Objective, make_objective
 from stsbench.training.engine.stage import Stage, held_out_batches
 from stsbench.training.engine.two_views import why
+from stsbench.training.export.export import try_export
 from stsbench.training.modules.backbone import Backbone, load_backbone
 from stsbench.training.recipes.method_plan import MethodPlan
 from stsbench.training.recipes.methods import method_file
@@ -47,6 +50,7 @@ from stsbench.training.runs.warm_start import (
 )
 
 Log = Callable[[str], None]
+MERGED = "it is merged into the weights of its base before the first step"
 
 
 @dataclass
@@ -124,6 +128,8 @@ def prepare_run(
     with fixed_randomness(), torch.no_grad():
         check_inference(method)
         check_candidates(method, recipe.selection.by, run.manifest.dev_absent)
+        if accelerator.is_main_process:
+            try_export(method.inference(), options.output, recipe.backbone.model)
     return run
 
 
@@ -141,6 +147,8 @@ def fixed_inputs(recipe: Recipe, backbone: Backbone) -> dict[str, str]:
     """The files that `make_backbone` and the method's class were read from -> sha256."""
     folder = Path(backbone.folder)
     files = {"backbone": model_digest(folder), "tokenizer": tokenizer_digest(folder)}
+    if base := resolve_base(folder, offline=True):
+        files["backbone's base"] = model_digest(base)
     return {**files, **method_file(recipe.method)}
 
 
@@ -217,6 +225,8 @@ def _stages(
 def _left_behind(recipe: Recipe, folder: Path) -> list[str]:
     """A dense layer, learned pooler or prompt that the backbone is tested with as an encoder; training starts without."""
     start = recipe.backbone
+    if (folder / "adapter_config.json").is_file():
+        return [f"{start.model} is a PEFT adapter: {MERGED}, and all of them are trained"]
     stored = token_pooler_folder(folder)
     if stored is not None and stored[0].pooler != start.pooler:
         title = stored[0].title
@@ -225,6 +235,9 @@ def _left_behind(recipe: Recipe, folder: Path) -> list[str]:
     part = {"cls+dense": "dense layer", "mask": "prompt"}.get(exported.pooler) if exported is not None else None
     if exported is not None and exported.post:
         part = f"{part} and a post-processing" if part else "post-processing"
+    if exported is None and (folder / "modules.json").is_file():
+        kinds = [kind for kind in read_declared(folder).modules[1:] if "Pooling" not in kind]
+        part = " and ".join(f"module {kind}" for kind in kinds) or None
     return [f"{start.model} is tested with a {part}; as a backbone it is used without"] if part else []
 
 

@@ -1,0 +1,129 @@
+"""A backbone that trains is one that can be exported: adapters are merged, others refused before the first step."""
+
+from __future__ import annotations
+
+import shutil
+
+import peft
+import pytest
+import tiny_models
+import torch
+import training_runs
+from clirun import cli, fails, place
+from shipped_recipes import METHODS
+from training_runs import one_thread
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM
+
+import stsbench
+from stsbench.errors import StsbenchError
+from stsbench.training.export import export
+from stsbench.training.modules.backbone import load_backbone
+
+__all__ = ["cli", "one_thread", "place"]
+LORA = {"r": 3, "target_modules": ["query", "value"], "init_lora_weights": False, "task_type": "FEATURE_EXTRACTION"}
+ADAPTERS = {
+    "lora": peft.LoraConfig(**LORA),
+    "rslora": peft.LoraConfig(**LORA, use_rslora=True, lora_alpha=5, lora_dropout=0.3),
+    "embeddings": peft.LoraConfig(**{**LORA, "target_modules": ["query", "word_embeddings"]}),
+    "bias": peft.LoraConfig(**LORA, bias="lora_only"),
+    "ia3": peft.IA3Config(target_modules=["key", "dense"], feedforward_modules=["dense"], init_ia3_weights=False),
+}  # fmt: skip
+
+# transformers reads the one without its magnitudes; the other has modules of its own beside the changes
+OTHERS = {"dora": peft.LoraConfig(**LORA, use_dora=True), "saved": peft.LoraConfig(**LORA, modules_to_save=["dense"])}
+
+
+def adapter(folder, kind):
+    """A base, and an adapter of it; the oracle: peft's own merged model."""
+    base = tiny_models.build(folder / "base", pooler=False)
+    torch.manual_seed(3)
+    model = peft.get_peft_model(AutoModel.from_pretrained(base), {**ADAPTERS, **OTHERS}[kind])
+    for name, weight in model.named_parameters():
+        if weight.requires_grad and "ia3" in name:
+            torch.nn.init.normal_(weight, 1, 0.2)
+    model.save_pretrained(folder / "adapter")
+    for path in base.glob("tokenizer*"):
+        shutil.copy(path, folder / "adapter")
+    return peft.PeftModel.from_pretrained(AutoModel.from_pretrained(base), folder / "adapter").merge_and_unload()
+
+
+@pytest.mark.parametrize("kind", ADAPTERS)
+def test_an_adapter_is_merged(tmp_path, kind):
+    expected = adapter(tmp_path, kind).state_dict()
+    found = load_backbone(tmp_path / "adapter", "x").model.state_dict()
+    assert found.keys() == {name for name in expected if not name.startswith("pooler.")}
+    for name, weight in found.items():
+        torch.testing.assert_close(weight, expected[name], atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_one_that_cannot_be_merged_is_refused(tmp_path, kind):
+    adapter(tmp_path, kind)
+    with pytest.raises(StsbenchError, match=r"^x"):
+        load_backbone(tmp_path / "adapter", "x")
+
+
+def test_it_is_trained_exported_and_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    merged = adapter(tmp_path, "lora").eval()
+    values = training_runs.settings(tmp_path / "adapter", training_runs.make_text(tmp_path), **{
+        "training.max_steps": 1, "training.learning_rate": 1e-12, "selection.by": "none"})  # fmt: skip
+    stsbench.train("simcse", output=tmp_path / "out", settings=values, device="cpu")
+    assert "merged into its weights before the training" in (tmp_path / "out" / "best" / "README.md").read_text()
+    batch = AutoTokenizer.from_pretrained(tmp_path / "base")(["the cat runs"], return_tensors="pt")
+    with torch.no_grad():
+        read = AutoModel.from_pretrained(tmp_path / "out" / "best", add_pooling_layer=False).eval()
+        torch.testing.assert_close(read(**batch)[0], merged(**batch)[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("error", [ValueError("the model holds something"), OSError(28, "No space left on device"),
+                                   RuntimeError("two names share memory"), KeyError("hidden_size")])  # fmt: skip
+def test_what_cannot_be_exported_is_refused_before_the_first_step(tmp_path, monkeypatch, error):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(export, "_write_model", fail)
+    values = training_runs.settings(tiny_models.build(tmp_path / "m", pooler=False), training_runs.make_text(tmp_path))
+    with pytest.raises(StsbenchError, match=r"could be trained, but not exported then: .*; choose another backbone"):
+        stsbench.train("simcse", output=tmp_path / "out", settings=values, sample=True, device="cpu")
+    assert not (tmp_path / "out").exists()
+
+
+def bare(folder):
+    """BERT with a vocabulary that has neither the word "a" nor any letter alone, and no mask token."""
+    tiny_models.build(folder, pooler=False)
+    tokenizer = tiny_models.tokenizer("bert")
+    text = tokenizer.backend_tokenizer.to_str()
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        text = text.replace(f'"{letter}":', f'"{letter}{letter}{letter}":')
+    read = type(tokenizer)(
+        tokenizer_object=tokenizer.backend_tokenizer.from_str(text), cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]",
+        unk_token="[UNK]", model_max_length=64,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=len(read), max_position_embeddings=128, **tiny_models.SHAPE)
+    BertForMaskedLM(config).save_pretrained(folder)
+    read.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_vocabulary_without_the_usual_tokens(cli, tmp_path, method):
+    """It trains, or one line says what is missing."""
+    model = bare(tmp_path / "bare")
+    length = () if method == "declutr" else ("--set", "backbone.max_length=24")
+    words = ("train", method, "--sample", "--backbone", model, "--max-steps", "1", "--output", "out", "--device", "cpu",
+             "--dtype", "float32", *length)  # fmt: skip
+    outcome = cli(*words)
+    if outcome[0] == 1:
+        assert "mask token" in fails(outcome)
+    else:
+        assert outcome[0] == 0, outcome[2]
+
+
+def test_declutr_reads_spans_of_it(cli, tmp_path):
+    words = ("train", "declutr", "--sample", "--backbone", bare(tmp_path / "bare"), "--max-steps", "1", "--output", "out",
+             "--device", "cpu", "--dtype", "float32", "--set", "options.mlm_weight=0")  # fmt: skip
+    code, _, err = cli(*words)
+    assert code == 0, err
