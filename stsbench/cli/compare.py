@@ -46,11 +46,14 @@ def compare_(
     from stsbench.cli.output.json_file import write_json
     from stsbench.errors import StsbenchError
     from stsbench.evaluation.compare import compare
+    from stsbench.evaluation.records import run_folders
 
     names = [word.strip() for word in protocol.split(",") if word.strip()] if protocol is not None else None
     if names == []:
         raise click.UsageError("--protocol is empty")
-    runs = _runs_of(a), _runs_of(b)
+    if not (a.strip() and b.strip()):
+        raise click.UsageError("A and B are folders: one of them is empty")
+    runs = run_folders(a), run_folders(b)
     comparison = compare(*runs, protocols=names, metric=metric, resamples=resamples, seed=seed, by_seed=by_seed)
     _print_left_out(comparison)
     if not comparison.tables:
@@ -64,31 +67,6 @@ def compare_(
             print_table(table, sys.stdout)
         print_text(console_of(), limits(comparison))
     return 3 if comparison.failures else 0
-
-
-def _runs_of(text: str) -> list[Path]:
-    """The run folders that A or B names: itself, those inside it, or of several names with commas. An entry of the
-    leaderboard holds its runs, a training with several seeds those of its seeds."""
-    from stsbench.errors import StsbenchError
-    from stsbench.evaluation.records import tested_seeds
-
-    if not text.strip():
-        raise click.UsageError("A and B are folders: one of them is empty")
-    folder = Path(text)
-    names = [folder] if folder.exists() or "," not in text else [Path(name.strip()) for name in text.split(",")]
-    runs: list[Path] = []
-    for name in names:
-        if not name.exists() and (entry := Path("leaderboard/measured") / name).is_dir():
-            raise StsbenchError(f"{name} is not a run folder: no such folder; the board's entry is {entry}")
-        if seeds := tested_seeds(name):
-            runs += seeds
-        elif (name / "eval").is_dir():
-            runs.append(name / "eval")
-        elif not name.is_dir() or any(name.glob("*.json")):
-            runs.append(name)
-        else:
-            runs += sorted({path.parent for path in name.glob("*/*.json")}) or [name]
-    return list(dict.fromkeys(runs))
 
 
 def _print_left_out(comparison: Comparison) -> None:

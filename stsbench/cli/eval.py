@@ -17,8 +17,10 @@ from stsbench.errors import StsbenchError
 
 
 def _split(text: str | None) -> list[str] | None:
-    """Parts between commas; a comma inside brackets is part of a name: mteb:MTEB(eng, v2)."""
-    return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()] if text is not None else None
+    """Parts between commas."""
+    from stsbench.evaluation.plan import words_of
+
+    return None if text is None else list(words_of(text))
 
 
 @click.command("eval")

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import replace
+import os
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from stsbench.encoders.base import Encoder, EncoderOptions, EncoderSpec
 from stsbench.errors import EncoderError
 from stsbench.plugins import calling, where
-from stsbench.registry import names, namesakes, resolve
+from stsbench.registry import did_you_mean, names, namesakes, resolve
 from stsbench.torch_state import fresh_torch
 
 GROUP = "stsbench.encoders"
 _DEFAULT = "transformers"  # the kind of a name without one: a Hub id, a folder, minilm
 
 
-def load_encoder(model: str, options: EncoderOptions | None = None, **named: Any) -> Encoder:
+def load_encoder(model: Any, options: EncoderOptions | None = None, **named: Any) -> Encoder:
     """The encoder called `model`: KIND:ARGUMENT, e.g. lexical:tfidf, or a transformer by its Hub id, folder or short name.
 
+    A folder may be a Path; a function, or an object with `encode`, is one that computes with it.
     named: fields of EncoderOptions, e.g. pooler="cls". Raises EncoderError for a name nothing is known under, and for an
     option that would change the vectors of a transformer but means nothing to the kind asked for.
     """
+    if isinstance(model, Encoder):
+        return model
+    if isinstance(model, os.PathLike):
+        model = os.fspath(model)
+    if not isinstance(model, str):
+        function: Encoder = resolve(GROUP, "python").of(model)
+        return function
+    if unknown := sorted(named.keys() - {each.name for each in fields(EncoderOptions)}):
+        known = [each.name for each in fields(EncoderOptions)]
+        raise EncoderError(f"load_encoder has no option '{unknown[0]}'{did_you_mean(unknown[0], known)}")
     kind, colon, argument = model.partition(":")
     if model in kinds() and not Path(model).exists():
         raise EncoderError(f"{model} is a kind of encoder: write {model}:ARGUMENT")

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, fields, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BeforeValidator, ConfigDict, ValidationError
+from pydantic.dataclasses import dataclass
+
+from stsbench.config import shown
 from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.base import CHANGING, EQUAL_LENGTHS, Encoder, EncoderOptions, Progress
 from stsbench.encoders.cache.cache import EmbeddingCache
@@ -20,37 +27,35 @@ from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError, StsbenchWarning, one_line
 from stsbench.evaluation.announce import described_encoder
 from stsbench.evaluation.fitting import TARGET, Targets, check_fitting, post_processed
-from stsbench.evaluation.load import GROUP, load_protocol
-from stsbench.evaluation.measure import Result, measure
-from stsbench.evaluation.plan import Planned, plan
+from stsbench.evaluation.measure import Result, kept, measure
+from stsbench.evaluation.plan import Planned, named_settings, namesakes_of, plan, words_of
 from stsbench.evaluation.provenance import git_revision, why_not_repeatable
 from stsbench.evaluation.time_left import EncodingTime
 from stsbench.files import cache_root
 from stsbench.notebook import in_notebook, start_bar
-from stsbench.registry import names, namesakes
+from stsbench.registry import did_you_mean, namesakes
 from stsbench.torch_state import fresh_torch
 from stsbench.wording import counted, sized
 
-# Settings that an option or a protocol's name stands for: changed alone, rows would carry the name of another measurement.
-_ELSEWHERE = {
-    "sts.without_overlap": "--without-overlap", "sts.file": "--protocol sts:FILE",
-    "transfer.classifier": "--protocol transfer:exact, transfer:sklearn or transfer",
-    "geometry.split": "--protocol geometry:dev, geometry:whole or geometry",
-    "retrieval.folder": "--protocol retrieval:FOLDER",
-    "mteb.tasks": "--protocol mteb:NAME", "mteb.benchmark": "--protocol mteb:NAME",
-}  # fmt: skip
 _ENCODER = (*CHANGING, "device", "batch_tokens", "offline")
 StartProgress = Callable[[int], Progress]  # number of texts -> step function
 
 
-@dataclass
-class EvalOptions:
-    """Everything `stsbench eval` takes, by the same names."""
+def _model(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
-    model: str | Encoder | Callable[..., Any]
-    output: Path
-    protocols: Sequence[str] = ("sts",)
-    tasks: Sequence[str] | None = None
+
+Names = Annotated[Sequence[str], BeforeValidator(words_of)]
+
+
+@dataclass(config=ConfigDict(arbitrary_types_allowed=True))
+class EvalOptions:
+    """Everything `stsbench eval` takes, by the same names. Lists of names may be one string, with commas as there."""
+
+    model: Annotated[Any, BeforeValidator(_model)]  # a name or folder, an Encoder, a function, an object with `encode`
+    output: Path | None = None  # None: a temporary folder, until this process ends
+    protocols: Names = ("sts",)
+    tasks: Names | None = None
     pooler: str | None = None
     template: str | None = None
     full_stop: bool | None = None
@@ -70,7 +75,7 @@ class EvalOptions:
     data_dir: Path | None = None
     text_version: str = "senteval"
     sample: bool = False
-    without_overlap: Sequence[str] = ()
+    without_overlap: Names = ()
     strict_data: bool = False
     strict: bool = False
     device: str | None = None
@@ -85,6 +90,17 @@ class EvalOptions:
     command: Sequence[str] = ()
     extra_provenance: Mapping[str, Any] = field(default_factory=dict)  # for the records: a training's seed
 
+    @property
+    def folder(self) -> Path:
+        """Where the records go."""
+        return Path(_scratch().name) / "run" if self.output is None else self.output
+
+
+@cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """Of this process, which removes it at its end."""
+    return tempfile.TemporaryDirectory(prefix="stsbench-")
+
 
 def run(options: EvalOptions, log: Callable[[str], None] = print, progress: StartProgress | None = None) -> Result:
     """Plan, load, encode every distinct text once, observe, score, record. `log` gets one line for each thing a user
@@ -97,23 +113,14 @@ def run(options: EvalOptions, log: Callable[[str], None] = print, progress: Star
     check_fitting(options.post, options.fit_on)
     if reason := why_not_repeatable(git_revision()):
         log(f"warning: these records cannot enter a leaderboard: measured by {reason}; commit them first")
-    for line in _namesakes(options):
+    on_target = namesakes(TARGET, "each set's own texts") if str(options.fit_on) == TARGET else ()
+    for line in (*on_target, *namesakes_of(options.protocols)):
         log(line)
     result, chosen = _chosen(options, log)
     with fresh_torch(gradients=True), _encoder(options) as encoder:  # classifiers and regressors are trained with torch, too
         _run(encoder, chosen, result, options, log, progress)
     log(f"done in {time.monotonic() - began:.1f} s{_peak_memory()}")
     return result
-
-
-def _namesakes(options: EvalOptions) -> Iterator[str]:
-    """Lines on files and folders that are called as what was taken."""
-    for protocol in options.protocols:
-        base, _, word = protocol.partition(":")
-        if base in names(GROUP) and (kind := load_protocol(base)).path_setting and word in kind.variants:
-            yield from namesakes(word, f"a variant of {base}", f"{base}:")
-    if options.fit_on is not None and str(options.fit_on) == TARGET:
-        yield from namesakes(TARGET, "each set's own texts")
 
 
 def _run(
@@ -129,7 +136,7 @@ def _run(
     everything = [data for _, mine in chosen for data in mine.values()]
     _announce(encoder, options, everything, log)
     embed, failed = _encoded(encoder, cache, everything, targets, options, log, progress)
-    with _kept(result, log):
+    with kept(result, log):
         for each, mine in chosen:
             _measure(each, mine, embed, result, options, log, len(chosen) > 1, targets)
     if failed is not None and not result.records:
@@ -146,7 +153,7 @@ def _chosen(options: EvalOptions, log: Callable[[str], None]) -> tuple[Result, C
     if not options.sample:
         planned = [_with_text_version(each, options.text_version, left_out) for each in planned]
     sets, missing = _load_sets(planned, options)
-    result = Result(options.output, left_out=left_out)
+    result = Result(options.folder, left_out=left_out)
     for each in planned:
         if each.note:
             left_out[each.label] = each.note
@@ -192,21 +199,6 @@ def _encoded(
     return embed, None
 
 
-@contextmanager
-def _kept(result: Result, log: Callable[[str], None]) -> Iterator[None]:
-    """Save what was measured, also where the block ends by Ctrl-C, for lack of memory or by a mistake in here."""
-    try:
-        yield
-    except BaseException:
-        result.save()
-        if result.records:
-            count = len(result.records)
-            kept = f"the {count} tasks measured so far are kept" if count > 1 else "the task measured so far is kept"
-            log(f"{kept}: stsbench score {result.folder}; --protocol and --tasks measure the others")
-        raise
-    result.save()
-
-
 def _warnings(data: DataSet) -> list[str]:
     """What is wrong with a set, at most two lines of it; the record holds all."""
     rest = len(data.warnings) - 2
@@ -233,22 +225,11 @@ def _measure(
 
 def _settings(options: EvalOptions) -> dict[str, dict[str, Any]]:
     """The protocols' settings among the options, by protocol; "" for every protocol that takes them."""
-    named = {
+    every = {
         "similarity": options.similarity, "resamples": options.resamples,
         "without_overlap": sorted(options.without_overlap) or None,
     }  # fmt: skip
-    settings: dict[str, dict[str, Any]] = {"": {key: value for key, value in named.items() if value is not None}}
-    for key, value in options.settings.items():
-        if key in _ELSEWHERE:
-            raise StsbenchError(f"{key} cannot be changed by itself: use {_ELSEWHERE[key]}")
-        protocol, dot, name = key.rpartition(".")
-        if not dot or not name or not protocol:
-            raise StsbenchError(f"the setting '{key}' names no protocol: write PROTOCOL.SETTING, as in retrieval.ties")
-        if ":" in protocol:
-            base = protocol.partition(":")[0]
-            raise StsbenchError(f"the setting '{key}' is one of all variants of {base}: write {base}.{name}")
-        settings.setdefault(protocol, {})[name] = value
-    return settings
+    return named_settings(options.settings, {key: value for key, value in every.items() if value is not None})
 
 
 def _peak_memory() -> str:
@@ -273,6 +254,8 @@ def _check(options: EvalOptions) -> None:
         raise StsbenchError("--sample (sample=True) and --data-dir (data_dir) exclude each other")
     if options.sample and options.text_version == "raw":
         raise StsbenchError("the sample is its own text version: leave text_version='raw' out")
+    if options.fingerprint is not None and (isinstance(options.model, str | Encoder)):
+        raise EncoderError("fingerprint is for a function or an object with `encode`: other encoders have one of their own")
     if not isinstance(options.model, str):
         if options.devices is not None or options.processes is not None:
             raise EncoderError("devices and processes need a model that each process can load by its name, a string")
@@ -371,7 +354,7 @@ def _encoder(options: EvalOptions) -> Iterator[Encoder]:
     else:
         from stsbench.encoders.light.callable import CallableEncoder
 
-        yield CallableEncoder(options.model, fingerprint=options.fingerprint)
+        yield CallableEncoder.of(options.model, fingerprint=options.fingerprint)
 
 
 def _announce(encoder: Encoder, options: EvalOptions, chosen: list[DataSet], log: Callable[[str], None]) -> None:
@@ -388,16 +371,38 @@ def _announce(encoder: Encoder, options: EvalOptions, chosen: list[DataSet], log
     log(f"text version {text_versions}; items: {items}; from {origins}")
 
 
-def evaluate(model: str | Encoder | Callable[..., Any], *, output: str | Path, **options: Any) -> Result:
+_SYNONYMS = {"protocol": "protocols", "task": "tasks"}
+
+
+def evaluate(model: Any, *, output: str | Path | None = None, **options: Any) -> Result:
     """Measure `model` as `stsbench eval` does; options by the names of `EvalOptions`. Returns rows, records and failures.
 
-    Nothing is printed; in a notebook there is a progress bar. What the command line prints as a warning, and each task that
-    failed, is a StsbenchWarning.
+    model: what stands after --model, an encoder, a function from a list of texts to vectors, or an object with such a method
+    `encode`, as sentence-transformers' models are. Nothing is printed; in a notebook there is a progress bar. What the
+    command line prints as a warning, and each task that failed, is a StsbenchWarning. Raises StsbenchError, one line.
     """
     progress = start_bar if in_notebook() else None
     heard: list[str] = []
-    result = run(EvalOptions(model=model, output=Path(output), **options), log=heard.append, progress=progress)
+    result = run(_options(model, output, options), log=heard.append, progress=progress)
     said = [line.removeprefix("warning: ") for line in heard if line.startswith("warning: ")]
     for line in dict.fromkeys([*said, *(f"failed: {name}: {reason}" for name, reason in result.failures.items())]):
         warnings.warn(line, StsbenchWarning, stacklevel=2)
     return result
+
+
+def _options(model: Any, output: str | Path | None, options: Mapping[str, Any]) -> EvalOptions:
+    """EvalOptions of what a user of Python wrote. StsbenchError, one line: an unknown option, or a wrong value of one."""
+    known = [each.name for each in fields(EvalOptions)]
+    named: dict[str, Any] = {"model": model, "output": output}
+    for name, value in options.items():
+        if (name := _SYNONYMS.get(name, name)) not in known:
+            raise StsbenchError(f"evaluate has no option '{name}'{did_you_mean(name, known)}")
+        if name in named:
+            raise StsbenchError(f"evaluate: {name} is given twice")
+        named[name] = value
+    try:
+        return EvalOptions(**named)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = next(str(part) for part in first["loc"])
+        raise StsbenchError(f"evaluate: {where}={shown(named.get(where))}: {first['msg']}") from error

@@ -18,10 +18,10 @@ from stsbench.encoders.probe import has_identity
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.comparability import Measured, SeedPairs, Setting, measured
 from stsbench.evaluation.load import load_protocol
-from stsbench.evaluation.plan import plan
+from stsbench.evaluation.plan import plan, words_of
 from stsbench.evaluation.protocol import Drawn as Drawing
 from stsbench.evaluation.protocol import Observations, Protocol
-from stsbench.evaluation.records import Record, ScoreRow, load_records
+from stsbench.evaluation.records import Record, ScoreRow, load_records, run_folders
 from stsbench.evaluation.rescore import encoder_key, refuse_doubles, rescored, several_encoders
 from stsbench.metrics.paired import Difference, holm, paired_difference
 from stsbench.metrics.seeds import difference_over_seeds
@@ -82,10 +82,11 @@ class Comparison:
 
 
 def compare(
-    a: Path | Sequence[Path], b: Path | Sequence[Path], *, protocols: Sequence[str] | None = None, metric: str | None = None,
+    a: Any, b: Any, *, protocols: str | Sequence[str] | None = None, metric: str | None = None,
     resamples: int = RESAMPLES, seed: int = 0, by_seed: bool | None = None,
 ) -> Comparison:
-    """Compare the scores of two encoders that measured the same data in the same way: a run folder each, or several seeds'.
+    """Compare the scores of two encoders that measured the same data in the same way: a run folder each, or several seeds',
+    as `run_folders` takes them.
 
     protocols: as `stsbench eval` names them, all by default; each is compared by its first metric and aggregation, or by
     `metric`. Scores of several seeds are averaged, and tested as the leaderboard's ranks are. by_seed: whether A's run of a
@@ -93,8 +94,8 @@ def compare(
     (`SeedPairs`). Raises StsbenchError for an edited record, a folder of several encoders or of two unlike records of the
     same thing, seeds that cannot be paired, and unknown names.
     """
-    chosen = _chooser(protocols)
-    folders = [[side] if isinstance(side, Path) else list(side) for side in (a, b)]
+    chosen = _chooser(words_of(protocols))
+    folders = [run_folders(side) for side in (a, b)]
     loaded = [[_loaded(folder) for folder in side] for side in folders]
     first = [[stored[0][1] for stored in side] for side in loaded]
     for side, records in zip(folders, first, strict=True):

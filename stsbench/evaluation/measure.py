@@ -10,8 +10,10 @@ import math
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -26,6 +28,7 @@ from stsbench.evaluation.fitting import Targets
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.provenance import provenance
 from stsbench.evaluation.records import (
+    PLAIN,
     DataIdentity,
     EncoderIdentity,
     ObservationFile,
@@ -40,12 +43,13 @@ from stsbench.evaluation.time_left import TasksTime
 from stsbench.files import atomic_write
 from stsbench.metrics.similarity import zero_rows
 from stsbench.plugins import calling, where
+from stsbench.wording import counted
 
 _TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}  # a run or a file of that name is there
 LONG = 10  # seconds after which a task's time is said, and how much is left: a sign of life
 
 
-@dataclass
+@dataclass(repr=False)
 class Result:
     """What one evaluation gave. `failures`: protocol and task -> reason; `left_out`: protocol -> reason."""
 
@@ -60,6 +64,58 @@ class Result:
     def rows(self) -> list[ScoreRow]:
         """Every score: task by task, then the averages."""
         return [row for record in self.records for row in record.scores] + self.summaries
+
+    def __repr__(self) -> str:
+        encoders = dict.fromkeys(str(record.encoder.spec["name"]) for record in self.records)
+        of = f" of {', '.join(encoders)}" if encoders else ""
+        failed = f", {counted(len(self.failures), 'failure')}" if self.failures else ""
+        return f"<Result{of}: {counted(len(self.records), 'record')}{failed} in {self.folder}; print it for its scores>"
+
+    def __str__(self) -> str:
+        """The scores as a table for each protocol: tasks down, metrics across."""
+        parts = []
+        for protocol, lines in self._tables():
+            widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+            rows = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
+            parts.append("\n".join([protocol, *rows]))
+        return "\n\n".join([*parts, *self._remarks()]) or repr(self)
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook."""
+        parts = []
+        for protocol, (header, *lines) in self._tables():
+            rows = [("th", header), *(("td", line) for line in lines)]
+            cells = ("".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in line) for tag, line in rows)
+            body = "".join(f"<tr>{row}</tr>" for row in cells)
+            parts.append(f"<table><caption>{escape(protocol)}</caption>{body}</table>")
+        return "".join([*parts, *(f"<p>{escape(line)}</p>" for line in self._remarks())]) or escape(repr(self))
+
+    def _tables(self) -> list[tuple[str, list[list[str]]]]:
+        """(protocol, lines of cells), the header first; without the subsets of what is given as a whole."""
+        tables = []
+        for protocol in dict.fromkeys(row.protocol for row in self.rows):
+            rows = [row for row in self.rows if row.protocol == protocol]
+            whole = {(row.task, row.metric) for row in rows if row.subset is None}
+            rows = [row for row in rows if row.subset is None or (row.task, row.metric) not in whole]
+            cells = {(row.task, row.subset, row.metric, row.aggregation): f"{row.value:.{3 if row.metric in PLAIN else 2}f}"
+                     for row in rows}  # fmt: skip
+            columns = list(dict.fromkeys((row.metric, row.aggregation) for row in rows))
+            counts = {key: str(row.n) for row in reversed(rows) for key in [(row.task, row.subset)]}
+            lines = [["task", "n", *(" ".join(filter(None, column)) for column in columns)]]
+            for task, subset in dict.fromkeys((row.task, row.subset) for row in rows):
+                values = [cells.get((task, subset, *column), "") for column in columns]
+                lines.append([f"{task}, {subset}" if subset else task, counts[task, subset], *values])
+            tables.append((protocol, lines))
+        return tables
+
+    def _remarks(self) -> list[str]:
+        unknown = ", ".join(record.data.id for record in self.records if not record.data.known)
+        sample = any(record.data.text_version == "sample" for record in self.records)
+        return [
+            *([f"Data differ from the catalog: {unknown}. Not comparable with other results."] if unknown else []),
+            *(["sample data: not comparable with published numbers"] if sample else []),
+            *(f"failed: {name}: {reason}" for name, reason in self.failures.items()),
+        ]
 
     def save(self) -> None:
         """Write the records and observations as one: the run folder appears whole, or not at all."""
@@ -81,6 +137,21 @@ class Result:
         finally:
             shutil.rmtree(building, ignore_errors=True)
         self.unsaved = {}
+
+
+@contextmanager
+def kept(result: Result, log: Callable[[str], None]) -> Iterator[None]:
+    """Save what was measured, also where the block ends by Ctrl-C, for lack of memory or by a mistake in here."""
+    try:
+        yield
+    except BaseException:
+        result.save()
+        if result.records:
+            count = len(result.records)
+            measured = f"the {count} tasks measured so far are kept" if count > 1 else "the task measured so far is kept"
+            log(f"{measured}: stsbench score {result.folder}; --protocol and --tasks measure the others")
+        raise
+    result.save()
 
 
 def claim(building: Path, folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -12,9 +13,19 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.load import GROUP, kinds, load_protocol
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.settings import no_such_setting
-from stsbench.registry import did_you_mean, names
+from stsbench.registry import did_you_mean, names, namesakes
 
 Settings = Mapping[str, Mapping[str, Any]]  # protocol name, or "" for every protocol that knows the setting -> settings
+
+
+# Settings that an option or a protocol's name stands for: changed alone, rows would carry the name of another measurement.
+_ELSEWHERE = {
+    "sts.without_overlap": "--without-overlap", "sts.file": "--protocol sts:FILE",
+    "transfer.classifier": "--protocol transfer:exact, transfer:sklearn or transfer",
+    "geometry.split": "--protocol geometry:dev, geometry:whole or geometry",
+    "retrieval.folder": "--protocol retrieval:FOLDER",
+    "mteb.tasks": "--protocol mteb:NAME", "mteb.benchmark": "--protocol mteb:NAME",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,38 @@ def _check_names(parts: Iterable[Planned]) -> None:
             if (other := seen.setdefault((part.protocol.label, task), id)) != id:
                 one, two = (each.removeprefix("own:") for each in (other, id))
                 raise StsbenchError(f"{one} and {two} have one name, {task}: rename one, or measure each in its own run")
+
+
+def words_of(value: Any) -> Any:
+    """The names in a text between commas, each comma inside brackets being part of one: mteb:MTEB(eng, v2). What is not a
+    text stays as it is."""
+    if not isinstance(value, str):
+        return value
+    return tuple(part.strip() for part in re.split(r",(?![^(]*\))", value) if part.strip())
+
+
+def named_settings(stated: Mapping[str, Any], every: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Settings by protocol. stated: "retrieval.ties" -> value; every: those of all protocols that take them, under ""."""
+    settings: dict[str, dict[str, Any]] = {"": dict(every)}
+    for key, value in stated.items():
+        if key in _ELSEWHERE:
+            raise StsbenchError(f"{key} cannot be changed by itself: use {_ELSEWHERE[key]}")
+        protocol, dot, name = key.rpartition(".")
+        if not dot or not name or not protocol:
+            raise StsbenchError(f"the setting '{key}' names no protocol: write PROTOCOL.SETTING, as in retrieval.ties")
+        if ":" in protocol:
+            base = protocol.partition(":")[0]
+            raise StsbenchError(f"the setting '{key}' is one of all variants of {base}: write {base}.{name}")
+        settings.setdefault(protocol, {})[name] = value
+    return settings
+
+
+def namesakes_of(protocols: Iterable[str]) -> Iterator[str]:
+    """A line for each file or folder that is called as a variant which was taken."""
+    for protocol in protocols:
+        base, _, word = protocol.partition(":")
+        if base in names(GROUP) and (kind := load_protocol(base)).path_setting and word in kind.variants:
+            yield from namesakes(word, f"a variant of {base}", f"{base}:")
 
 
 def protocol_of(name: str, settings: Settings) -> Protocol:

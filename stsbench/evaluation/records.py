@@ -202,8 +202,9 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return mapping
 
 
-def load_records(folder: Path) -> list[tuple[Path, Record]]:
+def load_records(folder: str | Path) -> list[tuple[Path, Record]]:
     """Every record of a run folder, by file name; of a training, those of its test. Raises StsbenchError for none."""
+    folder = Path(folder)
     if folder.is_file():
         raise StsbenchError(f"{folder} is a file: name the run folder that holds it")
     if not folder.is_dir():
@@ -223,6 +224,30 @@ def tested_seeds(folder: Path) -> list[Path]:
     if not (folder / "seeds.json").is_file():
         return []
     return sorted(path.parent for path in folder.glob("seed-*/eval") if path.is_dir())
+
+
+def run_folders(side: Any) -> list[Path]:
+    """The run folders that a side of a comparison names: itself, those inside it, or of several names with commas; a list of
+    such; or what `evaluate` returned. An entry of the leaderboard holds its runs, a training with several seeds those of
+    its seeds."""
+    if isinstance(side, list | tuple):
+        return list(dict.fromkeys(run for each in side for run in run_folders(each)))
+    folder = Path(getattr(side, "folder", side))
+    text = str(folder)
+    names = [folder] if folder.exists() or "," not in text else [Path(name.strip()) for name in text.split(",")]
+    runs: list[Path] = []
+    for name in names:
+        if not name.exists() and (entry := Path("leaderboard/measured") / name).is_dir():
+            raise StsbenchError(f"{name} is not a run folder: no such folder; the board's entry is {entry}")
+        if seeds := tested_seeds(name):
+            runs += seeds
+        elif (name / "eval").is_dir():
+            runs.append(name / "eval")
+        elif not name.is_dir() or any(name.glob("*.json")):
+            runs.append(name)
+        else:
+            runs += sorted({path.parent for path in name.glob("*/*.json")}) or [name]
+    return list(dict.fromkeys(runs))
 
 
 def _trained(folder: Path) -> str:

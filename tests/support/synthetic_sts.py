@@ -130,7 +130,7 @@ def write_run(folder: Path, made: dict[str, Observations], settings=None) -> Pat
         first, second = (tuple(f"{side} {i}" for i in range(n)) for side in ("one", "other"))
         sets[task] = PairSet(TASKS[task], task, "own", first, second, seen.arrays["gold"], subsets, known=False)
     result = Result(folder)
-    encoder = CallableEncoder(lambda texts: np.ones((len(texts), 1)), name=f"python:made_for_{folder.name}")
+    encoder = CallableEncoder(lambda texts: np.ones((len(texts), 1)), name=f"python:made_for_{folder.name}", fingerprint="1")
     measure(result, Embed(encoder), Made(settings or {"resamples": 0}), sets)
     assert not result.failures
     result.save()

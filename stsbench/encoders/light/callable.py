@@ -28,14 +28,25 @@ class CallableEncoder(Encoder):
     its vectors change, or else a probe (stsbench/encoders/probe.py). Only under a user's fingerprint are vectors cached.
     """
 
-    def __init__(self, fn: Callable[[list[str]], Any], name: str | None = None, fingerprint: str | None = None) -> None:
+    def __init__(
+        self, fn: Callable[[list[str]], Any], name: str | None = None, fingerprint: str | None = None
+    ) -> None:
         """fingerprint: by default the attribute of that name of `fn`, or of the object whose method it is."""
         if not callable(fn):
-            raise EncoderError(f"{name or fn!r} is not callable: its type is {type(fn).__name__}")
-        stated = (fingerprint, getattr(fn, "fingerprint", None), getattr(getattr(fn, "__self__", None), "fingerprint", None))
+            hint = "give a model's name, an encoder, or a function from texts to vectors"
+            raise EncoderError(f"{name or fn!r} is not callable: its type is {type(fn).__name__}; {hint}")
+        owner = getattr(fn, "__self__", None)
+        stated = (fingerprint, getattr(fn, "fingerprint", None), getattr(owner, "fingerprint", None))
         self._fn, self._name = fn, name or f"python:{_qualified(fn)}"
         self._stated = next((each for each in stated if isinstance(each, str) and each), None)
         self.cacheable = self._stated is not None
+
+    @classmethod
+    def of(cls, model: Any, fingerprint: str | None = None) -> CallableEncoder:
+        """A function, or an object with a method `encode`. A model of torch takes tensors: its `encode` is meant."""
+        encode = getattr(model, "encode", None)
+        meant = encode if callable(encode) and (not callable(model) or hasattr(model, "forward")) else model
+        return cls(meant, fingerprint=fingerprint)
 
     @cached_property
     def probe(self) -> Probe | None:

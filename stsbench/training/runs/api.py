@@ -13,15 +13,17 @@ from stsbench.training.recipes.recipe import Recipe
 
 def train(
     method: str, *, output: str | Path, recipe: str | Path | Recipe | None = None, seeds: int | None = None,
-    subsets: int | None = None, settings: Mapping[str, Any] | None = None, **options: Any,
+    subsets: int | None = None, backbone: str | Path | None = None, settings: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Train a method by a recipe (name, file or Recipe; None: the method's own) into the folder `output`.
 
     method: a name, or FILE.py:CLASS; settings: values in the place of the recipe's, by dotted key
-    ("training.learning_rate"); without "precision" among them fp16 is float32 where there is no CUDA device; seeds: so many
-    runs, seeds counted up; subsets: the recipe's sampled rows are drawn anew so many times, each trained on with all these
-    seeds; options: those of stsbench.training.runs.options.TrainOptions (stage, start_from, ...). Nothing is printed; in a
-    notebook there is a progress bar. Returns what the folder's train.json (or seeds.json, subsets.json) holds. Raises
+    ("training.learning_rate"); without "precision" among them fp16 is float32 where there is no CUDA device; backbone: the
+    one of them that is called backbone.model; seeds: so many runs, seeds counted up; subsets: the recipe's sampled rows are
+    drawn anew so many times, each trained on with all these seeds; options: those of
+    stsbench.training.runs.options.TrainOptions (stage, start_from, ...). Nothing is printed; in a notebook there is a
+    progress bar. Returns what the folder's train.json (or seeds.json, subsets.json) holds. Raises
     StsbenchError, one line.
     """
     from stsbench.training.recipes.precision import load_for_device
@@ -35,6 +37,8 @@ def train(
     def log(line: str) -> None:
         pass
 
+    if backbone is not None:
+        settings = {**(settings or {}), "backbone.model": str(backbone)}
     bar = TrainingBar() if in_notebook() else None
     if not isinstance(recipe, Recipe):
         load = partial(load_recipe, method, None if recipe is None else str(recipe), [])

@@ -1,0 +1,134 @@
+"""What users of Python type: one name for a list, paths as text, models of other libraries; and what they get back."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_models import build
+
+import stsbench
+from stsbench import compare, evaluate, load_encoder, load_records
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.measure import Result
+
+ASKED = {"sample": True, "resamples": 0, "no_cache": True}
+pytestmark = pytest.mark.filterwarnings("ignore::stsbench.errors.StsbenchWarning")
+
+
+def letters(texts):
+    return np.array([[text.count(chr(97 + i)) + i / 9 for i in range(26)] for text in texts])
+
+
+class Model:
+    def encode(self, texts):
+        return letters(texts)
+
+
+def rows(result):
+    return [(row.task, row.subset, row.metric, row.aggregation, row.value) for row in result.rows]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("api")
+    return evaluate(letters, output=folder / "run", protocols=["sts:all"], tasks=["STS-B", "STS12"], **ASKED)
+
+
+@pytest.mark.parametrize("asked", [
+    {"protocols": "sts:all", "tasks": "STS-B,STS12"}, {"protocol": "sts:all", "tasks": ("STS12", "STS-B")},
+    {"protocol": ["sts:all"], "task": "STS-B, STS12"},
+])  # fmt: skip
+def test_one_name_is_a_list_of_one(plain, asked):
+    assert rows(evaluate(letters, **asked, **ASKED)) == rows(plain)
+
+
+def test_names_hold_commas_in_brackets():
+    from stsbench.evaluation.plan import words_of
+
+    assert words_of("mteb:MTEB(eng, v2), sts") == ("mteb:MTEB(eng, v2)", "sts")
+
+
+@pytest.mark.parametrize(("asked", "reason"), [
+    ({"protocls": "sts"}, "no option 'protocls'; did you mean protocols"),
+    ({"resamples": "many"}, "resamples='many': Input"),
+    ({"protocol": "sts", "protocols": "sts"}, "protocols is given twice"),
+    ({"tasks": "STS-C"}, "unknown task 'STS-C'"),
+    ({"data_dir": 3}, "data_dir=3"),
+    ({"data_dir": "/no/such/folder", "sample": False}, "no/such/folder"),
+    ({"fingerprint": "1", "model": "minilm"}, "fingerprint is for a function"),
+])  # fmt: skip
+def test_what_cannot_be_meant_is_one_line(asked, reason):
+    model = asked.pop("model", letters)
+    with pytest.raises(StsbenchError, match=reason) as caught:
+        evaluate(model, **{**ASKED, **asked})
+    assert "\n" not in str(caught.value)
+
+
+def test_models_of_every_kind(tmp_path, plain):
+    task = {"protocols": "sts:all", "tasks": "STS-B,STS12", **ASKED}
+    assert rows(evaluate(Model(), **task)) == rows(evaluate(Model().encode, **task)) == rows(plain)
+    with pytest.raises(StsbenchError, match="not callable: its type is int; give a model's name"):
+        evaluate(3, **ASKED)
+    build(tmp_path / "model")
+    by_name = load_encoder(str(tmp_path / "model"), pooler="mean", offline=True)
+    assert load_encoder(tmp_path / "model", pooler="mean", offline=True).spec == by_name.spec
+    assert load_encoder(by_name) is by_name
+    assert np.array_equal(load_encoder(letters).encode("a b"), letters(["a b"])[0].astype(np.float32))
+    with pytest.raises(StsbenchError, match="no option 'poolr'; did you mean pooler"):
+        load_encoder("minilm", poolr="cls")
+
+
+def test_a_model_of_sentence_transformers(tmp_path):
+    library = pytest.importorskip("sentence_transformers")
+    build(tmp_path / "model")
+    from sentence_transformers.models import Pooling, Transformer
+
+    modules = [Transformer(str(tmp_path / "model")), Pooling(32)]
+    model = library.SentenceTransformer(modules=modules, device="cpu")
+    encoder = load_encoder(model)
+    np.testing.assert_allclose(encoder.encode(["a cat", "the dog"]), model.encode(["a cat", "the dog"]), atol=1e-6)
+    assert encoder.spec.options["identity"] == "probe 1"
+    other = library.SentenceTransformer(modules=[modules[0], Pooling(32, pooling_mode="cls")], device="cpu")
+    assert load_encoder(other).spec.fingerprint() != encoder.spec.fingerprint()
+
+
+def test_a_result_is_short_and_has_a_table(plain):
+    assert len(repr(plain)) < 300 and "2 records" in repr(plain)
+    table = str(plain).splitlines()
+    assert table[0] == "sts" and table[1].split()[:2] == ["task", "n"] and table[2].startswith("STS12")
+    row = next(row for row in plain.rows if (row.task, row.metric, row.aggregation) == ("STS-B", "spearman", "all"))
+    assert f"{row.value:.2f}" in table[3] and "sample data" in str(plain)
+    html = plain._repr_html_()
+    assert html.count("<tr>") == 3 and "<caption>sts</caption>" in html
+    failed = Result(Path("x"), failures={"sts <b>": "no & none"})
+    assert "<b>" not in failed._repr_html_() and "no & none" in str(failed) and "1 failure" in repr(failed)
+
+
+def test_records_and_comparisons_by_name(plain, tmp_path, monkeypatch):
+    other = evaluate(lambda texts: letters(texts)[:, :9], tasks="STS-B,STS12", **ASKED)
+    assert other.folder.is_dir() and len(load_records(str(other.folder))) == 2
+    monkeypatch.chdir(plain.folder.parent)
+    tables = compare("run", str(other.folder), protocols="sts", resamples=100).tables
+    assert [row.task for row in tables[0].rows] == ["STS12", "STS-B"]
+    assert compare(plain, other, resamples=100).tables[0].rows == tables[0].rows
+
+
+def test_temporary_records_end_with_the_process():
+    code = (
+        "import stsbench, sys, warnings; warnings.simplefilter('ignore')\n"
+        "assert 'torch' not in sys.modules and {'compare', 'evaluate', 'train'} <= set(dir(stsbench))\n"
+        "r = stsbench.evaluate('lexical:token-set', sample=True, tasks='STS12', resamples=0); assert r.folder.is_dir()\n"
+        "print(r.folder)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and not Path(done.stdout.strip()).exists(), done.stderr
+    assert set(stsbench.__all__) <= set(dir(stsbench))
+
+
+def test_a_backbone_of_a_training(tmp_path):
+    (tmp_path / "texts.txt").write_text("a cat\nthe dog\na bird\n")
+    settings = {"data.file": str(tmp_path / "texts.txt")}
+    with pytest.raises(StsbenchError, match="--backbone /no/such/model: no such folder"):
+        stsbench.train("simcse", output=tmp_path / "run", backbone="/no/such/model", settings=settings, offline=True)
