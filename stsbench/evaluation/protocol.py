@@ -80,6 +80,9 @@ class Protocol(ABC):
         """The settings that `NAME:word` stands for. Raises StsbenchError, with a suggestion, for an unknown word."""
         if cls.path_setting and word not in cls.variants and Path(word).exists():
             return {cls.path_setting: word}
+        if word not in cls.variants and Path(word).exists():
+            raise StsbenchError(f"{cls.name}:{word}: {cls.name} does not measure data of your own yet; scored pairs are "
+                                "measured by sts:FILE, queries with a corpus by retrieval:FOLDER")  # fmt: skip
         if word not in cls.variants and not cls.variants:
             raise StsbenchError(f"unknown protocol '{cls.name}:{word}'; {cls.name} has no variants")
         if word not in cls.variants:

@@ -108,6 +108,7 @@ def test_the_command_line(cli, place):
     words = ("eval", "--model", "lexical:token-set", "--protocol")
     fails(cli(*words, "sts:none.csv", "--output", "run"), "unknown protocol 'sts:none.csv'", "there is no file none.csv")
     name = write("pairs.csv")
+    fails(cli(*words, f"transfer:{name}", "--output", "run"), "transfer does not measure data of your own yet", "sts:FILE")
     for run, similarity in (("a", "cosine"), ("b", "dot")):
         code, out, err = cli(*words, f"sts:{name}", "--similarity", similarity, "--output", run)
         assert code == 0 and "No average" not in out, err

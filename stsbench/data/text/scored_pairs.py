@@ -120,7 +120,8 @@ def _rows(path: Path, warnings: list[str]) -> Rows:
             f"columns {', '.join(COLUMNS)}"
         )
     if kind == "jsonl":
-        return ((f"{path}:{number}", record) for number, record in READERS["jsonl"](numbered_lines(path), path) if record)
+        records = READERS["jsonl"](numbered_lines(path), path)
+        return ((f"{path}:{number}", record) for number, record in records if record is not None)
     return _arrow(path, [path]) if kind == "parquet" else _table(path, kind, warnings)
 
 
