@@ -10,11 +10,22 @@ from typing import Any
 from stsbench.errors import EncoderError
 from stsbench.parsing import read_json_object
 
-_MOST_LAYERS = 1024  # of any kind; the deepest published encoders have some 100
+_MOST_LAYERS = 256  # of any kind; the deepest published encoders have some 100
 _MOST = 1 << 24  # positions, widths and tokens; a vocabulary has some 300,000, a long context 10 million
 _COUNTS = re.compile(r"layers?$|layers?_|^depth|groups$|blocks?$")
 _PATTERNS = ("target_modules", "exclude_modules", "layers_pattern", "modules_to_save", "target_parameters")
 _LONGEST_PATTERN, _MOST_REPEATS = 1000, 4
+_MOST_RANK = 1 << 13  # of an adapter
+_MOST_MODES = 16  # of a pooling, each as wide as the model
+# What a module's settings hand to from_pretrained, and what of that decides where it reads and what it runs.
+_ARGUMENTS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
+_LOADING = {
+    "weights_only", "trust_remote_code", "code_revision", "revision", "subfolder", "variant", "gguf_file", "config",
+    "state_dict", "cache_dir", "offload_folder", "offload_state_dict", "adapter_kwargs", "adapter_name",
+    "pretrained_model_name_or_path", "local_files_only", "force_download", "token", "proxies", "mirror", "use_kernels",
+    "kernel_config", "allow_all_kernels", "tokenizer_file", "vocab_file", "merges_file", "key_mapping",
+    "quantization_config", "device_map", "tp_plan",
+}  # fmt: skip
 
 
 def check_inside(folder: Path, value: str, where: str) -> None:
@@ -29,23 +40,61 @@ def check_settings(folder: Path) -> None:
 
     transformers would build a model of these sizes, fetch a kernel, or match a pattern, before it looks at the weights.
     """
+    _check_kernels(folder / "config.json", _settings(folder, "config.json"))
     for key, value in _values(_settings(folder, "config.json")):
-        if key.endswith("_implementation") and isinstance(value, str) and "/" in value:
-            raise EncoderError(f"{folder / 'config.json'}: {key} {value!r} is code from the Hub: not run; take the key out")
         if isinstance(value, int) and not isinstance(value, bool):
             most = _MOST_LAYERS if _COUNTS.search(key) else _MOST
             if abs(value) > most and "theta" not in key:
-                raise EncoderError(f"{folder / 'config.json'}: {key} {value:.10g} is no model's (at most {most:,})")
+                raise EncoderError(f"{folder / 'config.json'}: {key} {_shown(value)} is no model's (at most {most:,})")
     for key, value in _values(_settings(folder, "tokenizer_config.json")):
         if key.endswith("_file") and isinstance(value, str):
             check_inside(folder, value, f"tokenizer_config.json: {key}")
     adapter = _settings(folder, "adapter_config.json")
     for key in _PATTERNS:
         check_pattern(adapter.get(key), f"{folder / 'adapter_config.json'}: {key}")
+    ranks = adapter.get("rank_pattern")
+    for rank in (adapter.get("r"), *(ranks.values() if isinstance(ranks, dict) else ())):
+        if isinstance(rank, int) and rank > _MOST_RANK:
+            file = folder / "adapter_config.json"
+            raise EncoderError(f"{file}: the rank {_shown(rank)} is no adapter's (at most {_MOST_RANK:,})")
     for key in ("rank_pattern", "alpha_pattern"):
         if isinstance(adapter.get(key), dict):
             for pattern in adapter[key]:
                 check_pattern(pattern, f"{folder / 'adapter_config.json'}: {key}")
+
+
+def check_module(path: Path, trusted: bool) -> None:
+    """EncoderError for a module's settings file that sentence-transformers would leave out in part, that chooses what is
+    read or run, or whose sizes its weights' files cannot hold."""
+    settings = read_json_object(path, EncoderError)
+    _check_kernels(path, settings)
+    for key in _ARGUMENTS:
+        if isinstance(settings.get(key), dict) and (chosen := sorted(settings[key].keys() & _LOADING)):
+            raise EncoderError(f"{path}: {key} sets {chosen[0]}, which is the user's to choose, not a folder's: take it out")
+    modes = settings.get("pooling_mode")
+    if isinstance(modes, list) and len(modes) > _MOST_MODES:
+        raise EncoderError(f"{path}: {len(modes)} values of pooling_mode (at most {_MOST_MODES})")
+    sizes = [settings.get(key) for key in ("in_features", "out_features")]
+    if not all(isinstance(size, int) for size in sizes):
+        return
+    activation = settings.get("activation_function")
+    if isinstance(activation, str) and not activation.startswith("torch.") and not trusted:
+        raise EncoderError(
+            f"{path}: the activation_function {activation} is code: sentence-transformers takes Tanh in its place, unless "
+            "--trust-remote-code runs it"
+        )
+    if sizes[0] * sizes[1] > 4 * sum(file.stat().st_size for file in path.parent.iterdir() if file.is_file()):
+        raise EncoderError(f"{path}: {_shown(sizes[0])} x {_shown(sizes[1])} weights are more than its files hold")
+
+
+def _check_kernels(path: Path, settings: Any) -> None:
+    for key, value in _values(settings):
+        if key.endswith("_implementation") and isinstance(value, str) and "/" in value:
+            raise EncoderError(f"{path}: {key} {value!r} is code from the Hub: not run; take the key out")
+
+
+def _shown(number: int) -> str:
+    return f"{number:.10g}" if abs(number) < 10**300 else "beyond 1e300"
 
 
 def check_pattern(pattern: Any, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import re
 import tempfile
@@ -40,6 +41,8 @@ _READ_ALIKE = (
 _VOCABULARIES = {"tokenizer.json", "vocab.txt", "vocab.json", "tekken.json", "bpe.codes", "dict.txt"}
 _WITHOUT_VOCABULARY = ("Byt5", "ByT5", "Canine", "Perceiver")
 _WITHOUT_FILES = {"canine", "perceiver"}
+_NUMBERS_A_BYTE, _NUMBERS_MISSING = 4, 1 << 25  # of weights: quantised to two bits; of a pooler that was not stored
+_MOST_BYTES = 8_000_000  # of a config.json, whose longest lists name some 20,000 labels or added tokens
 _SINGLE = ("model.safetensors", "pytorch_model.bin")  # in the order in which from_pretrained looks for them
 _SUFFIXES = {".json", ".txt", ".model", ".bpe"}  # what tokenizers are stored in
 _NOT_TOKENIZER = {
@@ -83,6 +86,8 @@ def read_settings(path: Path) -> dict[str, Any]:
     """The JSON object in a file of a model folder, empty where there is no such file. EncoderError, one line: no object."""
     if not path.is_file():
         return {}
+    if path.name.endswith("config.json") and path.stat().st_size > _MOST_BYTES:
+        raise EncoderError(f"{path} is larger than {_MOST_BYTES:,} bytes: not read")
     return read_json_object(path, EncoderError)
 
 
@@ -101,6 +106,7 @@ def _tokenizer_files(folder: Path) -> list[Path]:
     return sorted(
         path for path in folder.iterdir()
         if path.suffix in _SUFFIXES and path.name not in _NOT_TOKENIZER and not path.name.endswith(".index.json")
+        and path.is_file()
     )
 
 
@@ -175,6 +181,8 @@ def _load(
         if dropout is not None:
             set_dropout(config, dropout, name)
         kind = AutoModelForTextEncoding if config.model_type in _ENCODERS else AutoModel
+        if whole or base is not None:
+            _check_size(kind, config, source, trust)
         model, info = kind.from_pretrained(
             source, config=config, output_loading_info=True, local_files_only=True, trust_remote_code=trust, **how
         )
@@ -197,6 +205,25 @@ def _load(
     if info["mismatched_keys"]:
         raise EncoderError(f"{name}: the weight {min(map(str, info['mismatched_keys']))} has not the shape of its model's")
     return model, missing
+
+
+def _check_size(kind: Any, config: Any, source: Path, trust: bool) -> None:
+    """EncoderError for a config.json of a model that its weights' files cannot hold: transformers would fill the memory with
+    random numbers before it says that they are missing."""
+    import torch
+
+    bytes_stored = sum(path.stat().st_size for path in weight_files(source))
+    try:
+        with torch.device("meta"):
+            model = kind.from_config(copy.deepcopy(config), trust_remote_code=trust)
+    except Exception:  # from_pretrained says what is wrong with it
+        return
+    numbers = sum(weight.numel() for weight in model.parameters())
+    if numbers > _NUMBERS_A_BYTE * bytes_stored + _NUMBERS_MISSING:
+        raise EncoderError(
+            f"{source / 'config.json'}: the sizes are of a model with {numbers:,} weights, and its files hold "
+            f"{bytes_stored:,} bytes: they are another model's, or cut short"
+        )
 
 
 def _check_adapter(folder: Path, name: str) -> None:

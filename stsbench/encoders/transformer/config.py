@@ -13,7 +13,8 @@ from stsbench.encoders.forward.pooling import check_pooler, padded_length
 from stsbench.encoders.forward.token_pooler_files import KINDS, stored_token_pooler
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
-from stsbench.encoders.transformer.declared import Declared, read_declared
+from stsbench.encoders.transformer.declared import Declared, length_source, read_declared
+from stsbench.encoders.transformer.exported import FILE as EXPORTED
 from stsbench.encoders.transformer.exported import Exported, read_exported, trained_on_of
 from stsbench.encoders.transformer.find import check_unpinned, resolve, resolve_base, resolve_code
 from stsbench.encoders.transformer.minilm import find_minilm
@@ -74,7 +75,10 @@ class EncoderConfig:
         """What sets the limit on tokens, for messages."""
         if self.max_length is not None:
             return "--max-length"
-        return "the token limit" if self.stored_length is None else f"the token limit stored in {self.folder or self.name},"
+        if self.stored_length is None or self.folder is None:
+            return "the token limit"
+        exported = self.folder / EXPORTED
+        return f"{exported}: max_length" if exported.is_file() else length_source(self.folder)
 
     def for_role(self, role: str | None, prompt: str | None) -> EncoderConfig:
         """The description for texts of a role, as sentence-transformers' encode_query and encode_document read them.

@@ -206,6 +206,14 @@ def _length(transformer: Path) -> int | None:
     return int(stored)
 
 
+def length_source(transformer: Path) -> str:
+    """The file, and the key in it, that `_length` reads."""
+    for name in _LIMITS:
+        if "max_seq_length" in read_settings(transformer / name):
+            return f"{transformer / name}: max_seq_length"
+    return f"{transformer / 'tokenizer_config.json'}: model_max_length"
+
+
 def _dimension(stored: Any, path: Path) -> int | None:
     if stored is not None and (not isinstance(stored, int) or isinstance(stored, bool) or stored < 1):
         raise EncoderError(f"{path}: truncate_dim {stored!r} is not a positive number")

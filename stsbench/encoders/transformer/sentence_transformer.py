@@ -26,6 +26,7 @@ from stsbench.encoders.forward.checkpoint import (
 )
 from stsbench.encoders.forward.company import NO_LIMIT, restore, sharing_limit
 from stsbench.encoders.forward.identity import walk
+from stsbench.encoders.model_folder import check_module
 from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.encoders.transformer.declared import library_settings
 from stsbench.encoders.transformer.parts import check_bases
@@ -44,6 +45,9 @@ class SentenceTransformerEncoder(Encoder):
         """EncoderError when the library is not installed or cannot load the folder as its files declare it."""
         assert config.folder is not None
         name = config.name
+        for path in walk(config.folder):
+            if path.name.endswith("config.json") and path.is_file():
+                check_module(path, config.trust_remote_code)
         for folder in _transformers(config.folder):
             check_code(folder, name, config.trust_remote_code)
             missing = check_weights(folder, name, config.trust_remote_code)
