@@ -80,7 +80,9 @@ class SentenceTransformerEncoder(Encoder):
         for part in self.model.modules():
             tokenizer = getattr(part, "tokenizer", None) if part is not self.model else None
             file = Path(str(getattr(tokenizer, "name_or_path", ""))) / "tokenizer.json"
-            if _is_fast(tokenizer) and file.is_file() and not reads_as(tokenizer, file):
+            if not _is_fast(tokenizer) or not file.is_file() or library_settings(file.parent).get("do_lower_case"):
+                continue  # the library has the tokenizer lower its texts
+            if not reads_as(tokenizer, file):
                 raise EncoderError(
                     f"{name}: transformers makes another tokenizer of its class's name ({type(tokenizer).__name__}) than "
                     f"{file} says: choose a --pooler, or set tokenizer_class there to PreTrainedTokenizerFast"
