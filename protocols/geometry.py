@@ -7,6 +7,7 @@ values (SimCSE figure F.1), cosines by human rating (figure G.1). Plain numbers 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol
 from stsbench.evaluation.records import ScoreRow
+from stsbench.evaluation.schema import Metric
 from stsbench.evaluation.settings import Settings, SettingsModel, Whole, setting
 from stsbench.metrics import geometry
 from stsbench.metrics.bootstrap import interval, resample_counts
@@ -52,6 +54,13 @@ class GeometryProtocol(Protocol):
     Settings: ClassVar[SettingsModel] = GeometrySettings
     name: ClassVar[str] = "geometry"
     version: ClassVar[int] = 1
+    # Wang & Isola (2020) minimise alignment and uniformity as losses; a smaller one alone is no better encoder: vectors
+    # that are all equal have alignment 0, random ones the best uniformity.
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "alignment": Metric("neither", 1, 3, (0.0, inf)), "uniformity": Metric("neither", 1, 3, (-inf, 0.0)),
+        "anisotropy": Metric("neither", 1, 3, (-1.0, 1.0)), "explained by first": Metric("neither", 100, 2, (0.0, 100.0)),
+        "effective rank": Metric("neither", 1, 3, (0.0, inf)), "mean cosine": Metric("neither", 1, 3, (-1.0, 1.0)),
+    }  # fmt: skip
     position: ClassVar[int] = 4
     metrics_across: ClassVar[bool] = True
     cosmetic: ClassVar[frozenset[str]] = frozenset({"resamples", "seed"})

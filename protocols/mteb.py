@@ -18,6 +18,7 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import DataError, ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.records import ScoreRow
+from stsbench.evaluation.schema import CORRELATION, Metric
 from stsbench.evaluation.settings import Settings, SettingsModel, Text, requirement, setting
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.similarity import paired_similarity, zero_rows
@@ -83,6 +84,8 @@ class MtebProtocol(Protocol):
     Settings: ClassVar[SettingsModel] = MtebSettings
     name: ClassVar[str] = "mteb"
     version: ClassVar[int] = 1
+    # *: the main scores of all of mteb's tasks, some of which are no shares
+    metrics: ClassVar[Mapping[str, Metric]] = {**dict.fromkeys(STS_METRICS, CORRELATION), "*": Metric()}
     position: ClassVar[int] = 5
     # A benchmark chooses the splits and subsets a task is run on; those stand in the data's digest (HubData.parts).
     cosmetic: ClassVar[frozenset[str]] = frozenset({"tasks", "benchmark"})

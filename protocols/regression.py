@@ -6,6 +6,7 @@ Conneau & Kiela 2018, after Tai, Socher & Manning 2015. Both take the features [
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, alike
 from stsbench.evaluation.records import ScoreRow
+from stsbench.evaluation.schema import CORRELATION, SHARE, Metric
 from stsbench.evaluation.settings import Count, Factor, Settings, SettingsModel, SomeOf, Whole, setting
 from stsbench.metrics.bootstrap import interval, resample_counts
 from stsbench.metrics.bootstrap_correlation import bootstrap_correlation
@@ -69,6 +71,10 @@ class RegressionProtocol(Protocol):
     Settings: ClassVar[SettingsModel] = RegressionSettings
     name: ClassVar[str] = "regression"
     version: ClassVar[int] = 1
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "pearson": CORRELATION, "spearman": CORRELATION, "mse": Metric("lower", 1, 3, (0.0, inf)),
+        "dev spearman": CORRELATION, "accuracy": SHARE, "dev accuracy": SHARE,
+    }  # fmt: skip
     position: ClassVar[int] = 1
     cosmetic: ClassVar[frozenset[str]] = frozenset({"metrics", "resamples", "bootstrap_seed"})
 

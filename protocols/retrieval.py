@@ -18,6 +18,7 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol
 from stsbench.evaluation.records import ScoreRow
+from stsbench.evaluation.schema import SHARE, Metric
 from stsbench.evaluation.settings import Count, Settings, SettingsModel, SomeOf, Text, Whole, setting
 from stsbench.metrics.bootstrap import interval, resample_counts
 from stsbench.metrics.ranking import hit, ranks_of, recall, reciprocal_rank
@@ -48,6 +49,7 @@ class RetrievalProtocol(Protocol):
     Settings: ClassVar[SettingsModel] = RetrievalSettings
     name: ClassVar[str] = "retrieval"
     version: ClassVar[int] = 1
+    metrics: ClassVar[Mapping[str, Metric]] = {"recall": SHARE, "hit": SHARE, "mrr": SHARE}
     position: ClassVar[int] = 3
     metrics_across: ClassVar[bool] = True
     cosmetic: ClassVar[frozenset[str]] = frozenset({"ks", "resamples", "seed", "folder"})

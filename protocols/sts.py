@@ -21,6 +21,7 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, alike
 from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.schema import CORRELATION, Metric
 from stsbench.evaluation.settings import AnyOf, Settings, SettingsModel, SomeOf, Text, Whole, setting
 from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed, combine
 from stsbench.metrics.bootstrap import block_rows, blocks_of, fisher_interval, interval, resample_blocks
@@ -72,6 +73,7 @@ class StsProtocol(Protocol):
     Settings: ClassVar[SettingsModel] = StsSettings
     name: ClassVar[str] = "sts"
     version: ClassVar[int] = 1
+    metrics: ClassVar[Mapping[str, Metric]] = {"spearman": CORRELATION, "pearson": CORRELATION}
     position: ClassVar[int] = 0
     cosmetic: ClassVar[frozenset[str]] = frozenset(
         {"aggregations", "metrics", "resamples", "seed", "file", "pearson_interval"}

@@ -17,6 +17,7 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, alike
 from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.schema import SHARE, Metric
 from stsbench.evaluation.settings import LARGEST, Count, Factor, Fraction, Settings, SettingsModel, SomeOf, Whole, setting
 from stsbench.metrics.aggregation import average_of_printed
 from stsbench.metrics.bootstrap import block_rows, resample_blocks
@@ -87,6 +88,7 @@ class TransferProtocol(Protocol):
     Settings: ClassVar[SettingsModel] = TorchSettings
     name: ClassVar[str] = "transfer"
     version: ClassVar[int] = 1
+    metrics: ClassVar[Mapping[str, Metric]] = {"accuracy": SHARE, "f1": SHARE, "dev accuracy": SHARE}
     position: ClassVar[int] = 2
     averaged: tuple[str, ...] = tuple(TASKS)
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {

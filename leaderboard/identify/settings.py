@@ -10,7 +10,6 @@ from itertools import product
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.plan import presets
-from stsbench.evaluation.records import PLAIN
 from stsbench.leaderboard.identify.numbers import AVERAGE
 from stsbench.leaderboard.identify.observed import Form, Observed, empty, kept
 from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed
@@ -50,7 +49,7 @@ class Candidate:
             means = (average_of_printed(values), sum(values) / len(values))
             return min(means, key=lambda mean: abs(mean - near))
         cell = self.cells[task]
-        return cell.value * (100 if share and cell.metrics[0] in PLAIN else 1)
+        return cell.value * (100 if share and cell.form.protocol.metric(cell.metrics[0]).scale == 1 else 1)
 
     def papers(self) -> list[str]:
         """The presets that score each of these tasks in this way."""

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from stsbench.errors import StsbenchError
+from stsbench.evaluation.schema import Metric
 from stsbench.leaderboard.ranks.board import FLAGS
 from stsbench.leaderboard.ranks.gather import flags_of
 from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine
 from stsbench.leaderboard.ranks.scored import scored_entries
-from stsbench.leaderboard.ranks.wording import slug
+from stsbench.leaderboard.ranks.wording import metric_of, slug
 from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.plots.style import COLOURS, GREY, PAGE, new_figure
 from stsbench.registry import did_you_mean
@@ -34,9 +35,13 @@ def figure(root: Path, backbone: str, tab: str = TAB, column: str = AVERAGE) -> 
         known = sorted({entry.entry.backbone for entry in entries})
         raise StsbenchError(f"no entry of {root} has the backbone '{backbone}'{did_you_mean(backbone, known)}")
     rows = [(_label(entry), scores) for entry in chosen if (scores := seed_scores(entry, lines, tab, column))]
+    metric = next((metric_of(line, column) for of_run in lines.values() for line in of_run
+                   if slug(line) == tab and column in line.cells), Metric())  # fmt: skip
     if not rows:
         raise StsbenchError(f"no entry of {root} on {backbone} has the column '{column}' of the tab '{tab}'")
-    return _drawn(sorted(rows, key=lambda row: float(np.mean(row[1]))), f"{column} on {backbone} ({tab})")
+    rows.sort(key=lambda row: -metric.sign * float(np.mean(row[1])))  # the best at the top
+    lower = "; lower is better" if metric.lower else ""
+    return _drawn(rows, f"{column} on {backbone} ({tab}{lower})", metric.digits)
 
 
 def _label(entry: LoadedEntry) -> str:
@@ -51,14 +56,14 @@ def seed_scores(entry: LoadedEntry, lines: Mapping[Path, Sequence[ScoreLine]], t
     return [line.cells[column].value for line in mine if column in line.cells]
 
 
-def _drawn(rows: Sequence[tuple[str, list[float]]], title: str) -> Any:
+def _drawn(rows: Sequence[tuple[str, list[float]]], title: str, digits: int) -> Any:
     drawing = new_figure(PAGE, 0.7 + ROW * len(rows))
     axes = drawing.subplots()
     for place, (_, scores) in enumerate(rows):
         mean = float(np.mean(scores))
         axes.plot(scores, [place] * len(scores), "o", color=COLOURS[0], markersize=4, alpha=0.6, zorder=3, linestyle="")
         axes.plot([mean, mean], [place - 0.3, place + 0.3], color=COLOURS[1], linewidth=1.6, zorder=4)
-        axes.annotate(f"{mean:.2f}", (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=7)
+        axes.annotate(f"{mean:.{digits}f}", (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=7)
     axes.set_yticks(range(len(rows)), [name for name, _ in rows])
     axes.set_ylim(-0.6, len(rows) - 0.4)
     axes.grid(axis="x", color=GREY, alpha=0.25, linewidth=0.5)

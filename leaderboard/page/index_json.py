@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from stsbench.leaderboard.ranks.board import FLAGS, Board, Row, Tab
-from stsbench.leaderboard.ranks.wording import GROUPS, lower_is_better
+from stsbench.leaderboard.ranks.wording import GROUPS
 
 SCHEMA = 1  # raised when a field changes its meaning or goes
 CELL = ("value", "low", "high", "sd", "n")  # what a score's list holds, in this order
@@ -38,11 +38,6 @@ def updated(board: Board) -> str | None:
     return max(dates, default=None)
 
 
-def lower_first(tab: Tab, column: str) -> bool:
-    """Whether a smaller number in that column is a better one: of the tab's metric, or of a metric that is a column."""
-    return tab.lower_is_better or lower_is_better(column)
-
-
 def form(tab: Tab) -> str:
     """What a tab's title says behind metric and aggregation: "raw text"; "" for a protocol's defaults."""
     _, *rest = re.split(r", ", tab.title)
@@ -53,7 +48,8 @@ def _tab(tab: Tab) -> dict[str, Any]:
     return {
         "id": tab.id, "group": tab.group, "title": tab.title, "about": tab.about, "metric": tab.metric,
         "aggregation": tab.aggregation, "form": form(tab), "lead": tab.lead, "digits": tab.digits,
-        "columns": [{"name": column, "lower_is_better": lower_first(tab, column)} for column in _columns(tab)],
+        "columns": [{"name": column, "better": tab.direction(column), "lower_is_better": tab.lower(column)}
+                    for column in _columns(tab)],
         "sample": tab.sample, "known_data": tab.known, "measured": len(tab.measured), "published": len(tab.published),
         "file": f"tabs/{tab.id}.json",
     }  # fmt: skip

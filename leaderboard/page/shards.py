@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stsbench.leaderboard.page.checks import safe_link
-from stsbench.leaderboard.page.index_json import SCHEMA, lower_first
+from stsbench.leaderboard.page.index_json import SCHEMA
 from stsbench.leaderboard.page.pair_shards import pair_files
 from stsbench.leaderboard.ranks.board import Board, Cell, Provenance, Row, Tab
 
@@ -49,7 +49,7 @@ def _best_first(tab: Tab) -> list[Row]:
     rows = list(tab.measured)
     if any(row.rank for row in rows):
         return rows
-    sign = 1 if lower_first(tab, tab.lead) else -1
+    sign = tab.sign(tab.lead)
 
     def key(row: Row) -> tuple[bool, float]:
         cell = row.cells.get(tab.lead)

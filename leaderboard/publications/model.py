@@ -6,6 +6,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from stsbench.evaluation.load import load_protocol
+from stsbench.evaluation.schema import Better
+
 STS = {"STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"}  # the tasks of every paper's Avg
 EPSILON = 1e-9  # what binary fractions leave of a decimal sum
 Figure = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -17,6 +20,8 @@ Metric = Literal[
     "spearman", "pearson", "accuracy", "recall@k", "mean recall@k", "alignment", "uniformity", "minutes", "memory",
     "parameters", "mixed",
 ]  # fmt: skip
+
+COSTS = {"minutes", "memory", "parameters"}
 
 
 class PublishedModel(BaseModel):
@@ -57,6 +62,13 @@ class Heading(PublishedModel):
     decimals: Annotated[int, Field(strict=True, ge=0, le=6)] = 2
     unit: Text | None = None  # null: the score x 100, as papers print it
     note: Text | None = None
+
+    @property
+    def direction(self) -> Better:
+        """Which of two figures is better, as the protocol declares it."""
+        if self.metric in COSTS:
+            return "lower"
+        return load_protocol(self.protocol).metric(self.metric).better if self.protocol == "geometry" else "higher"
 
     @property
     def name(self) -> str:

@@ -48,7 +48,7 @@ def place(scores: dict[str, float], row: str, digits: int) -> int:
 
 def _first(tabs: Sequence[Tab], group: str) -> Tab | None:
     usable = (tab for tab in tabs if tab.group == group and tab.measured and tab.known and not tab.sample)
-    return next((tab for tab in usable if not tab.lower_is_better), None)
+    return next((tab for tab in usable if tab.direction(tab.lead) == "higher"), None)
 
 
 def _tau(one: dict[str, float], other: dict[str, float]) -> float | None:

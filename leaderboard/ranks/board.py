@@ -9,6 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from stsbench.evaluation.schema import Better
+
 Number = float | None
 
 
@@ -102,6 +104,19 @@ class Tab:
     data: Mapping[str, str] = field(default_factory=dict)  # column -> digest
     notes: tuple[str, ...] = ()  # what is said of the published tables
     pairs: PairTests | None = None
+    better: Mapping[str, Better] = field(default_factory=dict)  # column -> which end wins; the lead's is by lower_is_better
+
+    def lower(self, column: str) -> bool:
+        """Whether a smaller score in that column is a better one."""
+        return self.direction(column) == "lower"
+
+    def direction(self, column: str) -> Better:
+        """Which of two scores in that column is better."""
+        return self.better.get(column, "lower" if self.lower_is_better else "higher")
+
+    def sign(self, column: str) -> int:
+        """sign * score: sorted by it, the best score comes first; the smallest where neither end is better."""
+        return -1 if self.direction(column) == "higher" else 1
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from stsbench.encoders.fitted import fitted_sets, was_trained_on
 from stsbench.evaluation.comparability import SeedPairs
 from stsbench.evaluation.records import Record
+from stsbench.evaluation.schema import Metric
 from stsbench.leaderboard.imports.model import FOLDER, load_imported
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.ranks.board import FLAGS, Board, PairTests, Provenance, Rank, Row, Tab
@@ -23,7 +24,7 @@ from stsbench.leaderboard.ranks.published_tabs import published_rows, published_
 from stsbench.leaderboard.ranks.scored import scored_entries
 from stsbench.leaderboard.ranks.seeds import merged
 from stsbench.leaderboard.ranks.sensitivity import Tested, sensitivity
-from stsbench.leaderboard.ranks.wording import about, digits_of, form, lower_is_better, slug, title
+from stsbench.leaderboard.ranks.wording import about, digits_of, form, metric_of, slug, title
 from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.leaderboard.records.together import SEED
 from stsbench.metrics.noise import Scores
@@ -90,7 +91,7 @@ class _Plan:
     members: Sequence[Placed]
     columns: tuple[str, ...]
     lead: str
-    lower: bool
+    ranked_by: Metric
     reasons: Sequence[str]
     able: Sequence[int]
 
@@ -107,16 +108,17 @@ def _tabs(groups: Sequence[Sequence[Placed]], tests: dict[str, Tested]) -> list[
         if able:
             # Rounded: two means of the same seeds in another order are one score.
             values = np.array([members[i][1].cells[lead].value for i in able]).round(6)
-            ranks = dict(zip(able, _ranks(values, tests[plan.name], plan.lower), strict=True))
+            ranks = dict(zip(able, _ranks(values, tests[plan.name], plan.ranked_by.lower), strict=True))
         tabs.append(Tab(
             id=plan.name, group=first.setting.protocol,
             title=title(first) + (f", data {plan.number}" if plan.number > 1 else ""), about=_about(first, lead, columns),
             metric=first.setting.metric, aggregation=first.setting.aggregation, columns=columns, lead=lead,
-            digits=digits_of(first), lower_is_better=plan.lower,
-            measured=_sorted(members, columns, lead, plan.lower, ranks, plan.reasons), published=(),
+            digits=digits_of(first), lower_is_better=plan.ranked_by.lower,
+            measured=_sorted(members, columns, lead, plan.ranked_by.sign, ranks, plan.reasons), published=(),
             sample=first.sample, known=first.known, settings=json.loads(first.setting.settings),
             data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
             pairs=_pairs(tests[plan.name]) if len(able) > 1 else None,
+            better={column: metric_of(first, column).better for column in columns},
         ))  # fmt: skip
     return tabs
 
@@ -130,14 +132,16 @@ def _plans(groups: Sequence[Sequence[Placed]]) -> list[_Plan]:
         lead = AVERAGE if AVERAGE in columns else next((name for name in LEADS if name in columns), columns[0])
         name = slug(first)
         times[name] = number = times.get(name, 0) + 1
-        # Of metrics in columns each has a direction of its own, and no rank.
-        lower = not first.protocol.metrics_across and lower_is_better(first.setting.metric)
+        ranked_by = metric_of(first, lead)
         name = f"{name}-data{number}" if number > 1 else name
-        reasons = [UNRANKED.get(first.protocol.name) or _why_unranked(entry, line, lead) for entry, line, _ in members]
+        never = UNRANKED.get(first.protocol.name, "")
+        if ranked_by.better == "neither" and not never:
+            never = f"not ranked: neither a higher nor a lower {first.setting.metric or lead} is better"
+        reasons = [never or _why_unranked(entry, line, lead) for entry, line, _ in members]
         for i in _unscored([(i, members[i][1].draws[lead]) for i, reason in enumerate(reasons) if not reason]):
             reasons[i] = "not ranked: too many resamples have no score"
         able = [i for i, reason in enumerate(reasons) if not reason]
-        plans.append(_Plan(name, number, members, columns, lead, lower, reasons, able))
+        plans.append(_Plan(name, number, members, columns, lead, ranked_by, reasons, able))
     return plans
 
 
@@ -209,11 +213,10 @@ def _ranks(values: Values, tested: Tested, lower: bool) -> list[Rank]:
 
 
 def _sorted(
-    members: Sequence[Placed], columns: Sequence[str], lead: str, lower: bool, ranks: Mapping[int, Rank],
+    members: Sequence[Placed], columns: Sequence[str], lead: str, sign: int, ranks: Mapping[int, Rank],
     reasons: Sequence[str],
 ) -> tuple[Row, ...]:
     """The rows, best first: those that may be ranked with their rank, then the others."""
-    sign = 1 if lower else -1
 
     def key(i: int) -> tuple[bool, bool, float, str]:
         cell = members[i][1].cells.get(lead)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from stsbench.evaluation.schema import Better
 from stsbench.leaderboard.publications.model import Heading, Publication, PublishedRow, PublishedTable
 from stsbench.leaderboard.ranks.board import Cell, Row, Tab
 from stsbench.leaderboard.ranks.lines import AVERAGE
-from stsbench.leaderboard.ranks.wording import ABOUT, AGGREGATIONS, GROUPS, lower_is_better, named, plain
+from stsbench.leaderboard.ranks.wording import ABOUT, AGGREGATIONS, GROUPS, named, plain
 
 WIDE = ("retrieval", "geometry")  # one task, with metrics for columns
 TASKS = {  # short, for a tab's title
@@ -34,12 +35,19 @@ def published_rows(tabs: Sequence[Tab], publications: Sequence[Publication]) -> 
                 rows.setdefault(home.id, []).extend(_row(row) for row in table.rows)
                 noted.setdefault(home.id, []).append(table)
         left.append(rest)
-    return [_with(tab, _joined(rows.get(tab.id, [])), _notes(noted.get(tab.id, []))) for tab in tabs], left
+    return [_with(tab, _joined(rows.get(tab.id, [])), noted.get(tab.id, [])) for tab in tabs], left
 
 
-def _with(tab: Tab, rows: Sequence[Row], notes: tuple[str, ...]) -> Tab:
-    more = dict.fromkeys(column for row in rows for column in row.cells if column not in tab.columns)
-    return replace(tab, published=by_lead(rows, tab), columns=(*tab.columns, *more), notes=notes)
+def _with(tab: Tab, rows: Sequence[Row], tables: Sequence[PublishedTable]) -> Tab:
+    more = tuple(dict.fromkeys(column for row in rows for column in row.cells if column not in tab.columns))
+    better = {**_directions(tables, more), **tab.better}
+    return replace(tab, published=by_lead(rows, tab), columns=(*tab.columns, *more), better=better, notes=_notes(tables))
+
+
+def _directions(tables: Iterable[PublishedTable], columns: Sequence[str]) -> dict[str, Better]:
+    """Column -> which end of it is better, by the first table that has it."""
+    of_tables = [(column, table.direction) for table in tables for column in (*_columns(table), AVERAGE)]
+    return {column: better for column, better in reversed(of_tables) if column in columns}
 
 
 def _joined(rows: Sequence[Row]) -> list[Row]:
@@ -108,7 +116,8 @@ def _tab(tables: Sequence[PublishedTable], taken: Sequence[str]) -> Tab:
     tab = Tab(
         id=_free(name, taken), notes=_notes(tables), group=first.protocol,
         title=", ".join(filter(None, what)) or "STS-B", about=" ".join(filter(None, said)), metric=first.metric,
-        aggregation=first.aggregation, columns=columns, lead=lead, lower_is_better=lower_is_better(first.metric),
+        aggregation=first.aggregation, columns=columns, lead=lead,
+        lower_is_better=first.direction == "lower", better=_directions(tables, columns),
         digits=max(row.printed_decimals for table in tables for row in table.rows), measured=(), published=(),
     )  # fmt: skip
     return replace(tab, published=by_lead(rows, tab))
@@ -164,7 +173,7 @@ def _row(row: PublishedRow) -> Row:
 
 def by_lead(rows: Sequence[Row], tab: Tab) -> tuple[Row, ...]:
     """Best lead first, those without one last; rows of one score stay in the papers' order."""
-    sign = 1 if tab.lower_is_better or lower_is_better(tab.lead) else -1
+    sign = tab.sign(tab.lead)
 
     def key(row: Row) -> tuple[bool, float]:
         cell = row.cells.get(tab.lead)

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 
 import numpy as np
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import Setting
+from stsbench.evaluation.schema import Metric
 from stsbench.leaderboard.ranks.board import Cell
 from stsbench.leaderboard.ranks.lines import Draws, ScoreLine
+from stsbench.leaderboard.ranks.wording import metric_of
 from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.leaderboard.records.together import RESAMPLES, SEED
 from stsbench.metrics.bootstrap import interval
-
-# Ends of a score as it is shown: all but the mse x 100. Other metrics, those of plug-ins among them, have no known ends.
-RANGES = {
-    "mse": (0.0, inf), **dict.fromkeys(("spearman", "pearson", "dev spearman"), (-100.0, 100.0)),
-    **dict.fromkeys(("accuracy", "dev accuracy", "f1", "recall", "hit", "mrr"), (0.0, 100.0)),
-}  # fmt: skip
 
 
 def merged(entry: LoadedEntry, runs: Sequence[Sequence[ScoreLine]]) -> list[tuple[ScoreLine, tuple[str, ...]]]:
@@ -63,8 +58,7 @@ def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: 
         if all(column in line.draws for line in lines):
             joined.draws[column] = np.mean([line.draws[column] for line in lines], axis=0)
             low, high = interval(joined.draws[column] + spread * deviate) or (None, None)
-            metric = column if first.protocol.metrics_across else first.setting.metric
-            low, high = clipped(low, high, metric, values)
+            low, high = clipped(low, high, metric_of(first, column))
         joined.cells[column] = Cell(float(np.mean(values)), low, high, spread, cells[0].n)
         joined.cut[column] = max(line.cut.get(column, 0) for line in lines)
         if digests:
@@ -72,19 +66,18 @@ def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: 
     for part in first.subsets:
         several = [line.subsets[part] for line in lines if part in line.subsets]
         if len(several) == runs:
-            joined.subsets[part] = _joined_part(several, first.setting.metric)
+            joined.subsets[part] = _joined_part(several, Metric() if first.protocol.metrics_across else metric_of(first, ""))
     return joined, tuple(marks)
 
 
-def clipped(low: float | None, high: float | None, metric: str, values: Draws) -> tuple[float | None, float | None]:
+def clipped(low: float | None, high: float | None, metric: Metric) -> tuple[float | None, float | None]:
     """The interval within what a metric can be: Student's range of three seeds passes a recall of 100 where it is near."""
-    least, most = RANGES.get(metric.partition("@")[0], (-inf, inf))
-    if low is None or high is None or values.min() < least or values.max() > most:
+    if low is None or high is None:
         return low, high
-    return max(low, least), min(high, most)
+    return max(low, metric.range[0]), min(high, metric.range[1])
 
 
-def _joined_part(cells: Sequence[Cell], metric: str) -> Cell:
+def _joined_part(cells: Sequence[Cell], metric: Metric) -> Cell:
     """The mean of a task's part over seeds. No draws of parts are kept, so its interval is put together from those of the
     seeds: the items' reach is the mean of theirs, which that of the mean cannot exceed, and the seeds' is Student's."""
     from scipy import stats
@@ -98,5 +91,5 @@ def _joined_part(cells: Sequence[Cell], metric: str) -> Cell:
         return Cell(mean, sd=spread, n=count)
     of_seeds = stats.t.ppf(0.975, len(cells) - 1) * spread / np.sqrt(len(cells))
     below, above = (float(np.hypot(reach, of_seeds)) for reach in np.maximum(np.mean(ends, axis=0), 0.0))
-    low, high = clipped(mean - below, mean + above, metric, values)
+    low, high = clipped(mean - below, mean + above, metric)
     return Cell(mean, low, high, spread, count)

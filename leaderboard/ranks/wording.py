@@ -6,7 +6,7 @@ import json
 import re
 
 from stsbench.evaluation.protocol import Protocol
-from stsbench.evaluation.records import PLAIN
+from stsbench.evaluation.schema import Metric
 from stsbench.leaderboard.ranks.lines import ScoreLine
 
 GROUPS = {
@@ -14,7 +14,6 @@ GROUPS = {
     "mteb": "MTEB", "dev": "Ablations", "few-labels": "Few labels", "cost": "Cost",
 }  # fmt: skip
 METRICS = {"f1": "F1", "mse": "MSE", "mrr": "MRR", "cosine_spearman": "Spearman of cosines"}
-LOWER = {"mse", "alignment", "uniformity", "anisotropy", "explained by first", "minutes", "memory", "parameters"}
 ABOUT = {
     "sts": "Cosine of two sentences' vectors against human scores; nothing is trained.",
     "regression": "SentEval's trained head on [|u - v| ; u * v]: relatedness (STS-B, SICK-R) or entailment (SICK-E).",
@@ -41,15 +40,14 @@ def named(metric: str) -> str:
     return METRICS.get(metric, metric if "@" in metric else metric[:1].upper() + metric[1:])
 
 
-def lower_is_better(metric: str) -> bool:
-    """Whether a smaller score is a better one."""
-    return metric in LOWER
+def metric_of(line: ScoreLine, column: str) -> Metric:
+    """What the protocol declares of the scores in a column."""
+    return line.protocol.metric(column if line.protocol.metrics_across else line.setting.metric)
 
 
 def digits_of(line: ScoreLine) -> int:
-    """Decimals that are shown: two for scores x 100, three for plain numbers."""
-    columns = line.cells if line.protocol.metrics_across else [line.setting.metric]
-    return 3 if any(column in PLAIN for column in columns) else 2
+    """Decimals that are shown: the most that one of its columns has."""
+    return max(metric_of(line, column).digits for column in line.cells)
 
 
 def form(line: ScoreLine) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import Protocol
+from stsbench.evaluation.schema import Metric
 from stsbench.plugins import calling, check_written, where
 from stsbench.registry import names, resolve
 
@@ -41,6 +43,11 @@ def _checked(name: str, kind: Any) -> type[Protocol]:
             raise StsbenchError(f"{where(kind)} does not set {key} to {'a string' if form is str else 'a whole number'}")
     if kind.name != name:
         raise StsbenchError(f"entry point {name}: {kind.__name__}.name is '{kind.name}'")
+    declared = getattr(kind, "metrics", None)
+    if not isinstance(declared, Mapping) or not declared or not all(isinstance(each, Metric) for each in declared.values()):
+        raise StsbenchError(
+            f"{where(kind)} does not declare its metrics: set metrics to a dictionary, name -> Metric(better=...)"
+        )
     _build(kind, "", "default settings")
     for word in kind.variants:
         _build(kind, word, f"variant '{word}'")

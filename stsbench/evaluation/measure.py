@@ -25,10 +25,10 @@ from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError, one_line
 from stsbench.evaluation.fitting import Targets
+from stsbench.evaluation.plan import metric_of
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.provenance import provenance
 from stsbench.evaluation.records import (
-    PLAIN,
     DataIdentity,
     EncoderIdentity,
     ObservationFile,
@@ -97,7 +97,7 @@ class Result:
             rows = [row for row in self.rows if row.protocol == protocol]
             whole = {(row.task, row.metric) for row in rows if row.subset is None}
             rows = [row for row in rows if row.subset is None or (row.task, row.metric) not in whole]
-            cells = {(row.task, row.subset, row.metric, row.aggregation): f"{row.value:.{3 if row.metric in PLAIN else 2}f}"
+            cells = {(row.task, row.subset, row.metric, row.aggregation): f"{row.value:.{metric_of(row).digits}f}"
                      for row in rows}  # fmt: skip
             columns = list(dict.fromkeys((row.metric, row.aggregation) for row in rows))
             counts = {key: str(row.n) for row in reversed(rows) for key in [(row.task, row.subset)]}
@@ -267,6 +267,7 @@ def _scored(protocol: Protocol, observations: Observations, data_id: str, task: 
         raise ScoreError(f"{where(kind)}: score of task {task} is {value}") from error
     if not isinstance(scores, list) or not all(isinstance(row, ScoreRow) for row in scores):
         raise ScoreError(f"{where(kind)}: score must return a list of ScoreRow, not {shown(scores)}")
+    protocol.check_rows(scores, task)
     return scores
 
 

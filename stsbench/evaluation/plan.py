@@ -1,10 +1,13 @@
-"""What `--protocol` names: registered protocols, variants of them (`sts:wmean`), papers' presets, or `all`."""
+"""What `--protocol` names: registered protocols, variants of them (`sts:wmean`), papers' presets, or `all`; and which of
+these a record's settings, or a row's metric, are of."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -12,6 +15,8 @@ from stsbench.config import parse_yaml
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.load import GROUP, kinds, load_protocol
 from stsbench.evaluation.protocol import Protocol
+from stsbench.evaluation.records import ProtocolIdentity, ScoreRow
+from stsbench.evaluation.schema import UNDECLARED, Metric, find_metric
 from stsbench.evaluation.settings import no_such_setting
 from stsbench.registry import did_you_mean, names, namesakes
 
@@ -194,3 +199,51 @@ def _all_used(settings: Settings, protocols: Sequence[Protocol]) -> None:
             run = ", ".join(dict.fromkeys(each.name for each in protocols))
             option = f"{owner}.{key}" if owner else "--" + key.replace("_", "-")
             raise StsbenchError(f"{option} does not apply to protocol {run}")
+
+
+def changed_settings(protocol: ProtocolIdentity) -> str:
+    """'similarity dot, ...': settings that are not the default of this form of the protocol, or of this paper's preset."""
+    kind = load_protocol(protocol.name)
+    # A user's file or folder is the name of its task, and leaving pairs out has a wording of its own.
+    unsaid = kind.cosmetic | {kind.path_setting, "without_overlap"}
+
+    def against(form: Any) -> dict[str, Any]:
+        defaults = kind(form).settings
+        # A key without a default is a change, whatever its value.
+        return {key: value for key, value in protocol.settings.items()
+                if key not in unsaid and (key not in defaults or value != defaults[key])}  # fmt: skip
+
+    changes = min((against(form) for form in _forms(kind, protocol)), key=len)
+    return ", ".join(f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in changes.items())
+
+
+def _forms(kind: Any, protocol: ProtocolIdentity) -> list[Any]:
+    """The settings of the forms that a record with this label may be of."""
+    base, _, word = protocol.label.partition(":")
+    if base != protocol.name and (paper := presets().get(protocol.label)):
+        return [part.get("settings", {}) for part in paper["parts"] if part["protocol"] == protocol.name] or [{}]
+    if word in kind.variants:
+        return [kind.variants[word]]
+    if kind.labels_variants and not word:
+        return [{}]
+    return [{}, *kind.variants.values()]  # `geometry:dev` is `geometry` in a record
+
+
+def metric_of(row: ScoreRow) -> Metric:
+    """What is declared of a row's metric by the protocol that its label names: the protocol itself, a variant or a paper."""
+    return metric_under(row.protocol, row.metric)
+
+
+def metric_under(label: str, metric: str) -> Metric:
+    """`metric_of` the rows with this label."""
+    base = label.partition(":")[0]
+    for name in [base] if base in names(GROUP) else _measured_by(label):
+        if (declared := find_metric(load_protocol(name).metrics, metric)) is not None:
+            return declared
+    return UNDECLARED
+
+
+@cache
+def _measured_by(paper: str) -> tuple[str, ...]:
+    """The protocols of a paper's preset."""
+    return tuple(dict.fromkeys(part["protocol"] for part in presets().get(paper, {}).get("parts", ())))

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from stsbench.data.sets.sets import DataSet, path_name
 from stsbench.encoders.cache.embed import Embed
-from stsbench.errors import StsbenchError
+from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.schema import Metric, find_metric
 from stsbench.evaluation.settings import Settings, SettingsModel, checked
+from stsbench.plugins import where
 from stsbench.registry import did_you_mean
 
 
@@ -51,6 +53,7 @@ class Protocol(ABC):
     Settings: ClassVar[SettingsModel] = Settings
     name: ClassVar[str]
     version: ClassVar[int]
+    metrics: ClassVar[Mapping[str, Metric]]  # every metric that `score` gives; "recall" is that of recall@1, recall@10
     position: ClassVar[int] = 100  # where lists and `--protocol all` put it: the lowest first
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # `sts:wmean`: the word after the colon -> settings
     labels_variants: ClassVar[bool] = False  # True: a variant is a measurement of its own, its rows carry the full name
@@ -90,6 +93,23 @@ class Protocol(ABC):
             absent = f"; and there is no {cls.path_setting} {word}" if cls.path_setting else ""
             raise StsbenchError(f"unknown protocol '{cls.name}:{word}'{did_you_mean(f'{cls.name}:{word}', known)}{absent}")
         return dict(cls.variants[word])
+
+    @classmethod
+    def metric(cls, name: str) -> Metric:
+        """What the class declares of the metric `name`. Raises ScoreError where it declares nothing."""
+        if (metric := find_metric(cls.metrics, name)) is None:
+            raise ScoreError(f"{where(cls)} declares no metric '{name}', only {', '.join(cls.metrics)}")
+        return metric
+
+    @classmethod
+    def check_rows(cls, rows: Sequence[ScoreRow], task: str) -> None:
+        """Raises ScoreError for a row of a metric that is not declared, or with a score that this metric cannot have."""
+        for row in rows:
+            metric = cls.metric(row.metric)
+            if not metric.holds(row.value):
+                low, high = metric.range
+                said = f"{row.metric} of task {task} is {row.value:g}, outside of its range, {low:g} to {high:g}"
+                raise ScoreError(f"{where(cls)}: {said}")
 
     @abstractmethod
     def tasks(self) -> dict[str, str]:

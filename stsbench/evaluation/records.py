@@ -23,8 +23,6 @@ from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
 from stsbench.parsing import MOST_JSON, parse_json, read_text
 
-# Metrics that are no share of anything: their rows hold the number itself, as papers print it.
-PLAIN = frozenset({"mse", "alignment", "uniformity", "anisotropy", "mean cosine", "effective rank"})
 Sha256 = Field(pattern=r"^[0-9a-f]{64}$")
 
 
@@ -33,7 +31,7 @@ class _Part(BaseModel):
 
 
 class ScoreRow(_Part):
-    """One score. value, low and high are x 100, but for the PLAIN metrics; low and high bound the 95 % interval."""
+    """One score. value, low and high are in the unit of the metric's `scale`; low and high bound the 95 % interval."""
 
     model_config = ConfigDict(validate_assignment=True)  # no NaN comes in later, either
 

@@ -165,6 +165,7 @@ def reread(
     try:
         scoring = protocol if intervals else _without_intervals(protocol)
         again = scoring.score(observations, record.data.id, task_of(protocol, record))
+        protocol.check_rows(again, record.data.task)
     except StsbenchError:
         raise
     except Exception as error:  # whatever arrays that are missing, too short or of another kind raise in its arithmetic

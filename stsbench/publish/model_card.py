@@ -13,7 +13,8 @@ from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.encoders.prompt.prompt import described
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.measure import Result
-from stsbench.evaluation.records import PLAIN, Record, ScoreRow
+from stsbench.evaluation.plan import metric_of
+from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.rescore import score_again
 from stsbench.files import atomic_write, new_folder
 from stsbench.publish.model_index import (
@@ -121,8 +122,10 @@ def _section(group: Group) -> str:
     else:
         lines += [f"Data of {plain(task)}: {plain(on)}." for task, on in by_task.items()]
     rows = [row for record in group.records for row in record.scores] + group.summaries
-    if bare := list(dict.fromkeys(row.metric for row in rows if row.metric in PLAIN)):
+    if bare := list(dict.fromkeys(row.metric for row in rows if metric_of(row).scale == 1)):
         lines.append(f"Not x 100: {plain(', '.join(bare))}.")
+    if errors := list(dict.fromkeys(row.metric for row in rows if metric_of(row).lower)):
+        lines.append(f"Lower is better: {plain(', '.join(errors))}.")
     sample = f" ({SAMPLE})" if group.text_version == "sample" else ""
     return f"### {plain(group.identity.label)}{sample}\n\n{' '.join(filter(None, lines))}\n\n{_scores(rows)}"
 
@@ -155,7 +158,7 @@ def _named(row: ScoreRow) -> str:
 
 
 def _interval(row: ScoreRow) -> str:
-    digits = 3 if row.metric in PLAIN else 2
+    digits = metric_of(row).digits
     return "" if row.low is None or row.high is None else f"{row.low:.{digits}f} to {row.high:.{digits}f}"
 
 

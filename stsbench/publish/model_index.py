@@ -12,8 +12,9 @@ from typing import Any
 from stsbench.data.sets.catalog import entries, entry
 from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.evaluation.measure import Result
+from stsbench.evaluation.plan import metric_of
 from stsbench.evaluation.protocol import Protocol
-from stsbench.evaluation.records import PLAIN, ProtocolIdentity, Record, ScoreRow, record_stem
+from stsbench.evaluation.records import ProtocolIdentity, Record, ScoreRow, record_stem
 from stsbench.evaluation.rescore import observations_of, protocol_of_record
 from stsbench.publish.mteb_results import hub_revision
 from stsbench.wording import visible
@@ -219,8 +220,8 @@ def parts_of(record: Record) -> list[str]:
 
 
 def shown(row: ScoreRow) -> str:
-    """A score as papers print it: two decimals, three for the metrics that are no percentages."""
-    return f"{row.value:.{3 if row.metric in PLAIN else 2}f}"
+    """A score with the decimals of its metric."""
+    return f"{row.value:.{metric_of(row).digits}f}"
 
 
 def encoder_name(result: Result) -> str:

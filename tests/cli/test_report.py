@@ -21,10 +21,9 @@ from stsbench.cli.output.tables import (
     title_of,
 )
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.forms import changed_settings
 from stsbench.evaluation.load import kinds
 from stsbench.evaluation.measure import Result
-from stsbench.evaluation.plan import plan
+from stsbench.evaluation.plan import changed_settings, plan
 from stsbench.evaluation.records import ProtocolIdentity, ScoreRow
 from stsbench.evaluation.rescore import score_again
 
@@ -51,10 +50,10 @@ def printed(result, capsys):
     return out, [[cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in out.splitlines() if line[:1] in "│┃"]
 
 
-def rows_of(*rows):
+def rows_of(*rows, protocol="p"):
     """A result that holds these rows only: (task, subset, metric, value, low, high, n)."""
     keys = ("task", "subset", "metric", "value", "low", "high", "n")
-    return Result(Path("none"), summaries=[ScoreRow(protocol="p", **dict(zip(keys, row, strict=True))) for row in rows])
+    return Result(Path("none"), summaries=[ScoreRow(protocol=protocol, **dict(zip(keys, row, strict=True))) for row in rows])
 
 
 def test_csv_is_every_row_at_full_precision(result):
@@ -217,8 +216,9 @@ def test_headlines_name_subsets_and_skip_a_tasks_further_metrics():
     run = rows_of(
         ("A", None, "alignment", 0.2, None, None, 9), ("A", "0-1", "mean cosine", 0.1, None, None, 3),
         ("C", "de", "alignment", 0.3, None, None, 4), ("C", "fr", "alignment", 0.4, None, None, 4),
+        protocol="geometry",
     )  # fmt: skip
-    assert headlines(run) == [("p", "alignment: A 0.200, C de 0.300, C fr 0.400")]
+    assert headlines(run) == [("geometry", "alignment: A 0.200, C de 0.300, C fr 0.400")]
 
 
 def test_a_missing_average_is_said_only_where_there_could_be_one(result):

@@ -88,18 +88,27 @@ BEFORE = {  # what is replaced on the page, by what, the line that the command e
     "variant": ('{"share": 0.5}', '{"shar": 0.5}',
                 rf"{CLASS}: variant 'half': protocol sts-top has no setting 'shar'; did you mean share\?"),
     "default": ("setting(0.1,", "setting(10,", f"{CLASS}: default settings: sts-top: share must be below 1, not 10"),
+    "no metrics": ('    metrics: ClassVar = {"gold of the top": Metric(range=(0, 100))}\n', "",
+                   rf"{CLASS} does not declare its metrics: set metrics to a dictionary, name -> Metric\(better=...\)"),
+    "metric": ("Metric(range=(0, 100))", "'higher'", f"{CLASS} does not declare its metrics"),
+    "direction": ("Metric(range", "Metric('up', range",
+                  r"the protocol 'sts-top' \(sts_top:TopProtocol\) failed .*better must be"),
+    "range": ("(0, 100)", "(100, 0)", r"the protocol 'sts-top' .*range must be two numbers, the lower one first"),
     "tasks": ('return {"STS-B": "stsb/test"}', 'return ["STS-B"]',
               f"{CLASS}: tasks must return a dict, task -> id of its set, not list"),
 }  # fmt: skip
 AFTER = {  # the same, the reason of the failure
-    "observe": ("data.gold}", "data.golden}", r"TopProtocol.observe failed \(sts_top.py:28\): AttributeError: .*'golden'"),
+    "observe": ("data.gold}", "data.golden}", r"TopProtocol.observe failed \(sts_top.py:29\): AttributeError: .*'golden'"),
     "dict": ("return Observations(", "return dict(", rf"{CLASS}: observe must return Observations\(arrays\), not dict"),
-    "score": ("np.argsort", "np.sort_it", r"TopProtocol.score failed \(sts_top.py:35\): AttributeError: module"),
+    "score": ("np.argsort", "np.sort_it", r"TopProtocol.score failed \(sts_top.py:36\): AttributeError: module"),
     "NaN": ("100 *", "np.nan *", f"{CLASS}: score of task STS-B is NaN"),
     "infinite": ("100 *", "np.inf *", f"{CLASS}: score of task STS-B is infinite"),
+    "beyond": ("100 *", "101 * 5 *", f"{CLASS}: gold of the top of task STS-B is .*, outside of its range, 0 to 100"),
+    "undeclared": ('metric="gold of the top"', 'metric="gold"',
+                   f"{CLASS} declares no metric 'gold', only gold of the top"),
     "rows": ("return [ScoreRow(", "return [0, ScoreRow(", rf"{CLASS}: score must return a list of ScoreRow, not \[0, Sc"),
     "summarise": ("    def observe", "    def summarise(self, records):\n        raise KeyError('Avg')\n\n    def observe",
-                  r"TopProtocol.summarise failed \(sts_top.py:27\): KeyError: 'Avg'"),
+                  r"TopProtocol.summarise failed \(sts_top.py:28\): KeyError: 'Avg'"),
 }  # fmt: skip
 
 

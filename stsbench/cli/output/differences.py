@@ -11,8 +11,10 @@ from stsbench.cli.output.tables import SAMPLE
 from stsbench.encoders.prompt.prompt import described
 from stsbench.evaluation.comparability import same_encoder
 from stsbench.evaluation.compare import Compared, Comparison, ComparisonTable
-from stsbench.evaluation.forms import changed_settings
-from stsbench.evaluation.records import PLAIN, Record
+from stsbench.evaluation.load import load_protocol
+from stsbench.evaluation.plan import changed_settings
+from stsbench.evaluation.records import Record
+from stsbench.evaluation.schema import Metric
 from stsbench.metrics.paired import LEVEL
 from stsbench.wording import counted
 
@@ -24,8 +26,6 @@ _OVER_SEEDS = (
     "Intervals and tests are about other items of the same kind and, for a side of several seeds, other seeds. They do not "
     "cover that a checkpoint was chosen."
 )
-_LOWER_IS_BETTER = frozenset({"mse"})
-_NO_BETTER = (PLAIN - _LOWER_IS_BETTER) | {"explained by first"}  # geometry describes: neither end is the better one
 
 
 def limits(comparison: Comparison) -> str:
@@ -84,7 +84,8 @@ def title(table: ComparisonTable) -> str:
     if overlap := record.protocol.settings.get("without_overlap"):
         changes = "; ".join(filter(None, [changes, f"without the pairs that share a sentence with {', '.join(overlap)}"]))
     what = ", ".join(filter(None, [setting.metric, setting.aggregation]))
-    unit = ", not x 100" if setting.metric in PLAIN else ", x 100"
+    metric = _metric(table)
+    unit = (", x 100" if metric.scale == 100 else ", not x 100") + (", lower is better" if metric.lower else "")
     text_version = {"sample": f" ({SAMPLE})", "raw": " (text version raw)"}.get(setting.text_version, "")
     aside = " (not part of the average)" if table.aside else ""
     return f"{label}{f' ({changes})' if changes else ''}: {what}{unit}{aside}{text_version}"
@@ -107,10 +108,10 @@ def sentence(table: ComparisonTable) -> str:
 
 def _one(table: ComparisonTable, row: Compared, where: str) -> str:
     """'A is better than B on average by 5.31 points (95 % interval 4.60 to 6.02)'."""
-    difference, metric = row.difference, table.setting.metric
+    difference, metric = row.difference, _metric(table)
     if difference.p is None or difference.low is None or difference.high is None:
         return f"A - B {where} is {_number(difference.value, metric)}, without a test: too many resamples have no score"
-    digits = _digits(metric)
+    digits = metric.digits
     if difference.p >= 1 - LEVEL:
         bounds = f"{difference.low:z.{digits}f} to {difference.high:z.{digits}f}"
         value = _number(difference.value, metric)
@@ -123,7 +124,7 @@ def _one(table: ComparisonTable, row: Compared, where: str) -> str:
 
 def _each(table: ComparisonTable, rows: Sequence[Compared]) -> str:
     """'A is better on 6, after correcting for 7 comparisons; on SICK-R they do not differ significantly'."""
-    metric = table.setting.metric
+    metric = _metric(table)
     tested = [row for row in rows if row.corrected is not None]
     significant = [row for row in tested if row.corrected is not None and row.corrected < 1 - LEVEL]
     together = [row for row in tested if row not in significant]
@@ -148,7 +149,7 @@ def _each(table: ComparisonTable, rows: Sequence[Compared]) -> str:
 
 def _untested(table: ComparisonTable) -> str:
     """The bare differences, in words that claim nothing."""
-    metric, rows = table.setting.metric, table.rows
+    metric, rows = _metric(table), table.rows
     if len(rows) > 1 and not table.average:
         above = {side: sum(_higher(row) == side for row in rows) for side in "AB"}
         return f"A is higher than B on {above['A']} of {len(rows)} {_noun(table)}s, B higher than A on {above['B']}"
@@ -164,18 +165,22 @@ def _higher(row: Compared) -> str:
     return "A" if row.difference.value > 0 else "B" if row.difference.value < 0 else ""
 
 
-def _order(row: Compared, metric: str) -> tuple[str, str]:
+def _order(row: Compared, metric: Metric) -> tuple[str, str]:
     """The better run (the higher one where no end is the better one), then the other."""
-    first = (row.difference.value > 0) != (metric in _LOWER_IS_BETTER)
+    first = (row.difference.value > 0) != metric.lower
     return ("A", "B") if first else ("B", "A")
 
 
-def _word(metric: str) -> str:
-    return "higher" if metric in _NO_BETTER else "better"
+def _word(metric: Metric) -> str:
+    return "higher" if metric.better == "neither" else "better"
+
+
+def _metric(table: ComparisonTable) -> Metric:
+    return load_protocol(table.setting.protocol).metric(table.setting.metric)
 
 
 def _cells(table: ComparisonTable, row: Compared) -> list[str]:
-    difference, digits = row.difference, _digits(table.setting.metric)
+    difference, digits = row.difference, _metric(table).digits
     bounds = ""
     if difference.low is not None and difference.high is not None:
         bounds = f"{difference.low:z.{digits}f} to {difference.high:z.{digits}f}"
@@ -188,16 +193,12 @@ def _p(p: float | None) -> str:
     return "" if p is None else f"{p:.4f}" if p >= 0.0001 else "<0.0001"
 
 
-def _digits(metric: str) -> int:
-    return 3 if metric in PLAIN else 2
+def _number(value: float, metric: Metric) -> str:
+    return f"{value:z.{metric.digits}f}" + (" points" if metric.scale == 100 else "")
 
 
-def _number(value: float, metric: str) -> str:
-    return f"{value:z.{_digits(metric)}f}" + ("" if metric in PLAIN else " points")
-
-
-def _size(value: float, metric: str) -> str:
-    least = 10.0 ** -_digits(metric)  # a difference may be certain and smaller than what is shown
+def _size(value: float, metric: Metric) -> str:
+    least = 10.0**-metric.digits  # a difference may be certain and smaller than what is shown
     return f"less than {_number(least, metric)}" if abs(value) < least / 2 else _number(abs(value), metric)
 
 

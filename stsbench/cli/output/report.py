@@ -11,8 +11,8 @@ from typing import Any
 from stsbench.cli.output.messages import echo
 from stsbench.cli.output.tables import altered_tasks, main_rows, print_scores, remarks, shown, title_of
 from stsbench.encoders.prompt.prompt import described
-from stsbench.evaluation.forms import changed_settings
 from stsbench.evaluation.measure import Result
+from stsbench.evaluation.plan import changed_settings
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.publish.latex import escaped
 

@@ -6,25 +6,24 @@ from collections.abc import Container, Iterable, Sequence
 
 from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
 from stsbench.cli.output.messages import echo
-from stsbench.evaluation.forms import changed_settings
 from stsbench.evaluation.measure import Result
-from stsbench.evaluation.plan import presets
-from stsbench.evaluation.records import PLAIN, ScoreRow
+from stsbench.evaluation.plan import changed_settings, metric_of, presets
+from stsbench.evaluation.records import ScoreRow
 
 SAMPLE = "sample data: not comparable with published numbers"
 AVERAGES = {"Avg": "of two-decimal scores, as papers print it", "Avg-full": "full precision"}
 
 
 def shown(row: ScoreRow) -> str:
-    """A score as papers print it: two decimals, three for the metrics that are no percentages."""
-    return f"{row.value:.3f}" if row.metric in PLAIN else f"{row.value:.2f}"
+    """A score with the decimals of its metric."""
+    return f"{row.value:.{metric_of(row).digits}f}"
 
 
 def interval(row: ScoreRow) -> str:
     """The 95 % interval, or nothing: also where every resample scores the same, as none can say how sure 4 of 4 is."""
     if row.low is None or row.high is None or row.low == row.high:
         return ""
-    digits = 3 if row.metric in PLAIN else 2
+    digits = metric_of(row).digits
     return f"{row.low:.{digits}f} to {row.high:.{digits}f}"
 
 
@@ -75,8 +74,8 @@ def title_of(result: Result, protocol: str) -> str:
     """The line above a protocol's table, with whatever makes its scores incomparable."""
     rows = main_rows(result, protocol)
     title = named(result, protocol)
-    plain = list(dict.fromkeys(row.metric for row in rows if row.metric in PLAIN))
-    if all(row.metric in PLAIN for row in rows):
+    plain = list(dict.fromkeys(row.metric for row in rows if metric_of(row).scale == 1))
+    if all(row.metric in plain for row in rows):
         title += f": {', '.join(plain)}, not x 100" if plain else ""
     else:
         title += ": scores x 100" + (f", except {', '.join(plain)}" if plain else "")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.forms import changed_settings
-from stsbench.evaluation.records import PLAIN, Record, ScoreRow, load_records
+from stsbench.evaluation.plan import changed_settings, metric_under
+from stsbench.evaluation.records import Record, ScoreRow, load_records
 from stsbench.evaluation.rescore import protocol_of_record
 from stsbench.training.runs.report import LOG, read_log, spread, summary
 
@@ -133,7 +133,7 @@ def seed_table(scores: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     """`summarise_seeds` for a terminal: (what, mean, sd, n) of the dev score and of each task's first metric.
 
     The dev score is the one that chose the weights; where no step was a candidate, that after the last step, named so.
-    Two decimals, three for the metrics that are no percentages and for held-out scores; an sd of one run is a dash.
+    Decimals as the metric has them, three for held-out scores; an sd of one run is a dash.
     """
     return [_cells(name, row, digits) for name, row, digits in shown_scores(scores)]
 
@@ -151,7 +151,7 @@ def shown_scores(scores: dict[str, Any]) -> list[tuple[str, dict[str, Any], int]
             said = ", ".join(filter(None, (row["settings"], _TEXT_VERSIONS.get(row["view"], ""))))
             label = f"{row['protocol']} ({said})" if said else row["protocol"]
             words = (label, row["task"], row["metric"], row["aggregation"])
-            lines.append((" ".join(filter(None, words)), row, 3 if row["metric"] in PLAIN else 2))
+            lines.append((" ".join(filter(None, words)), row, metric_under(row["protocol"], row["metric"]).digits))
     return lines
 
 

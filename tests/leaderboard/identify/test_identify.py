@@ -14,7 +14,6 @@ from synthetic_sts import B2, YEARS, observations, said, write_run
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.records import PLAIN
 from stsbench.leaderboard.identify import search as identify
 from stsbench.leaderboard.identify.numbers import ORDER, Number, Numbers, read_numbers, resolved
 from stsbench.leaderboard.identify.observed import empty, known_tasks, observed, run_folders
@@ -84,7 +83,7 @@ def find_themselves(seen, tasks):
         share = all(abs(value) <= 1 for value in values.values())
         written = {task: f"{value:.2f}" for task, value in values.items()}
         if share:  # read x 100, but for what is no percentage
-            plain = any(cell.metrics[0] in PLAIN for cell in each.cells.values())
+            plain = any(cell.form.protocol.metric(cell.metrics[0]).scale == 1 for cell in each.cells.values())
             written = {task: f"{value if plain else value / 100:.6f}" for task, value in values.items()}
         printed = {task: Number.of(text, task) for task, text in written.items()}
         found = search(Numbers(printed), seen)

@@ -79,15 +79,17 @@ def test_published_rows_have_no_rank_and_what_is_unranked_says_why(files: dict[s
     assert read(one, f"tabs/{tab.id}")["measured"][0]["rank"]["alone"] == [1, 4]
 
 
-def test_unranked_metrics_begin_with_what_is_better() -> None:
+def test_metrics_that_name_no_winner_are_sorted_and_say_so() -> None:
     tab = next(tab for tab in board().tabs if tab.id == "geometry-stsb")
-    # As the board gathers metrics that are columns: no direction for the tab, no rank, highest first.
+    # As the board gathers geometry: neither end is better, no rank.
     rows = tuple(dataclasses.replace(row, rank=None, unranked="not ranked") for row in reversed(tab.measured))
-    files = site(Board((dataclasses.replace(tab, measured=rows, lower_is_better=False),), board().entries, None))
+    plain = dict.fromkeys(tab.columns, "neither")
+    changed = dataclasses.replace(tab, measured=rows, lower_is_better=False, better=plain)
+    files = site(Board((changed,), board().entries, None))
     values = [row["scores"]["alignment"][0] for row in read(files, f"tabs/{tab.id}")["measured"]]
     assert values == sorted(values)
     columns = read(files, "index")["tabs"][0]["columns"]
-    assert columns == [{"name": "alignment", "lower_is_better": True}, {"name": "uniformity", "lower_is_better": True}]
+    assert columns == [{"name": name, "better": "neither", "lower_is_better": False} for name in ("alignment", "uniformity")]
 
 
 def test_an_average_stands_first_and_no_other_lead_does(files: dict[str, str]) -> None:

@@ -11,6 +11,7 @@ from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.compare import compare
 from stsbench.evaluation.records import load_records
 from stsbench.evaluation.rescore import read_observations
+from stsbench.evaluation.schema import CORRELATION
 from stsbench.leaderboard.ranks import gather as gather_module
 from stsbench.leaderboard.ranks.board import Cell
 from stsbench.leaderboard.ranks.seeds import _joined_part
@@ -144,7 +145,7 @@ def test_the_interval_of_a_part_over_seeds_is_about_that_of_a_column():
         wider = stats.t.ppf(0.975, 2) / stats.norm.ppf(0.975) / np.sqrt(3)
         whole = np.mean(draws, axis=0) + np.std(seeds, ddof=1) * wider * rng.standard_normal(1000)
         exact = np.quantile(whole, [0.025, 0.975])
-        joined = _joined_part(cells, "spearman")
+        joined = _joined_part(cells, CORRELATION)
         ratios.append((joined.high - joined.low) / (exact[1] - exact[0]))
     assert 1 < np.mean(ratios) < 1.2 and min(ratios) > 0.9  # the bound on the items' part makes it a little wider
 
