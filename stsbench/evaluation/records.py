@@ -62,6 +62,11 @@ class DataIdentity(_Part):
     origin: str
     warnings: list[str] = []
 
+    @property
+    def shown(self) -> str:
+        """What people call the data: a user's files have a digest for id."""
+        return f"own:{self.task}" if self.id.startswith("own:") else self.id
+
     @model_validator(mode="after")
     def _has_items(self) -> DataIdentity:
         if self.n < 1 and self.text_version != "own":

@@ -200,7 +200,7 @@ def _limits(result: Result, groups: Sequence[Group]) -> Iterable[str]:
 
 
 def _ids(records: Iterable[Record]) -> str:
-    return plain(", ".join(dict.fromkeys(record.data.id for record in records)))
+    return plain(", ".join(dict.fromkeys(record.data.shown for record in records)))
 
 
 def _repeat(result: Result) -> str:

@@ -116,7 +116,7 @@ def _measured(result: Result, record: Record) -> tuple[list[ScoreRow], str, dict
     args = {"text_view": data.text_version, "items": data.n, "known": data.known, "digest": data.digest, "record": stem,
             "encoder": record.encoder.fingerprint}
     where: dict[str, Any] = {
-        "task_type": _task_type(record), "dataset_type": _slug(f"{data.text_version}-{data.id}"),
+        "task_type": _task_type(record), "dataset_type": _slug(f"{data.text_version}-{data.shown}"),
         "dataset_split": _split(record),
         "dataset_name": f"{visible(record.scores[0].task)} ({visible('; '.join(parts_of(record)))})",
         "dataset_args": {**args, **({"encoder_fitted_on": fitted} if fitted else {})},

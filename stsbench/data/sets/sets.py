@@ -39,7 +39,7 @@ class DataSet(ABC):
     @property
     def shown(self) -> str:
         """What messages call it."""
-        return f"own:{self.task}" if self.text_version == "own" else self.id
+        return f"own:{self.task}" if self.id.startswith("own:") else self.id
 
     @property
     @abstractmethod
