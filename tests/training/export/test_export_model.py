@@ -206,7 +206,7 @@ def files(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("step", ["_write_tokenizer", "write_layout", "write_exported"])
+@pytest.mark.parametrize("step", ["write_tokenizer", "write_layout", "write_exported"])
 def test_a_full_disk_leaves_nothing_and_the_earlier_model_as_it_was(tmp_path, monkeypatch, step):
     made, out = inference(tmp_path / "model"), tmp_path / "run" / "best"
     with monkeypatch.context() as broken:
