@@ -137,7 +137,7 @@ def main() -> None:
         _readable(arguments)
         code = cli.main(arguments, prog_name="stsbench", standalone_mode=False)
     except click.ClickException as error:
-        error.message = printable(error.message)
+        vars(error)["message"] = printable(error.message)  # click declares it final
         error.show(sys.stderr)  # a file of its own, or click writes UTF-8 on an ASCII console
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:

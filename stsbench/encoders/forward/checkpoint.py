@@ -276,7 +276,7 @@ def load_tokenizer(folder: Path, name: str, trust_remote_code: bool = False, bas
     adapter = read_settings(folder / "adapter_config.json").get("base_model_name_or_path")
     files = ("config.json", "tokenizer_config.json", "tokenizer.json")
     alone = adapter and not any((folder / file).is_file() for file in files)
-    source = (base or adapter) if alone else folder
+    source = str((base or adapter) if alone else folder)
     if Path(source).is_dir() and not _has_tokenizer(Path(source)):
         raise EncoderError(f"{name} holds no tokenizer: {source} lacks tokenizer.json, vocab.txt or the like")
     check_settings(folder)
