@@ -74,7 +74,7 @@ def check_module(path: Path, trusted: bool) -> None:
     modes = settings.get("pooling_mode")
     if isinstance(modes, list) and len(modes) > _MOST_MODES:
         raise EncoderError(f"{path}: {len(modes)} values of pooling_mode (at most {_MOST_MODES})")
-    sizes = [settings.get(key) for key in ("in_features", "out_features")]
+    sizes: list[Any] = [settings.get(key) for key in ("in_features", "out_features")]
     if not all(isinstance(size, int) for size in sizes):
         return
     activation = settings.get("activation_function")
