@@ -196,7 +196,8 @@ def _presets() -> list[tuple[str, list[tuple[Form, dict[str, str]]]]]:
         parts = []
         for part in preset["parts"]:
             protocol = load_protocol(part["protocol"])(part.get("settings", {}))
-            tasks = {task: id for task, id in protocol.tasks().items() if task in part.get("tasks", protocol.tasks())}
+            default = protocol.tasks().keys() - protocol.on_request
+            tasks = {task: id for task, id in protocol.tasks().items() if task in part.get("tasks", default)}
             parts.append((Form(name, protocol, ""), tasks))
         papers.append((name, parts))
     return papers

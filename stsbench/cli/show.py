@@ -36,7 +36,9 @@ def list_(what: str, method: str | None, json_target: str | None) -> None:
 
         for name, kind in kinds().items():
             forms = f"; also {', '.join(f'{name}:{word}' for word in kind.variants)}" if kind.variants else ""
-            echo(f"{name:12} tasks: {', '.join(kind({}).tasks())}{forms}")
+            tasks = [task for task in kind({}).tasks() if task not in kind.on_request]
+            named = f"; with --tasks also {', '.join(sorted(kind.on_request))}" if kind.on_request else ""
+            echo(f"{name:12} tasks: {', '.join(tasks)}{named}{forms}")
         for name, preset in presets().items():
             echo(f"{name:12} {preset['paper']}")
     elif what == "encoders":

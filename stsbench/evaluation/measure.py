@@ -10,7 +10,7 @@ import math
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from html import escape
@@ -41,6 +41,7 @@ from stsbench.evaluation.records import (
 )
 from stsbench.evaluation.time_left import TasksTime
 from stsbench.files import atomic_write
+from stsbench.metrics.bootstrap import interval
 from stsbench.metrics.similarity import zero_rows
 from stsbench.plugins import calling, where
 from stsbench.wording import counted
@@ -189,18 +190,37 @@ def measure(
     """
     before = len(result.records)
     rest = TasksTime(protocol, sets)
+    observed: dict[str, tuple[Observations, str]] = {}
     for task, data in sets.items():
         began = time.monotonic()
-        _measure_one(result, embed, protocol, task, data, strict, log, extra_provenance or {}, targets)
+        seen = _measure_one(result, embed, protocol, task, data, strict, log, extra_provenance or {}, targets)
+        if seen is not None and task in protocol.averaged:
+            observed[task] = seen, data.id
         seconds = time.monotonic() - began
         left = rest.after(task, seconds)
         if seconds > LONG:
             log(f"{protocol.label} {task}: {seconds:.0f} s{left}")
     records = result.records[before:]
     try:
-        result.summaries += calling(type(protocol), "summarise", lambda: protocol.summarise(records), raising=ScoreError)
+        result.summaries += calling(
+            type(protocol), "summarise", lambda: summary_of(protocol, records, observed), raising=ScoreError
+        )
     except ScoreError as error:
         _failed(result, f"{protocol.label} over its tasks", error)
+
+
+def summary_of(
+    protocol: Protocol, records: Sequence[Record], observed: Mapping[str, tuple[Observations, str]]
+) -> list[ScoreRow]:
+    """The scores over several records, an average with its bootstrap interval. observed: task -> observations, set id."""
+    rows, resamples = protocol.summarise(records), protocol.settings.get("resamples")
+    # Tasks share pairs: without their keys, which old records lack, an average's interval would be too narrow.
+    if not rows or not resamples or not all("pair" in each.arrays for each, _ in observed.values()):
+        return rows
+    drawn = protocol.average_draws(observed, resamples, protocol.settings.get("seed", 0))
+    bounds = {key: interval(draws) for key, draws in drawn.items()}
+    low_high = [bounds.get((row.subset, row.aggregation, row.metric)) or (None, None) for row in rows]
+    return [row.model_copy(update={"low": low, "high": high}) for row, (low, high) in zip(rows, low_high, strict=True)]
 
 
 def _failed(result: Result, what: str, error: Exception) -> None:
@@ -211,7 +231,7 @@ def _failed(result: Result, what: str, error: Exception) -> None:
 def _measure_one(
     result: Result, embed: Embed, protocol: Protocol, task: str, data: DataSet, strict: bool,
     log: Callable[[str], None], extra_provenance: Mapping[str, Any], targets: Targets | None,
-) -> None:
+) -> Observations | None:
     began = time.monotonic()
     try:
         mine = _fitted(embed, data, targets)
@@ -224,7 +244,7 @@ def _measure_one(
         what_on, content = _identity(data), _packed(observations)
     except Exception as error:  # one task's accident, whatever it is, must not cost the others
         _failed(result, f"{protocol.label} {task}", error)
-        return
+        return None
     seconds = time.monotonic() - began
     for note in observations.names.get("notes", []):
         log(f"{protocol.label} {task}: {note}")
@@ -238,6 +258,7 @@ def _measure_one(
         observations=ObservationFile(file=name, sha256=hashlib.sha256(content).hexdigest()),
         counts=counts, scores=scores, provenance=provenance(seconds=round(seconds, 3), **extra_provenance),
     ))  # fmt: skip
+    return observations
 
 
 def _fitted(embed: Embed, data: DataSet, targets: Targets | None) -> Embed:

@@ -78,7 +78,8 @@ def plan(
     wanted = pick_tasks(everything, tasks, owner)
     chosen = []
     for part in parts.values():
-        if mine := {task: id for task, id in part.tasks.items() if task in wanted}:
+        unasked = part.protocol.on_request if tasks is None else ()
+        if mine := {task: id for task, id in part.tasks.items() if task in wanted and task not in unasked}:
             chosen.append(replace(part, tasks=mine))
         elif part.label not in papers:
             left_out[part.label] = f"it has none of the tasks {', '.join(tasks or ())}"

@@ -15,7 +15,7 @@ from stsbench.encoders.fitted import STATE, is_transductive
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.columns import digest_of, joined, unpacked
 from stsbench.evaluation.load import load_protocol
-from stsbench.evaluation.measure import Result
+from stsbench.evaluation.measure import Result, summary_of
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.records import Record, ScoreRow, load_records, record_stem
 from stsbench.files import sha256_file
@@ -48,8 +48,12 @@ def score_again(folder: Path) -> Result:
         _, records = groups.setdefault(record.protocol.model_dump_json(), (protocol, []))
         records.append(record)
     refuse_doubles(scored)
+    inside = records_of[0][0].parent
     for protocol, records in groups.values():
-        result.summaries += protocol.summarise(records)
+        of_task = {task_of(protocol, record): record for record in records}
+        averaged = protocol.averaged if set(protocol.averaged) <= of_task.keys() else ()
+        observed = {task: (observations_of(inside, of_task[task]), of_task[task].data.id) for task in averaged}
+        result.summaries += summary_of(protocol, records, observed)
         result.records += records
     return result
 

@@ -1,11 +1,15 @@
 """The commands on a terminal: whole numbers on a narrow one, messages above the bar and not in its line."""
 
+import io
 import re
 import sys
 
 import pytest
 from clirun import MODULE
+from rich.console import Console
 from terminal import screen
+
+from stsbench.cli.output.grid import Column, print_columns
 
 STSBENCH = [sys.executable, "-m", "stsbench"]
 EVAL = ["eval", "--model", "python:mine_cli:hashed", "--sample", "--output", "run"]
@@ -40,11 +44,44 @@ def wide(folder):
 def test_a_narrow_terminal_gets_every_number_whole_in_several_tables(folder, wide, columns):
     code, lines = screen([*STSBENCH, "score", "run"], columns, cwd=folder)
     rows = _tables(lines)
-    assert code == 0 and rows == _tables(wide) and len(rows) == 10
+    assert code == 0 and rows == _tables(wide) and len(rows) == 9
     assert all(len(cells) == 8 for cells in rows.values())  # n, two correlations in three aggregations, an interval
     assert all(SCORE.fullmatch(cell) for cells in rows.values() for cell in cells[1:7])
     assert not any("…" in line for line in lines)
-    assert sum(line.startswith("┏") for line in lines) > sum(line.startswith("┏") for line in wide) == 1
+    tables = [line.count("┳") for line in lines if line.startswith("┏")]
+    assert (len(tables) == 1) == (columns == 100) and min(tables) > 1  # none of them has one score alone
+    assert sum(line.startswith("┏") for line in wide) == 1
+
+
+@pytest.mark.parametrize(("columns", "many"), [(60, 2), (80, 1), (100, 1), (200, 1)])
+def test_a_comparison_is_one_table_where_it_fits(folder, wide, columns, many):
+    code, lines = screen([*STSBENCH, "compare", "run", "run", "--resamples", "40"], columns, cwd=folder)
+    tables = [line.count("┳") for line in lines if line.startswith("┏")]
+    assert code == 0 and len(tables) == many and min(tables) > 1, lines
+    assert all(len(cells) == 7 for cells in _tables(lines).values())
+
+
+@pytest.mark.parametrize("columns", range(20, 130))
+def test_no_table_has_one_column_besides_the_name(columns):
+    stream = io.StringIO()
+    console = Console(file=stream, width=columns)
+    cells = [Column("task", ["STS12"]), *(Column(f"score {i}", ["12.34"]) for i in range(7))]
+    print_columns(console, cells)
+    lines = stream.getvalue().splitlines()
+    assert sum(line.count("12.34") for line in lines) == 7
+    if columns > 40:  # a name and three scores
+        assert all(line.count("┳") > 1 for line in lines if line.startswith("┏")), stream.getvalue()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_what_is_equal_for_want_of_subsets_is_shown_once(folder, columns):
+    pairs = [f"{score}\ta {word} boat\tthe {other}" for score, word, other in zip("01234", "pqrst", "pqxyz", strict=True)]
+    (folder / "pairs.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *pairs]) + "\n", "utf-8")
+    words = ["eval", "--model", "lexical:token-set", "--no-cache", "--protocol", "sts:pairs.tsv"]
+    code, lines = screen([*STSBENCH, *words], columns, cwd=folder)
+    [cells] = _tables(lines).values()
+    assert code == 0 and sum(bool(SCORE.fullmatch(cell)) for cell in cells) == 2  # one Spearman, one Pearson
+    assert "all, mean and wmean are equal" in " ".join(" ".join(lines).split())
 
 
 def test_messages_stand_in_lines_of_their_own(wide):

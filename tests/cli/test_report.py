@@ -26,6 +26,7 @@ from stsbench.evaluation.measure import Result
 from stsbench.evaluation.plan import changed_settings, plan
 from stsbench.evaluation.records import ProtocolIdentity, ScoreRow
 from stsbench.evaluation.rescore import score_again
+from stsbench.protocols.sts import TASKS
 
 SEVEN = ["STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"]
 
@@ -40,7 +41,7 @@ def result(tmp_path_factory):
 def whole(tmp_path_factory):
     """All STS tasks by dot product."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    return evaluate("lexical:token-set", output=folder, sample=True, resamples=0, similarity="dot")
+    return evaluate("lexical:token-set", output=folder, sample=True, resamples=0, similarity="dot", tasks=list(TASKS))
 
 
 def printed(result, capsys):

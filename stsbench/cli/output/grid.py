@@ -46,21 +46,28 @@ def print_text(console: Console, text: str) -> None:
 def print_columns(
     console: Console, columns: Sequence[Column], *, repeated: int = 1, lines_above: Collection[int] = ()
 ) -> None:
-    """One table or, on a narrower terminal, several with the first `repeated` columns in each.
+    """One table; on a narrower terminal one without spaces beside its lines or, where that is too wide as well, several
+    with the first `repeated` columns in each and at least two others.
 
     `lines_above` has the rows that get a line above them.
     """
+    tight = _table(columns, lines_above, padding=0)
+    if _width(console, _table(columns, lines_above)) > console.width >= _width(console, tight):
+        console.print(tight)
+        return
     names, rest = list(columns[:repeated]), list(columns[repeated:])
     while rest:
         many = len(rest)
         while many > 1 and _width(console, _table([*names, *rest[:many]], lines_above)) > console.width:
             many -= 1
+        if many == len(rest) - 1 > 2:  # the last column would be a table of its own
+            many -= 1
         console.print(_table([*names, *rest[:many]], lines_above))
         rest = rest[many:]
 
 
-def _table(columns: Sequence[Column], lines_above: Collection[int]) -> Table:
-    table = Table()
+def _table(columns: Sequence[Column], lines_above: Collection[int], padding: int = 1) -> Table:
+    table = Table(padding=(0, padding))
     for column in columns:
         justify: JustifyMethod = "left" if column.left else "right"
         table.add_column(plain(column.header), justify=justify, max_width=column.most, overflow="fold")

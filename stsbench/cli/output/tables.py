@@ -34,7 +34,19 @@ def main_rows(result: Result, protocol: str) -> list[ScoreRow]:
     """
     rows = [row for row in result.rows if row.protocol == protocol]
     whole = {(row.task, row.metric) for row in rows if row.subset is None}
-    return _ordered([row for row in rows if row.subset is None or (row.task, row.metric) not in whole])
+    rows = [row for row in rows if row.subset is None or (row.task, row.metric) not in whole]
+    if len(equal_aggregations(rows)) > 1:  # shown once
+        rows = [row.model_copy(update={"aggregation": None}) for row in rows if row.aggregation == rows[0].aggregation]
+    return _ordered(rows)
+
+
+def equal_aggregations(rows: Sequence[ScoreRow]) -> list[str]:
+    """The aggregations of these rows where each of them gives the same scores: no set has subsets. Else []."""
+    scores: dict[str | None, list[tuple[str, str | None, str, float]]] = {}
+    for row in rows:
+        scores.setdefault(row.aggregation, []).append((row.task, row.subset, row.metric, row.value))
+    same = all(each == next(iter(scores.values())) for each in scores.values())
+    return [name for name in scores if name is not None] if same and None not in scores else []
 
 
 def _ordered(rows: list[ScoreRow]) -> list[ScoreRow]:
@@ -133,6 +145,8 @@ def print_scores(result: Result) -> None:
         rows = main_rows(result, protocol)
         print_text(console, title_of(result, protocol))
         print_columns(console, _columns(rows, altered_tasks(result, protocol)))
+        if len(equal := equal_aggregations([row for row in result.rows if row.protocol == protocol])) > 1:
+            print_text(console, f"{', '.join(equal[:-1])} and {equal[-1]} are equal: no set here has subsets")
         averages = [f"{task}: {how}" for task, how in AVERAGES.items() if any(row.task == task for row in rows)]
         if averages:
             print_text(console, "; ".join(averages))
