@@ -167,6 +167,7 @@ FLAGS: dict[str, tuple[str, str]] = {
     "transductive": ("transductive", "fitted or trained on the texts of the test sets"),
     "dev-selected": ("STS-B dev", "checkpoint or hyperparameters chosen on STS-B dev, 77 % of which is in test sets"),
     "changed-recipe": ("changed recipe", "trained here with other steps, texts or settings than the paper's"),
+    "near-copy": ("near-copy", "similarities that are another row's but for tiny noise: the row's note names it"),
     "imported": ("imported, not checked", "taken from another tool's result files: nothing behind the scores was checked"),
     "best-of-n": ("best of n", "the best of several seeds: never ranked"),
 }  # fmt: skip

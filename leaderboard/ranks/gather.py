@@ -247,8 +247,8 @@ def _row(
         id=loaded.id, kind="measured", method=entry.method, backbone=entry.backbone, setting=entry.setting,
         cells={column: line.cells[column] for column in columns if column in line.cells},
         flags=flags_of(loaded), seeds=len(loaded.runs), best_of=entry.best_of, rank=rank,
-        unranked=unranked, marks=(*marks, *notes), source=loaded.id, link=str(entry.paper or ""), card=entry.card,
-        entry=loaded.id, subsets=dict(line.subsets),
+        unranked=unranked, marks=(*marks, *loaded.twins, *notes), source=loaded.id, link=str(entry.paper or ""),
+        card=entry.card, entry=loaded.id, subsets=dict(line.subsets),
     )  # fmt: skip
 
 
@@ -282,6 +282,8 @@ def flags_of(loaded: LoadedEntry) -> tuple[str, ...]:
         flags.add("changed-recipe")
     if loaded.entry.best_of:
         flags.add("best-of-n")
+    if loaded.twins:
+        flags.add("near-copy")
     return tuple(flag for flag in FLAGS if flag in flags)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from stsbench.leaderboard.ranks import results
 from stsbench.leaderboard.ranks.lines import ScoreLine, lines_together
 from stsbench.leaderboard.ranks.processes import across
 from stsbench.leaderboard.ranks.results import RunResult
+from stsbench.leaderboard.records.copies import near_copies, said_of, sketch
 from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry, check_seeds, checked_run, read_entries, read_run
 from stsbench.leaderboard.records.together import draw_together
 from stsbench.threads import cores
@@ -41,6 +43,9 @@ def scored_entries(folder: Path) -> tuple[list[LoadedEntry], dict[Path, list[Sco
                 raise StsbenchError(f"{path} was changed while it was scored: run the command again")
             scored[path] = result
     check_seeds(entries)
+    twins = near_copies([(entry.id, each, scored[run.folder].sketches[each.path.name])
+                         for entry in entries for run in entry.runs for each in run.records])  # fmt: skip
+    entries = [replace(entry, twins=said_of(twins.get(entry.id, {}))) for entry in entries]
     _check_pairing([(each, scored[run.folder].gold[each.path.name]) for run in runs.values() for each in run.records])
     return entries, {path: result.lines for path, result in scored.items()}
 
@@ -80,7 +85,8 @@ def score_batch(folders: Sequence[Path]) -> list[str]:
         return [*faults, str(error)]
     for key, run, mine in zip(keys, runs, lines, strict=True):
         gold = {each.path.name: _gold(each) for each in run.records}
-        results.write(key, RunResult(mine, gold), run)
+        sketches = {each.path.name: sketch(each.record, each.observed()) for each in run.records}
+        results.write(key, RunResult(mine, gold, sketches), run)
     return faults
 
 

@@ -14,11 +14,23 @@ from pydantic import ValidationError
 
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
+from stsbench.evaluation.comparability import measured as as_measured
 from stsbench.evaluation.records import Record, load_records, read_record, record_text, tested_seeds
 from stsbench.files import create_whole
 from stsbench.leaderboard.records.admission import check_record
 from stsbench.leaderboard.records.board_form import BoardRecord, board_forms, write_observations
-from stsbench.leaderboard.records.entries import DESCRIPTION, Entry, check_runs, read_entry, refuse_copies, run_name, runs_of
+from stsbench.leaderboard.records.copies import refuse_equal
+from stsbench.leaderboard.records.entries import (
+    DESCRIPTION,
+    Entry,
+    check_copies,
+    check_runs,
+    read_entry,
+    read_run,
+    run_folders,
+    run_name,
+    runs_of,
+)
 
 _AS_IN = "--method 'all-MiniLM-L6-v2, mean' --backbone MiniLM-L6 --setting sup --flag nli"  # what describes a new entry
 
@@ -47,9 +59,8 @@ def add(board: Path, paths: Sequence[Path], slug: str, entry: Entry | None) -> A
     made = board_forms([(path, record, check_record(path, record)) for path, record in records])
     folder = board / "measured" / slug
     check_runs(folder, {**runs_of(folder), **{run_name(record): record for _, record in records}})
-    there = [(path.parent.name, read_record(path)) for path in sorted(folder.glob("*/sts.*.json"))]
-    refuse_copies(folder, [*there, *((run_name(each.record), each.record) for each in made)])
     _refuse_twins(board / "measured", slug, records)
+    _refuse_copies(board / "measured", slug, made)
     _refuse_others(folder, made)
     _describe(folder / DESCRIPTION, entry)
     written: list[Path] = []
@@ -62,6 +73,21 @@ def add(board: Path, paths: Sequence[Path], slug: str, entry: Entry | None) -> A
         write_observations(target.parent, each)  # first: a record is never without them
         (written if _create(target, record_text(each.record).encode()) else present).append(target)
     return Added(tuple(written), tuple(present), tuple(_doubts(records)))
+
+
+def _refuse_copies(measured: Path, slug: str, made: Sequence[BoardRecord]) -> None:
+    """Raises StsbenchError where the entry would have one run twice, or another entry's run."""
+    folder = measured / slug
+    runs = {each.name: list(read_run(each).records) for each in run_folders(folder) if any(each.glob("*.json"))}
+    for each in made:
+        item = as_measured(each.path, each.record, each.observations)
+        runs.setdefault(run_name(each.record), []).append(item)
+    check_copies([(str(folder / name), records) for name, records in runs.items()])
+    others = [entry for entry in sorted(measured.iterdir()) if entry.name != slug] if measured.is_dir() else []
+    digests = [each.record.observations.sha256.encode() for each in made]
+    theirs = [(str(entry), path) for entry in others for run in run_folders(entry) for path in sorted(run.glob("*.json"))]
+    same = [(entry, read_record(path)) for entry, path in theirs if any(map(path.read_bytes().__contains__, digests))]
+    refuse_equal([*same, *((str(folder), each.record) for each in made)])
 
 
 def _refuse_twins(measured: Path, slug: str, records: Sequence[tuple[Path, Record]]) -> None:

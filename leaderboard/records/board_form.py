@@ -35,6 +35,7 @@ class BoardRecord:
 
     path: Path  # of the record it was made of
     record: Record
+    observations: Observations
     files: dict[str, bytes]
     moved: float
 
@@ -67,7 +68,7 @@ def _form(coarse: Measured, observations: Observations) -> BoardRecord:
         name = re.sub(r"[^\w.-]+", "-", f"{record.protocol.name}.{record.data.id}.{digest[:12]}.parquet")
         stored.shared = SharedFile(file=f"../../../observations/{name}", sha256=digest)
         files = {stored.shared.file: packed(shared), **files}
-    return BoardRecord(coarse.path, record.model_copy(update={"observations": stored}), files, moved)
+    return BoardRecord(coarse.path, record.model_copy(update={"observations": stored}), kept, files, moved)
 
 
 def _largest_difference(again: list[ScoreRow], stored: list[ScoreRow]) -> float:

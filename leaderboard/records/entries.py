@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +18,7 @@ from stsbench.evaluation.comparability import Measured, measured
 from stsbench.evaluation.records import Record, load_records, read_record
 from stsbench.evaluation.rescore import encoder_key, refuse_doubles
 from stsbench.leaderboard.records.admission import check_record
+from stsbench.leaderboard.records.copies import refuse_equal, refuse_near
 from stsbench.parsing import MOST_YAML, TooLargeError, load_yaml, read_text
 
 DESCRIPTION = "entry.yaml"
@@ -59,23 +60,30 @@ class LoadedEntry:
     """An entry and its runs, in the order of their folders. `id` is the entry folder's name.
 
     changed: whether a record of these weights, this entry's or another's, says that a changed recipe trained them. What was
-    fitted behind trained weights has records of its own, which say nothing of the training.
+    fitted behind trained weights has records of its own, which say nothing of the training. twins: a sentence for each other
+    entry whose similarities are these but for tiny noise.
     """
 
     id: str
     entry: Entry
     runs: tuple[EntryRun, ...]
     changed: bool = False
+    twins: tuple[str, ...] = ()
 
 
 def runs_of(folder: Path) -> dict[str, Record]:
     """Run folder's name -> one of its records, of an entry that may not be there yet."""
     records = {}
-    for each in sorted(folder.iterdir()) if folder.is_dir() else []:
-        paths = sorted(each.glob("*.json")) if each.is_dir() else []
-        if paths:
+    for each in run_folders(folder):
+        if paths := sorted(each.glob("*.json")):  # an addition that was interrupted leaves observations without a record
             records[each.name] = read_record(paths[0])
     return records
+
+
+def run_folders(entry: Path) -> list[Path]:
+    """The run folders of an entry, which may not be there yet."""
+    folders = sorted(entry.iterdir()) if entry.is_dir() else []
+    return [each for each in folders if each.is_dir() and not each.name.startswith(".")]
 
 
 def read_entry(path: Path) -> Entry:
@@ -122,13 +130,13 @@ def _read(folder: Path) -> LoadedEntry:
     if link := next((path for path in sorted(folder.iterdir()) if path.is_symlink()), None):
         raise StsbenchError(f"{link} is a link: a board holds its records themselves")
     entry = read_entry(folder / DESCRIPTION)
-    runs = tuple(read_run(each) for each in sorted(folder.iterdir()) if each.is_dir() and not each.name.startswith("."))
+    runs = tuple(map(read_run, run_folders(folder)))
     if not runs:
         raise StsbenchError(f"{folder} has no runs: add records to it (stsbench leaderboard add)")
     return LoadedEntry(folder.name, entry, runs)
 
 
-def check_seeds(entries: Iterable[LoadedEntry]) -> None:
+def check_seeds(entries: Sequence[LoadedEntry]) -> None:
     """Raises StsbenchError unless the runs of each entry are seeds of one encoder, which no other entry holds."""
     holders: dict[str, LoadedEntry] = {}
     for entry in entries:
@@ -138,19 +146,17 @@ def check_seeds(entries: Iterable[LoadedEntry]) -> None:
                 raise StsbenchError(f"{run.folder}: {said}")
         folder = entry.runs[0].folder.parent
         check_runs(folder, {run.folder.name: run.records[0].record for run in entry.runs})
-        refuse_copies(folder, [(run.folder.name, each.record) for run in entry.runs for each in run.records])
+        check_copies([(str(run.folder), run.records) for run in entry.runs])
+    refuse_equal((str(entry.runs[0].folder.parent), each.record) for entry in entries for run in entry.runs
+                 for each in run.records)  # fmt: skip
 
 
-def refuse_copies(folder: Path, records: Iterable[tuple[str, Record]]) -> None:
-    """Raises StsbenchError where two runs of an entry have the same similarities: those of two seeds never are, and a copy
-    would count as a second seed. records: with the name of the run that each is of."""
-    seen: dict[tuple[str, str], str] = {}
-    for run, record in records:
-        if record.protocol.name != "sts":  # ranks and predictions of two seeds may well be equal
-            continue
-        if (other := seen.setdefault((record.data.digest, record.observations.sha256), run)) != run:
-            said = f"has the similarities of {other} on {record.data.id}: one seed, measured twice"
-            raise StsbenchError(f"{folder / run} {said}; leave one out")
+def check_copies(runs: Sequence[tuple[str, Sequence[Measured]]]) -> None:
+    """Raises StsbenchError where two runs of an entry, by their folders, are one run measured twice: it would count as a
+    second seed."""
+    refuse_equal((folder, each.record) for folder, records in runs for each in records)
+    if len(runs) > 1:
+        refuse_near(runs)
 
 
 def run_name(record: Record) -> str:

@@ -35,9 +35,9 @@ def test_a_row_trained_by_a_changed_recipe_is_flagged(board, copied, recipe, fla
 def test_what_was_fitted_behind_weights_of_a_changed_recipe_is_flagged(board, tmp_path, monkeypatch):
     """Its records name no recipe: they are of a fit, and the weights are the training's."""
     runs = []
-    for normalize in (False, True):
+    for normalize, change in ((False, lambda vectors: vectors), (True, lambda vectors: vectors - [30, 500, 0])):
         spec = EncoderSpec(name="toy", kind="callable", weights="1" * 64, normalize=normalize)
-        runs.append(own(tmp_path, monkeypatch, f"toy-{normalize}", Toy(spec), tasks=["STS-B"]))
+        runs.append(own(tmp_path, monkeypatch, f"toy-{normalize}", Toy(spec, change), tasks=["STS-B"]))
     for path in runs[0].glob("*.json"):
         record = json.loads(path.read_text())
         record["provenance"]["recipe"] = "simcse/unsup-changed"

@@ -126,17 +126,21 @@ def test_a_run_under_the_name_of_other_weights_is_no_second_seed(tmp_path):
         evaluate(encoder, output=run, sample=True, resamples=0, no_cache=True, tasks=["STS-B"])
         runs.append(_trained(run, tmp_path / f"seed-{weights}", seed=int(weights)))
     board = tmp_path / "board"
-    with pytest.raises(StsbenchError, match="one seed, measured twice"):
+    with pytest.raises(StsbenchError, match="one run, measured twice"):
         add(board, runs, "toy", LETTERS)
     add(board, runs[:1], "toy", LETTERS)
-    with pytest.raises(StsbenchError, match="one seed, measured twice"):
+    with pytest.raises(StsbenchError, match="one run, measured twice"):
         add(board, runs[1:], "toy", None)
-    add(board, runs[1:], "other", LETTERS)
-    (copy,) = (each for each in (board / "measured/other").iterdir() if each.is_dir())
+    with pytest.raises(StsbenchError, match=r"measured/other has the similarity of .*/toy on stsb/test: one run"):
+        add(board, runs[1:], "other", LETTERS)
+    add(tmp_path / "elsewhere", runs[1:], "other", LETTERS)
+    other = shutil.copytree(tmp_path / "elsewhere/measured/other", board / "measured/other")
+    with pytest.raises(StsbenchError, match=r"measured/toy has the similarity of .*measured/other on stsb/test"):
+        load_entries(board / "measured")
+    (copy,) = (each for each in other.iterdir() if each.is_dir())
     copy.rename(board / "measured/toy" / copy.name)
-    (board / "measured/other/entry.yaml").unlink()
-    (board / "measured/other").rmdir()
-    with pytest.raises(StsbenchError, match="one seed, measured twice"):
+    shutil.rmtree(other)
+    with pytest.raises(StsbenchError, match="one run, measured twice"):
         load_entries(board / "measured")
 
 

@@ -1,0 +1,118 @@
+"""Near-copies: one run with noise, in another precision or on another scale is no second seed, and no row without a flag."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from board_runs import REVISION, Letters, read_once, runs  # noqa: F401  fixtures
+from scipy.stats import pearsonr, spearmanr
+
+from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.protocol import Observations
+from stsbench.leaderboard.ranks.gather import gather
+from stsbench.leaderboard.records.add import add
+from stsbench.leaderboard.records.copies import FEWEST, NEAR, _candidates, nearly_equal, sketch
+from stsbench.leaderboard.records.entries import Entry, load_entries
+
+rng = np.random.default_rng(3)
+ONE = rng.uniform(-0.2, 1, 400)
+COPIES = {
+    "noise": ONE + 1e-7 * rng.standard_normal(400), "float32": ONE.astype(np.float32).astype(float),
+    "rounded": ONE.round(6), "halved": 0.5 * ONE, "moved": 0.3 + 0.7 * ONE, "monotone": np.tanh(2 * ONE),
+    "monotone, noise": np.tanh(2 * ONE + 1e-7 * rng.standard_normal(400)),
+}
+OTHERS = {
+    "another seed": ONE + 0.03 * rng.standard_normal(400), "reversed": -ONE, "in another order": ONE[::-1],
+    "constant": np.full(400, 0.5), "fewer items": ONE[:399],
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copy_is_found_and_so_is_its_sketch(name):
+    assert nearly_equal(ONE, COPIES[name], 1e-6) and nearly_equal(COPIES[name], ONE)
+    assert list(_candidates(sketches(ONE, COPIES[name]))) == [(0, 1)]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_encoder_is_none(name):
+    assert not nearly_equal(ONE, OTHERS[name])
+
+
+def test_few_items_may_be_in_one_order():
+    few = ONE[: FEWEST - 1]
+    assert not nearly_equal(few, 0.5 * few) and nearly_equal(ONE[:FEWEST], 0.5 * ONE[:FEWEST])
+
+
+def sketches(*vectors):
+    record = SimpleNamespace(protocol=SimpleNamespace(name="sts"))
+    return np.array([sketch(record, Observations({"similarity": each})) for each in vectors])
+
+
+def test_no_copy_escapes_the_sketch():
+    """Against the correlations of every pair: 60 families of vectors at all distances around the limit."""
+    vectors = []
+    for _ in range(60):
+        base = rng.uniform(-1, 1, 300)
+        vectors += [base, *(base + 10.0**-each * rng.standard_normal(300) for each in (7, 4, 2.2, 2, 1.8, 1))]
+    found = set(_candidates(sketches(*vectors)))
+    near = {(i, j) for i in range(len(vectors)) for j in range(i + 1, len(vectors))
+            if 1 - max(pearsonr(vectors[i], vectors[j])[0], spearmanr(vectors[i], vectors[j])[0]) < NEAR}  # fmt: skip
+    assert len(near) > 100 and near <= found and len(found) < 3 * len(near)
+
+
+class Noisy(Encoder):
+    """Another encoder's vectors with a little noise, under weights of its own."""
+
+    cacheable = False
+
+    def __init__(self, of, noise, name):
+        self.of, self.noise = of, noise
+        self.spec = EncoderSpec(name=name, kind="callable", weights=name[-1] * 64)
+
+    def run(self, texts, progress=None):
+        seen = self.of.run(texts)
+        noise = [np.random.default_rng([7, *text.encode()]).normal(size=seen.vectors.shape[1]) for text in texts]
+        return Encoded((seen.vectors + self.noise * np.array(noise)).astype(np.float32), seen.truncated)
+
+
+@pytest.fixture
+def noisy(tmp_path, monkeypatch):
+    """`noisy(noise, name)`: a run of the letters with noise."""
+    monkeypatch.setattr("stsbench.evaluation.provenance.git_revision", lambda: REVISION)
+
+    def run(noise, name):
+        encoder = Noisy(Letters(0, 0.1), noise, name)
+        how = {"protocols": ["sts"], "tasks": ["STS-B"], "sample": True, "no_cache": True}
+        return evaluate(encoder, output=tmp_path / name, **how).folder
+
+    return run
+
+
+def entry(method):
+    return Entry(method=method, backbone="none", setting="unsup")
+
+
+def test_a_copy_with_noise_is_no_second_seed(noisy, tmp_path):
+    one, copy, board = noisy(0, "run-1"), noisy(1e-5, "run-2"), tmp_path / "board"
+    with pytest.raises(StsbenchError, match=r"are no two seeds: on stsb/test the similarities correlate at 1 less .*"):
+        add(board, [one, copy], "mine", entry("mine"))
+    assert not (board / "measured").exists()
+    add(board, [one], "mine", entry("mine"))
+    with pytest.raises(StsbenchError, match="are no two seeds"):
+        add(board, [copy], "mine", None)
+    add(board, [noisy(0.5, "run-3")], "mine", None)  # as far apart as seeds are
+    assert len(load_entries(board / "measured")[0].runs) == 2
+
+
+def test_a_near_copy_in_another_entry_is_flagged_in_both(noisy, tmp_path):
+    board = tmp_path / "board"
+    for name, noise in (("first-1", 0), ("copy-2", 1e-5), ("other-3", 0.5)):
+        add(board, [noisy(noise, name)], name, entry(name))
+    for _ in range(2):  # scored, and as kept from the build before
+        rows = {row.id: row for tab in gather(board).tabs if tab.id == "sts-spearman-all-sample" for row in tab.measured}
+        assert {name for name, row in rows.items() if "near-copy" in row.flags} == {"first-1", "copy-2"}
+        (mark,) = rows["copy-2"].marks
+        assert mark.startswith("nearly the row of first-1: on stsb/test the similarities correlate at 1 less ")
+        assert all(row.rank for row in rows.values())
