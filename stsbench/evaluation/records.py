@@ -234,8 +234,8 @@ def run_folders(side: Any) -> list[Path]:
     such; or what `evaluate` returned. An entry of the leaderboard holds its runs, a training with several seeds those of
     its seeds."""
     if isinstance(side, list | tuple):
-        # A Path in a list is a run itself: `compare` may be given what this gave.
-        return list(dict.fromkeys(run for each in side for run in ([each] if isinstance(each, Path) else run_folders(each))))
+        # A Path in a list is a run itself: `compare` may be given what this gave. One that is there twice is refused there.
+        return [run for each in side for run in ([each] if isinstance(each, Path) else run_folders(each))]
     folder = Path(getattr(side, "folder", side))
     text = str(folder)
     names = [folder] if folder.exists() or "," not in text else [Path(name.strip()) for name in text.split(",")]
