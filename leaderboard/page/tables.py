@@ -91,17 +91,17 @@ def csv_table(board: Board) -> str:
             rank = row.rank
             notes = [SAMPLE] if tab.sample else []
             common = {
-                "tab": tab.id, "kind": row.kind, "id": row.id, "method": _line(row.method), "backbone": _line(row.backbone),
+                "tab": tab.id, "kind": row.kind, "id": row.id, "method": _cell(row.method), "backbone": _cell(row.backbone),
                 "setting": row.setting, "flags": " ".join(row.flags), "seeds": row.seeds, "best_of": row.best_of,
                 "place": rank and rank.place, "first": rank and rank.first, "last": rank and rank.last,
-                "ties": rank and rank.ties, "source": _line(row.source), "printed": _number(row.average_printed),
-                "notes": _line("; ".join([*notes, *_sentences(row)])),
+                "ties": rank and rank.ties, "source": _cell(row.source), "printed": _number(row.average_printed),
+                "notes": _cell("; ".join([*notes, *_sentences(row)])),
             }  # fmt: skip
             for column in tab.columns:
                 if (cell := row.cells.get(column)) is not None:
                     numbers = {key: _number(getattr(cell, key)) for key in ("value", "low", "high", "sd")}
                     shown = common if column == tab.lead else {**common, "printed": ""}
-                    table.writerow({**shown, "column": column, **numbers, "n": cell.n})
+                    table.writerow({**shown, "column": _cell(column), **numbers, "n": cell.n})
     return stream.getvalue()
 
 
@@ -215,6 +215,12 @@ def _latex(text: str) -> str:
 
 def _line(text: str) -> str:
     return " ".join(text.split())
+
+
+def _cell(text: str) -> str:
+    """A text in CSV: a spreadsheet would run what begins as a formula."""
+    line = _line(text)
+    return f"'{line}" if line.startswith(("=", "+", "-", "@")) else line
 
 
 def _sentences(row: Row) -> list[str]:

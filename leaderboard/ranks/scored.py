@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.comparability import Measured
 from stsbench.leaderboard.ranks import results
 from stsbench.leaderboard.ranks.lines import ScoreLine, lines_together
 from stsbench.leaderboard.ranks.processes import across
 from stsbench.leaderboard.ranks.results import RunResult
+from stsbench.leaderboard.records.admission import check_gold, gold_of
 from stsbench.leaderboard.records.copies import near_copies, said_of, sketch
 from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry, check_seeds, checked_run, read_entries, read_run
 from stsbench.leaderboard.records.together import draw_together
@@ -46,7 +43,8 @@ def scored_entries(folder: Path) -> tuple[list[LoadedEntry], dict[Path, list[Sco
     twins = near_copies([(entry.id, each, scored[run.folder].sketches[each.path.name])
                          for entry in entries for run in entry.runs for each in run.records])  # fmt: skip
     entries = [replace(entry, twins=said_of(twins.get(entry.id, {}))) for entry in entries]
-    _check_pairing([(each, scored[run.folder].gold[each.path.name]) for run in runs.values() for each in run.records])
+    check_gold((each.path, each.record, scored[run.folder].gold[each.path.name])
+               for run in runs.values() for each in run.records)  # fmt: skip
     return entries, {path: result.lines for path, result in scored.items()}
 
 
@@ -84,28 +82,7 @@ def score_batch(folders: Sequence[Path]) -> list[str]:
     except StsbenchError as error:
         return [*faults, str(error)]
     for key, run, mine in zip(keys, runs, lines, strict=True):
-        gold = {each.path.name: _gold(each) for each in run.records}
+        gold = {each.path.name: gold_of(each.record, each.observed()) for each in run.records}
         sketches = {each.path.name: sketch(each.record, each.observed()) for each in run.records}
         results.write(key, RunResult(mine, gold, sketches), run)
     return faults
-
-
-def _gold(each: Measured) -> str:
-    """sha256 of a record's right answers in the order of the items; "" where it holds none."""
-    arrays = each.observed().arrays
-    if "gold" not in arrays:
-        return ""
-    places = next((arrays[name] for name in ("rows", "row") if name in arrays), None)
-    gold = arrays["gold"] if places is None else arrays["gold"][np.argsort(places, kind="stable")]
-    return hashlib.sha256(np.ascontiguousarray(gold, dtype="<f8").tobytes()).hexdigest() + f" of {len(gold)}"
-
-
-def _check_pairing(records: Sequence[tuple[Measured, str]]) -> None:
-    """Raises StsbenchError where two records of one set and digest disagree about what the right answers are."""
-    known: dict[tuple[str, str, str], tuple[str, Measured]] = {}
-    for each, gold in records:
-        if gold:
-            count = gold.rpartition(" ")[2]
-            first, other = known.setdefault((each.record.protocol.name, each.digest, count), (gold, each))
-            if first != gold:
-                raise StsbenchError(f"{each.path}: its gold values are not those of {other.path}, on the same data")

@@ -16,8 +16,9 @@ from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import measured as as_measured
 from stsbench.evaluation.records import Record, load_records, read_record, record_text, tested_seeds
+from stsbench.evaluation.rescore import observations_of
 from stsbench.files import create_whole
-from stsbench.leaderboard.records.admission import check_record
+from stsbench.leaderboard.records.admission import check_gold, check_record, check_widths, gold_of
 from stsbench.leaderboard.records.board_form import BoardRecord, board_forms, write_observations
 from stsbench.leaderboard.records.copies import refuse_equal
 from stsbench.leaderboard.records.entries import (
@@ -86,8 +87,25 @@ def _refuse_copies(measured: Path, slug: str, made: Sequence[BoardRecord]) -> No
     others = [entry for entry in sorted(measured.iterdir()) if entry.name != slug] if measured.is_dir() else []
     digests = [each.record.observations.sha256.encode() for each in made]
     theirs = [(str(entry), path) for entry in others for run in run_folders(entry) for path in sorted(run.glob("*.json"))]
+    check_widths([*((path, read_record(path)) for run in run_folders(folder) for path in run.glob("*.json")),
+                  *((each.path, each.record) for each in made)])  # fmt: skip
+    _check_gold(made, [*(path for _, path in theirs), *folder.glob("*/*.json")])
     same = [(entry, read_record(path)) for entry, path in theirs if any(map(path.read_bytes().__contains__, digests))]
     refuse_equal([*same, *((str(folder), each.record) for each in made)])
+
+
+def _check_gold(made: Sequence[BoardRecord], there: Sequence[Path]) -> None:
+    """Raises StsbenchError where a record's right answers are not those that the board has of the same data."""
+    for each in made:
+        key = each.record.protocol.name, each.record.data.digest
+        for path in there:
+            if key[1].encode() not in path.read_bytes():
+                continue
+            known = read_record(path)
+            if (known.protocol.name, known.data.digest) == key:
+                gold = gold_of(known, observations_of(path.parent, known))
+                check_gold([(path, known, gold), (each.path, each.record, gold_of(each.record, each.observations))])
+                break
 
 
 def _refuse_twins(measured: Path, slug: str, records: Sequence[tuple[Path, Record]]) -> None:
@@ -123,6 +141,8 @@ def described(stated: Mapping[str, Any]) -> Entry | None:
         return Entry.model_validate(description)
     except ValidationError as error:
         first = error.errors()[0]
+        if not first["loc"]:
+            raise StsbenchError(f"--{first['msg'].removeprefix('Value error, ')}") from error
         option = str(first["loc"][0]).replace("_", "-")
         wanted = {"paper": "an address that begins with http:// or https://", "card": "an address or a path",
                   "method": "1 to 80 characters", "backbone": "1 to 80 characters"}  # fmt: skip

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +17,14 @@ from stsbench.evaluation.provenance import why_not_repeatable
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import reread
 from stsbench.leaderboard.records.expected import unexpected
+from stsbench.wording import visible
 
 LARGEST_COSINE = 1 + 1e-6  # float32 vectors, rounded
 MOST_NAMES, LONGEST = 500, 200  # names among the observations, and characters of one: a data set's texts are far more
 # What `observe` of each protocol here gives, and nothing else is let in: array -> kinds of number and its shape, names ->
 # their shape. A letter is a length (n: the set's items), equal wherever it stands; ?: some records lack it; *: any number.
 LAYOUTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
-    "sts": ({"similarity": "f:n", "gold": "f:n", "subset": "i:n", "pair": "u:n?"}, {"subsets": "s"}),
+    "sts": ({"similarity": "f:n", "gold": "f:n", "subset": "i:n", "pair": "u:n"}, {"subsets": "s"}),
     "regression": (
         {"row": "i:m", "gold": "fi:m", "predicted": "fi:m", "sizes": "i:3", "dev_spearman": "f:t?", "epochs": "i:1?",
          "dev_accuracy": "f:r?"},
@@ -53,6 +55,7 @@ def check_record(path: Path, record: Record, observations: Observations | None =
     What nobody can prove without the model: the similarities and predictions themselves, the counts of zero vectors and of
     truncated texts, and the provenance. Whoever makes these up, and all else to fit, passes.
     """
+    _check_texts(path, record)
     _check_provenance(path, record)
     _check_encoder(path, record)
     _check_data(path, record)
@@ -64,6 +67,7 @@ def check_record(path: Path, record: Record, observations: Observations | None =
     if record.protocol.name in LAYOUTS:
         _check_layout(path, record, observations)
         _check_items(path, record, observations)
+        _check_width(path, record, observations)
     if part := unexpected(record, observations):
         raise StsbenchError(
             f"{path} calls its data known, but its observations are not of {record.data.id}: right answers, items, subsets "
@@ -95,6 +99,25 @@ def _check_provenance(path: Path, record: Record) -> None:
         raise StsbenchError(f"{path} was measured by {reason}; commit them and measure again")
     if record.created.tzinfo is None:
         raise StsbenchError(f"{path}: created: the time has no zone")
+    if record.created > datetime.now(UTC) + timedelta(days=1):
+        said = f"{record.created:%Y-%m-%d} has not come yet: is the clock of this machine right?"
+        raise StsbenchError(f"{path}: created: {said}")
+    seed = provenance.get("seed")
+    if seed is not None and (type(seed) is not int or seed < 0):
+        raise StsbenchError(f"{path} was edited: seed of its provenance is {seed!r}, not a whole number")
+
+
+def _check_texts(path: Path, record: Record) -> None:
+    """Raises StsbenchError where a text of the record would not be seen as it stands: escape codes, bidi overrides, blanks
+    of no width. A template or a command may have several lines."""
+    for text in _strings(record.model_dump(mode="json")):
+        if hidden := hidden_in(text, kept="\n\t"):
+            raise StsbenchError(f"{path} holds a character that is not seen ({hidden}): {visible(text)[:80]}")
+
+
+def hidden_in(text: str, kept: str = "") -> str:
+    """The first control or format character, as "U+202E"; "" for a text that shows all it holds."""
+    return next((f"U+{ord(each):04X}" for each in text if each not in kept and visible(each) != each), "")
 
 
 def _check_encoder(path: Path, record: Record) -> None:
@@ -126,7 +149,7 @@ def _check_data(path: Path, record: Record) -> None:
 def _check_names(path: Path, observations: Observations) -> None:
     """Observations are numbers and a few names. Raises StsbenchError where one could be a sentence of the data."""
     for key, array in observations.arrays.items():
-        if array.dtype.kind not in "biuf":
+        if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             raise StsbenchError(f"{path}: its observations hold something that is not a number: {key}")
     for key, names in observations.names.items():
         if key == "task_result":
@@ -212,6 +235,48 @@ def _check_items(path: Path, record: Record, observations: Observations) -> None
         raise StsbenchError(f"{path}: sizes of the observations are not those of its data")
     if record.protocol.name == "mteb" and data.text_version != "own" and (arrays["items"] != data.n).any():
         raise StsbenchError(f"{path}: its observations are not of {data.n} items, as its data are")
+
+
+def _check_width(path: Path, record: Record, observations: Observations) -> None:
+    """Raises StsbenchError where the number of singular values is not that of vectors as wide as the record says."""
+    if (spectrum := observations.arrays.get("spectrum")) is not None:
+        want = min(int(observations.arrays["sentences"][0]), record.encoder.dimension)
+        if len(spectrum) != want:
+            said = f"{record.encoder.dimension} would give {want} singular values, the observations have {len(spectrum)}"
+            raise StsbenchError(f"{path} was edited: dimension: {said}")
+
+
+def check_widths(records: Iterable[tuple[Path, Record]]) -> None:
+    """Raises StsbenchError where two records of one encoder disagree about the width of its vectors. tf-idf and its like
+    are as wide as the words of a set."""
+    widths: dict[str, tuple[int, Path]] = {}
+    for path, record in records:
+        if record.encoder.spec.get("kind") == "lexical":
+            continue
+        width, other = widths.setdefault(record.encoder.fingerprint, (record.encoder.dimension, path))
+        if width != record.encoder.dimension:
+            raise StsbenchError(f"{path} was edited: dimension is {record.encoder.dimension}, in {other} it is {width}")
+
+
+def gold_of(record: Record, observations: Observations) -> str:
+    """sha256 of a record's right answers in the order of the items; "" where it holds none."""
+    arrays = observations.arrays
+    if "gold" not in arrays:
+        return ""
+    places = next((arrays[name] for name in ("rows", "row") if name in arrays), None)
+    gold = arrays["gold"] if places is None else arrays["gold"][np.argsort(places, kind="stable")]
+    return hashlib.sha256(np.ascontiguousarray(gold, dtype="<f8").tobytes()).hexdigest() + f" of {len(gold)}"
+
+
+def check_gold(records: Iterable[tuple[Path, Record, str]]) -> None:
+    """Raises StsbenchError where two records of one set and digest disagree about what the right answers are."""
+    known: dict[tuple[str, str, str], tuple[str, Path]] = {}
+    for path, record, gold in records:
+        if gold:
+            count = gold.rpartition(" ")[2]
+            first, other = known.setdefault((record.protocol.name, record.data.digest, count), (gold, path))
+            if first != gold:
+                raise StsbenchError(f"{path}: its gold values are not those of {other}, on the same data")
 
 
 def _listed(sizes: Mapping[str, int]) -> str:

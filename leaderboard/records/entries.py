@@ -7,22 +7,23 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import Measured, measured
 from stsbench.evaluation.records import Record, load_records, read_record
 from stsbench.evaluation.rescore import encoder_key, refuse_doubles
-from stsbench.leaderboard.records.admission import check_record
+from stsbench.leaderboard.records.admission import check_record, check_widths, hidden_in
 from stsbench.leaderboard.records.copies import refuse_equal, refuse_near
 from stsbench.parsing import MOST_YAML, TooLargeError, load_yaml, read_text
 
 DESCRIPTION = "entry.yaml"
 CHANGED = ("-changed", "-swept")  # how the name of a recipe ends that was changed before it trained
+FILLERS = "\u115f\u1160\u3164\uffa0"  # letters of Hangul that show nothing
 Url = Annotated[str, Field(pattern=r"^https?://\S+$")]
 
 
@@ -40,6 +41,16 @@ class Entry(BaseModel):
     paper: Url | None = None
     card: str = Field(default="", pattern=r"^(https?://\S+|[^:\s]*)$")  # an address, or a path in the repository
     note: str = ""
+
+    @model_validator(mode="after")
+    def _is_seen(self) -> Self:
+        for name in ("method", "backbone", "recipe", "card", "note"):
+            if hidden := hidden_in(getattr(self, name), kept="\n\t" if name == "note" else ""):
+                raise ValueError(f"{name} holds a character that is not seen ({hidden})")
+        for name in ("method", "backbone"):
+            if not any(each.isalnum() and each not in FILLERS for each in getattr(self, name)):
+                raise ValueError(f"{name} needs a letter or a digit")
+        return self
 
 
 @dataclass(frozen=True)
@@ -207,6 +218,7 @@ def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
 def read_run(folder: Path) -> EntryRun:
     """A run's records, in the order they were measured in, their observations and scores unchecked."""
     loaded = load_records(folder)
+    check_widths(loaded)
     if len({run_name(record) for _, record in loaded}) > 1:
         raise StsbenchError(f"{folder} holds records of several encoders: a run is of one")
     loaded.sort(key=lambda item: (item[1].position, item[0].name))

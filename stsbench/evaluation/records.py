@@ -79,7 +79,7 @@ class EncoderIdentity(_Part):
 
     spec: dict[str, Any]
     fingerprint: str = Sha256
-    dimension: int = Field(ge=1)
+    dimension: int = Field(ge=1, lt=2**31)
 
 
 class ProtocolIdentity(_Part):
