@@ -83,7 +83,7 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     options.update({key: value for key, value in names.items() if value is not None})
     chosen = EvalOptions(output=output, command=command, extra_provenance=_of_training(options), **options)
     with progress_bar() as progress:
-        result = run(chosen, log=log, progress=progress)
+        result = run(chosen, log=log, progress=progress, **({"doing": progress.doing} if progress else {}))
     print_failures(result)
     if not result.records:
         raise StsbenchError("no task could be scored" if result.failures else "no task was asked for")

@@ -102,9 +102,12 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="stsbench-")
 
 
-def run(options: EvalOptions, log: Callable[[str], None] = print, progress: StartProgress | None = None) -> Result:
+def run(
+    options: EvalOptions, log: Callable[[str], None] = print, progress: StartProgress | None = None,
+    doing: Callable[[str], None] = lambda what: None,
+) -> Result:  # fmt: skip
     """Plan, load, encode every distinct text once, observe, score, record. `log` gets one line for each thing a user
-    must know before and after.
+    must know before and after; `doing` what is being measured now.
 
     Raises StsbenchError before anything is encoded for unknown names and models, and when no task has usable data.
     """
@@ -118,14 +121,14 @@ def run(options: EvalOptions, log: Callable[[str], None] = print, progress: Star
         log(line)
     result, chosen = _chosen(options, log)
     with fresh_torch(gradients=True), _encoder(options) as encoder:  # classifiers and regressors are trained with torch, too
-        _run(encoder, chosen, result, options, log, progress)
+        _run(encoder, chosen, result, options, log, progress, doing)
     log(f"done in {time.monotonic() - began:.1f} s{_peak_memory()}")
     return result
 
 
 def _run(
     encoder: Encoder, chosen: Chosen, result: Result, options: EvalOptions, log: Callable[[str], None],
-    progress: StartProgress | None,
+    progress: StartProgress | None, doing: Callable[[str], None],
 ) -> None:  # fmt: skip
     """Encode what the protocols ask for and measure, one protocol after another."""
     cache = _cache(options)
@@ -138,7 +141,7 @@ def _run(
     embed, failed = _encoded(encoder, cache, everything, targets, options, log, progress)
     with kept(result, log):
         for each, mine in chosen:
-            _measure(each, mine, embed, result, options, log, len(chosen) > 1, targets)
+            _measure(each, mine, embed, result, options, log, len(chosen) > 1, targets, doing)
     if failed is not None and not result.records:
         raise failed  # the encoder, not a task
 
@@ -207,7 +210,7 @@ def _warnings(data: DataSet) -> list[str]:
 
 def _measure(
     each: Planned, sets: dict[str, DataSet], embed: Embed, result: Result, options: EvalOptions,
-    log: Callable[[str], None], announced: bool, targets: Targets | None,
+    log: Callable[[str], None], announced: bool, targets: Targets | None, doing: Callable[[str], None],
 ) -> None:
     """One protocol on its sets, with a line before and after where there are several protocols."""
     start = time.monotonic()
@@ -218,7 +221,10 @@ def _measure(
         extra["batches"] = EQUAL_LENGTHS
     if embed.encoder.trained_on:
         extra["trained_on"] = list(embed.encoder.trained_on)
-    measure(result, embed, each.protocol, sets, strict=options.strict, log=log, extra_provenance=extra, targets=targets)
+    measure(
+        result, embed, each.protocol, sets, strict=options.strict, log=log, extra_provenance=extra, targets=targets,
+        doing=doing,
+    )  # fmt: skip
     if announced:
         log(f"{each.label}: measured in {time.monotonic() - start:.1f} s")
 

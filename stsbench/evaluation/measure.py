@@ -181,18 +181,20 @@ def measure(
     log: Callable[[str], None] = lambda line: None,
     extra_provenance: Mapping[str, Any] | None = None,
     targets: Targets | None = None,
+    doing: Callable[[str], None] = lambda what: None,
 ) -> None:
     """Score an encoder on `sets` (task -> data) and add a record a set to `result`, which `Result.save` writes.
 
     A task that cannot be scored (constant predictions, vectors of NaN, ...) becomes a failure with a reason; the others go
     on. `strict` refuses texts longer than the model's limit. `log` gets one line for what a user must know. targets: what an
-    encoder that is fitted on each set is fitted on; None: the set's distinct texts.
+    encoder that is fitted on each set is fitted on; None: the set's distinct texts. `doing` gets each task's name before it.
     """
     before = len(result.records)
     rest = TasksTime(protocol, sets)
     observed: dict[str, tuple[Observations, str]] = {}
     for task, data in sets.items():
         began = time.monotonic()
+        doing(f"{protocol.label} {task}")
         seen = _measure_one(result, embed, protocol, task, data, strict, log, extra_provenance or {}, targets)
         if seen is not None and task in protocol.averaged:
             observed[task] = seen, data.id
@@ -201,6 +203,8 @@ def measure(
         if seconds > LONG:
             log(f"{protocol.label} {task}: {seconds:.0f} s{left}")
     records = result.records[before:]
+    if len(sets) > 1:
+        doing(f"{protocol.label}: average")
     try:
         result.summaries += calling(
             type(protocol), "summarise", lambda: summary_of(protocol, records, observed), raising=ScoreError

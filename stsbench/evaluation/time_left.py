@@ -20,8 +20,9 @@ _AROUND = 8  # characters that a text counts for beyond its own: its first and l
 class EncodingTime:
     """Called with counts that sum to the number of texts; says once, by `log`, about how long the rest will take.
 
-    Encoders begin with the longest texts, so that a rate in texts a second would mislead: work is counted in characters. The
-    first report may be of vectors that were cached; what is measured begins with the second, when the model is loaded.
+    Encoders begin with the longest texts, so that a rate in texts a second would mislead: work is counted in characters, and
+    `step` gets its share, in as many steps as there are texts. The first report may be of vectors that were cached; what is
+    measured begins with the second, when the model is loaded.
     """
 
     def __init__(
@@ -31,20 +32,25 @@ class EncodingTime:
         lengths = np.sort([_AROUND + len(text) for text in texts])[::-1]
         self._share = np.concatenate([[0.0], np.cumsum(lengths) / max(1, lengths.sum())])  # of the work, after i texts
         self._log, self._step, self._clock = log, step, clock
-        self._done = self._reports = self._cached = 0
+        self._done = self._reports = self._cached = self._shown = 0
         self._began = self._before = 0.0
         self._said = False
 
     def __call__(self, done: int) -> None:
         self._done += done
-        if self._step is not None:
-            self._step(done)
-        if self._said or not done:
+        if not done:
             return
         self._reports += 1
         if self._reports == 1:
             self._cached = self._done
-        elif self._reports == 2:
+        if self._step is not None:
+            every = len(self._share) - 1
+            shown = every if self._done == every else int(every * self._worked())
+            self._step(shown - self._shown)
+            self._shown = shown
+        if self._said or self._reports == 1:
+            return
+        if self._reports == 2:
             self._began, self._before = self._clock(), self._worked()
         elif (seconds := self._clock() - self._began) >= WATCHED:
             self._said = True

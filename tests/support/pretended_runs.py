@@ -113,6 +113,9 @@ class StopAt:
         if not self.left:
             raise Stopped
 
+    def doing(self, step, what=""):
+        pass
+
     def dev(self, step, name, score, best):
         pass
 

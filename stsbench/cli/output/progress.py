@@ -8,28 +8,59 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from stsbench.cli.output.messages import is_quiet, print_above
-from stsbench.evaluation.api import StartProgress
+from stsbench.encoders.base import Progress as Step
+from stsbench.wording import printable
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, ProgressColumn
+    from rich.progress import Progress, ProgressColumn, TaskID
+
+
+class Bar:
+    """One row: what is being done, how far it is, the time it has taken and the time left where its length is known."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._row: TaskID | None = None
+
+    def __call__(self, total: int) -> Step:
+        """Encoding begins, of so many texts; returns what is called with the number of those just done."""
+        row = self._begin("encoding", total)
+        return lambda done: self._bar.advance(row, done)
+
+    def doing(self, what: str) -> None:
+        """Work begins whose length is not known."""
+        self._begin(what, None)
+
+    def _begin(self, what: str, total: int | None) -> TaskID:
+        if self._row is not None:
+            self._bar.remove_task(self._row)
+        self._row = self._bar.add_task(printable(what), total=total)
+        return self._row
 
 
 @contextmanager
-def progress_bar() -> Iterator[StartProgress | None]:
-    """Yield a function that starts a bar of a given length and returns its step function; None without a terminal."""
+def progress_bar() -> Iterator[Bar | None]:
+    """Yield a bar that says what is being done; None without a terminal."""
     if is_quiet() or not sys.stderr.isatty():
         yield None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    with drawn(*columns()) as bar:
+        yield Bar(bar)
 
-    # No time left: texts are no measure of it, since encoders begin with the longest. `EncodingTime` says it in a line.
-    with drawn(TextColumn("encoding"), BarColumn(), MofNCompleteColumn()) as bar:
 
-        def start(total: int):  # type: ignore[no-untyped-def]
-            task = bar.add_task("encoding", total=total)
-            return lambda done: bar.advance(task, done)
+def columns() -> list[ProgressColumn]:
+    """What is done, how far it is, the time it has taken and the time left."""
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-        yield start
+    class Left(TimeRemainingColumn):
+        """Drawn only where something is left and its speed is known."""
+
+        def render(self, task):  # type: ignore[no-untyped-def]
+            known = task.total is not None and not task.finished and task.time_remaining is not None
+            return super().render(task) + " left" if known else ""
+
+    how_far = (BarColumn(), TaskProgressColumn(text_format_no_percentage=""))
+    return [TextColumn("{task.description}", markup=False), *how_far, TextColumn("in"), TimeElapsedColumn(), Left()]
 
 
 @contextmanager

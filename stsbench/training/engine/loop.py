@@ -36,6 +36,7 @@ class TrainingCallback(Protocol):
     """Who is told how the training goes on: a progress display, for example."""
 
     def stage(self, name: str, steps: int, start: int) -> None: ...
+    def doing(self, step: int, what: str = "") -> None: ...  # steps done; what takes time now, where it is not the next step
     def step(self, step: int, loss: float, sentences_per_second: float) -> None: ...
     def dev(self, step: int, name: str, score: float | None, best: bool) -> None: ...  # None: undefined
 
@@ -92,6 +93,8 @@ class Loop:
         for step in range(position.step, steps):
             self._step(step)
             done = position.step = step + 1
+            if self.callback:
+                self.callback.doing(done)
             regular, last = done % every == 0, done == steps
             save = done % checkpoint_every == 0 or last
             if done % LOG_EVERY == 0 or regular or save:
@@ -102,6 +105,8 @@ class Loop:
                 self.run_log.write("end", stage=self.stage.name, step=done)
             if save:
                 self._sound(done)
+                if self.callback:
+                    self.callback.doing(done, "saving a checkpoint")
                 position.log, position.seconds = self.run_log.position(), time.monotonic() - began
                 self.checkpoints.save(position, self.method, self.optimiser)
         return position
@@ -275,6 +280,8 @@ class Loop:
         selection = self.selection
         assert selection is not None
         value, numbers = math.nan, dict[str, Any]()
+        if self.callback:
+            self.callback.doing(position.step, f"scoring {selection.name}")
         if self.accelerator.is_main_process:
             value, more = selection(self.method, trained=position.step > 0 or position.number > 0)
             numbers = {**more, **diagnosed(self.method)}
@@ -298,6 +305,7 @@ class Loop:
             )
         if self.callback:
             self.callback.dev(position.step, selection.name, score, best)
+            self.callback.doing(position.step)
         self._tracked(line, position.step)
         self._since, self._seen = time.monotonic(), 0
 

@@ -70,7 +70,7 @@ class _OfSeed:
 
     def __init__(self, callback: TrainingCallback, seed: int) -> None:
         self._callback, self._seed = callback, seed
-        self.step, self.dev = callback.step, callback.dev
+        self.doing, self.step, self.dev = callback.doing, callback.step, callback.dev
 
     def stage(self, name: str, steps: int, start: int) -> None:
         self._callback.stage(f"{name}, seed {self._seed}", steps, start)

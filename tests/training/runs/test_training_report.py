@@ -273,7 +273,7 @@ def test_plain_lines_where_there_is_no_terminal():
         "main 30/45: sts-b dev 73.00",  # the best was before the resumption: unknown here, so not said
         "main 40/45: loss 0.5000, 812 sentences/s, 0:00:10 left",
         "main 40/45: sts-b dev 74.00 (the best so far)",
-        "main 45/45: loss 0.5000, 812 sentences/s, stage done",
+        "main 45/45: loss 0.5000, 812 sentences/s, all steps done",
         "main 45/45: sts-b dev 71.00 (best 74.00 at step 40)",
         "main 45/45: held-out -2.3457 (the best so far)",
         "main 0/10: sts-b dev 70.00",  # another seed's run: the best of the first is none of its own
