@@ -23,8 +23,8 @@ from stsbench.interrupt import exit_code
 @click.option("--data", help="Training text: .txt (a sentence a line), .csv, .tsv or .jsonl; or stsb/train. Sets data.file.")
 @click.option("--labelled", metavar="FILE", help="Labelled rows (NLI), where a stage uses them. Sets labelled.file.")
 @click.option("--stage", metavar="N|NAME", help="Train this stage alone, of a method with several (`stsbench show method`).")
-@click.option("--from", "start_from", metavar="RUN", type=click.Path(path_type=Path), help="The run that --stage goes on "
-              "from, at the end of the stage before; without --recipe by its recipe.")  # fmt: skip
+@click.option("--from", "start_from", metavar="RUN", type=click.Path(path_type=Path), help="The run whose weights "
+              "--stage starts with: of the stage before. Without --recipe by its recipe.")  # fmt: skip
 @click.option("--output", type=click.Path(path_type=Path), help="Run folder; default runs/<time>-<method>-<recipe>.")
 @click.option("--seed", type=click.IntRange(0), help="Sets seed.")
 @click.option("--seeds", type=click.IntRange(2, 1000), help="Train so many, with seeds counted up from the first, and "
@@ -66,7 +66,7 @@ def train(
     if resume and output is None:
         raise click.UsageError("--resume needs --output, the run folder to go on with")
     if start_from and stage is None and not resume:
-        raise click.UsageError(f"--from {start_from} goes with --stage N, the stage that goes on from there")
+        raise click.UsageError(f"--from {start_from} goes with --stage N, the stage that starts with its weights")
     if options["sample"] and options["data_dir"]:
         raise click.UsageError("--sample and --data-dir exclude each other")
     if output is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:

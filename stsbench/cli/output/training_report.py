@@ -30,7 +30,7 @@ def _run(folder: Path, summary: dict[str, Any]) -> None:
     if summary["before"] is not None or undefined:
         kept = summary["best"]
         stage = f" of stage {kept['stage']}" if kept and set(summary["stages"]) != {kept["stage"]} else ""
-        best = f"best {kept['score']:.2f} at step {kept['step']}{stage}" if kept else "no step was up for selection"
+        best = f"best {kept['score']:.2f} at step {kept['step']}{stage}" if kept else "no step in between was scored"
         if not kept and undefined:
             best = "no step that could be kept has a score"
         echo(f"{name}: {before} before, {best}, {after} after the last step")

@@ -130,8 +130,8 @@ def _announce(run: PreparedRun, stage: Stage) -> None:
         epochs = f"training.epochs {settings.epochs:g} end at step {batches.steps}"
         run.log(f"{epochs}, before training.max_steps {settings.max_steps}")
     if run.selections.get(stage.name) and batches.steps < chosen.every and not chosen.at_end:
-        every = f"selection.every is {chosen.every}"
-        run.log(f"warning: no step is up for selection ({every}): the last weights will be kept")
+        every = f"selection.every is {chosen.every}, and stage {stage.name} has {counted(batches.steps, 'step')}"
+        run.log(f"warning: the last weights will be kept, whatever their development score: {every}")
     for line in [*scheduled(stage, run.recipe), *dropped(stage)]:
         run.log(line)
     where = f"{run.accelerator.device} x {run.accelerator.num_processes}"
@@ -157,7 +157,7 @@ def _take_over(run: PreparedRun, warm_start: WarmStart) -> Best | None:
     """What goes on besides the earlier run's weights: its random states where they can; its best where that counts."""
     position, checkpoints = warm_start.position, run.checkpoints
     here, there = (run.recipe.seed, run.accelerator.num_processes), (warm_start.recipe.seed, position.processes)
-    run.log(f"goes on from {warm_start.run}: stage {position.stage}, step {position.step:,}")
+    run.log(f"starts with the weights of {warm_start.run}: stage {position.stage}, step {position.step:,}")
     prepare_method(run.method, run.plan, run.data, run.names)  # where the stages before were none of the method's own
     if here == there:
         checkpoints.load_randomness(warm_start.folder)

@@ -32,8 +32,8 @@ def check_start(plan: MethodPlan, stage: str | None, start_from: str | None) -> 
         raise StsbenchError(f"--from {start_from} goes with --stage and a later stage of {plan.name}: {what}")
     number = plan.stages.index(str(stage))
     raise StsbenchError(
-        f"--stage {stage} goes on from stage {plan.stages[number - 1]}: train that with --stage {number} --output RUN, then "
-        f"this with --stage {number + 1} --from RUN; without --stage all stages run"
+        f"--stage {stage} starts with the weights of stage {plan.stages[number - 1]}: train that with --stage {number} "
+        f"--output RUN, then this with --stage {number + 1} --from RUN; without --stage all stages run"
     )
 
 

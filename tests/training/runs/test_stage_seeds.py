@@ -49,7 +49,7 @@ def test_seeds_go_on_from_their_own_or_from_one(place, tmp_path):
     assert not (tmp_path / "lacking").exists()
     with pytest.raises(StsbenchError, match="has 2 of them"):
         seeds("refused", stage=3)
-    with pytest.raises(StsbenchError, match="goes on from stage first"):
+    with pytest.raises(StsbenchError, match="starts with the weights of stage first"):
         seeds("deep/refused", stage=2)
     assert not (tmp_path / "refused").exists() and not (tmp_path / "deep").exists()
 
