@@ -6,23 +6,29 @@ from collections.abc import Callable, Sequence
 from xml.sax.saxutils import escape
 
 from stsbench.leaderboard.page.picture import COLOURS, PAPER, TEXT, ticks
-from stsbench.leaderboard.page.tables import readme_tab
+from stsbench.leaderboard.page.tables import comparable, readme_tab
 from stsbench.leaderboard.ranks.board import Board, Row, Tab
 
-ROWS = 20
+ROWS = 10  # of each kind of supervision
 # In user units: 800 wide fills a README's column.
 WIDTH, LEFT, RIGHT, LINE, TOP, FOOT = 800.0, 370.0, 620.0, 21.0, 46.0, 58.0
 LONGEST = 54  # characters of a label
 MUTED = "#59636e"
+# A page in the dark shows the picture dark: a style beats the attributes.
+DARK = (
+    "@media (prefers-color-scheme: dark) { svg { fill: #e6edf3; color: #e6edf3 } "
+    f'[fill="{PAPER}"] {{ fill: #0d1117 }} [fill="{MUTED}"] {{ fill: #9198a1 }} }}'
+)
 
 
 def forest(board: Board) -> str:
-    """SVG, a file of its own on white; "" where nothing has been measured. Equal boards give equal bytes.
+    """SVG, a file of its own, white or dark as the page; "" where nothing has been measured. Equal boards give equal bytes.
 
     A filled dot is a row that could be first at 95 %, jointly with all others.
     """
     tab = readme_tab(board)
-    rows = [row for row in tab.measured if row.rank and tab.lead in row.cells][:ROWS] if tab else []
+    groups = {name: some[:ROWS] for name, some in comparable(tab).items()} if tab else {}
+    rows = [row for some in groups.values() for row in some]
     if tab is None or not rows:
         return ""
     low, high = _limits(tab, rows)
@@ -30,14 +36,15 @@ def forest(board: Board) -> str:
     def across(value: float) -> float:
         return LEFT + (value - low) / (high - low) * (RIGHT - LEFT)
 
-    height = TOP + LINE * len(rows) + FOOT
-    bottom = TOP + LINE * len(rows)
-    title = f"The best {len(rows)} of {len(tab.measured)} measured rows: STS, {tab.title}"
+    bottom = TOP + LINE * (len(rows) + len(groups))
+    height = bottom + FOOT
+    title = f"The best measured here without STS labels and test sentences: STS, {tab.title}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(WIDTH)} {_n(height)}" width="{_n(WIDTH)}" '
         f'height="{_n(height)}" role="img" aria-labelledby="forest-title" font-family="system-ui, sans-serif" '
         f'font-size="12" fill="{TEXT}">',
         f'<title id="forest-title">{escape(title)}</title>',
+        f"<style>{DARK}</style>",
         f'<rect width="{_n(WIDTH)}" height="{_n(height)}" fill="{PAPER}"/>',
         _words(10, 20, title, weight=600),
         _words(RIGHT + 30, TOP - 8, "Avg", weight=600),
@@ -48,25 +55,28 @@ def forest(board: Board) -> str:
                      'stroke="currentColor" stroke-opacity="0.15"/>')  # fmt: skip
         parts.append(_words(across(tick), bottom + 16, f"{tick:g}", anchor="middle"))
     methods = [row.method for row in rows]
-    for number, row in enumerate(rows):
-        name = row.method if methods.count(row.method) == 1 else f"{row.method} ({row.backbone})"
-        parts += _drawn(tab, row, name, TOP + LINE * (number + 0.5), across)
+    y = TOP + 0.5 * LINE
+    for group, some in groups.items():
+        parts.append(_words(10, y + 4, f"Trained with {group}", weight=600))
+        for number, row in enumerate(some, 1):
+            name = row.method if methods.count(row.method) == 1 else f"{row.method} ({row.backbone})"
+            parts += _drawn(tab, row, name, y + LINE * number, across)
+        y += LINE * (1 + len(some))
     parts.append(_words(10, bottom + 36, "Dot: average of the seven tasks, × 100; line: its 95 % interval. Filled: could be "
                         "first, at 95 % jointly.", colour=MUTED))  # fmt: skip
-    parts.append(_words(10, bottom + 51, "* trained on STS labels, or fitted or trained on sentences of the tests",
-                        colour=MUTED))  # fmt: skip
+    all_rows = "Ranks are among all rows measured here, those with STS labels or test sentences, too."
+    parts.append(_words(10, bottom + 51, all_rows, colour=MUTED))
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def _drawn(tab: Tab, row: Row, name: str, y: float, across: Callable[[float], float]) -> list[str]:
     cell, rank = row.cells[tab.lead], row.rank
     assert rank is not None
-    seen = "*" if {"sts", "transductive"} & set(row.flags) else ""
     label = " ".join(name.split())
     label = label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…"
     colour = COLOURS[0]
     place = str(rank.first) if rank.first == rank.last else f"{rank.first}-{rank.last}"
-    parts = [_words(LEFT - 14, y + 4, label + seen, anchor="end")]
+    parts = [_words(LEFT - 14, y + 4, label, anchor="end")]
     if cell.low is not None and cell.high is not None:
         parts.append(f'<line x1="{_n(across(cell.low))}" x2="{_n(across(cell.high))}" y1="{_n(y)}" y2="{_n(y)}" '
                      f'stroke="{colour}" stroke-width="2"/>')  # fmt: skip

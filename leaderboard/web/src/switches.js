@@ -3,7 +3,7 @@
 export const KEYS = ["aggregation", "metric", "form"];
 export const TEXT = "Text"; // the label where forms differ in the text alone
 const TEXTS = ["", "raw text", "own files"];
-const LABELS = { aggregation: "Pooling", metric: "Score", form: "Text and settings" };
+const LABELS = { aggregation: "Aggregation", metric: "Score", form: "Text and settings" };
 
 /** [{key, label, values}] of what the measured tabs of a group differ in. */
 export function switches(tabs) {

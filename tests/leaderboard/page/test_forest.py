@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from stsbench.leaderboard.page.forest import ROWS, forest
+from stsbench.leaderboard.page.forest import PAPER, ROWS, forest
 from stsbench.leaderboard.ranks.board import Board, Cell, Rank, Row, Tab
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -51,11 +51,19 @@ def test_each_row_has_its_score_interval_and_rank():
     assert [dot.get("fill") == dot.get("stroke") for dot in dots] == [True, True, False]  # could be first
 
 
-def test_rows_that_saw_the_labels_or_tests_are_marked_and_equal_names_tell_their_backbone():
+def test_only_comparable_rows_are_drawn_by_supervision_and_equal_names_tell_their_backbone():
     rows = [row(0, flags=("sts",)), row(1, flags=("transductive",)), row(2, flags=("nli", "dev-selected")),
-            row(3, method="method 2", backbone="other")]  # fmt: skip
+            row(3, method="method 2", backbone="other"), row(4, setting="sup")]  # fmt: skip
     said = words(drawn(rows))
-    assert {"method 0*", "method 1*", "method 2 (net)", "method 2 (other)"} <= set(said)
+    assert not {"method 0", "method 1"} & set(said)
+    order = ["Trained with no labels", "method 2 (other)", "Trained with NLI labels", "method 2 (net)",
+             "Trained with other labels", "method 4"]  # fmt: skip
+    assert [each for each in said if each in order] == order
+
+
+def test_a_dark_page_has_a_dark_picture():
+    (style,) = drawn([row(0), row(1)]).iter(f"{SVG}style")
+    assert "prefers-color-scheme: dark" in style.text and PAPER in style.text
 
 
 def test_a_name_of_markup_is_text_and_a_long_one_is_cut():

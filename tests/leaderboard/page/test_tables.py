@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 from stsbench.leaderboard.page.markdown_text import plain_markdown
 from stsbench.leaderboard.page.tables import (
     CSV_COLUMNS,
+    README_ROWS,
     SAMPLE,
     csv_table,
     latex,
@@ -251,19 +252,22 @@ def test_the_short_table_names_the_protocol_and_shows_the_average():
     text = short_table(board(tab(id="x", aggregation="mean"), tab()))
     assert text.startswith("STS, Spearman, all: Cosine; nothing is trained.")
     (lines,) = rendered(text).tables
-    assert lines[0] == ["Method", "Backbone", "Avg", "95 % interval", "Rank", "Flags"]
-    assert lines[1] == [ONE_LINE, "MiniLM_L6", "78.87", "78.1-79.6", "1-2", "NLI, best-of-n-like"]
-    assert [line[4] for line in lines[1:]] == ["1-2", "2", "best of 10"] and len(lines) == 4
-    assert f"<sup>2</sup> {UNRANKED}" in text and "SBERT" not in text
+    assert lines[0] == ["Trained with", "Method", "Backbone", "Avg", "95 % interval", "Rank", "Flags"]
+    assert lines[1] == ["NLI labels", ONE_LINE, "MiniLM_L6", "78.87", "78.1-79.6", "1-2", "best-of-n-like"]
+    assert [line[0] for line in lines[1:]] == ["NLI labels", "other labels"]  # the best of ten seeds is not ranked
+    assert "Of the 3 rows measured here, 2 are ranked" in text and "SBERT" not in text
 
 
-def test_the_short_table_has_at_most_eight_rows():
-    rows = tuple(replace(MEASURED[1], id=f"entry-{i}", method="example") for i in range(12))
-    text = short_table(board(tab(measured=rows)))
+def test_the_short_table_compares_what_can_be_compared():
+    """Rows that saw STS labels or sentences of the tests lead nothing."""
+    plain = replace(MEASURED[1], setting="unsup", seeds=1)
+    rows = [replace(plain, id=f"{i}", method=f"m{i}") for i in range(12)]
+    rows += [replace(plain, id="sts", flags=("sts", "nli")), replace(plain, id="seen", flags=("transductive",)),
+             replace(plain, id="nli", method="nli", setting="sup", flags=("nli",))]  # fmt: skip
+    text = short_table(board(tab(measured=tuple(reversed(rows)))))
     (lines,) = rendered(text).tables
-    assert len(lines) == 9
-    assert "The best 8 of 12 measured rows." in text
-    assert "The best" not in short_table(board(tab(measured=rows[:8])))
+    assert [line[0] for line in lines[1:]] == ["no labels"] * README_ROWS + ["NLI labels"]
+    assert "Of the 15 rows measured here, 13 are ranked" in text
 
 
 def test_the_short_table_has_no_flags_where_no_row_has_one_and_never_shows_a_sample():
