@@ -1,8 +1,8 @@
 """How often 95 % intervals of correlations cover the truth: the table of docs/findings/interval-coverage.md.
 
-`python benchmarks/interval_coverage.py [--rounds N] [--sizes N ...] [--shapes S ...]`: N simulations (2000 by default) a
-cell of Pearson's, a quarter from 500 pairs on, at most 400 of Spearman's, 1,000 resamples each; it takes an hour. Shapes:
-`normal`: bivariate normal; `grid`: gold from 0 to 5 in steps of .2 and skewed, cosines bounded and skewed; `heavy`:
+`python benchmarks/interval_coverage.py [--rounds N] [--sizes N ...] [--truths R ...] [--shapes S ...]`: N simulations (1000
+by default) a cell of Pearson's, at most 400 of Spearman's (200 from 500 pairs on), 1,000 resamples each; it takes an hour.
+Shapes: `normal`: bivariate normal; `grid`: gold from 0 to 5 in steps of .2 and skewed, cosines bounded and skewed; `heavy`:
 Student's t with 5 degrees of freedom. The simulations of a batch share their resamples.
 """
 
@@ -35,15 +35,18 @@ def drawn(shape: str, rho: float, rows: int, n: int, rng: np.random.Generator) -
 
 def pearson_draws(x: np.ndarray, y: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """(rows, draws)"""
-    n = x.shape[1]
-    a, b, aa, bb, ab = ((values @ counts.T) / n for values in (x, y, x * x, y * y, x * y))
+    a, b, aa, bb, ab = ((values @ counts.T) / counts.sum(axis=1) for values in (x, y, x * x, y * y, x * y))
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.clip((ab - a * b) / np.sqrt((aa - a * a) * (bb - b * b)), -1, 1)
 
 
 def covered(shape: str, rho: float, n: int, rounds: int, truths: tuple[float, float]) -> list[float]:
     """Percent: Pearson's percentile interval, Pearson's by Fisher's z, Spearman's percentile interval."""
-    rng, hits, spearman = np.random.default_rng([n, int(100 * rho), SHAPES.index(shape)]), np.zeros(3), 400
+    rng, hits, spearman = (
+        np.random.default_rng([n, int(100 * rho), SHAPES.index(shape)]),
+        np.zeros(3),
+        400 if n < 500 else 200,
+    )
     rounds = max(1, rounds // BATCH) * BATCH
     for start in range(0, rounds, BATCH):
         x, y = drawn(shape, rho, BATCH, n, rng)
@@ -66,22 +69,22 @@ def line(*cells: object) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--truths", type=float, nargs="+", default=TRUTHS)
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=SHAPES)
     options = parser.parse_args()
     rounds = options.rounds
-    line("shape", "pairs", *(f"correlation {rho}" for rho in TRUTHS))
-    line("---", *["---:"] * (1 + len(TRUTHS)))
+    line("shape", "pairs", *(f"correlation {rho}" for rho in options.truths))
+    line("---", *["---:"] * (1 + len(options.truths)))
     for shape in options.shapes:
         truths = {}
-        for rho in TRUTHS:
+        for rho in options.truths:
             x, y = drawn(shape, rho, 1, 2_000_000, np.random.default_rng(1))
             exact = shape != "grid"  # correlations of an elliptical distribution are its parameter
             truths[rho] = (rho if exact else float(np.corrcoef(x[0], y[0])[0, 1]), float(stats.spearmanr(x[0], y[0])[0]))
         for n in options.sizes:
-            few = rounds if n < 500 else rounds // 4
-            cells = (covered(shape, rho, n, few, truths[rho]) for rho in TRUTHS)
+            cells = (covered(shape, rho, n, rounds, truths[rho]) for rho in options.truths)
             line(shape, n, *(f"{before:.1f} → {now:.1f}; {ranks:.1f}" for before, now, ranks in cells))
 
 

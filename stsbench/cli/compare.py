@@ -98,7 +98,7 @@ def _as_json(comparison: Comparison, runs: tuple[list[Path], list[Path]], resamp
 
 
 def _table_json(table: ComparisonTable) -> dict[str, Any]:
-    from stsbench.cli.output.differences import sentence
+    from stsbench.cli.output.differences import sentence, unevenness
 
     def row(item: Any) -> dict[str, Any]:
         numbers = asdict(item.difference)
@@ -113,4 +113,5 @@ def _table_json(table: ComparisonTable) -> dict[str, Any]:
     return {
         **setting, "rows": [row(item) for item in table.rows], "average": row(table.average) if table.average else None,
         "no_test": table.no_test or None, "unknown_data": list(table.unknown), "sentence": sentence(table),
+        "uneven_seeds": unevenness(table) or None,
     }  # fmt: skip

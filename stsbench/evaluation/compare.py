@@ -24,7 +24,7 @@ from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.records import Record, ScoreRow, load_records, run_folders
 from stsbench.evaluation.rescore import encoder_key, refuse_doubles, rescored, several_encoders
 from stsbench.metrics.paired import Difference, holm, paired_difference
-from stsbench.metrics.seeds import difference_over_seeds
+from stsbench.metrics.seeds import difference_over_seeds, uneven
 from stsbench.registry import did_you_mean
 
 RESAMPLES = 5000
@@ -54,7 +54,8 @@ class ComparisonTable:
     """One setting. average: where both runs have all the tasks that the protocol averages, else None.
 
     records: the two runs' first ones, which name it; no_test: why differences stand here without interval and p, or "";
-    aside: of tasks that the protocol's average leaves out, which are a table of their own.
+    aside: of tasks that the protocol's average leaves out, which are a table of their own; uneven: the rows in which one
+    side's two seeds differ much more than the other's (`metrics.seeds.uneven`).
     """
 
     setting: Setting
@@ -64,6 +65,7 @@ class ComparisonTable:
     no_test: str
     aside: bool
     unknown: tuple[str, ...]  # sets that differ from the catalog
+    uneven: tuple[Compared, ...]
 
 
 @dataclass
@@ -388,6 +390,7 @@ def _table(
         for (pair, one, _), (a, b), each in zip(items, scores, draws, strict=True)
     ]
     tested = [i for i, row in enumerate(rows) if row.difference.p is not None]
+    noisy = [] if paired else [i for i in tested if uneven(*scores[i])]
     for i, p in zip(tested, holm([rows[i].difference.p or 0.0 for i in tested]), strict=True):
         rows[i] = replace(rows[i], corrected=p)
     first = items[0][0][0][0]
@@ -406,7 +409,8 @@ def _table(
             no_test = "too many resamples have no score"
     unknown = dict.fromkeys(pair[0][0].set_id for pair, _, _ in items if not pair[0][0].record.data.known)
     named = first.record, items[0][0][1][0].record
-    return ComparisonTable(setting, named, tuple(rows), average, no_test, aside, tuple(unknown))
+    return ComparisonTable(setting, named, tuple(rows), average, no_test, aside, tuple(unknown),
+                           tuple(rows[i] for i in noisy))  # fmt: skip
 
 
 def _values(runs: Sequence[Measured], row: ScoreRow) -> Floats:
