@@ -62,7 +62,8 @@ export function bestFirst(tab, column) {
 }
 
 /** Whether a better number in a column is a better row. In geometry it is not: alignment and uniformity are read together. */
-export const directed = (tab) => tab.group !== "geometry";
+export const directed = (tab) =>
+  tab.group !== "geometry" && tab.columns?.find(({ name }) => name === tab.lead)?.better !== "neither";
 
 /** Whether a row was taken from another tool's result files. */
 export const imported = (row) => row.flags.includes("imported");
