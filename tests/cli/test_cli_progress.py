@@ -115,3 +115,4 @@ def test_a_training_shows_every_step_and_what_it_waits_for(monkeypatch, clock):
         assert "all steps done" in shown() and "saving a checkpoint, 0:00:00" in shown()
     finally:
         progress.close()
+    assert "saving" not in shown()  # what stays on the screen is what was done

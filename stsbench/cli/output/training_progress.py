@@ -69,6 +69,7 @@ class TrainingProgress:
 
     def close(self) -> None:
         """Leave the last state on the screen. May be called twice."""
+        self._what = ""
         if self._live:
             self._live.stop()
             print_above(None)
