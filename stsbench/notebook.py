@@ -1,10 +1,11 @@
-"""Progress in a notebook, where nothing else of stsbench is printed: tqdm's bars, widgets where ipywidgets is installed."""
+"""What a notebook shows: tqdm's bars, widgets where ipywidgets is installed, and results as tables."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from html import escape
 from typing import Any
 
 
@@ -20,6 +21,20 @@ def _bar(**settings: Any) -> Any:
         warnings.simplefilter("ignore")  # that ipywidgets is not installed: the bar is text then
         from tqdm.auto import tqdm
     return tqdm(**settings)
+
+
+def text_table(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells, the header first, as text: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines)
+
+
+def html_table(caption: str, lines: Sequence[Sequence[str]]) -> str:
+    """The same as HTML."""
+    cells = ("".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in line)
+             for tag, line in zip(["th", *["td"] * (len(lines) - 1)], lines, strict=True))  # fmt: skip
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    return f"<table><caption>{escape(caption)}</caption>{body}</table>"
 
 
 def start_bar(total: int) -> Callable[[int], None]:

@@ -13,7 +13,7 @@ import click
 from stsbench.cli.output.messages import echo
 
 if TYPE_CHECKING:
-    from stsbench.evaluation.compare import Comparison, ComparisonTable
+    from stsbench.evaluation.comparability import Comparison, ComparisonTable
     from stsbench.evaluation.records import Record
 
 RESAMPLES = 5000  # stsbench.evaluation.compare's, which --help would have to import

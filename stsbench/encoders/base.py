@@ -144,6 +144,10 @@ class Encoder(ABC):
     libraries: tuple[str, ...] = ()  # installed packages whose version may change a vector
     processes: int = 1  # in which it computes
 
+    def __repr__(self) -> str:
+        spec = vars(self).get("spec")  # that of a function is not known before it has run
+        return f"<{type(self).__name__}{f' {spec.name}, pooler {spec.pooler}' if spec else ''}>"
+
     def __init_subclass__(cls, **settings: Any) -> None:
         """Whoever calls `run`, of whatever kind: it computes as torch does at its start."""
         super().__init_subclass__(**settings)

@@ -1,17 +1,23 @@
 """When two scores may be compared: the same protocol, version, settings, text version, data, aggregation and metric. And
-when two encoders' seeds may be compared one by one."""
+when two encoders' seeds may be compared one by one. Also what a comparison gives."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 
 from stsbench.encoders.probe import IDENTITY, has_identity
+from stsbench.encoders.prompt.prompt import described
+from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.rescore import observations_of, protocol_of_record, task_of
+from stsbench.metrics.paired import Difference
+from stsbench.notebook import html_table, text_table
+from stsbench.wording import counted
 
 
 @dataclass(frozen=True, order=True)
@@ -36,6 +42,13 @@ def same_encoder(one: Record, other: Record) -> bool:
     spec = one.encoder.spec
     old = spec.get("kind") == "callable" and not {IDENTITY, "fingerprint"} & set(spec.get("options") or {})
     return one.encoder.fingerprint == other.encoder.fingerprint and has_identity(spec) and not old
+
+
+def encoder_in_words(record: Record) -> str:
+    """Its name, and what of its settings moves its vectors: "minilm, pooler cls"."""
+    spec = record.encoder.spec
+    extra = [f"{key} {spec[key]}" for key in ("pooler", "template", "dtype") if spec.get(key) not in (None, "float32")]
+    return ", ".join([str(spec["name"]), *extra, *described(spec.get("options") or {})])
 
 
 @dataclass(frozen=True)
@@ -135,3 +148,96 @@ def _training(record: Record) -> str:
     if provenance.get("seed") is None or not all(shared):
         return ""
     return json.dumps([provenance["seed"], provenance.get("subset"), *shared], sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One task, or their average: the scores a and b, a less b, and p after Holm's correction over the table's tasks."""
+
+    task: str
+    subset: str | None
+    n: int
+    a: float
+    b: float
+    difference: Difference
+    corrected: float | None = None
+
+
+@dataclass(frozen=True)
+class ComparisonTable:
+    """One setting. average: where both runs have all the tasks that the protocol averages, else None.
+
+    records: the two runs' first ones, which name it; no_test: why differences stand here without interval and p, or "";
+    aside: of tasks that the protocol's average leaves out, which are a table of their own; uneven: the rows in which one
+    side's two seeds differ much more than the other's (`metrics.seeds.uneven`).
+    """
+
+    setting: Setting
+    records: tuple[Record, Record]
+    rows: tuple[Compared, ...]
+    average: Compared | None
+    no_test: str
+    aside: bool
+    unknown: tuple[str, ...]  # sets that differ from the catalog
+    uneven: tuple[Compared, ...]
+
+    @property
+    def title(self) -> str:
+        how = self.setting
+        notes = [how.text_version] * (how.text_version in ("sample", "raw")) + ["not part of the average"] * self.aside
+        what = ", ".join(filter(None, [how.metric, how.aggregation]))
+        return f"{how.protocol}: {what}" + (f" ({'; '.join(notes)})" if notes else "")
+
+    def lines(self) -> list[list[str]]:
+        """Its cells as text, the header first, the average last."""
+        digits = load_protocol(self.setting.protocol).metric(self.setting.metric).digits
+
+        def number(value: float | None, form: str) -> str:
+            return "" if value is None else format(value, form)
+
+        cells = [["task", "n", "A", "B", "A - B", "95 % interval", "p", "p, corrected"]]
+        for row in [*self.rows, *filter(None, [self.average])]:
+            name = f"{row.task}, {row.subset}" if row.subset else row.task
+            gap = row.difference
+            bounds = "" if gap.low is None else f"{gap.low:z.{digits}f} to {number(gap.high, f'z.{digits}f')}"
+            scores = [f"{row.a:.{digits}f}", f"{row.b:.{digits}f}", f"{gap.value:+z.{digits}f}"]
+            cells.append([name, str(row.n), *scores, bounds, number(gap.p, ".4f"), number(row.corrected, ".4f")])
+        return cells
+
+
+@dataclass
+class Comparison:
+    """What two encoders share. left_out, failures: (protocol's label, task, reason) of what could not be compared.
+
+    seeds: how many runs A and B are of. by_seed: whether they were compared seed by seed.
+    """
+
+    runs: tuple[Record, Record]  # one record of each: the encoders
+    seeds: tuple[int, int] = (1, 1)
+    by_seed: bool = False
+    tables: list[ComparisonTable] = field(default_factory=list)
+    left_out: list[tuple[str, str, str]] = field(default_factory=list)
+    failures: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        a, b = map(encoder_in_words, self.runs)
+        return f"<Comparison of A ({a}) and B ({b}): {counted(len(self.tables), 'table')}; print it for the differences>"
+
+    def __str__(self) -> str:
+        """The differences as a table for each setting, then what could not be compared."""
+        return "\n\n".join([self._who(), *(f"{table.title}\n{text_table(table.lines())}" for table in self.tables),
+                            *self._missing()])  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook."""
+        lines = (f"<p>{escape(line)}</p>" for line in [self._who(), *self._missing()])
+        return "".join([next(lines), *(html_table(table.title, table.lines()) for table in self.tables), *lines])
+
+    def _who(self) -> str:
+        sides = zip("AB", self.runs, self.seeds, strict=True)
+        return "; ".join(f"{letter}: {encoder_in_words(run)}{f', {seeds} seeds' if seeds > 1 else ''}"
+                         for letter, run, seeds in sides)  # fmt: skip
+
+    def _missing(self) -> list[str]:
+        return [f"{kind}: {label} {task}: {reason}" for kind, which in
+                (("not compared", self.left_out), ("failed", self.failures)) for label, task, reason in which]  # fmt: skip

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.evaluation.comparability import Measured, SeedPairs, Setting, measured
+from stsbench.evaluation.comparability import Compared, Comparison, ComparisonTable, Measured, SeedPairs, Setting, measured
 from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.plan import plan, words_of
 from stsbench.evaluation.protocol import Drawn as Drawing
@@ -34,53 +34,6 @@ Floats = NDArray[np.float64]
 Key = tuple[object, ...]  # what makes two records comparable
 Sides = tuple[Sequence[Measured], Sequence[Measured]]  # A's runs and B's, of one task
 Drawn = tuple[Floats, Floats]
-
-
-@dataclass(frozen=True)
-class Compared:
-    """One task, or their average: the scores a and b, a less b, and p after Holm's correction over the table's tasks."""
-
-    task: str
-    subset: str | None
-    n: int
-    a: float
-    b: float
-    difference: Difference
-    corrected: float | None = None
-
-
-@dataclass(frozen=True)
-class ComparisonTable:
-    """One setting. average: where both runs have all the tasks that the protocol averages, else None.
-
-    records: the two runs' first ones, which name it; no_test: why differences stand here without interval and p, or "";
-    aside: of tasks that the protocol's average leaves out, which are a table of their own; uneven: the rows in which one
-    side's two seeds differ much more than the other's (`metrics.seeds.uneven`).
-    """
-
-    setting: Setting
-    records: tuple[Record, Record]
-    rows: tuple[Compared, ...]
-    average: Compared | None
-    no_test: str
-    aside: bool
-    unknown: tuple[str, ...]  # sets that differ from the catalog
-    uneven: tuple[Compared, ...]
-
-
-@dataclass
-class Comparison:
-    """What two encoders share. left_out, failures: (protocol's label, task, reason) of what could not be compared.
-
-    seeds: how many runs A and B are of. by_seed: whether they were compared seed by seed.
-    """
-
-    runs: tuple[Record, Record]  # one record of each: the encoders
-    seeds: tuple[int, int] = (1, 1)
-    by_seed: bool = False
-    tables: list[ComparisonTable] = field(default_factory=list)
-    left_out: list[tuple[str, str, str]] = field(default_factory=list)
-    failures: list[tuple[str, str, str]] = field(default_factory=list)
 
 
 def compare(

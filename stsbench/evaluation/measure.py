@@ -43,6 +43,7 @@ from stsbench.evaluation.time_left import TasksTime
 from stsbench.files import atomic_write
 from stsbench.metrics.bootstrap import interval
 from stsbench.metrics.similarity import zero_rows
+from stsbench.notebook import html_table, text_table
 from stsbench.plugins import calling, where
 from stsbench.wording import counted
 
@@ -74,21 +75,12 @@ class Result:
 
     def __str__(self) -> str:
         """The scores as a table for each protocol: tasks down, metrics across."""
-        parts = []
-        for protocol, lines in self._tables():
-            widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-            rows = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
-            parts.append("\n".join([protocol, *rows]))
+        parts = [f"{protocol}\n{text_table(lines)}" for protocol, lines in self._tables()]
         return "\n\n".join([*parts, *self._remarks()]) or repr(self)
 
     def _repr_html_(self) -> str:
         """The same in a notebook."""
-        parts = []
-        for protocol, (header, *lines) in self._tables():
-            rows = [("th", header), *(("td", line) for line in lines)]
-            cells = ("".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in line) for tag, line in rows)
-            body = "".join(f"<tr>{row}</tr>" for row in cells)
-            parts.append(f"<table><caption>{escape(protocol)}</caption>{body}</table>")
+        parts = [html_table(protocol, lines) for protocol, lines in self._tables()]
         return "".join([*parts, *(f"<p>{escape(line)}</p>" for line in self._remarks())]) or escape(repr(self))
 
     def _tables(self) -> list[tuple[str, list[list[str]]]]:

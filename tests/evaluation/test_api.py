@@ -10,7 +10,7 @@ from tiny_models import build
 
 import stsbench
 from stsbench import compare, evaluate, load_encoder, load_records
-from stsbench.errors import StsbenchError
+from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.evaluation.measure import Result
 
 ASKED = {"sample": True, "resamples": 0, "no_cache": True}
@@ -132,3 +132,40 @@ def test_a_backbone_of_a_training(tmp_path):
     settings = {"data.file": str(tmp_path / "texts.txt")}
     with pytest.raises(StsbenchError, match="--backbone /no/such/model: no such folder"):
         stsbench.train("simcse", output=tmp_path / "run", backbone="/no/such/model", settings=settings, offline=True)
+
+
+@pytest.mark.parametrize(("asked", "reason"), [
+    ({"max_steps": 2}, r"train has no option 'max_steps'.*settings.*training\.max_steps"),
+    ({"resme": True}, "train has no option 'resme'; did you mean resume"),
+])  # fmt: skip
+def test_unknown_options_of_a_training(tmp_path, asked, reason):
+    with pytest.raises(StsbenchError, match=reason):
+        stsbench.train("simcse", output=tmp_path / "run", **asked)
+
+
+def test_a_trainings_warnings_come_from_the_callers_line(tmp_path):
+    (tmp_path / "texts.txt").write_text("a cat\nthe dog\na bird\n")
+    with pytest.warns(StsbenchWarning, match="the last weights will be kept") as caught:
+        stsbench.train("simcse", output=tmp_path / "run", sample=True, backbone=build(tmp_path / "model"), device="cpu",
+                       settings={"training.max_steps": 1, "training.batch_size": 2, "selection.every": 50,
+                                 "data.file": str(tmp_path / "texts.txt")})  # fmt: skip
+    assert {Path(each.filename) for each in caught if each.category is StsbenchWarning} == {Path(__file__)}
+
+
+def test_a_comparison_is_short_and_has_tables(plain):
+    other = evaluate(lambda texts: letters(texts)[:, :9], tasks="STS-B,STS12", **ASKED)
+    found = compare(plain, other, resamples=100)
+    table = found.tables[0]
+    assert len(repr(found)) < 400 and "1 table" in repr(found)
+    lines = str(found).splitlines()
+    assert lines[0].startswith("A: ") and lines[2] == "sts: spearman, all (sample)"
+    assert lines[3].split()[:6] == ["task", "n", "A", "B", "A", "-"] and lines[4].split()[0] == "STS12"
+    row = table.rows[1]
+    assert [*lines[5].split()[:4]] == ["STS-B", str(row.n), f"{row.a:.2f}", f"{row.b:.2f}"]
+    assert found._repr_html_().count("<tr>") == 3 and "&lt;" in found._repr_html_()  # of the functions' names
+
+
+def test_an_encoder_names_itself_without_being_run():
+    assert repr(load_encoder("minilm")).endswith(" minilm, pooler mean>")
+    ran = []
+    assert repr(load_encoder(ran.append)) == "<CallableEncoder>" and not ran

@@ -188,3 +188,11 @@ def test_what_fails_in_one_task_does_not_cost_the_others(tmp_path, monkeypatch, 
     assert [record.data.task for record in result.records] == ["pairs.csv"] and len(load_records(Path("run"))) == 1
     ((task, reason),) = result.failures.items()
     assert task == "sts:bad.csv bad.csv" and type(fault).__name__ in reason
+
+
+@pytest.mark.parametrize("score", ["4,5", "0,333", "-1,0", "5,"])
+def test_a_decimal_comma_is_refused_with_what_to_do(score, tmp_path):
+    (tmp_path / "pairs.csv").write_text(f'sentence1;sentence2;score\na cat;a dog;{score}\n')
+    hint = "; write it with a decimal point" if score[-1] != "," else "$"
+    with pytest.raises(DataError, match=f"pairs.csv:2: the score '{score}' is not a number{hint}"):
+        read_scored_pairs(tmp_path / "pairs.csv")

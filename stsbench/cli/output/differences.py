@@ -8,12 +8,9 @@ from typing import TextIO
 
 from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
 from stsbench.cli.output.tables import SAMPLE
-from stsbench.encoders.prompt.prompt import described
-from stsbench.evaluation.comparability import same_encoder
-from stsbench.evaluation.compare import Compared, Comparison, ComparisonTable
+from stsbench.evaluation.comparability import Compared, Comparison, ComparisonTable, encoder_in_words, same_encoder
 from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.plan import changed_settings
-from stsbench.evaluation.records import Record
 from stsbench.evaluation.schema import Metric
 from stsbench.metrics.paired import LEVEL
 from stsbench.wording import counted
@@ -39,7 +36,7 @@ def print_who(comparison: Comparison, a: Sequence[Path], b: Sequence[Path], stre
     console = console_of(stream)
     for letter, paths, record in zip("AB", (a, b), comparison.runs, strict=True):
         several = f"mean of {counted(len(paths), 'run')}: " if len(paths) > 1 else ""
-        print_text(console, f"{letter}: {several}{', '.join(map(str, paths))} ({_encoder(record)})")
+        print_text(console, f"{letter}: {several}{', '.join(map(str, paths))} ({encoder_in_words(record)})")
     if line := pairing(comparison):
         print_text(console, line)
     if comparison.seeds == (1, 1) and same_encoder(*comparison.runs):
@@ -223,8 +220,3 @@ def _name(row: Compared) -> str:
 def _listed(rows: Sequence[Compared]) -> str:
     names = [_name(row) for row in rows]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-def _encoder(record: Record) -> str:
-    spec = record.encoder.spec
-    extra = [f"{key} {spec[key]}" for key in ("pooler", "template", "dtype") if spec.get(key) not in (None, "float32")]
-    return ", ".join([str(spec["name"]), *extra, *described(spec.get("options") or {})])

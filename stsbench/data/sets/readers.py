@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import math
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -193,7 +194,8 @@ def number_of(value: object, place: str) -> float:
             raise ValueError  # Python reads "1_0" as ten
         return float(value)
     except (ValueError, OverflowError):
-        raise DataError(f"{place}: the score {value!r} is not a number") from None
+        comma = "; write it with a decimal point" if re.fullmatch(r"\s*-?\d+,\d+\s*", str(value)) else ""
+        raise DataError(f"{place}: the score {value!r} is not a number{comma}") from None
 
 
 def _score(value: object, path: Path, number: int, low: float, high: float) -> float:

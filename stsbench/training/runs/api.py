@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from stsbench.errors import StsbenchError, StsbenchWarning
 from stsbench.notebook import TrainingBar, in_notebook
+from stsbench.registry import did_you_mean
 from stsbench.training.recipes.recipe import Recipe
 
 
@@ -23,8 +28,8 @@ def train(
     one of them that is called backbone.model; seeds: so many runs, seeds counted up; subsets: the recipe's sampled rows are
     drawn anew so many times, each trained on with all these seeds; options: those of
     stsbench.training.runs.options.TrainOptions (stage, start_from, ...). Nothing is printed; in a notebook there is a
-    progress bar. Returns what the folder's train.json (or seeds.json, subsets.json) holds. Raises
-    StsbenchError, one line.
+    progress bar. What the command line prints as a warning is a StsbenchWarning. Returns what the folder's train.json (or
+    seeds.json, subsets.json) holds. Raises StsbenchError, one line.
     """
     from stsbench.training.recipes.precision import load_for_device
     from stsbench.training.recipes.recipes import load_recipe
@@ -33,10 +38,18 @@ def train(
     from stsbench.training.runs.seed_runs import train_seeds
     from stsbench.training.runs.subset_runs import train_subsets
 
+    caller = sys._getframe(1)
 
     def log(line: str) -> None:
-        pass
+        if line.startswith("warning: "):  # at once: a training may take hours
+            message = line.removeprefix("warning: ")
+            warnings.warn_explicit(message, StsbenchWarning, caller.f_code.co_filename, caller.f_lineno)
 
+    known = [each.name for each in fields(TrainOptions)]
+    for name in options:
+        if name not in known:
+            also = "a recipe's settings go into settings={...}, by dotted key (\"training.max_steps\")"
+            raise StsbenchError(f"train has no option '{name}'{did_you_mean(name, known)}; {also}")
     if backbone is not None:
         settings = {**(settings or {}), "backbone.model": str(backbone)}
     bar = TrainingBar() if in_notebook() else None
