@@ -62,6 +62,12 @@ class TrainingBar:
         self._numbers = {}
         self._bar = _bar(total=steps, initial=start, desc=name, unit="step")
 
+    def doing(self, step: int, what: str = "") -> None:
+        """`step` steps of the stage are done; `what`, if anything, takes time before the next one."""
+        self._bar.update(step - self._bar.n)
+        if what:
+            self._bar.set_postfix({**self._numbers, "now": what})
+
     def step(self, step: int, loss: float, sentences_per_second: float) -> None:
         """`step` steps of the stage are done."""
         self._numbers["loss"] = f"{loss:.4f}"
