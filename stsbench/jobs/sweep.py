@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -105,9 +106,11 @@ class TrialResult:
 
 
 def sweep(
-    search: Sweep, pool: Pool, storage: str | None, command: Sequence[str], log: Callable[[str], None]
-) -> list[TrialResult]:
-    """Run trials until there are none left to begin; all of the study, the best first.
+    search: Sweep, pool: Pool, storage: str | None, command: Sequence[str], log: Callable[[str], None],
+    working: Callable[[str], None] | None = None,
+) -> list[TrialResult]:  # fmt: skip
+    """Run trials until there are none left to begin; all of the study, the best first. working: told what is trained now,
+    whenever that changes.
 
     Writes OUTPUT/trials.json, OUTPUT/best.yaml (a recipe with the best trial's values) and in each trained run's
     folder search.json, by which records of it say that it was chosen among so many. Trials that other processes work on are
@@ -117,7 +120,7 @@ def sweep(
     _claim(search)
     study = Study(search.name, search.space, search.sampler, search.trials, search.output, storage=storage,
                   seed=search.seeds[0], prune=search.prune, log=log)  # fmt: skip
-    feed = _Feed(search, study, log)
+    feed = _Feed(search, study, log, working)
     run_jobs([], pool, search.output, log, feed)
     results = sorted(_results(search, study), key=_rank)
     _write(search, results, command)
@@ -180,8 +183,11 @@ def check_selection(search: Sweep) -> None:
 class _Feed:
     """Trials as jobs, for the schedule: which come next, what has become of them, which are given up."""
 
-    def __init__(self, search: Sweep, study: Study, log: Callable[[str], None]) -> None:
+    def __init__(
+        self, search: Sweep, study: Study, log: Callable[[str], None], working: Callable[[str], None] | None = None
+    ) -> None:
         self.search, self.study, self.log = search, study, log
+        self.working, self.shown = working, ""
         self.jobs: dict[int, tuple[Trial, list[Job]]] = {}  # of trials without an end, by their number
         self.standing: dict[str, Standing | None] = {}  # of every job so far, None: not ended
         self.reported: dict[int, int] = {}  # last step that the study was told of
@@ -212,6 +218,10 @@ class _Feed:
         self._tell()
 
     def given_up(self) -> list[Job]:
+        """Asked every few seconds: also the moment to say how far the trials are."""
+        if self.working and (now := "; ".join(self._steps())) != self.shown:
+            self.shown = now
+            self.working(now)
         if not self.search.prune:
             return []
         stopped: list[Job] = []
@@ -227,6 +237,17 @@ class _Feed:
                     prune(self.search.output, job)
                 stopped += mine
         return stopped
+
+    def _steps(self) -> Iterator[str]:
+        """'trial 0, seed 42, step 20' of every training without an end that has a log, 'trial 1' of a trial without one."""
+        for number, (_, jobs) in self.jobs.items():
+            steps = []
+            for job in (job for job in jobs if self.standing[job.id] is None):
+                folder = job.folder(self.search.output)
+                with suppress(OSError, StsbenchError):  # no log yet, or one that is being replaced: it is only shown
+                    last = max((line.get("step", 0) for line in read_log(folder / "log.jsonl")), default=0)
+                    steps.append(f"trial {number}, seed {job.seed}, step {last}")
+            yield from steps or [f"trial {number} starts"]
 
     def _bad(self, trial: Trial, step: int, score: float) -> bool:
         self.reported[trial.number] = step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -35,19 +36,21 @@ def search(space, seeds=(1,), trials=None, sampler="grid", prune=False, **sets):
     return Sweep(group, Defaults(sample=True, offline=True), space, sampler, trials, prune, Path("out"))
 
 
-def run(chosen, start, log=None, storage=None):
+def run(chosen, start, log=None, storage=None, working=None):
     """(what was started, the trials, the best first)."""
     counting = Counting(start)
     pool = LocalPool(2, place(), counting)
-    results = sweep(chosen, pool, storage, ["stsbench", "sweep"], ([] if log is None else log).append)
+    results = sweep(chosen, pool, storage, ["stsbench", "sweep"], ([] if log is None else log).append, working)
     pool.stop()
     return counting.started, results
 
 
 def test_a_grid_is_tried_once_and_its_best_becomes_a_recipe(here, start):
     chosen = search(space_of_grid(["training.learning_rate=1e-5,1e-2"]), seeds=(1, 2))
-    log = []
-    started, results = run(chosen, start, log)
+    log, now = [], []
+    started, results = run(chosen, start, log, working=now.append)
+    assert all(a != b for a, b in itertools.pairwise(now)) and now[0].startswith("trial 0 starts")
+    assert any("seed 2, step" in line for line in now) and any("trial 1, seed 1, step" in line for line in now)
     assert len(started) == len(set(started)) == 4
     assert [each.trial.state for each in results] == ["complete"] * 2 and len(log) == 6
     assert {each.trial.values["training.learning_rate"] for each in results} == {1e-5, 1e-2}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stsbench.cli.output.job_table import print_jobs
-from stsbench.cli.output.messages import echo, tell_stopped
+from stsbench.cli.output.messages import echo, tell, tell_stopped
 from stsbench.errors import StsbenchError
 from stsbench.interrupt import exit_code
 from stsbench.registry import did_you_mean
@@ -159,4 +159,4 @@ def _nothing(jobs: Sequence[Job]) -> int:
 
 
 def _log(line: str) -> None:
-    echo(line, err=True)
+    tell(line)

@@ -10,7 +10,9 @@ from typing import Any
 import click
 
 from stsbench.cli.output.messages import tell_stopped
+from stsbench.cli.output.progress import progress_bar
 from stsbench.interrupt import exit_code
+from stsbench.wording import counted
 
 
 @click.command("sweep")
@@ -61,9 +63,11 @@ def sweep(
     search = replace(search, output=folder)
     refuse_missing(search.samples(), "sweep", {}, options["offline"])
     pool = make_pool(folder, workers, ray, [options["device"]])
-    _log(f"{search.sampler} search in {folder}")
+    many = counted(search.space.points if search.trials is None else search.trials, "trial")
+    _log(f"{search.sampler} search in {folder}: {many}, {counted(seeds, 'seed')} each")
     try:
-        results = sweeping(search, pool, storage, ["stsbench", *sys.argv[1:]], _log)
+        with progress_bar() as bar:
+            results = sweeping(search, pool, storage, ["stsbench", *sys.argv[1:]], _log, bar.going_on if bar else None)
     except KeyboardInterrupt as error:
         tell_stopped("stopped; the same command goes on")
         return exit_code(error)

@@ -31,6 +31,13 @@ class Bar:
         """Work begins whose length is not known."""
         self._begin(what, None)
 
+    def going_on(self, what: str) -> None:
+        """The same work is further on: its time runs on."""
+        if self._row is None:
+            self._begin(what, None)
+        else:
+            self._bar.update(self._row, description=printable(what))
+
     def _begin(self, what: str, total: int | None) -> TaskID:
         if self._row is not None:
             self._bar.remove_task(self._row)
