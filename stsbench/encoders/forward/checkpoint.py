@@ -234,6 +234,7 @@ def _check_adapter(folder: Path, name: str) -> None:
         raise EncoderError(f"{name} has a PEFT adapter (adapter_config.json), and peft is not installed") from error
     if not (folder / "config.json").is_file():
         return
+    weight_files(folder)  # an error names this folder, not the temporary one
     # what from_pretrained reports is the adapter's part alone: the model's is asked for without it
     with tempfile.TemporaryDirectory() as place:
         for path in folder.iterdir():
@@ -291,7 +292,10 @@ def load_tokenizer(folder: Path, name: str, trust_remote_code: bool = False, bas
     except Exception as error:
         raise EncoderError(f"cannot load the tokenizer of {name}: {first_line(error)}") from error
     if not reads_as(tokenizer, file):
-        raise EncoderError(f"the tokenizer of {name}: what tokenizer_config.json says makes another one of {file}")
+        raise EncoderError(
+            f"the tokenizer of {name}: what tokenizer_config.json says (its class, added or special tokens) makes another "
+            f"one of {file}: make the two agree"
+        )
     return tokenizer
 
 
@@ -311,8 +315,9 @@ def _is_folders_code(tokenizer: Any) -> bool:
 
 
 def reads_as(tokenizer: Any, file: Path) -> bool:
-    """Whether a tokenizer gives the ids that tokenizer.json says. Special tokens may differ at either end where
-    tokenizer_config.json asks for them (add_bos_token, add_eos_token), which tokenizer.json cannot say."""
+    """Whether a tokenizer gives the ids that tokenizer.json says, at added tokens in which the two differ as well. Special
+    tokens may differ at either end where tokenizer_config.json asks for them (add_bos_token, add_eos_token), which
+    tokenizer.json cannot say."""
     from tokenizers import Tokenizer
 
     declared = Tokenizer.from_file(str(file))
@@ -322,8 +327,19 @@ def reads_as(tokenizer: Any, file: Path) -> bool:
     return all(
         declared.encode(text, add_special_tokens=not ends).ids
         == list(tokenizer(text, add_special_tokens=not ends, padding=False, truncation=False, verbose=False)["input_ids"])
-        for text in _READ_ALIKE
+        for text in (*_READ_ALIKE, *(f"a {token} b{token}c" for token in _added_otherwise(tokenizer, declared)))
     )
+
+
+def _added_otherwise(tokenizer: Any, declared: Any) -> list[str]:
+    """Added tokens that stand in one of the two alone, or with other settings; not the mask token and its like."""
+    backend = getattr(tokenizer, "backend_tokenizer", declared)
+    here, there = (
+        {str(token): (key, token.lstrip, token.rstrip, token.single_word, token.normalized)
+         for key, token in part.get_added_tokens_decoder().items()} for part in (backend, declared)
+    )  # fmt: skip
+    named = {str(getattr(tokenizer, key, None)) for key in type(tokenizer).SPECIAL_TOKENS_ATTRIBUTES}
+    return sorted(token for token in (here.keys() | there.keys()) - named if here.get(token) != there.get(token))
 
 
 def check_ids(ids: Any, model: Any, tokenizer: Any, name: str) -> None:

@@ -28,7 +28,7 @@ class Tokeniser:
         self.template = template
         self.full_stop = full_stop
         self.drops_first = getattr(tokenizer, "truncation_side", "right") == "left"
-        self.backend = getattr(tokenizer, "backend_tokenizer", None) if getattr(tokenizer, "is_fast", False) else None
+        self.backend = _backend(tokenizer)
         if self.backend is not None:
             self.backend.no_truncation()
             self.backend.no_padding()
@@ -99,3 +99,10 @@ class Tokeniser:
             i for i, (left, right) in enumerate(encoding.offsets)
             if not encoding.special_tokens_mask[i] and start <= left < right <= stop
         ]
+
+
+def _backend(tokenizer: Any) -> Any:
+    """The tokenizer that transformers' own fast classes pass texts on to. None for slow ones, and for a class of a folder's
+    or a program's own, which may change texts or ids on the way."""
+    fast = getattr(tokenizer, "is_fast", False) and type(tokenizer).__module__.partition(".")[0] == "transformers"
+    return getattr(tokenizer, "backend_tokenizer", None) if fast else None

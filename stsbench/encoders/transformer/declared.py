@@ -97,12 +97,17 @@ def read_declared(folder: Path) -> Declared:
     declared = Declared(
         _transformer(folder, modules), kinds, normalize=kinds[-1] == "Normalize",
         prompts={name: text or "" for name, text in prompts.items()}, default_prompt=default,
-        pools=not tokens or any("Pooling" in kind for kind in kinds),
+        pools=not tokens or any("Pooling" in kind for kind in kinds) or any(not _is_librarys(kind) for kind, _ in modules),
         truncate_dim=_dimension(settings.get("truncate_dim"), path),
         similarity=None if similarity == "cosine" else similarity,
-        foreign=next((kind for kind, _ in modules if not kind.startswith(("sentence_transformers.", "stsbench."))), None),
+        foreign=next((kind for kind, _ in modules if not _is_librarys(kind)), None),
     )  # fmt: skip
     return _native(folder, modules, declared)
+
+
+def _is_librarys(kind: str) -> bool:
+    """Whether a module is sentence-transformers' or ours, and no code of the folder's own, which may pool under any name."""
+    return kind.startswith(("sentence_transformers.", "stsbench."))
 
 
 def _modules(folder: Path) -> list[tuple[str, Path]]:

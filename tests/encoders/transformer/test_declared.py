@@ -10,6 +10,7 @@ import pytest
 import tiny_models
 import torch
 from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoModel, PreTrainedTokenizerFast, RobertaTokenizer
 
@@ -123,6 +124,65 @@ def test_the_tokenizer_is_that_of_tokenizer_json(tmp_path, family, kind, named):
         assert named == "NoSuchTokenizer" and "tokenizer" in str(error)
         return
     assert abs(got - by_transformers(folder, read_file(folder))).max() < 1e-4
+
+
+@pytest.mark.parametrize("named", ["BertTokenizer", "PreTrainedTokenizerFast"])
+@pytest.mark.parametrize("added", [
+    {"extra_special_tokens": {"x": "ov"}}, {"additional_special_tokens": ["ov"]},
+    {"added_tokens_decoder": {"7": dict(content="ov", lstrip=False, rstrip=False, single_word=False, normalized=False,
+                                        special=False)}},
+])  # fmt: skip
+def test_added_tokens_that_tokenizer_json_lacks_are_refused(tmp_path, named, added):
+    """They cut other words in two, wherever they stand."""
+    folder = tiny_models.build(tmp_path / "m", "bert")
+    change(folder / "tokenizer_config.json", tokenizer_class=named, **added)
+    with pytest.raises(EncoderError, match=r"added or special tokens.*makes another one of .*tokenizer\.json: make the two"):
+        vectors(folder)
+
+
+def test_a_tokenizer_class_that_is_trusted_reads_the_texts(tmp_path):
+    folder = tiny_models.build(tmp_path / "m", "bert")
+    want = load_encoder(str(folder), pooler="mean").encode([" ".join(text.split()[::-1]) for text in TEXTS])
+    (folder / "tok_own.py").write_text(
+        "from transformers import PreTrainedTokenizerFast\n"
+        "class Own(PreTrainedTokenizerFast):\n"
+        "    def _encode_plus(self, text, *rest, **how):\n"
+        "        turned = [' '.join(one.split()[::-1]) for one in ([text] if isinstance(text, str) else text)]\n"
+        "        return super()._encode_plus(turned[0] if isinstance(text, str) else turned, *rest, **how)\n"
+    )
+    change(folder / "tokenizer_config.json", tokenizer_class="Own", auto_map={"AutoTokenizer": [None, "tok_own.Own"]})
+    got = vectors(folder, trust_remote_code=True)
+    assert abs(got - want).max() < 1e-5 and abs(got - vectors(folder)).max() > 0.01
+
+
+def test_a_pooling_module_of_the_folders_own_pools_under_any_name(tmp_path):
+    folder = tiny_models.build(tmp_path / "m", "bert")
+    (folder / "own_pool.py").write_text(
+        "import torch\n"
+        "class First(torch.nn.Module):\n"
+        "    def forward(self, features):\n"
+        "        return {**features, 'sentence_embedding': features['token_embeddings'][:, 1]}\n"
+        "    @classmethod\n"
+        "    def load(cls, *rest, **how):\n"
+        "        return cls()\n"
+    )
+    kinds = {"": "sentence_transformers.models.Transformer", "1_First": "own_pool.First"}
+    modules = [dict(idx=i, name=str(i), path=path, type=kind) for i, (path, kind) in enumerate(kinds.items())]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    want = SentenceTransformer(str(folder), device="cpu", trust_remote_code=True).encode(TEXTS)
+    assert abs(load_encoder(str(folder), trust_remote_code=True).encode(TEXTS) - want).max() < 1e-4
+    with pytest.raises(EncoderError, match=r"own_pool\.First, which is code of its own.*--trust-remote-code"):
+        load_encoder(str(folder))
+
+
+def test_an_adapter_beside_a_config_alone_is_refused_by_its_folder(tmp_path):
+    folder = tiny_models.build(tmp_path / "m", "bert")
+    (folder / "model.safetensors").unlink()
+    base = tiny_models.build(tmp_path / "b")
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(base)}))
+    (folder / "adapter_model.safetensors").write_bytes(b"")
+    with pytest.raises(EncoderError, match=f"{folder}.* holds no weights"):
+        vectors(folder)
 
 
 def test_a_folder_without_a_tokenizer_gets_none_made_up(tmp_path):
@@ -240,7 +300,7 @@ def test_a_token_beyond_the_table(tmp_path):
 def test_a_limit_that_nobody_gave_is_named_by_its_place(tmp_path):
     folder = tiny_models.build(tmp_path / "m")
     change(folder / "sentence_bert_config.json", max_seq_length=2)
-    with pytest.raises(EncoderError, match=rf"the token limit stored in {folder}, 2 leaves no token") as told:
+    with pytest.raises(EncoderError, match=rf"{folder}.*: max_seq_length 2 leaves no token") as told:
         vectors(folder)
     assert "--max-length" not in str(told.value)
     with pytest.raises(EncoderError, match="--max-length 2 leaves no token"):
