@@ -9,6 +9,7 @@ from typing import Any
 from stsbench.leaderboard.page.checks import safe_link
 from stsbench.leaderboard.page.index_json import SCHEMA
 from stsbench.leaderboard.page.pair_shards import pair_files
+from stsbench.leaderboard.page.tables import comparable
 from stsbench.leaderboard.ranks.board import Board, Cell, Provenance, Row, Tab
 
 _ARXIV = re.compile(r"arxiv\.org/(?:abs|pdf)/(\d\d)(?:0[1-9]|1[0-2])\.\d{4,5}", re.IGNORECASE)
@@ -16,12 +17,13 @@ _ARXIV = re.compile(r"arxiv\.org/(?:abs|pdf)/(\d\d)(?:0[1-9]|1[0-2])\.\d{4,5}", 
 
 def tab_shard(board: Board, tab: Tab) -> dict[str, Any]:
     """A tab's rows, and the files with the tests of their pairs."""
+    kinds = {row.id: name for name, rows in comparable(tab).items() for row in rows}
     return {
         "schema_version": SCHEMA, "id": tab.id,
         "settings": {key: tab.settings[key] for key in sorted(tab.settings)},
         "data": {key: tab.data[key] for key in sorted(tab.data)}, "notes": list(tab.notes),
-        "measured": [_row(board, tab, row) for row in _best_first(tab)],
-        "published": [_row(board, tab, row) for row in tab.published],
+        "measured": [_row(board, tab, row, kinds.get(row.id)) for row in _best_first(tab)],
+        "published": [_row(board, tab, row, None) for row in tab.published],
         **_filled({"pairs": [f"{name}.json" for name in pair_files(tab)]}),
     }  # fmt: skip
 
@@ -58,8 +60,8 @@ def _best_first(tab: Tab) -> list[Row]:
     return sorted(rows, key=key)
 
 
-def _row(board: Board, tab: Tab, row: Row) -> dict[str, Any]:
-    """A row without its empty fields."""
+def _row(board: Board, tab: Tab, row: Row, kind: str | None) -> dict[str, Any]:
+    """A row without its empty fields; kind: what a comparable row was trained with."""
     rank = row.rank and {"place": row.rank.place, "first": row.rank.first, "last": row.rank.last, "ties": row.rank.ties,
                          "alone": list(row.rank.alone) if any(row.rank.alone) else None}  # fmt: skip
     fields = {
@@ -67,6 +69,7 @@ def _row(board: Board, tab: Tab, row: Row) -> dict[str, Any]:
         "seeds": row.seeds, "best_of": row.best_of, "rank": rank and _filled(rank), "unranked": row.unranked,
         "average_printed": row.average_printed, "marks": list(row.marks), "source": row.source, "link": safe_link(row.link),
         "card": row.card, "entry": row.entry, "year": row.year or _arxiv_year(row.link),
+        "comparable": kind,
         **_size(board.entries.get(row.entry)),
     }  # fmt: skip
     return {

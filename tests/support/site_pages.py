@@ -13,7 +13,8 @@ from browser import need_browser, requests, screen, started
 from synthetic_board import synthetic
 
 from stsbench.leaderboard.page.site import site
-from stsbench.leaderboard.ranks.board import Board
+from stsbench.leaderboard.page.tables import comparable
+from stsbench.leaderboard.ranks.board import Board, Tab
 
 ODD = board(12, 50)  # everything a page must be able to show
 SMALL = synthetic(12)  # the same rows in every tab
@@ -107,6 +108,12 @@ def ranking(browser: Any, kind: str = "measured") -> list[str]:
             kind,
         )
     )
+
+
+def first_view(tab: Tab) -> list[str]:
+    """The names in a tab's first view: its comparable rows, the largest kind of supervision on top; all where none is."""
+    kinds = sorted(comparable(tab).values(), key=len, reverse=True) or [list(tab.measured)]
+    return [row.method for rows in kinds for row in rows]
 
 
 def column(browser: Any, field: str, kind: str = "measured") -> list[str]:

@@ -1,12 +1,13 @@
 // The answer in one or two sentences: who leads, by how much, how sure.
 
 import { fixed, listed, span } from "./dom.js";
-import { directed } from "./rows.js";
+import { comparable, directed, firsts } from "./rows.js";
 
 const MOST_NAMED = 4;
 
-/** {head, how, sure, said}: what is said of a tab's rows, as texts. `names`: row id -> name; `flags`: those of the index. */
-export function answer(tab, rows, names, flags = {}) {
+/** {head, how, sure, said}: what is said of a tab's rows, as texts. `names`: row id -> name; `flags`: those of the index;
+ * `whole`: of all measured rows, not of the comparable ones. A row that is not comparable never has a clear lead. */
+export function answer(tab, rows, names, flags = {}, whole = false) {
   const measured = rows.filter((row) => row.kind === "measured");
   const ranked = measured.filter((row) => row.rank).sort((a, b) => a.rank.place - b.rank.place || a.at - b.at);
   if (!measured.length)
@@ -16,39 +17,52 @@ export function answer(tab, rows, names, flags = {}) {
       sure: null,
     };
   if (!ranked.length) return unranked(tab, measured, names);
-  const [first, second] = ranked;
+  const kinds = whole ? [] : comparable(ranked);
+  if (!kinds.length) {
+    const { head, how, sure, said } = leader(tab, ranked, "ranked", names, flags);
+    return { head, how, sure: ranked[0].comparable ? sure : null, said };
+  }
+  const [most, ...others] = kinds;
+  const first = leader(tab, most.rows, most.kind, names, flags);
+  return { ...first, others: others.map(({ kind, rows: some }) => leader(tab, some, kind, names, flags)) };
+}
+
+/** What is said of the first of some ranked rows; `kind`: what these rows are. */
+function leader(tab, rows, kind, names, flags) {
+  const [first, second] = rows;
+  const word = kind.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase());
   const score = (row) => fixed(row.scores[tab.lead].value, tab.digits);
   const cell = first.scores[tab.lead];
   const within = cell.low === null ? "" : ` (95 % interval ${span(cell.low, cell.high, tab.digits)})`;
+  const labels = first.flags.filter((flag) => flag !== "nli" || !/^NLI/.test(kind)).map((flag) => flags[flag]?.label ?? flag);
+  const flagged = labels.length ? ` Keep its flag${labels.length > 1 ? "s" : ""} in mind: ${listed(labels)}.` : "";
   if (!second)
     return {
-      head: `${names.get(first.id)}: ${score(first)}`,
-      how: `${within.trim()} The only ranked row.`.trim(),
+      head: `${names.get(first.id)} is the only ${word} row measured here.`,
+      how: `${tab.lead} ${score(first)}${within}.`,
       sure: null,
+      said: flagged.trim(),
     };
   const gap = Math.abs(cell.value - second.scores[tab.lead].value);
-  const able = ranked.filter((row) => row.rank.first === 1);
-  const sure = first.rank.last === 1;
-  const labels = first.flags.map((flag) => flags[flag]?.label ?? flag);
-  const flagged = labels.length ? ` Keep its flag${labels.length > 1 ? "s" : ""} in mind: ${listed(labels)}.` : "";
+  const able = firsts(rows);
   const lower = tab.columns.find((each) => each.name === tab.lead)?.lower_is_better;
   const size = fixed(gap, tab.digits);
   const how = `${tab.lead} ${score(first)}${within}, ${lower ? `${size} below` : `${size} points ahead of`} ${names.get(second.id)}.`;
-  if (sure)
+  const those = `the ${rows.length} ${word} rows measured here`;
+  if (able.length === 1 && able[0] === first)
     return {
-      head: `${names.get(first.id)} leads.`,
+      head: `${names.get(first.id)} leads ${those}.`,
       how,
       sure: true,
-      able,
-      said: `At 95 %, none of the other ${ranked.length - 1} ranked rows could be first.${flagged}`,
+      said: `At 95 %, none of the other ${rows.length - 1} could be first.${flagged}`,
     };
-  const others = able.filter((row) => row !== first);
+  const rivals = able.filter((row) => row !== first);
   const few =
-    others.length <= MOST_NAMED ? listed(others.map((row) => names.get(row.id))) : `${others.length} other rows`;
-  const said = others.length
+    rivals.length <= MOST_NAMED ? listed(rivals.map((row) => names.get(row.id))) : `${rivals.length} of the others`;
+  const said = rivals.length
     ? `At 95 %, ${few} could be first as well.`
     : `At 95 %, its rank is ${first.rank.first} to ${first.rank.last}.`;
-  return { head: `${names.get(first.id)} has the best score.`, how, sure: false, able, said: said + flagged };
+  return { head: `${names.get(first.id)} has the best score of ${those}.`, how, sure: false, said: said + flagged };
 }
 
 function unranked(tab, measured, names) {

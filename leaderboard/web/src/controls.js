@@ -100,6 +100,36 @@ export function switchboard(tabs, tab, pick) {
   return boxes;
 }
 
+/** The switch between the rows that may be set side by side and all that were measured. */
+export class RowsSwitch {
+  constructor(change) {
+    this.choices = ["", "all"].map((value) => {
+      const text = h("span");
+      const input = h("input", { type: "radio", name: "switch-rows", value, onchange: () => change({ rows: value }) });
+      return { value, text, input };
+    });
+    this.element = h(
+      "fieldset",
+      { class: "switch rows", "data-key": "rows" },
+      h("legend", {}, "Shown"),
+      h(
+        "span",
+        { class: "segments" },
+        this.choices.map(({ text, input }) => h("label", {}, input, text)),
+      ),
+    );
+  }
+
+  /** `some` of `all` measured rows are comparable; the switch is hidden where it would change nothing. */
+  sync(some, all, whole, hidden) {
+    this.element.hidden = hidden;
+    for (const { value, text, input } of this.choices) {
+      text.textContent = value ? `All measured (${all})` : `Comparable (${some})`;
+      input.checked = whole === Boolean(value);
+    }
+  }
+}
+
 /** The form of the filters. It stays while rows change; `sync` sets it to a state. */
 export class Filters {
   constructor(index, change) {

@@ -1,13 +1,13 @@
 // The page: reads the state from the address, loads the tab's rows, and draws what the state says.
 
 import { answer } from "./answer.js";
-import { downloads, Filters, switchboard, tablist } from "./controls.js";
+import { downloads, Filters, RowsSwitch, switchboard, tablist } from "./controls.js";
 import { lines } from "./drawer/details.js";
 import { h } from "./dom.js";
 import { Drawer } from "./drawer/drawer.js";
 import { load } from "./load.js";
 import { Ranking } from "./views/ranking.js";
-import { compared, names, passes, unpacked } from "./rows.js";
+import { comparable, compared, names, passes, unpacked } from "./rows.js";
 import { Scores } from "./views/scores.js";
 import { family, Settings } from "./views/settings.js";
 import { Size } from "./views/size.js";
@@ -17,7 +17,7 @@ import { themeButton } from "./theme.js";
 
 const SCHEMA = 1;
 const NAMED = { ranking: "Ranking", scores: "All scores", settings: "Across settings", size: "Score against size" };
-const PUSHED = ["tab", "view", "open", "compare"]; // these make a step that "back" undoes
+const PUSHED = ["tab", "view", "rows", "open", "compare"]; // these make a step that "back" undoes
 
 class Page {
   constructor(index) {
@@ -32,6 +32,7 @@ class Page {
       size: new Size(open, (x) => this.change({ x })),
     };
     this.filters = new Filters(index, (fields) => this.change(fields));
+    this.rowsSwitch = new RowsSwitch((fields) => this.change(fields));
     this.drawer = new Drawer((fields) => this.change(fields));
     this.parts = {
       groups: h("nav"),
@@ -52,6 +53,7 @@ class Page {
         this.parts.head,
         this.parts.answer,
         this.parts.views,
+        this.rowsSwitch.element,
         this.filters.box,
         this.parts.view,
         downloads(() => ({ tab: this.tab, rows: this.shown }), index.updated),
@@ -216,17 +218,21 @@ class Page {
 
   draw() {
     const { state, tab } = this;
-    const kept = this.rows.filter((row) => passes(row, state));
+    const fair = this.rows.filter((row) => row.comparable).length;
+    this.whole = state.rows === "all" || state.view === "scores" || !fair;
+    const wanted = this.rows.filter((row) => this.whole || row.kind === "published" || row.comparable);
+    const kept = wanted.filter((row) => passes(row, state));
     this.shown = state.sort
       ? ["measured", "published"].flatMap((kind) =>
           kept.filter((row) => row.kind === kind).sort((a, b) => compared(a, b, state.sort, state.order)),
         )
       : kept;
     this.filters.sync(tab, this.rows, this.shown, state);
+    this.rowsSwitch.sync(fair, tab.measured, this.whole, !fair || fair === tab.measured || state.view === "scores");
     this.say(tab);
-    const gone = this.rows.length - kept.length;
+    const gone = wanted.length - kept.length;
     this.filtered.textContent = gone
-      ? `The filters hide ${gone} of ${this.rows.length} rows. What is said here, and every rank, is of all of them.`
+      ? `The filters hide ${gone} of ${wanted.length} rows. What is said here, and every rank, is of all of them.`
       : "";
     this.drawView(tab, kept);
     this.drawer.show(tab, this.rows, state, this.names, this.index, this.shards.get(tab.id).shard.pairs);
@@ -240,7 +246,7 @@ class Page {
     this.drawn = signature;
     const view = this.views[state.view];
     if (this.parts.view.firstChild !== view.element) this.parts.view.replaceChildren(view.element);
-    if (state.view === "ranking") view.show(tab, kept, this.index);
+    if (state.view === "ranking") view.show(tab, kept, this.index, this.whole, this.rows);
     if (state.view === "scores") view.show(tab, kept, state, this.index.flags);
     if (state.view === "size") view.show(tab, kept, state, this.names);
     if (state.view === "settings") {
@@ -261,21 +267,36 @@ class Page {
 
   /** The answer, and what stands behind the table as a whole. It is of all rows: filters change no rank. */
   say(tab) {
-    if (this.said === tab.id) return;
-    this.said = tab.id;
-    const { head, how, sure, said } = answer(tab, this.rows, this.names, this.index.flags);
+    const whole = this.state.rows === "all"; // the views differ in the rows they show, not in what is said
+    const signature = JSON.stringify([tab.id, whole]);
+    if (this.said === signature) return;
+    this.said = signature;
+    const { head, how, sure, said, others = [] } = answer(tab, this.rows, this.names, this.index.flags, whole);
     const word =
       sure === null ? "" : h("span", { class: `sure ${sure ? "yes" : "no"}` }, sure ? "clear lead" : "no clear lead");
-    const measured = this.rows.filter((row) => row.rank);
+    const ranked = this.rows.filter((row) => row.rank);
+    const kinds = whole ? [] : comparable(ranked);
+    const measured = kinds[0]?.rows ?? ranked;
+    const apart = this.rows.filter((row) => row.kind === "measured" && !row.comparable).length;
     const bare = measured.some((row) => row.scores[tab.lead].low == null);
     this.parts.answer.replaceChildren(
       h("p", { class: "lead" }, head, " ", word),
       h("p", {}, how, said ? [" ", said] : ""),
+      ...others.map((other) => h("p", {}, other.head, " ", other.how, " ", other.said)),
+      kinds.length
+        ? h(
+            "p",
+            { class: "how" },
+            "Comparable: ranked rows that saw neither STS labels nor sentences of the tests. ",
+            apart ? `${apart} more are under “All measured”. ` : "",
+            `Ranks are among all ${ranked.length} ranked rows.`,
+          )
+        : "",
       measured.length > 1
         ? h(
             "p",
             { class: "how" },
-            "Dot: score. Bar: its 95 % interval. Filled dots: rows that could be first. “Rank, 95 %”: the places a row may have, over all rows at once; “alone”: for that row by itself. ",
+            `Dot: score. Bar: its 95 % interval. Filled dots: rows that could be first${kinds.length ? " of their kind" : ""}. “Rank, 95 %”: the places a row may have, over all rows at once; “alone”: for that row by itself. `,
             bare ? "Rows without a bar have no interval, and are no surer than others. " : "",
             h(
               "button",

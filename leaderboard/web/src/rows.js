@@ -38,6 +38,24 @@ export function passes(row, state) {
   );
 }
 
+const KINDS = { "no labels": "Unsupervised", "NLI labels": "NLI-supervised", "other labels": "Otherwise supervised" };
+
+/** [{kind, rows}] of the measured rows that a first view may set side by side, by their supervision, the largest kind
+ * first; empty where none may. */
+export function comparable(rows) {
+  const kinds = [...Object.keys(KINDS), ...rows.map((row) => row.comparable).filter(Boolean)];
+  return [...new Set(kinds)]
+    .map((key) => ({ kind: KINDS[key] ?? key, rows: rows.filter((row) => row.comparable === key) }))
+    .filter((each) => each.rows.length)
+    .sort((a, b) => b.rows.length - a.rows.length);
+}
+
+/** Those of some ranked rows that could be the first of them: no other row's last place is before their first. */
+export function firsts(rows) {
+  const last = Math.min(...rows.map(({ rank }) => rank.last));
+  return rows.filter(({ rank }) => rank.first <= last);
+}
+
 /** What a row is sorted by in a column; null where it has nothing there. */
 export function key(row, column) {
   if (column === "rank") return row.rank?.place ?? null;

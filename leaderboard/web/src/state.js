@@ -1,7 +1,7 @@
 // What is shown, as a link: "#sts-spearman-all?view=table&q=bert". A field that has its default is left out.
 
 const LISTS = ["hide", "columns", "compare"];
-const TEXTS = ["view", "q", "setting", "backbone", "kind", "sort", "order", "open", "x"];
+const TEXTS = ["view", "rows", "q", "setting", "backbone", "kind", "sort", "order", "open", "x"];
 export const VIEWS = ["ranking", "scores", "settings", "size"];
 const DEFAULTS = { view: "ranking", x: "" };
 

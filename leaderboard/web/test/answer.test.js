@@ -1,24 +1,50 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { answer } from "../src/answer.js";
-import { names } from "../src/rows.js";
+import { comparable, firsts, names } from "../src/rows.js";
 import { rank, rows, TAB } from "./example.js";
 
-const said = (all, tab = TAB) => answer(tab, all, names(all));
+const said = (all, tab = TAB, whole = false) => answer(tab, all, names(all), {}, whole);
+const kinds = (all, list) => all.map((row, i) => (list[i] ? { ...row, comparable: list[i] } : row));
 
 test("a lead that another row may have is not clear, and that row is named", () => {
   const { head, how, sure, said: words } = said(rows());
-  assert.equal(head, "Method one (one) has the best score."); // a published row has the same method and backbone
+  // a published row has the same method and backbone
+  assert.equal(head, "Method one (one) has the best score of the 3 ranked rows measured here.");
   assert.match(how, /^Avg 80\.00 \(95 % interval 79\.00–81\.00\), 0\.50 points ahead of Method two\.$/);
-  assert.equal(sure, false);
+  assert.equal(sure, null); // no row is comparable
   assert.equal(words, "At 95 %, Method two could be first as well. Keep its flag in mind: nli.");
 });
 
 test("a lead is clear where the leader's rank interval is 1", () => {
-  const { head, sure, said: words } = said(rows([rank(1, 1, 1), rank(2, 2, 2), rank(3, 3, 3)]));
-  assert.match(head, / leads\.$/);
+  const all = kinds(rows([rank(1, 1, 1), rank(2, 2, 2), rank(3, 3, 3)]), Array(3).fill("no labels"));
+  const { head, sure, said: words } = said(all);
+  assert.equal(head, "Method one (one) leads the 3 unsupervised rows measured here.");
   assert.equal(sure, true);
-  assert.match(words, /none of the other 2 ranked rows could be first/);
+  assert.match(words, /none of the other 2 could be first/);
+});
+
+test("a row that is not comparable is in no first view, and of all rows has no clear lead", () => {
+  const all = kinds(rows([rank(1, 1, 1), rank(2, 2, 2), rank(3, 3, 3)]), ["", "NLI labels", "NLI labels"]);
+  assert.equal(said(all).head, "Method two leads the 2 NLI-supervised rows measured here.");
+  assert.equal(said(all).sure, true);
+  const whole = said(all, TAB, true);
+  assert.equal(whole.head, "Method one (one) leads the 3 ranked rows measured here.");
+  assert.equal(whole.sure, null);
+});
+
+test("each kind of supervision has its own first, the largest kind stands first", () => {
+  const all = kinds(rows([rank(1, 1, 1), rank(2, 2, 3), rank(3, 2, 3)]), ["no labels", "NLI labels", "NLI labels"]);
+  const { head, sure, others } = said(all);
+  assert.equal(head, "Method two has the best score of the 2 NLI-supervised rows measured here.");
+  assert.equal(sure, false);
+  assert.deepEqual(others.map((other) => other.head), ["Method one (one) is the only unsupervised row measured here."]);
+  assert.deepEqual(comparable(all).map(({ kind, rows: some }) => [kind, some.length]), [["NLI-supervised", 2], ["Unsupervised", 1]]);
+});
+
+test("who could be first of a kind: no other's last place is before its first", () => {
+  const all = rows([rank(4, 3, 6), rank(5, 5, 9), rank(8, 7, 12)]).slice(0, 3);
+  assert.deepEqual(firsts(all).map(({ id }) => id), ["one", "two"]);
 });
 
 test("a row that is not ranked never leads, whatever its score", () => {
@@ -57,5 +83,5 @@ test("names with commas are listed with semicolons", () => {
 });
 
 test("one ranked row alone is said to be alone", () => {
-  assert.match(said(rows([rank(1, 1, 1), null, null])).how, /The only ranked row\.$/);
+  assert.match(said(rows([rank(1, 1, 1), null, null])).head, /is the only ranked row measured here\.$/);
 });

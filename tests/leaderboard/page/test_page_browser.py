@@ -19,6 +19,7 @@ from site_pages import (  # noqa: F401  fixtures
     column,
     comes_to,
     css,
+    first_view,
     fragment,
     go,
     ranking,
@@ -29,6 +30,7 @@ from site_pages import (  # noqa: F401  fixtures
 )
 from synthetic_board import synthetic
 
+from stsbench.leaderboard.page.tables import comparable
 from stsbench.leaderboard.ranks.board import Board, Row
 
 TAB = ODD.tabs[0]
@@ -43,12 +45,25 @@ def test_it_opens_from_a_file_with_the_answer(visit: Callable[..., Any], urls: d
     assert browser.title.startswith("stsbench") and fragment(browser) == ""
     asked = {each.rpartition("/")[2] for each in requests(browser)}
     assert asked == {"index.html", "board.js", "board.css", "index.js", f"{TAB.id}.js"}
+    text, kinds = said(browser, ".answer"), comparable(TAB)
+    most = max(kinds.values(), key=len)
+    assert most[0].method in text and f" the {len(most)} " in text and "measured here" in text
+    for rows in kinds.values():  # each kind of supervision has its first
+        lead = rows[0].cells["Avg"]
+        assert f"{lead.value:.2f} (95 % interval {lead.low:.2f}–{lead.high:.2f})" in text and rows[0].method in text
+    assert ranking(browser) == first_view(TAB) and ranking(browser, "published") == names(TAB.published)[:5]
+    assert "object" not in text and len(css(browser, ".lines.measured")) == len(kinds) > 1
+    # All that was measured is a click away; a row of STS labels or test sentences has no clear lead.
+    by_script(css(browser, "[name=switch-rows][value=all]")[0])
+    comes_to(lambda: ranking(browser), names(TAB.measured))
     ranked = [row for row in TAB.measured if row.rank]
     text = said(browser, ".answer")
-    assert text.startswith(f"{ranked[0].method} has the best score. no clear lead")
+    assert fragment(browser) == f"{TAB.id}?rows=all"
+    assert text.startswith(ranked[0].method) and f" the {len(ranked)} ranked rows measured here." in text
+    assert ranked[0].method in first_view(TAB) or "clear lead" not in text
     lead = ranked[0].cells["Avg"]
     assert f"{lead.value:.2f} (95 % interval {lead.low:.2f}–{lead.high:.2f})" in text and ranked[1].method in text
-    assert ranking(browser) == names(TAB.measured) and ranking(browser, "published") == names(TAB.published)[:5]
+    assert ranking(browser, "published") == names(TAB.published)[:5]
     assert "Never ranked: papers give no digest" in said(browser, ".ranking .apart")
     assert "Rank" not in said(browser, ".lines.published") and "1–2" in said(
         browser, ".lines.measured li:first-child .between"
@@ -66,38 +81,38 @@ def test_it_opens_from_a_file_with_the_answer(visit: Callable[..., Any], urls: d
 def test_a_switch_reorders_the_rows_and_they_are_seen_to_move(visit: Callable[..., Any]) -> None:
     browser = visit(which="small")
     first, other = SMALL.tabs[0], SMALL.tabs[4]
-    assert ranking(browser) == names(first.measured)
+    assert ranking(browser) == first_view(first)
     browser.execute_script("""
         const animate = Element.prototype.animate; window.moves = 0;
         Element.prototype.animate = function (...how) { window.moves += 1; return animate.apply(this, how); }""")
     moving = "return [window.moves, window.moves = 0][0]"
     by_script(css(browser, "[name=switch-metric][value=pearson]")[0])
-    comes_to(lambda: ranking(browser), names(SMALL.tabs[3].measured))
+    comes_to(lambda: ranking(browser), first_view(SMALL.tabs[3]))
     assert browser.execute_script(moving) > 0
     by_script(css(browser, "[name=switch-aggregation][value=mean]")[0])
-    comes_to(lambda: ranking(browser), names(other.measured))
+    comes_to(lambda: ranking(browser), first_view(other))
     assert fragment(browser) == other.id
     browser.back()
-    comes_to(lambda: ranking(browser), names(SMALL.tabs[3].measured))
+    comes_to(lambda: ranking(browser), first_view(SMALL.tabs[3]))
     calm = [{"name": "prefers-reduced-motion", "value": "reduce"}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": calm})
     browser.execute_script(moving)
     by_script(css(browser, "[name=switch-metric][value=spearman]")[0])
-    comes_to(lambda: ranking(browser), names(first.measured))
+    comes_to(lambda: ranking(browser), first_view(first))
     assert browser.execute_script(moving) == 0
 
 
 def test_the_text_is_a_switch_that_reorders_the_rows(visit: Callable[..., Any]) -> None:
     browser = visit(which="texts")
-    tabs = {tab.id: tab.measured for tab in TEXTS.tabs}
-    assert ranking(browser) == names(tabs["sts-spearman-all"]) != names(tabs["sts-spearman-all-raw-text"])
+    tabs = {tab.id: first_view(tab) for tab in TEXTS.tabs}
+    assert ranking(browser) == tabs["sts-spearman-all"] != tabs["sts-spearman-all-raw-text"]
     assert said(browser, "[data-key=form]") == "Text SentEval’s raw"
     by_script(css(browser, "[name=switch-form][value='raw text']")[0])
-    comes_to(lambda: ranking(browser), names(tabs["sts-spearman-all-raw-text"]))
+    comes_to(lambda: ranking(browser), tabs["sts-spearman-all-raw-text"])
     by_script(css(browser, "[name=switch-aggregation][value=mean]")[0])
-    comes_to(lambda: ranking(browser), names(tabs["sts-spearman-mean-raw-text"]))  # the text stays as it was chosen
+    comes_to(lambda: ranking(browser), tabs["sts-spearman-mean-raw-text"])  # the text stays as it was chosen
     by_script(css(browser, "[name=switch-form][value='']")[0])
-    comes_to(lambda: ranking(browser), names(tabs["sts-spearman-mean"]))
+    comes_to(lambda: ranking(browser), tabs["sts-spearman-mean"])
     assert fragment(browser) == "sts-spearman-mean" and ranking(browser, "published") == []
     by_script(css(browser, "[name=switch-aggregation][value=all]")[0])
     comes_to(lambda: ranking(browser, "published"), names(TEXTS.tabs[0].published))
@@ -167,7 +182,7 @@ def test_lower_is_better_begins_with_the_lowest_and_knows_negative_numbers(visit
 
 
 def test_filters_one_by_one_and_together(visit: Callable[..., Any]) -> None:
-    browser = visit(TAB.id)
+    browser = visit(f"{TAB.id}?rows=all")
 
     def shows(rule: Callable[[Row], bool]) -> None:
         comes_to(lambda: ranking(browser), names(TAB.measured, rule))
@@ -204,7 +219,7 @@ def test_filters_one_by_one_and_together(visit: Callable[..., Any]) -> None:
         lambda: ranking(browser),
         names(ODD.tabs[1].measured, lambda row: row.backbone == "BERT-base" and "nli" not in row.flags),
     )
-    assert fragment(browser) == f"{ODD.tabs[1].id}?backbone=BERT-base&hide=nli"
+    assert fragment(browser) == f"{ODD.tabs[1].id}?rows=all&backbone=BERT-base&hide=nli"
     css(browser, "#tab-view-scores")[0].click()
     css(browser, "#filters .columns summary")[0].click()
     css(browser, "#filters [name=columns][value=STS13]")[0].click()
@@ -220,7 +235,7 @@ def test_tabs_by_mouse_by_keyboard_and_back(visit: Callable[..., Any]) -> None:
 
     browser = visit()
     css(browser, "#tab-group-transfer")[0].click()
-    comes_to(lambda: ranking(browser), names(next(tab for tab in ODD.tabs if tab.group == "transfer").measured))
+    comes_to(lambda: ranking(browser), first_view(next(tab for tab in ODD.tabs if tab.group == "transfer")))
     assert fragment(browser) == "transfer-sgd"
     css(browser, "#tab-group-sts")[0].click()
     by_script(css(browser, "[name=switch-aggregation][value=wmean]")[0])
@@ -256,7 +271,7 @@ def test_tabs_by_mouse_by_keyboard_and_back(visit: Callable[..., Any]) -> None:
 
 def test_a_wrong_link_opens_the_first_tab(visit: Callable[..., Any]) -> None:
     browser = visit("no-such-tab%E0%A4%A?view=nothing&open=nobody")
-    assert ranking(browser) == names(TAB.measured) and not css(browser, "dialog[open]")
+    assert ranking(browser) == first_view(TAB) and not css(browser, "dialog[open]")
     browser.execute_script("location.hash = 'geometry-stsb'")
     comes_to(lambda: said(browser, "h2"), "Geometry: STS-B")
 
@@ -264,7 +279,7 @@ def test_a_wrong_link_opens_the_first_tab(visit: Callable[..., Any]) -> None:
 def test_a_row_opens_by_keyboard_to_its_provenance(visit: Callable[..., Any]) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    browser = visit(TAB.id)
+    browser = visit(f"{TAB.id}?rows=all")
     row = TAB.measured[0]
     button = css(browser, ".lines.measured .open")[0]
     button.send_keys(Keys.ENTER)
@@ -299,7 +314,7 @@ def test_a_row_opens_by_keyboard_to_its_provenance(visit: Callable[..., Any]) ->
 
 
 def test_two_rows_side_by_side(visit: Callable[..., Any]) -> None:
-    browser = visit(which="small")
+    browser = visit(f"{SMALL.tabs[0].id}?rows=all", which="small")
     requests(browser)
     css(browser, ".answer .open")[0].click()
     one, other = SMALL.tabs[0].measured[:2]

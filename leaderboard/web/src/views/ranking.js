@@ -1,10 +1,11 @@
 // The first picture: a line a row with its score, the score's interval and the rank's; rows move when a switch is turned.
 
 import { fixed, h, span, still } from "../dom.js";
-import { beside, directed, interval } from "../rows.js";
+import { beside, comparable, directed, firsts, interval } from "../rows.js";
 import { scale } from "./scale.js";
 
 const SHOWN = 20; // rows before "show all"
+const OF_A_KIND = 12; // the same where rows stand by their supervision
 const MOVE = { duration: 600, easing: "cubic-bezier(.3,0,.2,1)" };
 
 /** The ranking in an element. `open(row)` is called for a row that is clicked. */
@@ -23,7 +24,8 @@ export class Ranking {
       h("span", { class: "score" }),
       h("span", { class: "between" }, "Rank, 95 %"),
     );
-    this.measured = h("ol", { class: "lines measured", "aria-label": "Measured rows, best first" });
+    this.measured = h("div");
+    this.lists = new Map(); // kind of supervision -> {box, title, list}
     this.published = h("ol", { class: "lines published", "aria-label": "Published rows, never ranked" });
     this.note = h("p", { class: "apart" });
     this.none = h("p", { class: "none", hidden: true }, "No row passes the filters.");
@@ -52,31 +54,67 @@ export class Ranking {
     });
   }
 
-  /** Show these rows of a tab. Rows that were there already move to their new places. */
-  show(tab, rows, index) {
-    this.last = [tab, rows, index];
+  /** The heading and the list of the rows of a kind of supervision; "": of all. */
+  list(kind) {
+    if (!this.lists.has(kind)) {
+      const title = h("h3", { class: "kind", hidden: !kind });
+      const list = h("ol", { class: "lines measured" });
+      this.lists.set(kind, { title, list, box: h("div", {}, title, list) });
+    }
+    return this.lists.get(kind);
+  }
+
+  /** Show these rows of a tab, of `all` it has: in one list, or by supervision. Rows that were there already move. */
+  show(tab, rows, index, whole, all) {
+    this.last = [tab, rows, index, whole, all];
     this.index = index;
     const before = still() ? new Map() : this.places();
     const kinds = {
       measured: rows.filter((row) => row.kind === "measured"),
       published: rows.filter((row) => row.kind === "published"),
     };
-    const cut = (kind, most) => (this.whole[kind] ? kinds[kind] : kinds[kind].slice(0, most));
-    const shown = { measured: cut("measured", SHOWN), published: cut("published", kinds.measured.length ? 5 : SHOWN) };
+    const groups = (whole ? [{ kind: "", rows: all }] : comparable(all))
+      .map(({ kind, rows: peers }) => ({ kind, peers, rows: kinds.measured.filter((row) => peers.includes(row)) }))
+      .filter((group) => group.rows.length);
+    const cut = (kind, some, most) => (this.whole[kind] ? some : some.slice(0, most));
+    const most = groups.length > 1 ? OF_A_KIND : SHOWN;
+    for (const group of groups) group.shown = cut("measured", group.rows, most);
+    const shown = {
+      measured: groups.flatMap((group) => group.shown),
+      published: cut("published", kinds.published, kinds.measured.length ? 5 : SHOWN),
+    };
     const values = [...shown.measured, ...shown.published].flatMap((row) => {
       const cell = row.scores[tab.lead];
       return cell ? [cell.value, cell.low ?? cell.value, cell.high ?? cell.value] : [];
     });
     this.scale = values.length ? scale(values) : null;
     this.drawAxis();
-    const leader = shown.measured.find((row) => row.rank?.place === 1);
-    for (const kind of ["measured", "published"]) {
-      arrange(
-        this[kind],
-        shown[kind].map((row) => this.line(tab, row, leader)),
+    arrange(
+      this.measured,
+      groups.map(({ kind }) => this.list(kind).box),
+    );
+    for (const { kind, peers, rows: some, shown: lines } of groups) {
+      const { title, list } = this.list(kind);
+      const able = new Set(whole ? [] : firsts(peers)); // of all: filters change no rank
+      const leader = whole ? some.find((row) => row.rank?.place === 1) : peers[0];
+      title.textContent = `${kind} (${some.length})`;
+      list.setAttribute(
+        "aria-label",
+        `${kind || "Measured"} rows, ${directed(tab) ? "best first" : `by ${tab.lead}`}`,
       );
+      arrange(
+        list,
+        lines.map((row) => this.line(tab, row, leader, whole ? row.rank?.first === 1 : able.has(row))),
+      );
+    }
+    arrange(
+      this.published,
+      shown.published.map((row) => this.line(tab, row, null, false)),
+    );
+    for (const kind of ["measured", "published"]) {
       const rest = kinds[kind].length - shown[kind].length;
-      this.more[kind].hidden = !rest && !(this.whole[kind] && kinds[kind].length > SHOWN);
+      const many = kind === "measured" ? groups.some((group) => group.rows.length > most) : kinds[kind].length > SHOWN;
+      this.more[kind].hidden = !rest && !(this.whole[kind] && many);
       this.more[kind].textContent = rest ? `Show all ${kinds[kind].length} ${kind} rows` : "Show fewer";
     }
     const lower = tab.columns.find(({ name }) => name === tab.lead)?.lower_is_better;
@@ -84,7 +122,6 @@ export class Ranking {
     const ranked = shown.measured.some((row) => row.rank);
     this.head.querySelector(".place").textContent = ranked ? "Rank" : "";
     this.head.querySelector(".between").textContent = ranked ? "Rank, 95 %" : "";
-    this.measured.setAttribute("aria-label", `Measured rows, ${directed(tab) ? "best first" : `by ${tab.lead}`}`);
     this.head.hidden = !shown.measured.length && !shown.published.length;
     this.note.hidden = !kinds.published.length;
     const { title, why } = beside(kinds.published);
@@ -105,11 +142,11 @@ export class Ranking {
     this.ticks = inside;
   }
 
-  line(tab, row, leader) {
+  line(tab, row, leader, able) {
     const key = `${row.kind}:${row.id}`; // a measured row has its entry's id in every tab
     let item = this.items.get(key);
     if (!item) this.items.set(key, (item = new Line((each) => this.open(each))));
-    item.show(tab, row, this.index, leader, this.scale, this.ticks);
+    item.show(tab, row, this.index, leader, this.scale, this.ticks, able);
     return item.element;
   }
 
@@ -155,10 +192,10 @@ class Line {
     );
   }
 
-  show(tab, row, { flags, settings }, leader, scaled, ticks) {
+  show(tab, row, { flags, settings }, leader, scaled, ticks, able) {
     this.row = row;
     const cell = row.scores[tab.lead];
-    this.element.className = `line ${row.rank?.first === 1 ? "able" : ""} ${row.rank ? "" : "unranked"}`;
+    this.element.className = `line ${able ? "able" : ""} ${row.rank ? "" : "unranked"}`;
     this.place.replaceChildren(
       row.rank
         ? String(row.rank.place)

@@ -12,7 +12,7 @@ import { fixed, h, span } from "../dom.js";
 import { beside, bestFirst, compared, interval } from "../rows.js";
 
 Tabulator.registerModule([AccessorModule, FormatModule, FrozenColumnsModule, InteractionModule, SortModule]);
-const ROW = { measured: 44, published: 58 }; // pixels: two lines; below a published row's name stands its source
+const ROW = { measured: 56, published: 58 }; // pixels: three lines; below a published row's name stands its source
 const MOST = 14; // rows in sight at once
 const NARROW = 640; // pixels of a window in which one column may stay in sight
 
