@@ -451,7 +451,9 @@ def labelled(tmp_path, labels, at=48):
     return open_store(tmp_path / "a.csv", cache=tmp_path / "cache")
 
 
-@pytest.mark.parametrize("mark", ["-", "-1", " -1", "-1.0", "NaN", "nan", "null", "hidden", "?"])
+@pytest.mark.parametrize("mark", [
+    "-", "-1", " -1", "-1.0", "NaN", "nan", "null", "hidden", "?", "None", "N/A", "<NA>", "#N/A",
+])  # fmt: skip
 def test_a_mark_of_rows_without_a_label_is_no_class(tmp_path, mark):
     told = rf"a.csv:4: the label {re.escape(repr(mark))} marks rows without a label \(16 of 48\)"
     with pytest.raises(DataError, match=told):
@@ -460,6 +462,7 @@ def test_a_mark_of_rows_without_a_label_is_no_class(tmp_path, mark):
 
 @pytest.mark.parametrize("pair", [
     ("entailment", "entailment "), ("entailment", "Entailment"), ("a b", "a  b"), ("1", "1.0"), ("01", "1"),
+    ("True", "1"), ("0", "false"),
     ("x", "x\u200b"), ("caf\u00e9", "cafe\u0301"), ("x", "\uff58"),
 ])  # fmt: skip
 def test_one_class_written_twice(tmp_path, pair):
