@@ -89,10 +89,12 @@ class Protocol(ABC):
                                 "measured by sts:FILE, queries with a corpus by retrieval:FOLDER")  # fmt: skip
         if word not in cls.variants and not cls.variants:
             raise StsbenchError(f"unknown protocol '{cls.name}:{word}'; {cls.name} has no variants")
+        if word not in cls.variants and cls.path_setting and (Path(word).suffix or len(Path(word).parts) > 1):
+            raise StsbenchError(f"{cls.name}:{word}: there is no {cls.path_setting} {word}")
         if word not in cls.variants:
             known = [f"{cls.name}:{name}" for name in cls.variants]
-            absent = f"; and there is no {cls.path_setting} {word}" if cls.path_setting else ""
-            raise StsbenchError(f"unknown protocol '{cls.name}:{word}'{did_you_mean(f'{cls.name}:{word}', known)}{absent}")
+            absent = f" (nor is there a {cls.path_setting} {word})" if cls.path_setting else ""
+            raise StsbenchError(f"unknown protocol '{cls.name}:{word}'{absent}{did_you_mean(f'{cls.name}:{word}', known)}")
         return dict(cls.variants[word])
 
     @classmethod

@@ -33,7 +33,7 @@ def said(plan, name="plan.yaml"):
         ({"train": {"a": training(data="{data_dir}/x.txt")}}, "{data_dir}/x.txt needs defaults.data_dir, or --data-dir"),
         ({"eval": {"e": {"model": "minilm", "protocols": "all"}}}, "eval.e: 'all' measures what data are at hand"),
         ({"eval": {"e": {"model": "minilm", "protocols": ["sts:al"]}}},
-         "plan.yaml: eval.e: unknown protocol 'sts:al'; did you mean sts:all"),
+         "plan.yaml: eval.e: unknown protocol 'sts:al' (nor is there a file al); did you mean sts:all"),
         ({"eval": {"e": {"model": "minilm", "tasks": ["STS99"]}}}, "plan.yaml: eval.e: unknown task 'STS99'"),
         ({"eval": {"e": {"model": "job:nobody"}}}, "plan.yaml: eval.e.model: there is no training nobody"),
         ({"train": {"a": training(), "b": training()}}, "plan.yaml: a-1 and b-1 are one command: leave one out"),

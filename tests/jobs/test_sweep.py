@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
@@ -20,7 +19,8 @@ from stsbench.jobs import schedule
 from stsbench.jobs.plan_file import Defaults, TrainGroup
 from stsbench.jobs.pool import LocalPool
 from stsbench.jobs.space import read_space, space_of_grid
-from stsbench.jobs.sweep import Sweep, check_selection, sweep
+from stsbench.jobs.study import Trial
+from stsbench.jobs.sweep import Sweep, _Feed, check_selection, sweep
 from stsbench.training.recipes.recipes import find_recipe
 from stsbench.training.runs.finish import stored_facts, trained_as
 
@@ -36,21 +36,19 @@ def search(space, seeds=(1,), trials=None, sampler="grid", prune=False, **sets):
     return Sweep(group, Defaults(sample=True, offline=True), space, sampler, trials, prune, Path("out"))
 
 
-def run(chosen, start, log=None, storage=None, working=None):
+def run(chosen, start, log=None, storage=None):
     """(what was started, the trials, the best first)."""
     counting = Counting(start)
     pool = LocalPool(2, place(), counting)
-    results = sweep(chosen, pool, storage, ["stsbench", "sweep"], ([] if log is None else log).append, working)
+    results = sweep(chosen, pool, storage, ["stsbench", "sweep"], ([] if log is None else log).append)
     pool.stop()
     return counting.started, results
 
 
 def test_a_grid_is_tried_once_and_its_best_becomes_a_recipe(here, start):
     chosen = search(space_of_grid(["training.learning_rate=1e-5,1e-2"]), seeds=(1, 2))
-    log, now = [], []
-    started, results = run(chosen, start, log, working=now.append)
-    assert all(a != b for a, b in itertools.pairwise(now)) and now[0].startswith("trial 0 starts")
-    assert any("seed 2, step" in line for line in now) and any("trial 1, seed 1, step" in line for line in now)
+    log = []
+    started, results = run(chosen, start, log)
     assert len(started) == len(set(started)) == 4
     assert [each.trial.state for each in results] == ["complete"] * 2 and len(log) == 6
     assert {each.trial.values["training.learning_rate"] for each in results} == {1e-5, 1e-2}
@@ -74,6 +72,26 @@ def test_a_grid_is_tried_once_and_its_best_becomes_a_recipe(here, start):
     with pytest.raises(StsbenchError, match=r"out holds another search: space.training.learning_rate.2 was None there"):
         run(wider, start)
     assert Path("out/best.yaml").read_bytes() == best and json.loads(Path("out/trials.json").read_text("utf-8")) == trials
+
+
+def test_it_says_at_which_step_each_training_is_when_that_changes(here):
+    chosen, now = search(space_of_grid(["training.learning_rate=1e-5,1e-2"]), seeds=(1, 2)), []
+    feed = _Feed(chosen, None, [].append, now.append)
+    trials = [Trial(number, {"training.learning_rate": rate}, "running") for number, rate in enumerate((1e-5, 1e-2))]
+    feed.jobs = {trial.number: (trial, chosen.jobs(trial)) for trial in trials}
+    one, two = feed.jobs[0][1]
+    feed.standing = {job.id: None for _, jobs in feed.jobs.values() for job in jobs}
+    feed.given_up()
+    seven = '{"kind": "end", "stage": "main", "step": 7}\n'
+    for job, text in ((one, ""), (one, seven), (two, ""), (two, "{not a log}\n\n")):
+        path = job.folder(Path("out")) / "log.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        feed.given_up()
+        feed.given_up()
+    done = "trial 0, seed 1, step 7"
+    assert now == ["trial 0 starts; trial 1 starts", "trial 0, seed 1, step 0; trial 1 starts", f"{done}; trial 1 starts",
+                   f"{done}; trial 0, seed 2, step 0; trial 1 starts", f"{done}; trial 1 starts"]  # fmt: skip
 
 
 def test_random_search_goes_on_where_it_was_and_tries_no_training_twice(here, start):

@@ -106,7 +106,8 @@ def test_what_is_wrong_is_named(tmp_path, monkeypatch, name, text, message):
 
 def test_the_command_line(cli, place):
     words = ("eval", "--model", "lexical:token-set", "--protocol")
-    fails(cli(*words, "sts:none.csv", "--output", "run"), "unknown protocol 'sts:none.csv'", "there is no file none.csv")
+    fails(cli(*words, "sts:none.csv", "--output", "run"), "sts:none.csv: there is no file none.csv")
+    fails(cli(*words, "sts:al"), "unknown protocol 'sts:al' (nor is there a file al); did you mean sts:all")
     name = write("pairs.csv")
     fails(cli(*words, f"transfer:{name}", "--output", "run"), "transfer does not measure data of your own yet", "sts:FILE")
     for run, similarity in (("a", "cosine"), ("b", "dot")):

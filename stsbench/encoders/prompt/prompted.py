@@ -33,12 +33,14 @@ class SplicedTokeniser:
     For the text "pieces", and wherever words are learned: then every token of the template has to be there.
     """
 
-    def __init__(self, template: TokenTemplate, prompt: Prompt, limit: int | None) -> None:
+    def __init__(
+        self, template: TokenTemplate, prompt: Prompt, limit: int | None, limit_name: str = "--max-length"
+    ) -> None:
         self.template, self.prompt = template, prompt
         room = None if limit is None else limit - template.length
         if room is not None and room < 1:
             raise EncoderError(
-                f"--max-length {limit} leaves no token for the sentence: the {template.length} around it fill it"
+                f"{limit_name} {limit} leaves no token for the sentence: the {template.length} around it fill it"
             )
         self.limit = min((size for size in (room, prompt.pieces) if size is not None), default=None)
 
@@ -137,7 +139,9 @@ def placed(prompt: Prompt, model: Any, name: str) -> Prompt:
     )
 
 
-def tokeniser(tokenizer: Any, template: TokenTemplate, prompt: Prompt, limit: int | None) -> Tokeniser | SplicedTokeniser:
+def tokeniser(
+    tokenizer: Any, template: TokenTemplate, prompt: Prompt, limit: int | None, limit_name: str = "--max-length"
+) -> Tokeniser | SplicedTokeniser:
     """How texts become tokens: the filled template is tokenised, or the sentence is and stands between the template's.
 
     EncoderError: as many learned words as the template has no tokens for, or a limit that leaves none for the sentence.
@@ -147,6 +151,6 @@ def tokeniser(tokenizer: Any, template: TokenTemplate, prompt: Prompt, limit: in
             f"{template.name}: {len(prompt.words)} learned words for the {len(template.word_ids)} of {prompt.template!r}"
         )
     if prompt.text == "pieces" or prompt.words is not None:
-        return SplicedTokeniser(template, prompt, limit)
+        return SplicedTokeniser(template, prompt, limit, limit_name)
     filled = parse_template(prompt.template, tokenizer.mask_token, True)
-    return Tokeniser(tokenizer, limit, filled, prompt.full_stop)
+    return Tokeniser(tokenizer, limit, filled, prompt.full_stop, limit_name)

@@ -78,7 +78,8 @@ class EncoderConfig:
         if self.stored_length is None or self.folder is None:
             return "the token limit"
         exported = self.folder / EXPORTED
-        return f"{exported}: max_length" if exported.is_file() else length_source(self.folder)
+        stated = exported.is_file() and read_settings(exported).get("max_length") is not None
+        return f"{exported}: max_length" if stated else length_source(self.folder)
 
     def for_role(self, role: str | None, prompt: str | None) -> EncoderConfig:
         """The description for texts of a role, as sentence-transformers' encode_query and encode_document read them.

@@ -84,7 +84,7 @@ class TransformerEncoder(Encoder):
 
         self.template = TokenTemplate(tokenizer, parts.prompt.template, self.name, parts.prompt.word_places)
         self.prompt = placed(parts.prompt, parts.model, self.name)
-        self.tokeniser = tokeniser(tokenizer, self.template, parts.prompt, limit)
+        self.tokeniser = tokeniser(tokenizer, self.template, parts.prompt, limit, self.limit_name)
         self.packed &= self.prompt.bottlenecks is None  # they hook into the model's own pass
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:

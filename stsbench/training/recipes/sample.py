@@ -12,6 +12,7 @@ from stsbench.errors import StsbenchError
 from stsbench.plugins import calling
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipe import Recipe
+from stsbench.wording import counted
 
 TEXTS = Path(__file__).resolve().parents[2] / "data" / "sample" / "train"
 BACKBONE = "minilm"
@@ -51,8 +52,9 @@ def sample_settings(recipe: Recipe, chosen: Collection[str], log: Callable[[str]
     if "training.max_steps" in chosen:  # is meant for every stage
         settings = {key: value for key, value in settings.items() if not key.endswith("training.max_steps")}
     settings = {key: value for key, value in settings.items() if key not in chosen}
+    steps = settings.get("training.max_steps", recipe.training.max_steps)
     log(f"--sample: {settings.get('backbone.model', recipe.backbone.model)}, at most "
-        f"{settings.get('training.max_steps', recipe.training.max_steps)} steps a stage, texts made up for the package")
+        f"{counted(steps, 'step')} a stage, texts made up for the package")
     return settings
 
 

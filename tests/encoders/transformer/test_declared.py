@@ -15,8 +15,10 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import AutoModel, PreTrainedTokenizerFast, RobertaTokenizer
 
 from stsbench import load_encoder, train
+from stsbench.encoders.base import EncoderOptions
 from stsbench.encoders.forward.packed import supports
 from stsbench.encoders.model_folder import check_pattern
+from stsbench.encoders.transformer.config import resolve_config
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.errors import EncoderError
 from stsbench.training.modules.packed_training import packable
@@ -300,11 +302,15 @@ def test_a_token_beyond_the_table(tmp_path):
 def test_a_limit_that_nobody_gave_is_named_by_its_place(tmp_path):
     folder = tiny_models.build(tmp_path / "m")
     change(folder / "sentence_bert_config.json", max_seq_length=2)
-    with pytest.raises(EncoderError, match=rf"{folder}.*: max_seq_length 2 leaves no token") as told:
+    config = resolve_config(str(folder), EncoderOptions(pooler="mean"))
+    with pytest.raises(EncoderError, match=rf"{folder}/sentence_bert_config.json: max_seq_length 2 leaves no token") as told:
         vectors(folder)
     assert "--max-length" not in str(told.value)
     with pytest.raises(EncoderError, match="--max-length 2 leaves no token"):
         vectors(folder, max_length=2)
+    for stated, named in (("null", "sentence_bert_config.json: max_seq_length"), ("2", "stsbench.json: max_length")):
+        (folder / "stsbench.json").write_text(f'{{"max_length": {stated}}}')
+        assert config.limit_name == f"{folder}/{named}"
 
 
 @pytest.mark.parametrize("name", ["1_Pooling", "2_Dense"])
