@@ -197,7 +197,7 @@ class ComparisonTable:
 
         cells = [["task", "n", "A", "B", "A - B", "95 % interval", "p", "p, corrected"]]
         for row in [*self.rows, *filter(None, [self.average])]:
-            name = f"{row.task}, {row.subset}" if row.subset else row.task
+            name = "Avg-full" if row is self.average else f"{row.task}, {row.subset}" if row.subset else row.task
             gap = row.difference
             bounds = "" if gap.low is None else f"{gap.low:z.{digits}f} to {number(gap.high, f'z.{digits}f')}"
             scores = [f"{row.a:.{digits}f}", f"{row.b:.{digits}f}", f"{gap.value:+z.{digits}f}"]
