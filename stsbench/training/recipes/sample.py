@@ -53,8 +53,8 @@ def sample_settings(recipe: Recipe, chosen: Collection[str], log: Callable[[str]
         settings = {key: value for key, value in settings.items() if not key.endswith("training.max_steps")}
     settings = {key: value for key, value in settings.items() if key not in chosen}
     steps = settings.get("training.max_steps", recipe.training.max_steps)
-    log(f"--sample: {settings.get('backbone.model', recipe.backbone.model)}, at most "
-        f"{counted(steps, 'step')} a stage, texts made up for the package")
+    length = f"at most {counted(steps, 'step')} a stage" if steps else "every step"
+    log(f"--sample: {settings.get('backbone.model', recipe.backbone.model)}, {length}, texts made up for the package")
     return settings
 
 
