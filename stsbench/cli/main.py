@@ -161,7 +161,8 @@ def _readable(words: Sequence[str]) -> None:
         try:
             word.encode()
         except UnicodeEncodeError:
-            raise click.UsageError(f"{word!a} is not UTF-8: rename the file, or make a link to it") from None
+            remedy = "type a text in UTF-8, rename a file or make a link to it"
+            raise click.UsageError(f"{word!a} is not UTF-8: {remedy}") from None
 
 
 def _complete() -> NoReturn:

@@ -80,7 +80,8 @@ def test_wrong_usage_exits_with_2(cli, words):
 
 def test_a_name_that_is_not_utf_8_is_refused_before_anything_is_measured(evaluate):
     code, out, err = evaluate("lexical:token-set", "--output", os.fsdecode(b"r\xfc"))
-    assert (code, out) == (2, "") and err.splitlines()[-1].startswith(r"Error: 'r\udcfc' is not UTF-8: rename the file")
+    told = r"Error: 'r\udcfc' is not UTF-8: type a text in UTF-8, rename a file"
+    assert (code, out) == (2, "") and err.splitlines()[-1].startswith(told)
     assert not list(Path.cwd().glob("r*"))
 
 
