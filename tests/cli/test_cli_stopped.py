@@ -175,7 +175,7 @@ def test_what_was_measured_before_an_unforeseen_error_is_kept(evaluate, monkeypa
 
     monkeypatch.setattr(measure, "_packed", fails_at_the_second)
     code, out, err = evaluate("lexical:token-set", "--protocol", "sts,geometry")
-    assert (code, out) == (1, "") and err.splitlines()[-1] == "stsbench: error: MemoryError (--debug shows where)"
+    assert code == 3 and "geometry" not in out and "MemoryError" in err
     assert [each.protocol.name for each in score_again(Path("run")).records] == ["sts"]
 
 

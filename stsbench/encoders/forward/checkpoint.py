@@ -324,11 +324,28 @@ def reads_as(tokenizer: Any, file: Path) -> bool:
     declared.no_truncation()
     declared.no_padding()
     ends = any(tokenizer.init_kwargs.get(key) is not None for key in ("add_bos_token", "add_eos_token"))
-    return all(
-        declared.encode(text, add_special_tokens=not ends).ids
-        == list(tokenizer(text, add_special_tokens=not ends, padding=False, truncation=False, verbose=False)["input_ids"])
-        for text in (*_READ_ALIKE, *(f"a {token} b{token}c" for token in _added_otherwise(tokenizer, declared)))
-    )
+    texts = (*_READ_ALIKE, *(f"a {token} b{token}c" for token in _added_otherwise(tokenizer, declared)))
+    plain: dict[str, Any] = {"add_special_tokens": not ends, "padding": False, "truncation": False, "verbose": False}
+    with as_it_was(tokenizer):
+        return all(
+            declared.encode(text, add_special_tokens=not ends).ids == list(tokenizer(text, **plain)["input_ids"])
+            for text in texts
+        )
+
+
+@contextmanager
+def as_it_was(tokenizer: Any) -> Iterator[None]:
+    """Put back the truncation and padding that a tokenizer's file carries: each call of the tokenizer switches them."""
+    backend = getattr(tokenizer, "backend_tokenizer", None) if getattr(tokenizer, "is_fast", False) else None
+    if backend is None:
+        yield
+        return
+    cut, padded = backend.truncation, backend.padding
+    try:
+        yield
+    finally:
+        backend.no_truncation() if cut is None else backend.enable_truncation(**cut)
+        backend.no_padding() if padded is None else backend.enable_padding(**padded)
 
 
 def _added_otherwise(tokenizer: Any, declared: Any) -> list[str]:

@@ -125,7 +125,7 @@ def test_the_export_is_the_trained_encoder_alone(whole):
                   for ids in tokens(folder / "best", TEXTS, 12)]  # fmt: skip
     ours = stsbench.load_encoder(best).encode(TEXTS)
     theirs = SentenceTransformer(best, device="cpu").encode(TEXTS)
-    assert np.abs(ours - states).max() < 1e-5 and np.abs(ours - theirs).max() < 1e-6
+    assert np.abs(ours - states).max() < 1e-5 and np.abs(ours - theirs).max() < 5e-6
     assert not any("reference" in name or "projector" in name for name in load_file(f"{best}/model.safetensors"))
 
 
