@@ -82,9 +82,11 @@ def published_tabs(placed: tuple[list[Tab], Left], publications: Sequence[Public
     order = list(GROUPS)
     hows = [*AGGREGATIONS, None]
 
-    def place(tab: Tab) -> tuple[int, bool, int]:
+    def place(tab: Tab) -> tuple[int, bool, int, int]:
         group = order.index(tab.group) if tab.group in order else len(order)
-        return group, not tab.measured, 0 if tab.measured else hows.index(tab.aggregation)
+        # Costs open with what most methods are compared in, not with variants of one.
+        methods = len({row.method.partition(",")[0] for row in tab.published}) if tab.group == "cost" else 0
+        return group, not tab.measured, 0 if tab.measured else hows.index(tab.aggregation), -methods
 
     return sorted(tabs, key=place)
 

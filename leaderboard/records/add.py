@@ -28,6 +28,7 @@ from stsbench.leaderboard.records.entries import (
     check_runs,
     read_entry,
     read_run,
+    refuse_equal_names,
     run_folders,
     run_name,
     runs_of,
@@ -63,6 +64,7 @@ def add(board: Path, paths: Sequence[Path], slug: str, entry: Entry | None) -> A
     _refuse_twins(board / "measured", slug, records)
     _refuse_copies(board / "measured", slug, made)
     _refuse_others(folder, made)
+    _refuse_names(board / "measured", slug, entry)
     _describe(folder / DESCRIPTION, entry)
     written: list[Path] = []
     present: list[Path] = []
@@ -114,6 +116,13 @@ def _refuse_twins(measured: Path, slug: str, records: Sequence[tuple[Path, Recor
     for other in sorted(measured.iterdir()) if measured.is_dir() else []:
         if other.name != slug and other.is_dir() and (same := mine & {each.name for each in other.iterdir()}):
             raise StsbenchError(f"{other / min(same)} holds this encoder already: add the records to the entry {other.name}")
+
+
+def _refuse_names(measured: Path, slug: str, entry: Entry | None) -> None:
+    """Raises StsbenchError where the new entry would say of itself what another says."""
+    if entry is not None and not (measured / slug / DESCRIPTION).exists():
+        others = sorted(measured.glob(f"*/{DESCRIPTION}"))
+        refuse_equal_names([*((str(path.parent), read_entry(path)) for path in others), (str(measured / slug), entry)])
 
 
 def _refuse_others(folder: Path, made: Sequence[BoardRecord]) -> None:

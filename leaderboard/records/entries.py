@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -160,6 +160,18 @@ def check_seeds(entries: Sequence[LoadedEntry]) -> None:
         check_copies([(str(run.folder), run.records) for run in entry.runs])
     refuse_equal((str(entry.runs[0].folder.parent), each.record) for entry in entries for run in entry.runs
                  for each in run.records)  # fmt: skip
+    refuse_equal_names((str(entry.runs[0].folder.parent), entry.entry) for entry in entries)
+
+
+def refuse_equal_names(entries: Iterable[tuple[str, Entry]]) -> None:
+    """Raises StsbenchError where two entries, by their folders, say the same of themselves: no reader could tell their rows
+    apart."""
+    folders: dict[tuple[str, ...], str] = {}
+    for folder, entry in entries:
+        key = tuple(" ".join(text.casefold().split()) for text in (entry.method, entry.backbone, entry.setting))
+        if (other := folders.setdefault(key, folder)) != folder:
+            said = f"have one method, backbone and setting ({entry.method}; {entry.backbone}; {entry.setting})"
+            raise StsbenchError(f"{folder} and {other} {said}: say in the method how they differ, or add to the one entry")
 
 
 def check_copies(runs: Sequence[tuple[str, Sequence[Measured]]]) -> None:

@@ -19,16 +19,16 @@ export function answer(tab, rows, names, flags = {}, whole = false) {
   if (!ranked.length) return unranked(tab, measured, names);
   const kinds = whole ? [] : comparable(ranked);
   if (!kinds.length) {
-    const { head, how, sure, said } = leader(tab, ranked, "ranked", names, flags);
+    const { head, how, sure, said } = leader(tab, ranked, ranked, "ranked", names, flags);
     return { head, how, sure: ranked[0].comparable ? sure : null, said };
   }
   const [most, ...others] = kinds;
-  const first = leader(tab, most.rows, most.kind, names, flags);
-  return { ...first, others: others.map(({ kind, rows: some }) => leader(tab, some, kind, names, flags)) };
+  const first = leader(tab, most.rows, ranked, most.kind, names, flags);
+  return { ...first, others: others.map(({ kind, rows: some }) => leader(tab, some, ranked, kind, names, flags)) };
 }
 
-/** What is said of the first of some ranked rows; `kind`: what these rows are. */
-function leader(tab, rows, kind, names, flags) {
+/** What is said of the first of some rows, among all ranked ones; `kind`: what these rows are. */
+function leader(tab, rows, all, kind, names, flags) {
   const [first, second] = rows;
   const word = kind.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase());
   const score = (row) => fixed(row.scores[tab.lead].value, tab.digits);
@@ -44,12 +44,12 @@ function leader(tab, rows, kind, names, flags) {
       said: flagged.trim(),
     };
   const gap = Math.abs(cell.value - second.scores[tab.lead].value);
-  const able = firsts(rows);
+  const able = firsts(rows, all);
   const lower = tab.columns.find((each) => each.name === tab.lead)?.lower_is_better;
   const size = fixed(gap, tab.digits);
   const how = `${tab.lead} ${score(first)}${within}, ${lower ? `${size} below` : `${size} points ahead of`} ${names.get(second.id)}.`;
   const those = `the ${rows.length} ${word} rows measured here`;
-  if (able.length === 1 && able[0] === first)
+  if (able.length === 1 && able[0] === first && first.comparable)
     return {
       head: `${names.get(first.id)} leads ${those}.`,
       how,
@@ -59,9 +59,7 @@ function leader(tab, rows, kind, names, flags) {
   const rivals = able.filter((row) => row !== first);
   const few =
     rivals.length <= MOST_NAMED ? listed(rivals.map((row) => names.get(row.id))) : `${rivals.length} of the others`;
-  const said = rivals.length
-    ? `At 95 %, ${few} could be first as well.`
-    : `At 95 %, its rank is ${first.rank.first} to ${first.rank.last}.`;
+  const said = rivals.length ? `At 95 %, ${few} could be first as well.` : "At 95 %, none of the others could be first.";
   return { head: `${names.get(first.id)} has the best score of ${those}.`, how, sure: false, said: said + flagged };
 }
 

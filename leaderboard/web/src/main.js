@@ -295,9 +295,9 @@ class Page {
       measured.length > 1
         ? h(
             "p",
-            { class: "how" },
-            `Dot: score. Bar: its 95 % interval. Filled dots: rows that could be first${kinds.length ? " of their kind" : ""}. “Rank, 95 %”: the places a row may have, over all rows at once; “alone”: for that row by itself. `,
-            bare ? "Rows without a bar have no interval, and are no surer than others. " : "",
+            { class: "how marks" },
+            h("span", {}, `Dot: score. Bar: its 95 % interval. Filled dots: rows that could be first${kinds.length ? " of their kind" : ""}. “Rank, 95 %”: the places a row may have, over all rows at once; “alone”: for that row by itself. `,
+            bare ? "Rows without a bar have no interval, and are no surer than others. " : ""),
             h(
               "button",
               {
@@ -345,6 +345,7 @@ class Page {
 
 function signs(index) {
   const list = [
+    ["● ○", "Dot: the score; bar: its 95 % interval. Filled: a row that could be first, of its kind or of all shown."],
     ["1–3", "The places that a row may have, at 95 %, over all rows of its table at once."],
     ["alone 1–2", "The same for that row by itself, whatever the others’ places."],
     ["a, ab", "Rows that share a letter do not differ significantly. Letters are shown for up to 20 ranked rows."],

@@ -50,10 +50,13 @@ export function comparable(rows) {
     .sort((a, b) => b.rows.length - a.rows.length);
 }
 
-/** Those of some ranked rows that could be the first of them: no other row's last place is before their first. */
-export function firsts(rows) {
+/** Those of some ranked rows, among `all`, that could be the first of them: no other's last place is before their first, and
+ * all that are surely better, as many as are before `first`, may be others than these. */
+export function firsts(rows, all) {
   const last = Math.min(...rows.map(({ rank }) => rank.last));
-  return rows.filter(({ rank }) => rank.first <= last);
+  const others = all.filter((row) => row.rank && !rows.includes(row)).map(({ rank }) => rank.place);
+  const ahead = (place) => others.filter((other) => other < place).length;
+  return rows.filter(({ rank }) => rank.first <= last && rank.first - 1 <= ahead(rank.place));
 }
 
 /** What a row is sorted by in a column; null where it has nothing there. */

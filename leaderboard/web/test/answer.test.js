@@ -29,7 +29,7 @@ test("a row that is not comparable is in no first view, and of all rows has no c
   assert.equal(said(all).head, "Method two leads the 2 NLI-supervised rows measured here.");
   assert.equal(said(all).sure, true);
   const whole = said(all, TAB, true);
-  assert.equal(whole.head, "Method one (one) leads the 3 ranked rows measured here.");
+  assert.equal(whole.head, "Method one (one) has the best score of the 3 ranked rows measured here.");
   assert.equal(whole.sure, null);
 });
 
@@ -44,7 +44,11 @@ test("each kind of supervision has its own first, the largest kind stands first"
 
 test("who could be first of a kind: no other's last place is before its first", () => {
   const all = rows([rank(4, 3, 6), rank(5, 5, 9), rank(8, 7, 12)]).slice(0, 3);
-  assert.deepEqual(firsts(all).map(({ id }) => id), ["one", "two"]);
+  const ids = (others) => firsts(all, [...all, ...others]).map(({ id }) => id);
+  const better = Array.from({ length: 4 }, (_, i) => ({ rank: rank(1 + i, 1, 3) }));
+  assert.deepEqual(ids(better), ["one", "two"]);
+  assert.deepEqual(ids(better.slice(0, 2)), ["one"]); // four are surely better than the second, two of them others
+  assert.deepEqual(ids([]), []);
 });
 
 test("a row that is not ranked never leads, whatever its score", () => {

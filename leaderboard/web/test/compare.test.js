@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { facts, gaps, tally } from "../src/drawer/compare.js";
 import { lines } from "../src/drawer/details.js";
 import { family, places, tau } from "../src/views/settings.js";
-import { apart, chart, known } from "../src/views/size.js";
+import { apart, chart, known, opening } from "../src/views/size.js";
 import { rows, TAB } from "./example.js";
 
 test("differences, and who is ahead where lower is better", () => {
@@ -69,7 +69,7 @@ test("ticks that would touch are left out", () => {
 
 test("only what the records hold is drawn", () => {
   const all = rows();
-  assert.deepEqual(known(all), ["year"]);
+  assert.deepEqual(known(all), []); // one year alone is no axis
   Object.assign(all[0], { width: 768 });
   Object.assign(all[2], { width: 384 });
   const { points, left, best } = chart(TAB, all, "width");
@@ -104,4 +104,12 @@ test("provenance of any shape is text; a command can be copied", () => {
   assert.deepEqual(lines(["stsbench", "eval", "--model", "a b", "it's"]), [`stsbench eval --model 'a b' 'it'"'"'s'`]);
   assert.deepEqual(lines({ b: null, a: [1, { c: 2 }] }), ["a [1, {c 2}], b none"]);
   assert.deepEqual([lines(null), lines(""), lines([]), lines({}), lines(0)], [[], [], [], [], ["0"]]);
+});
+
+test("the view opens with an axis that spreads the rows", () => {
+  const all = Array.from({ length: 8 }, (_, i) => ({ width: i ? 384 : 768, year: 2018 + i }));
+  assert.deepEqual(known(all), ["width", "year"]);
+  assert.equal(opening(all), "year"); // seven of eight in one column
+  assert.equal(opening(all.slice(0, 2)), "width");
+  assert.equal(opening(all.slice(1).map(({ width }) => ({ width }))), undefined);
 });

@@ -160,6 +160,20 @@ def test_one_encoder_is_one_run_of_one_entry(runs, copied, tmp_path):
         load_entries(board / "measured")
 
 
+def test_two_entries_never_have_one_name(runs, tmp_path):
+    board = tmp_path / "board"
+    add(board, [runs["letters"]], "letters", LETTERS)
+    same = LETTERS.model_copy(update={"method": " Letters"})
+    with pytest.raises(StsbenchError, match=r"measured/words and .*measured/letters have one method, backbone and setting"):
+        add(board, [runs["words"]], "words", same)
+    assert not (board / "measured/words").exists()
+    add(board, [runs["words"]], "words", LETTERS.model_copy(update={"setting": "sup"}))
+    load_entries(board / "measured")
+    shutil.copy(board / "measured/letters/entry.yaml", board / "measured/words/entry.yaml")
+    with pytest.raises(StsbenchError, match=r"measured/words and .*measured/letters have one method"):
+        load_entries(board / "measured")
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

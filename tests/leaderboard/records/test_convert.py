@@ -16,7 +16,7 @@ from stsbench.leaderboard.records.board_form import ROUNDED, SHARED
 from stsbench.leaderboard.records.convert import convert
 from stsbench.leaderboard.records.entries import Entry, load_entries, run_name
 
-ENTRY = "method: letters\nbackbone: none\nsetting: unsup\n"
+ENTRY = "method: {name}\nbackbone: none\nsetting: unsup\n"
 
 
 def old_board(root, **runs):
@@ -24,7 +24,7 @@ def old_board(root, **runs):
     for name, folder in runs.items():
         _, record = load_records(folder)[0]
         shutil.copytree(folder, root / "measured" / name / run_name(record))
-        (root / "measured" / name / "entry.yaml").write_text(ENTRY)
+        (root / "measured" / name / "entry.yaml").write_text(ENTRY.format(name=name))
     return root
 
 

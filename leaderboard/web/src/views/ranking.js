@@ -95,7 +95,7 @@ export class Ranking {
     );
     for (const { kind, peers, rows: some, shown: lines } of groups) {
       const { title, list } = this.list(kind);
-      const able = new Set(whole ? [] : firsts(peers)); // of all: filters change no rank
+      const able = new Set(whole ? [] : firsts(peers, all)); // of all: filters change no rank
       const leader = whole ? some.find((row) => row.rank?.place === 1) : peers[0];
       title.textContent = `${kind} (${some.length})`;
       list.setAttribute(

@@ -13,8 +13,24 @@ export const AXES = {
   year: { label: "Year of the method’s paper", noun: "year of the method’s paper", rival: "of as old a paper", smaller: true, log: false },
 };
 
-/** The axes that some row has a number for. */
-export const known = (rows) => Object.keys(AXES).filter((key) => rows.some((row) => Number.isFinite(row[key])));
+const MOST = 0.75; // of the rows in one column: the view opens with another axis
+
+const numbers = (rows, key) => rows.map((row) => row[key]).filter(Number.isFinite);
+
+/** The axes that rows differ in. */
+export const known = (rows) => Object.keys(AXES).filter((key) => new Set(numbers(rows, key)).size > 1);
+
+/** The share of an axis's rows that have its most frequent number. */
+function share(rows, key) {
+  const values = numbers(rows, key);
+  return Math.max(...values.map((value) => values.filter((other) => other === value).length)) / values.length;
+}
+
+/** The axis to open with: the first that spreads the rows, or that which spreads them most. */
+export function opening(rows) {
+  const there = known(rows);
+  return there.find((key) => share(rows, key) <= MOST) ?? there.toSorted((a, b) => share(rows, a) - share(rows, b))[0];
+}
 
 /** {points, left, best}: rows with both numbers, how many lack one, and the ids of the front among the ranked rows. */
 export function chart(tab, rows, axis) {
@@ -47,13 +63,14 @@ export class Size {
 
   show(tab, rows, state, names) {
     const there = known(rows);
-    const axis = there.includes(state.x) ? state.x : there[0];
+    const axis = there.includes(state.x) ? state.x : opening(rows);
+    const only = (key) => [...new Set(numbers(rows, key))][0]; // what all rows have, where they do not differ
     if (!axis)
       return this.element.replaceChildren(
         h(
           "p",
           {},
-          "Unknown: no record of these rows holds an encoder’s width, parameters or speed, or the year of its paper.",
+          "Nothing to draw: these rows do not differ in an encoder’s width, parameters or speed or the year of its paper, or no record holds it.",
         ),
       );
     const choice = h(
@@ -67,7 +84,9 @@ export class Size {
           h(
             "option",
             { value: key, selected: key === axis, disabled: !there.includes(key) },
-            there.includes(key) ? label : `${label} (unknown: no record holds it)`,
+            there.includes(key)
+              ? label
+              : `${label} (${only(key) === undefined ? "unknown: no record holds it" : `no axis: all have ${only(key)}`})`,
           ),
         ),
       ),
