@@ -288,7 +288,7 @@ class Page {
             "p",
             { class: "how" },
             "Comparable: ranked rows that saw neither STS labels nor sentences of the tests. ",
-            apart ? `${apart} more are under “All measured”. ` : "",
+            apart ? `${apart} more ${apart === 1 ? "is" : "are"} under “All measured”. ` : "",
             `Ranks are among all ${ranked.length} ranked rows.`,
           )
         : "",

@@ -124,6 +124,7 @@ export class Ranking {
     this.head.querySelector(".between").textContent = ranked ? "Rank, 95 %" : "";
     this.head.hidden = !shown.measured.length && !shown.published.length;
     this.note.hidden = !kinds.published.length;
+    this.note.classList.toggle("alone", !kinds.measured.length);
     const { title, why } = beside(kinds.published);
     this.note.replaceChildren(
       h("b", {}, `${title} (${kinds.published.length}). `),

@@ -20,10 +20,17 @@ const numbers = (rows, key) => rows.map((row) => row[key]).filter(Number.isFinit
 /** The axes that rows differ in. */
 export const known = (rows) => Object.keys(AXES).filter((key) => new Set(numbers(rows, key)).size > 1);
 
-/** The share of an axis's rows that have its most frequent number. */
-function share(rows, key) {
+/** {value, count, all}: the most frequent number of an axis, how many rows have it, and how many have any. */
+function commonest(rows, key) {
   const values = numbers(rows, key);
-  return Math.max(...values.map((value) => values.filter((other) => other === value).length)) / values.length;
+  const count = (value) => values.filter((other) => other === value).length;
+  const value = values.reduce((best, each) => (count(each) > count(best) ? each : best), values[0]);
+  return { value, count: count(value), all: values.length };
+}
+
+function share(rows, key) {
+  const { count, all } = commonest(rows, key);
+  return count / all;
 }
 
 /** The axis to open with: the first that spreads the rows, or that which spreads them most. */
@@ -91,6 +98,10 @@ export class Size {
         ),
       ),
     );
+    const columns = there
+      .filter((key) => key !== axis && share(rows, key) > MOST)
+      .map((key) => ({ ...AXES[key], ...commonest(rows, key) }))
+      .map(({ label, value, count, all }) => h("p", {}, `${label}: ${value} for ${count} of ${all} rows, little to draw.`));
     const { points, left, best } = chart(tab, rows, axis);
     const outside = points.some(({ row }) => imported(row)) ? "published or imported" : "published";
     const shown = best.toSorted((a, b) => a[axis] - b[axis]);
@@ -104,6 +115,7 @@ export class Size {
     );
     this.element.replaceChildren(
       h("p", {}, choice),
+      ...columns,
       this.picture(tab, points, shown, axis, names),
       h(
         "p",
