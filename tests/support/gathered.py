@@ -17,8 +17,12 @@ def board(runs, tmp_path):
     root = tmp_path / "board"
 
     def made(**entries):
+        stated = set()
         for slug, (names, entry) in entries.items():
-            add(root, [runs.get(name, name) for name in names], slug, entry)
+            # Two entries never say the same of themselves.
+            other = entry.model_copy(update={"backbone": slug}) if (entry.method, entry.backbone) in stated else entry
+            stated.add((entry.method, entry.backbone))
+            add(root, [runs.get(name, name) for name in names], slug, other)
         return gather(root)
 
     return made

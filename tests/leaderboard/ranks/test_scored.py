@@ -21,7 +21,7 @@ LETTERS = Entry(method="letters", backbone="none", setting="unsup")
 @pytest.fixture
 def board(runs, tmp_path):
     add(tmp_path, [runs["letters"]], "letters", LETTERS)
-    add(tmp_path, [runs["noisy"], runs["noisy-2"]], "noisy", LETTERS)
+    add(tmp_path, [runs["noisy"], runs["noisy-2"]], "noisy", LETTERS.model_copy(update={"method": "noisy"}))
     return tmp_path / "measured"
 
 
