@@ -193,7 +193,7 @@ VARIANTS = {
     **{f"module {kind}": (several(module(1, type=kind), module(2, type=NORMALIZE)), "", "library") for kind in (
         "code.M", "os.system", "sentence_transformers.util.import_from_string", "pickle.Unpickler", "torch.hub.load",
     )},
-    "module of its own": (module(1, type="code.M"), "Pooling"),
+    "module of its own": (module(1, type="code.M"), "code.M|trust"),
     "module of its own behind": (module(2, type="code.M"), "code.M|trust", "library"),
     "dense's activation": (set_in("2_Dense/config.json", activation_function="code.M"), "activation_function", "library"),
     "dense's activation os": (set_in("2_Dense/config.json", activation_function="os.system"), "activation_f", "library"),

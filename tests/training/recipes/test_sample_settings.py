@@ -71,7 +71,7 @@ def test_every_method_trains_every_stage_on_the_sample(cli, model, method):
     assert code == 0, err
     for stage in load_recipe(method).stages:
         assert f"stage {stage}: 1 step of" in err
-    assert "--sample: " in err and "at most 1 steps a stage" in err and err.rstrip().endswith("prove nothing")
+    assert "--sample: " in err and "at most 1 step a stage" in err and err.rstrip().endswith("prove nothing")
     assert Path("out/best/model.safetensors").is_file()
 
 
