@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from functools import lru_cache
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,8 @@ def own_home(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STSBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path_factory.mktemp("modules")))
+        # a folder of modules that an earlier test left on the path would be looked in first
+        patch.setattr(sys, "path", [place for place in sys.path if not Path(place, "transformers_modules").is_dir()])
         # both the same for every evaluation here: git's answer, and the protocols' files
         patch.setattr("stsbench.evaluation.measure.provenance", lambda *given, **named: {})
         patch.setattr(plan, "presets", lru_cache(plan.presets))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from own_home import own_home  # noqa: F401 - a fixture
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
