@@ -137,7 +137,8 @@ def short_table(board: Board) -> str:
         method = plain_markdown(row.method) + _superscript(notes.marks(_sentences(row)))
         score, interval = (_fixed(lead.value, tab.digits), _interval(lead, tab.digits)) if lead else ("", "")
         rank = _rank_interval(row) or plain_markdown(_standing(row))
-        flags = [plain_markdown(_flags(replace(row, flags=tuple(set(row.flags) - {"nli"}))))] if flagged else []
+        other = tuple(flag for flag in row.flags if flag != "nli")  # in their order: a set's would change from run to run
+        flags = [plain_markdown(_flags(replace(row, flags=other)))] if flagged else []
         grid.append([name, method, plain_markdown(row.backbone), score, interval, rank, *flags])
     what = f"{plain_markdown(GROUPS.get(tab.group, tab.group))}, {plain_markdown(tab.title)}: {plain_markdown(tab.about)}"
     fair = sum(map(len, groups.values()))
