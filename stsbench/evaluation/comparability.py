@@ -162,6 +162,11 @@ class Compared:
     difference: Difference
     corrected: float | None = None
 
+    @property
+    def name(self) -> str:
+        """The task, with the subset where it is of one."""
+        return f"{self.task}, {self.subset}" if self.subset else self.task
+
 
 @dataclass(frozen=True)
 class ComparisonTable:
@@ -192,17 +197,19 @@ class ComparisonTable:
         """Its cells as text, the header first, the average last."""
         digits = load_protocol(self.setting.protocol).metric(self.setting.metric).digits
 
-        def number(value: float | None, form: str) -> str:
-            return "" if value is None else format(value, form)
-
         cells = [["task", "n", "A", "B", "A - B", "95 % interval", "p", "p, corrected"]]
         for row in [*self.rows, *filter(None, [self.average])]:
-            name = "Avg-full" if row is self.average else f"{row.task}, {row.subset}" if row.subset else row.task
-            gap = row.difference
-            bounds = "" if gap.low is None else f"{gap.low:z.{digits}f} to {number(gap.high, f'z.{digits}f')}"
-            scores = [f"{row.a:.{digits}f}", f"{row.b:.{digits}f}", f"{gap.value:+z.{digits}f}"]
-            cells.append([name, str(row.n), *scores, bounds, number(gap.p, ".4f"), number(row.corrected, ".4f")])
+            gap, bounds = row.difference, ""
+            if gap.low is not None and gap.high is not None:
+                bounds = f"{gap.low:z.{digits}f} to {gap.high:z.{digits}f}"
+            numbers = [f"{row.a:.{digits}f}", f"{row.b:.{digits}f}", f"{gap.value:+z.{digits}f}" if gap.value else "0"]
+            name = "Avg-full" if row is self.average else row.name
+            cells.append([name, str(row.n), *numbers, bounds, _p(gap.p), _p(row.corrected)])
         return cells
+
+
+def _p(p: float | None) -> str:
+    return "" if p is None else f"{p:.4f}" if p >= 0.0001 else "<0.0001"
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -169,3 +170,11 @@ def test_an_encoder_names_itself_without_being_run():
     assert repr(load_encoder("minilm")).endswith(" minilm, pooler mean>")
     ran = []
     assert repr(load_encoder(ran.append)) == "<CallableEncoder>" and not ran
+
+
+def test_a_p_below_the_decimals_is_not_printed_as_zero(plain):
+    """One table for Python and the terminal: a p of .00001 is no 0.0000."""
+    other = evaluate(lambda texts: letters(texts)[:, :9], tasks="STS-B", **ASKED)
+    table = compare(plain, other, resamples=100).tables[0]
+    table = replace(table, rows=(replace(table.rows[0], corrected=0.00001),), average=None)
+    assert table.lines()[1][-1] == "<0.0001"

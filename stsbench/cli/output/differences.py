@@ -48,8 +48,7 @@ def print_table(table: ComparisonTable, stream: TextIO) -> None:
     console = console_of(stream)
     corrected = f"p, corrected\nfor {counted(len(table.rows), _noun(table))}"
     headers = ("task", "n", "A", "B", "A - B", "95 % interval\nof A - B", "p", corrected)
-    rows = [*table.rows, *filter(None, [table.average])]
-    cells = zip(*(_cells(table, row) for row in rows), strict=True)
+    cells = zip(*table.lines()[1:], strict=True)
     print_text(console, title(table))
     columns = [Column(name, its, left=name == "task") for name, its in zip(headers, cells, strict=True)]
     print_columns(console, columns, lines_above=[len(table.rows)] if table.average else [])
@@ -102,13 +101,13 @@ def sentence(table: ComparisonTable) -> str:
     """What the table says, in plain words."""
     rows, average = table.rows, table.average
     if all(row.a == row.b and not row.difference.high and not row.difference.low for row in rows):
-        where = f"on {_name(rows[0])}" if len(rows) == 1 else f"on each of the {len(rows)} {_noun(table)}s"
+        where = f"on {rows[0].name}" if len(rows) == 1 else f"on each of the {len(rows)} {_noun(table)}s"
         why = f"; there is no test: {table.no_test}" if table.no_test else ": they do not differ significantly"
         return f"A and B have the same score {where}{why}."
     if table.no_test:
         return f"{_untested(table)}; there is no test: {table.no_test}."
     if len(rows) == 1:
-        return _one(table, rows[0], f"on {_name(rows[0])}") + "."
+        return _one(table, rows[0], f"on {rows[0].name}") + "."
     start = _one(table, average, "on average") + "; of" if average else "Of"
     return f"{start} {len(rows)} {_noun(table)}s {_each(table, rows)}."
 
@@ -161,7 +160,7 @@ def _untested(table: ComparisonTable) -> str:
         above = {side: sum(_higher(row) == side for row in rows) for side in "AB"}
         return f"A is higher than B on {above['A']} of {len(rows)} {_noun(table)}s, B higher than A on {above['B']}"
     row = table.average or rows[0]
-    where = "on average" if table.average else f"on {_name(row)}"
+    where = "on average" if table.average else f"on {row.name}"
     if not row.difference.value:
         return f"A and B have the same score {where}"
     side = _higher(row)
@@ -186,20 +185,6 @@ def _metric(table: ComparisonTable) -> Metric:
     return load_protocol(table.setting.protocol).metric(table.setting.metric)
 
 
-def _cells(table: ComparisonTable, row: Compared) -> list[str]:
-    difference, digits = row.difference, _metric(table).digits
-    bounds = ""
-    if difference.low is not None and difference.high is not None:
-        bounds = f"{difference.low:z.{digits}f} to {difference.high:z.{digits}f}"
-    name = "Avg-full" if row is table.average else _name(row)
-    numbers = [f"{row.a:.{digits}f}", f"{row.b:.{digits}f}", f"{difference.value:+z.{digits}f}" if difference.value else "0"]
-    return [name, str(row.n), *numbers, bounds, _p(difference.p), _p(row.corrected)]
-
-
-def _p(p: float | None) -> str:
-    return "" if p is None else f"{p:.4f}" if p >= 0.0001 else "<0.0001"
-
-
 def _number(value: float, metric: Metric) -> str:
     return f"{value:z.{metric.digits}f}" + (" points" if metric.scale == 100 else "")
 
@@ -213,10 +198,6 @@ def _noun(table: ComparisonTable) -> str:
     return "subset" if all(row.subset for row in table.rows) else "task"
 
 
-def _name(row: Compared) -> str:
-    return f"{row.task}, {row.subset}" if row.subset else row.task
-
-
 def _listed(rows: Sequence[Compared]) -> str:
-    names = [_name(row) for row in rows]
+    names = [row.name for row in rows]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
