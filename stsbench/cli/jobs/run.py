@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from stsbench.registry import did_you_mean
 
 if TYPE_CHECKING:
     from stsbench.jobs.job import Job
+    from stsbench.jobs.plan_file import Defaults
     from stsbench.jobs.pool import Pool
 
 
@@ -65,7 +65,7 @@ def run(
         for job in undone:
             echo(job.line(folder))
         return 0
-    refuse_missing(undone, str(plan_file), plan.files, plan.defaults.offline)
+    refuse_missing(undone, str(plan_file), plan.files, plan.defaults)
     code = run_and_print(jobs, folder, workers, ray) if undone else _nothing(jobs)
     if board is not None:
         from stsbench.jobs.board import add_to_board, entry_runs
@@ -92,24 +92,26 @@ def chosen(jobs: Sequence[Job], only: Sequence[str]) -> list[Job]:
     return [job for job in jobs if job.id in wanted]
 
 
-def refuse_missing(jobs: Sequence[Job], where: str, files: Mapping[str, str], offline: bool) -> None:
+def refuse_missing(jobs: Sequence[Job], where: str, files: Mapping[str, str], defaults: Defaults) -> None:
     """Raises StsbenchError, before anything is run, for a file or a backbone that a job reads and that is not there.
 
     files: one that somebody has to make first -> by which command. A backbone that may be on the Hub is not asked for,
-    unless offline.
+    unless downloads are off.
     """
-    from stsbench.data.sets.catalog import entries
-    from stsbench.data.text.sts_texts import NAMED
+    from stsbench.data.fetch.sources import downloads_are_off
+    from stsbench.training.rows.at_hand import lacks_file
+    from stsbench.training.rows.catalog_rows import SetPlace
 
-    known = {*NAMED, *(item.id for item in entries("senteval"))}
+    data_dir = None if defaults.data_dir is None else Path(defaults.data_dir)
+    place = SetPlace(data_dir, bool(defaults.sample), bool(defaults.offline))
     for job in jobs:
         for name in job.reads:
-            if name not in known and not Path(name).expanduser().is_file():
+            if lacks_file(name, place):
                 hint = f"; make it: {files[name]}" if name in files else ""
                 raise StsbenchError(f"{where}: {job.name} reads {name}, and there is no such file{hint}")
     for name, first in {job.backbone: job.name for job in reversed(jobs) if job.backbone is not None}.items():
         path = name.startswith((".", "/", "~")) or name.count("/") > 1 or ("/" in name and Path(name).parent.is_dir())
-        if path or offline or os.environ.get("HF_HUB_OFFLINE", "0").upper() in ("1", "ON", "YES", "TRUE"):
+        if path or downloads_are_off(place.offline):
             from stsbench.encoders.transformer.trainable import backbone_folder
 
             try:

@@ -61,7 +61,7 @@ def sweep(
     search = _search(method, space, grid, sampler, trials, seeds, seed, prune, options)
     folder = output or Path("runs") / f"sweep-{search.name}"
     search = replace(search, output=folder)
-    refuse_missing(search.samples(), "sweep", {}, options["offline"])
+    refuse_missing(search.samples(), "sweep", {}, search.defaults)
     pool = make_pool(folder, workers, ray, [options["device"]])
     many = counted(search.space.points if search.trials is None else search.trials, "trial")
     _log(f"{search.sampler} search in {folder}: {many}, {counted(seeds, 'seed')} each")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from stsbench.data.fetch.sources import training_text
+from stsbench.data.fetch.sources import downloads_are_off, training_text
+from stsbench.data.sets.catalog import catalog
 from stsbench.data.text.sts_texts import NAMED
 from stsbench.encoders.transformer.trainable import backbone_folder
 from stsbench.errors import DataError, EncoderError, NotOnThisMachineError, StsbenchError
@@ -28,12 +29,13 @@ def check_at_hand(recipe: Recipe, plan: MethodPlan, stages: Sequence[str], place
         missing.append(str(error))
     except StsbenchError:
         pass  # what is wrong with it is said where it is loaded
-    for section, settings in _sections(recipe, plan, stages).items():
+    for section, settings in _sections(recipe, plan, stages):
         try:
             if settings.file is not None and settings.file not in NAMED and not is_set(settings.file):
                 training_file(settings, section, place)
         except DataError as error:
             missing.append(str(error))
+    missing = list(dict.fromkeys(missing))  # two stages may read one file
     if missing:
         several = "" if len(missing) == 1 else f"{len(missing)} things are missing for {plan.name}, recipe {recipe.name}: "
         hint = "" if place.sample else "; or --sample, a first training that needs no file"
@@ -60,7 +62,9 @@ def backbone_at_hand(recipe: Recipe, offline: bool, log: Callable[[str], None]) 
     return None
 
 
-def training_file(settings: DataSettings, section: str, place: SetPlace, log: Callable[[str], None] | None = None) -> Path:
+def training_file(
+    settings: DataSettings, section: str, place: SetPlace, log: Callable[[str], None] = lambda line: None
+) -> Path:
     """The file of a section of the recipe: as named, or a set of the catalog, or of that name in a data folder. `log` gets a
     line where it is not the one that was named. Raises DataError, one line."""
     name = "labelled data" if section == LABELLED else "training data"
@@ -72,34 +76,33 @@ def training_file(settings: DataSettings, section: str, place: SetPlace, log: Ca
         raise DataError(f"the {name} {path} are {'a folder' if path.is_dir() else 'not a plain file'}: name a file")
     if path.is_file():
         return path
-    if (of_catalog := catalog_file(settings.file, place, log or _silent, section)) is not None:
+    if (of_catalog := catalog_file(settings.file, place, log, section)) is not None:
         return of_catalog
     file, ways = training_text(settings.file, data_dir=place.data_dir, offline=place.offline)
     if file is None:
         hint = ways or _nearest(settings.file, section)
         raise DataError(f"the {name} {path} are not here: give your copy by --{section} FILE{hint}")
-    if log is not None:
-        log(f"{settings.file}: {file}")
+    log(f"{settings.file}: {file}")
     return file
 
 
-def _sections(recipe: Recipe, plan: MethodPlan, stages: Sequence[str]) -> dict[str, DataSettings]:
-    """The sections of the recipe that `stages` read."""
+def lacks_file(name: str, place: SetPlace) -> bool:
+    """Whether training text of this name is nowhere: no file, no set's name, in no data folder, and not to be fetched."""
+    if Path(name).expanduser().is_file() or name in NAMED or is_set(name):
+        return False
+    here, _ = training_text(name, data_dir=place.data_dir, offline=True)
+    return here is None and (name not in catalog().training or downloads_are_off(place.offline))
+
+
+def _sections(recipe: Recipe, plan: MethodPlan, stages: Sequence[str]) -> Iterator[tuple[str, DataSettings]]:
+    """The sections of the recipe that `stages` read, each with its name."""
     uses = {stage: plan.labelled(stage) for stage in stages}
-    sections: dict[str, DataSettings] = {}
-    for stage, use in uses.items():
-        if use != "none":
-            sections[LABELLED] = recipe.labelled or DataSettings()
-        if use != "only":
-            sections["data"] = recipe.stage_data(stage)
-    return sections
+    if set(uses.values()) - {"none"}:
+        yield LABELLED, recipe.labelled or DataSettings()
+    yield from (("data", recipe.stage_data(stage)) for stage, use in uses.items() if use != "only")
 
 
 def _nearest(file: str, section: str) -> str:
     """"; did you mean stsb/train?" where a file that is not there is nearly a name of data."""
     hint = did_you_mean(file, trainable_sets() if section == LABELLED else [*trainable_sets(), *NAMED])
     return hint if "did you mean" in hint else ""
-
-
-def _silent(line: str) -> None:
-    pass
