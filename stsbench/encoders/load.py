@@ -25,13 +25,14 @@ def load_encoder(model: Any, options: EncoderOptions | None = None, **named: Any
     named: fields of EncoderOptions, e.g. pooler="cls". Raises EncoderError for a name nothing is known under, and for an
     option that would change the vectors of a transformer but means nothing to the kind asked for.
     """
-    if isinstance(model, Encoder):
-        return model
     if isinstance(model, os.PathLike):
         model = os.fspath(model)
     if not isinstance(model, str):
-        function: Encoder = resolve(GROUP, "python").of(model)
-        return function
+        if options is not None or named:
+            idle = ", ".join(sorted(named)) or "options"
+            raise EncoderError(f"load_encoder: {idle} would have no effect on what is no name of a model: set it there")
+        loaded: Encoder = model if isinstance(model, Encoder) else resolve(GROUP, "python").of(model)
+        return loaded
     if unknown := sorted(named.keys() - {each.name for each in fields(EncoderOptions)}):
         known = [each.name for each in fields(EncoderOptions)]
         raise EncoderError(f"load_encoder has no option '{unknown[0]}'{did_you_mean(unknown[0], known)}")

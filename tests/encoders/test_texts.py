@@ -85,3 +85,11 @@ def test_a_table_is_not_its_column_names():
     pandas = pytest.importorskip("pandas")
     with pytest.raises(EncoderError, match="a DataFrame, not a sequence of strings"):
         Plugin().encode(pandas.DataFrame({"text": ["a", "b"]}))
+
+
+def test_options_beside_what_is_already_there_are_refused():
+    """They would have no effect: vectors by the mean under the name of cls."""
+    for model in (load_encoder("lexical:token-set"), lambda texts: np.ones((len(texts), 2))):
+        assert load_encoder(model).encode(["a"]).shape[0] == 1
+        with pytest.raises(EncoderError, match="load_encoder: pooler would have no effect"):
+            load_encoder(model, pooler="cls")

@@ -24,8 +24,8 @@ from stsbench.files import cache_root
 from stsbench.wording import counted, sized
 
 # SNLI's mark, those of `datasets`, pandas and MultiNLI's test set, and what people write
-_UNLABELLED = {"-", "-1", "nan", "<na>", "n/a", "#n/a", "none", "null", "hidden", "?"}
-_TRUTHS = {"true": "1", "false": "0"}
+_UNLABELLED = {"-", "-1.0", "nan", "<na>", "n/a", "#n/a", "none", "null", "hidden", "?"}
+_TRUTHS = {"true": "1.0", "false": "0.0"}
 _LOOKED_AT = 100  # rows, to tell a table from text
 _VERSION = 1  # of the folder's layout and of what is counted: a change makes older folders unused
 
@@ -223,7 +223,7 @@ def _plain_label(name: str) -> str:
     plain = " ".join("".join(visible).split()).casefold()
     plain = _TRUTHS.get(plain, plain)
     try:
-        return f"{float(plain):g}" if plain.lstrip("+-")[:1].isdigit() else plain
+        return repr(float(plain)) if plain.lstrip("+-")[:1].isdigit() else plain
     except ValueError:
         return plain
 
