@@ -10,6 +10,7 @@ from typing import Any
 from stsbench.errors import EncoderError
 from stsbench.parsing import read_json_object
 
+_MOST_BYTES = 8_000_000  # of a config.json, whose longest lists name some 20,000 labels or added tokens
 _MOST_LAYERS = 256  # of any kind; the deepest published encoders have some 100
 _MOST = 1 << 24  # positions, widths and tokens; a vocabulary has some 300,000, a long context 10 million
 _COUNTS = re.compile(r"layers?$|layers?_|^depth|groups$|blocks?$")
@@ -28,6 +29,15 @@ _LOADING = {
 }  # fmt: skip
 
 
+def read_settings(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of a model folder, empty where there is no such file. EncoderError, one line: no object."""
+    if not path.is_file():
+        return {}
+    if path.name.endswith("config.json") and path.stat().st_size > _MOST_BYTES:
+        raise EncoderError(f"{path} is larger than {_MOST_BYTES:,} bytes: not read")
+    return read_json_object(path, EncoderError)
+
+
 def check_inside(folder: Path, value: str, where: str) -> None:
     """EncoderError where a path that the folder's file (and key) `where` names leads out of the folder."""
     path = PureWindowsPath(value)
@@ -40,16 +50,16 @@ def check_settings(folder: Path) -> None:
 
     transformers would build a model of these sizes, fetch a kernel, or match a pattern, before it looks at the weights.
     """
-    _check_kernels(folder / "config.json", _settings(folder, "config.json"))
-    for key, value in _values(_settings(folder, "config.json")):
+    _check_kernels(folder / "config.json", read_settings(folder / "config.json"))
+    for key, value in _values(read_settings(folder / "config.json")):
         if isinstance(value, int) and not isinstance(value, bool):
             most = _MOST_LAYERS if _COUNTS.search(key) else _MOST
             if abs(value) > most and "theta" not in key:
                 raise EncoderError(f"{folder / 'config.json'}: {key} {_shown(value)} is no model's (at most {most:,})")
-    for key, value in _values(_settings(folder, "tokenizer_config.json")):
+    for key, value in _values(read_settings(folder / "tokenizer_config.json")):
         if key.endswith("_file") and isinstance(value, str):
             check_inside(folder, value, f"tokenizer_config.json: {key}")
-    adapter = _settings(folder, "adapter_config.json")
+    adapter = read_settings(folder / "adapter_config.json")
     for key in _PATTERNS:
         check_pattern(adapter.get(key), f"{folder / 'adapter_config.json'}: {key}")
     ranks = adapter.get("rank_pattern")
@@ -129,11 +139,6 @@ def _parts(argument: Any) -> Iterator[Any]:
     elif isinstance(argument, tuple | list):
         for each in argument:
             yield from _parts(each)
-
-
-def _settings(folder: Path, name: str) -> dict[str, Any]:
-    path = folder / name
-    return read_json_object(path, EncoderError) if path.is_file() else {}
 
 
 def _values(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:

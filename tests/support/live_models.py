@@ -7,7 +7,8 @@ import torch
 from tiny_models import build
 from torch import nn
 
-from stsbench.encoders.forward.checkpoint import load_model, load_tokenizer
+from stsbench.encoders.forward.checkpoint import load_model
+from stsbench.encoders.prompt.tokenizer import load_tokenizer
 from stsbench.training.api.method import Inference
 
 FAMILIES = ["bert", "roberta", "distilbert"]

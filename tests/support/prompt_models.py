@@ -11,7 +11,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 from written_once import written_once
 
-from stsbench.encoders.forward.checkpoint import load_model, load_tokenizer
+from stsbench.encoders.forward.checkpoint import load_model
+from stsbench.encoders.prompt.tokenizer import load_tokenizer
 from stsbench.training.modules.backbone import Backbone
 
 LINES = [

@@ -168,7 +168,8 @@ def cutting(tokenizer: Any, max_length: int) -> Iterator[Encode]:
         encodings = encode_batch(texts)
         return [encoding.ids for encoding in encodings], sum(bool(encoding.overflowing) for encoding in encodings)
 
-    with _unpadded(backend):
+    with settings_kept(tokenizer):
+        backend.no_padding()
         backend.enable_truncation(max_length, direction=tokenizer.truncation_side)
         yield encode
 
@@ -185,7 +186,8 @@ def whole(tokenizer: Any) -> Iterator[Encode]:
         return
     backend = tokenizer.backend_tokenizer
     encode_batch = getattr(backend, "encode_batch_fast", backend.encode_batch)
-    with _unpadded(backend):
+    with settings_kept(tokenizer):
+        backend.no_padding()
         backend.no_truncation()
         yield lambda texts: ([each.ids for each in encode_batch(_spaced(texts), add_special_tokens=False)], 0)
 
@@ -195,11 +197,14 @@ def _spaced(texts: list[str]) -> list[str]:
 
 
 @contextmanager
-def _unpadded(backend: Any) -> Iterator[None]:
-    """A tokenizer's backend without padding; afterwards its padding and truncation are what they were."""
+def settings_kept(tokenizer: Any) -> Iterator[None]:
+    """Afterwards a tokenizer's padding and truncation are what they were: each call of one switches them."""
+    if not getattr(tokenizer, "is_fast", False):
+        yield
+        return
+    backend = tokenizer.backend_tokenizer
     stored = backend.truncation, backend.padding
     try:
-        backend.no_padding()
         yield
     finally:  # the object is shared: what is tokenised elsewhere must not be cut in silence
         backend.no_truncation() if stored[0] is None else backend.enable_truncation(**stored[0])

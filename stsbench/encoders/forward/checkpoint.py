@@ -13,10 +13,9 @@ from typing import Any
 
 from stsbench.encoders.forward.dropout import set_dropout
 from stsbench.encoders.forward.identity import model_files
-from stsbench.encoders.model_folder import check_inside, check_settings
+from stsbench.encoders.model_folder import check_inside, check_settings, read_settings
 from stsbench.errors import EncoderError
 from stsbench.files import sha256_file
-from stsbench.parsing import read_json_object
 
 # Weights that stand beside an encoder and change none of its states: the pooler, heads that were trained on its last
 # layer by language modelling, and tables that the model makes itself.
@@ -28,21 +27,7 @@ _HARMLESS = re.compile(
 )
 # Encoder-decoders of which transformers has the encoder as a model of its own, whose folders hold no decoder.
 _ENCODERS = {"t5", "mt5", "umt5"}
-# Where tokenizers differ: case, accents, digits, contractions, white space, marks, scripts, composed and wide characters.
-_READ_ALIKE = (
-    "a", "The harbour was built in 1840.", "HELLO World, hello WORLD", "na\u00efve caf\u00e9 cr\u00e8me",
-    "nai\u0308ve cafe\u0301", "it's we'll don't I'm", " leading and trailing ", "two  spaces\tand a tab",
-    "a line\nand another", "3.14, 1,000 and 50%", "e-mail@example.org https://example.org/a?b=c",
-    "(brackets) [square] {curly} <angle>", "\u6d77\u6e2f\u57281840\u5e74\u5efa\u6210",
-    "\u043f\u0440\u0438\u0432\u0435\u0442 \u043c\u0438\u0440", "\u0645\u0631\u062d\u0628\u0627", "\ud55c\uad6d\uc5b4",
-    "\U0001f642 \U0001f9ff", "\uff21\uff22\uff23 \ufb01 \u00bd", "\u201cquoted\u201d \u2014 dashes \u2026",
-    "supercalifragilistic antidisestablishment",
-)  # fmt: skip
-_VOCABULARIES = {"tokenizer.json", "vocab.txt", "vocab.json", "tekken.json", "bpe.codes", "dict.txt"}
-_WITHOUT_VOCABULARY = ("Byt5", "ByT5", "Canine", "Perceiver")
-_WITHOUT_FILES = {"canine", "perceiver"}
 _NUMBERS_A_BYTE, _NUMBERS_MISSING = 4, 1 << 25  # of weights: quantised to two bits; of a pooler that was not stored
-_MOST_BYTES = 8_000_000  # of a config.json, whose longest lists name some 20,000 labels or added tokens
 _SINGLE = ("model.safetensors", "pytorch_model.bin")  # in the order in which from_pretrained looks for them
 _SUFFIXES = {".json", ".txt", ".model", ".bpe"}  # what tokenizers are stored in
 _NOT_TOKENIZER = {
@@ -80,15 +65,6 @@ def _shards(folder: Path, index: Path) -> list[Path]:
     if missing := [shard for shard in shards if not (folder / shard).is_file()]:
         raise EncoderError(f"{folder}: weight file {missing[0]} is missing")
     return [folder / shard for shard in shards]
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    """The JSON object in a file of a model folder, empty where there is no such file. EncoderError, one line: no object."""
-    if not path.is_file():
-        return {}
-    if path.name.endswith("config.json") and path.stat().st_size > _MOST_BYTES:
-        raise EncoderError(f"{path} is larger than {_MOST_BYTES:,} bytes: not read")
-    return read_json_object(path, EncoderError)
 
 
 def tokenizer_digest(folder: Path) -> str:
@@ -266,110 +242,6 @@ def code_not_run(folder: Path, trusted: bool) -> str | None:
     if trusted or not declared:
         return None
     return f"auto_map: {next(iter(declared.values())) if isinstance(declared, dict) else declared}"
-
-
-def load_tokenizer(folder: Path, name: str, trust_remote_code: bool = False, base: Path | None = None) -> Any:
-    """The tokenizer that the folder declares: its tokenizer.json where there is one; that of its base where an adapter's
-    folder has none. EncoderError if there is none, or if transformers makes another one of the files.
-    """
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
-
-    adapter = read_settings(folder / "adapter_config.json").get("base_model_name_or_path")
-    files = ("config.json", "tokenizer_config.json", "tokenizer.json")
-    alone = adapter and not any((folder / file).is_file() for file in files)
-    source = str((base or adapter) if alone else folder)
-    if Path(source).is_dir() and not _has_tokenizer(Path(source)):
-        raise EncoderError(f"{name} holds no tokenizer: {source} lacks tokenizer.json, vocab.txt or the like")
-    check_settings(folder)
-    try:
-        with quiet():
-            tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True, trust_remote_code=trust_remote_code)
-            file = Path(source) / "tokenizer.json"
-            if not file.is_file() or _is_folders_code(tokenizer) or reads_as(tokenizer, file):
-                return tokenizer
-            # transformers makes some tokenizers anew from the name of their class and the vocabulary alone
-            tokenizer = PreTrainedTokenizerFast.from_pretrained(source, local_files_only=True)
-    except Exception as error:
-        raise EncoderError(f"cannot load the tokenizer of {name}: {first_line(error)}") from error
-    if not reads_as(tokenizer, file):
-        raise EncoderError(
-            f"the tokenizer of {name}: what tokenizer_config.json says (its class, added or special tokens) makes another "
-            f"one of {file}: make the two agree"
-        )
-    return tokenizer
-
-
-def _has_tokenizer(folder: Path) -> bool:
-    """Whether there is a vocabulary, or a tokenizer that needs none: of bytes or characters. From the name of a class alone
-    transformers would make an empty one."""
-    declared = read_settings(folder / "tokenizer_config.json")
-    if any(word in str(declared.get("tokenizer_class", "")) for word in _WITHOUT_VOCABULARY) or declared.get("auto_map"):
-        return True
-    if read_settings(folder / "config.json").get("model_type") in _WITHOUT_FILES:
-        return True
-    return any(path.name in _VOCABULARIES or path.suffix in (".model", ".bpe", ".tiktoken") for path in folder.iterdir())
-
-
-def _is_folders_code(tokenizer: Any) -> bool:
-    return type(tokenizer).__module__.startswith("transformers_modules.")
-
-
-def reads_as(tokenizer: Any, file: Path) -> bool:
-    """Whether a tokenizer gives the ids that tokenizer.json says, at added tokens in which the two differ as well. Special
-    tokens may differ at either end where tokenizer_config.json asks for them (add_bos_token, add_eos_token), which
-    tokenizer.json cannot say."""
-    from tokenizers import Tokenizer
-
-    declared = Tokenizer.from_file(str(file))
-    declared.no_truncation()
-    declared.no_padding()
-    ends = any(tokenizer.init_kwargs.get(key) is not None for key in ("add_bos_token", "add_eos_token"))
-    texts = (*_READ_ALIKE, *(f"a {token} b{token}c" for token in _added_otherwise(tokenizer, declared)))
-    plain: dict[str, Any] = {"add_special_tokens": not ends, "padding": False, "truncation": False, "verbose": False}
-    with as_it_was(tokenizer):
-        return all(
-            declared.encode(text, add_special_tokens=not ends).ids == list(tokenizer(text, **plain)["input_ids"])
-            for text in texts
-        )
-
-
-@contextmanager
-def as_it_was(tokenizer: Any) -> Iterator[None]:
-    """Put back the truncation and padding that a tokenizer's file carries: each call of the tokenizer switches them."""
-    backend = getattr(tokenizer, "backend_tokenizer", None) if getattr(tokenizer, "is_fast", False) else None
-    if backend is None:
-        yield
-        return
-    cut, padded = backend.truncation, backend.padding
-    try:
-        yield
-    finally:
-        backend.no_truncation() if cut is None else backend.enable_truncation(**cut)
-        backend.no_padding() if padded is None else backend.enable_padding(**padded)
-
-
-def _added_otherwise(tokenizer: Any, declared: Any) -> list[str]:
-    """Added tokens that stand in one of the two alone, or with other settings; not the mask token and its like."""
-    backend = getattr(tokenizer, "backend_tokenizer", declared)
-    here, there = (
-        {str(token): (key, token.lstrip, token.rstrip, token.single_word, token.normalized)
-         for key, token in part.get_added_tokens_decoder().items()} for part in (backend, declared)
-    )  # fmt: skip
-    named = {str(getattr(tokenizer, key, None)) for key in type(tokenizer).SPECIAL_TOKENS_ATTRIBUTES}
-    return sorted(token for token in (here.keys() | there.keys()) - named if here.get(token) != there.get(token))
-
-
-def check_ids(ids: Any, model: Any, tokenizer: Any, name: str) -> None:
-    """EncoderError for a token id, of an integer array, that the model has no embedding for."""
-    table = getattr(model.get_input_embeddings(), "num_embeddings", None)
-    if table is None or not len(ids) or int(ids.max()) < table:
-        return
-    highest = int(ids.max())
-    token = tokenizer.convert_ids_to_tokens(highest)
-    raise EncoderError(
-        f"{name}: its tokenizer gives {token!r} the token id {highest}, and the model has a vocabulary of {table}: the "
-        "tokenizer is another model's, or the embeddings were not resized when tokens were added"
-    )
 
 
 def position_limit(model: Any, tokenizer: Any) -> int | None:

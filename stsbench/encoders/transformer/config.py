@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stsbench.encoders.base import EncoderOptions, EncoderSpec
-from stsbench.encoders.forward.checkpoint import check_code, code_not_run, read_settings
+from stsbench.encoders.forward.checkpoint import check_code, code_not_run
 from stsbench.encoders.forward.identity import folder_digest, walk
 from stsbench.encoders.forward.pooling import check_pooler, padded_length
 from stsbench.encoders.forward.token_pooler_files import KINDS, stored_token_pooler
+from stsbench.encoders.model_folder import read_settings
 from stsbench.encoders.prompt.prompt import PLAIN, PromptSettings
 from stsbench.encoders.prompt.prompt_file import promised_tensors, prompt_file
 from stsbench.encoders.transformer.declared import Declared, length_source, read_declared

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stsbench.encoders.forward.checkpoint import read_settings
 from stsbench.encoders.forward.token_pooler_files import is_own, kind_of_module
-from stsbench.encoders.model_folder import check_inside
+from stsbench.encoders.model_folder import check_inside, read_settings
 from stsbench.encoders.transformer.exported import PROMPT
 from stsbench.errors import EncoderError
 from stsbench.parsing import read_json

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from stsbench.encoders.forward.checkpoint import read_settings
+from stsbench.encoders.model_folder import read_settings
 from stsbench.errors import EncoderError, NotOnThisMachineError
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.encoders.forward.checkpoint import check_weights, load_model, load_tokenizer
+from stsbench.encoders.forward.checkpoint import check_weights, load_model
 from stsbench.encoders.forward.token_pooler_files import KINDS
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.prompt_file import read_prompt
+from stsbench.encoders.prompt.tokenizer import load_tokenizer
 from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.errors import EncoderError
 

@@ -12,7 +12,7 @@ from sentence_transformers.base.modules import InputModule
 from torch import Tensor
 
 from stsbench.encoders.forward import batching
-from stsbench.encoders.forward.checkpoint import load_model, load_tokenizer, position_limit
+from stsbench.encoders.forward.checkpoint import load_model, position_limit
 from stsbench.encoders.forward.packed import PackedForward, supports
 from stsbench.encoders.forward.padded import PaddedForward
 from stsbench.encoders.prompt.bottlenecks import attached
@@ -20,6 +20,7 @@ from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.prompt_file import read_prompt, write_prompt
 from stsbench.encoders.prompt.prompted import PromptedVectors, SplicedTokeniser, placed, tokeniser
 from stsbench.encoders.prompt.template import TokenTemplate
+from stsbench.encoders.prompt.tokenizer import load_tokenizer
 from stsbench.encoders.transformer.exported import FILE, Exported, read_own, write_exported
 from stsbench.errors import EncoderError
 

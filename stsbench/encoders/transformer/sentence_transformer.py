@@ -14,19 +14,11 @@ import numpy as np
 
 from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.forward import company
-from stsbench.encoders.forward.checkpoint import (
-    check_code,
-    check_ids,
-    check_weights,
-    first_line,
-    position_limit,
-    quiet,
-    read_settings,
-    reads_as,
-)
+from stsbench.encoders.forward.checkpoint import check_code, check_weights, first_line, position_limit, quiet
 from stsbench.encoders.forward.company import NO_LIMIT, restore, sharing_limit
 from stsbench.encoders.forward.identity import walk
-from stsbench.encoders.model_folder import check_module
+from stsbench.encoders.model_folder import check_module, read_settings
+from stsbench.encoders.prompt.tokenizer import check_ids, reads_as
 from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.encoders.transformer.declared import library_settings
 from stsbench.encoders.transformer.parts import check_bases

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.forward import batching, company
-from stsbench.encoders.forward.checkpoint import check_ids, position_limit
+from stsbench.encoders.forward.checkpoint import position_limit
 from stsbench.encoders.forward.company import sharing_limit
 from stsbench.encoders.forward.pooling import STATES, check_pooler, padded_length, pool
 from stsbench.encoders.prompt.prompt import Prompt, PromptSettings
 from stsbench.encoders.prompt.template import parse_template
 from stsbench.encoders.prompt.tokenise import Tokeniser
+from stsbench.encoders.prompt.tokenizer import check_ids
 from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.encoders.transformer.parts import Parts, check_token_types, choose_packed
 from stsbench.errors import DegenerateError, EncoderError

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.encoders.forward.checkpoint import first_line, quiet
+from stsbench.encoders.prompt.tokenizer import READ_ALIKE
 from stsbench.errors import StsbenchError
 
 # what a tokenizer.json or the call that loaded it left in a tokenizer's settings
@@ -16,11 +17,6 @@ _LEFT_OVER = (
     "max_length", "stride", "truncation_strategy", "pad_to_multiple_of", "name_or_path", "local_files_only", "is_local",
 )
 _PADDING = ("eos_token", "sep_token", "unk_token", "bos_token", "cls_token")  # any will do: what is padded is masked
-_PROBES = (
-    "A cat.", "Isn't the dog in 3.5 parks, with 12 women -- and \"guitars\"?", "  Two  Spaces, a naïve Übergrösse.",
-    "x" * 40,
-    "日本語 и русский", "a b c d e f",
-)  # fmt: skip
 
 
 def write_tokenizer(tokenizer: Any, folder: Path, limit: int | None) -> None:
@@ -65,11 +61,11 @@ def _differs(tokenizer: Any, folder: Path) -> str:
     try:
         with quiet():
             read = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        expected = [tokenizer(text, padding=False, truncation=False)["input_ids"] for text in _PROBES]
-        padded = read(list(_PROBES), padding=True, truncation=False)
+        expected = [tokenizer(text, padding=False, truncation=False)["input_ids"] for text in READ_ALIKE]
+        padded = read(list(READ_ALIKE), padding=True, truncation=False)
     except Exception as error:
         return first_line(error)
-    for text, ids, row, mask in zip(_PROBES, expected, padded["input_ids"], padded["attention_mask"], strict=True):
+    for text, ids, row, mask in zip(READ_ALIKE, expected, padded["input_ids"], padded["attention_mask"], strict=True):
         real = [token for token, counts in zip(row, mask, strict=True) if counts]
         if real != list(ids):
             return f"{text!r}: tokens {real[:9]} instead of {list(ids)[:9]}"

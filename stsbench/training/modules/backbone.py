@@ -10,12 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.data.text.tokens import cutting
-from stsbench.encoders.forward.checkpoint import load_model, load_tokenizer, position_limit
+from stsbench.encoders.forward.checkpoint import load_model, position_limit
 from stsbench.encoders.forward.mean_padded import padded_to
 from stsbench.encoders.forward.pooling import STATES, padded_length
 from stsbench.encoders.forward.token_pooler import TokenPooler
 from stsbench.encoders.forward.token_pooler_files import KINDS, token_pooler_folder
 from stsbench.encoders.forward.token_poolers import CLASSES
+from stsbench.encoders.prompt.tokenizer import load_tokenizer
+from stsbench.encoders.transformer.find import resolve_base
 from stsbench.encoders.transformer.parts import check_ends
 from stsbench.errors import EncoderError
 from stsbench.training.modules.drophead import check_factors, scaled_heads
@@ -198,10 +200,11 @@ def pool_layers(pooling: Literal["mean", "max", "sum"], states: list[Tensor], ma
 
 def load_backbone(
     folder: Path, name: str, pooler: str = "cls", max_length: int = 32, dropout: float | None = None,
-    token_poolers: Mapping[str, dict[str, Any]] | None = None,
+    token_poolers: Mapping[str, dict[str, Any]] | None = None, offline: bool = False,
 ) -> Backbone:  # fmt: skip
     """The folder's encoder in float32, an adapter merged, all trainable, in train mode. dropout: of states and attention.
 
+    offline: no base of an adapter is fetched; it is read in the revision that the adapter pins.
     token_poolers: the name of a learned pooler -> its class's arguments but the width, for the pooler chosen only; without
     them the folder's own, else a new one of the default sizes. A folder's own is always kept. Raises EncoderError for what
     cannot be loaded, for a max_length beyond the model's positions, and for settings that are not those of the folder's own
@@ -210,10 +213,11 @@ def load_backbone(
     asked = token_poolers or {}
     if idle := next((other for other in asked if other != pooler), None):
         raise EncoderError(f"backbone.{idle} has no effect with backbone.pooler {pooler}: set it to null")
-    model, _ = load_model(folder, name, "float32", dropout=dropout)
+    base = resolve_base(folder, offline)
+    model, _ = load_model(folder, name, "float32", dropout=dropout, base=base)
     if (folder / "adapter_config.json").is_file():
         merge_adapter(model, name)
-    tokenizer = load_tokenizer(folder, name)
+    tokenizer = load_tokenizer(folder, name, base=base)
     limit = position_limit(model, tokenizer)
     if limit is not None and max_length > limit:
         raise EncoderError(

@@ -32,8 +32,9 @@ class Generator(nn.Module):
         """
         super().__init__()
         self.name = backbone.name if model is None else model
-        folder = backbone.folder if model is None else backbone_folder(model, getattr(backbone, "offline", False), option)
-        self.backbone = load_backbone(folder, self.name, max_length=backbone.max_length)
+        offline = getattr(backbone, "offline", False)
+        folder = backbone.folder if model is None else backbone_folder(model, offline, option)
+        self.backbone = load_backbone(folder, self.name, max_length=backbone.max_length, offline=offline)
         self.digest = folder_digest(folder)
         self.mode = mode
         tokenizer = self.backbone.tokenizer

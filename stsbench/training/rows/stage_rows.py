@@ -21,7 +21,8 @@ from stsbench.data.text.on_demand import TokensOnDemand
 from stsbench.data.text.store import TextStore, open_store
 from stsbench.data.text.sts_texts import NAMED, TESTED_BY_SPLIT, sts_texts
 from stsbench.data.text.tokens import Tokens, text_roles, tokenised
-from stsbench.encoders.forward.checkpoint import check_ids, tokenizer_digest
+from stsbench.encoders.forward.checkpoint import tokenizer_digest
+from stsbench.encoders.prompt.tokenizer import check_ids
 from stsbench.errors import DataError, StsbenchError
 from stsbench.plugins import calling
 from stsbench.training.api.labelled import TRIPLET

@@ -138,7 +138,7 @@ def make_backbone(recipe: Recipe, offline: bool = False) -> Backbone:
     start = recipe.backbone
     source = backbone_folder(start.model, offline)
     asked = {name: settings.model_dump() for name in KINDS if (settings := getattr(start, name)) is not None}
-    backbone = load_backbone(source, start.model, start.pooler, start.max_length, start.dropout, asked)
+    backbone = load_backbone(source, start.model, start.pooler, start.max_length, start.dropout, asked, offline)
     backbone.folder, backbone.name, backbone.offline = source, start.model, offline
     return backbone
 

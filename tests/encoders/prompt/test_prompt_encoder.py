@@ -14,7 +14,7 @@ from prompt_models import ROBERTA, folder
 from tiny_models import build
 from transformers import DynamicCache
 
-from stsbench.encoders.forward.checkpoint import load_model, load_tokenizer
+from stsbench.encoders.forward.checkpoint import load_model
 from stsbench.encoders.forward.soft import KeyValues
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.prompt.bottlenecks import Bottlenecks, attached
@@ -22,6 +22,7 @@ from stsbench.encoders.prompt.lm_transform import LMTransform
 from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.encoders.prompt.prompt import Prompt, described
 from stsbench.encoders.prompt.prompt_file import write_prompt
+from stsbench.encoders.prompt.tokenizer import load_tokenizer
 from stsbench.encoders.transformer.exported import Exported, write_exported
 from stsbench.errors import EncoderError
 from stsbench.training.api.method import Inference

@@ -22,6 +22,7 @@ from stsbench.encoders.model_folder import check_pattern
 from stsbench.encoders.transformer.config import resolve_config
 from stsbench.encoders.transformer.find import resolve_base
 from stsbench.errors import EncoderError
+from stsbench.training.modules.backbone import load_backbone
 from stsbench.training.modules.packed_training import packable
 
 TEXTS = ["a man plays the guitar", "the cat sleeps", "a big red dog eats food in the park"]
@@ -266,6 +267,8 @@ def test_an_adapter_is_read_with_the_revision_that_it_pins(tmp_path, monkeypatch
     assert abs(vectors(folder, offline=True) - want[new]).max() < 1e-6
     change(folder / "adapter_config.json", revision="1" * 40)
     assert abs(vectors(folder, offline=True) - want[old]).max() < 1e-6 < abs(want[old] - want[new]).max()
+    merged = {place: load_backbone(place, "x", offline=True).model.state_dict() for place in (folder, tmp_path / "on-old")}
+    assert all(merged[folder][key].equal(value) for key, value in merged[tmp_path / "on-old"].items())  # of a training
     change(folder / "adapter_config.json", revision="3" * 40)
     with pytest.raises(EncoderError, match=f"base_model_name_or_path org/base in revision {'3' * 40}"):
         vectors(folder, offline=True)

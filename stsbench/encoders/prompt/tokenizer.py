@@ -1,0 +1,114 @@
+"""The tokenizer that a model folder declares: its tokenizer.json is what runs, whatever transformers makes of the folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from stsbench.data.text.tokens import settings_kept
+from stsbench.encoders.forward.checkpoint import first_line, quiet
+from stsbench.encoders.model_folder import check_settings, read_settings
+from stsbench.errors import EncoderError
+
+# Where tokenizers differ: case, accents, digits, contractions, white space, marks, scripts, composed and wide characters.
+READ_ALIKE = (
+    "a", "The harbour was built in 1840.", "HELLO World, hello WORLD", "na\u00efve caf\u00e9 cr\u00e8me",
+    "nai\u0308ve cafe\u0301", "it's we'll don't I'm", " leading and trailing ", "two  spaces\tand a tab",
+    "a line\nand another", "3.14, 1,000 and 50%", "e-mail@example.org https://example.org/a?b=c",
+    "(brackets) [square] {curly} <angle>", "\u6d77\u6e2f\u57281840\u5e74\u5efa\u6210",
+    "\u043f\u0440\u0438\u0432\u0435\u0442 \u043c\u0438\u0440", "\u0645\u0631\u062d\u0628\u0627", "\ud55c\uad6d\uc5b4",
+    "\U0001f642 \U0001f9ff", "\uff21\uff22\uff23 \ufb01 \u00bd", "\u201cquoted\u201d \u2014 dashes \u2026",
+    "supercalifragilistic antidisestablishment",
+)  # fmt: skip
+_VOCABULARIES = {"tokenizer.json", "vocab.txt", "vocab.json", "tekken.json", "bpe.codes", "dict.txt"}
+_WITHOUT_VOCABULARY = ("Byt5", "ByT5", "Canine", "Perceiver")
+_WITHOUT_FILES = {"canine", "perceiver"}
+
+
+def load_tokenizer(folder: Path, name: str, trust_remote_code: bool = False, base: Path | None = None) -> Any:
+    """The tokenizer that the folder declares: its tokenizer.json where there is one; that of its base where an adapter's
+    folder has none. EncoderError if there is none, or if transformers makes another one of the files.
+    """
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    adapter = read_settings(folder / "adapter_config.json").get("base_model_name_or_path")
+    files = ("config.json", "tokenizer_config.json", "tokenizer.json")
+    alone = adapter and not any((folder / file).is_file() for file in files)
+    source = str((base or adapter) if alone else folder)
+    if Path(source).is_dir() and not _has_tokenizer(Path(source)):
+        raise EncoderError(f"{name} holds no tokenizer: {source} lacks tokenizer.json, vocab.txt or the like")
+    check_settings(folder)
+    try:
+        with quiet():
+            tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True, trust_remote_code=trust_remote_code)
+            file = Path(source) / "tokenizer.json"
+            if not file.is_file() or _is_folders_code(tokenizer) or reads_as(tokenizer, file):
+                return tokenizer
+            # transformers makes some tokenizers anew from the name of their class and the vocabulary alone
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(source, local_files_only=True)
+    except Exception as error:
+        raise EncoderError(f"cannot load the tokenizer of {name}: {first_line(error)}") from error
+    if not reads_as(tokenizer, file):
+        raise EncoderError(
+            f"the tokenizer of {name}: what tokenizer_config.json says (its class, added or special tokens) makes another "
+            f"one of {file}: make the two agree"
+        )
+    return tokenizer
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    """Whether there is a vocabulary, or a tokenizer that needs none: of bytes or characters. From the name of a class alone
+    transformers would make an empty one."""
+    declared = read_settings(folder / "tokenizer_config.json")
+    if any(word in str(declared.get("tokenizer_class", "")) for word in _WITHOUT_VOCABULARY) or declared.get("auto_map"):
+        return True
+    if read_settings(folder / "config.json").get("model_type") in _WITHOUT_FILES:
+        return True
+    return any(path.name in _VOCABULARIES or path.suffix in (".model", ".bpe", ".tiktoken") for path in folder.iterdir())
+
+
+def _is_folders_code(tokenizer: Any) -> bool:
+    return type(tokenizer).__module__.startswith("transformers_modules.")
+
+
+def reads_as(tokenizer: Any, file: Path) -> bool:
+    """Whether a tokenizer gives the ids that tokenizer.json says, at added tokens in which the two differ as well. Special
+    tokens may differ at either end where tokenizer_config.json asks for them (add_bos_token, add_eos_token), which
+    tokenizer.json cannot say."""
+    from tokenizers import Tokenizer
+
+    declared = Tokenizer.from_file(str(file))
+    declared.no_truncation()
+    declared.no_padding()
+    ends = any(tokenizer.init_kwargs.get(key) is not None for key in ("add_bos_token", "add_eos_token"))
+    texts = (*READ_ALIKE, *(f"a {token} b{token}c" for token in _added_otherwise(tokenizer, declared)))
+    plain: dict[str, Any] = {"add_special_tokens": not ends, "padding": False, "truncation": False, "verbose": False}
+    with settings_kept(tokenizer):
+        return all(
+            declared.encode(text, add_special_tokens=not ends).ids == list(tokenizer(text, **plain)["input_ids"])
+            for text in texts
+        )
+
+
+def _added_otherwise(tokenizer: Any, declared: Any) -> list[str]:
+    """Added tokens that stand in one of the two alone, or with other settings; not the mask token and its like."""
+    backend = getattr(tokenizer, "backend_tokenizer", declared)
+    here, there = (
+        {str(token): (key, token.lstrip, token.rstrip, token.single_word, token.normalized)
+         for key, token in part.get_added_tokens_decoder().items()} for part in (backend, declared)
+    )  # fmt: skip
+    named = {str(getattr(tokenizer, key, None)) for key in type(tokenizer).SPECIAL_TOKENS_ATTRIBUTES}
+    return sorted(token for token in (here.keys() | there.keys()) - named if here.get(token) != there.get(token))
+
+
+def check_ids(ids: Any, model: Any, tokenizer: Any, name: str) -> None:
+    """EncoderError for a token id, of an integer array, that the model has no embedding for."""
+    table = getattr(model.get_input_embeddings(), "num_embeddings", None)
+    if table is None or not len(ids) or int(ids.max()) < table:
+        return
+    highest = int(ids.max())
+    token = tokenizer.convert_ids_to_tokens(highest)
+    raise EncoderError(
+        f"{name}: its tokenizer gives {token!r} the token id {highest}, and the model has a vocabulary of {table}: the "
+        "tokenizer is another model's, or the embeddings were not resized when tokens were added"
+    )
