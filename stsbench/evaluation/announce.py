@@ -1,7 +1,10 @@
-"""An encoder in one line: what a user should know of it before a run."""
+"""What a user should know before a run: the encoder in one line, its notes, the data and what is wrong with them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+from stsbench.data.sets.sets import DataSet
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.fitted import shortened
 from stsbench.encoders.prompt.prompt import described
@@ -33,3 +36,23 @@ def described_encoder(encoder: Encoder) -> str:
     if spec.post is not None:
         parts.append(f"then {spec.post}" + (f" fitted on {shortened(spec.fitted_on)}" if spec.fitted_on else ""))
     return ", ".join([*parts, spec.dtype, f"fingerprint {spec.fingerprint()[:12]}"])
+
+
+def announcement(encoder: Encoder, data: Sequence[DataSet]) -> Iterator[str]:
+    """Every line on an encoder and the sets that it is measured on."""
+    yield described_encoder(encoder)
+    yield from encoder.notes
+    if encoder.similarity:
+        declared = f"{encoder.spec.name} declares the similarity {encoder.similarity}"
+        yield f"{declared}; a protocol compares by its own (--similarity)"
+    sets = list({each.id: each for each in data}.values())
+    text_versions = ", ".join(dict.fromkeys(each.text_version for each in sets))
+    items = ", ".join(f"{each.shown} {len(each)}" for each in sets)
+    origins = ", ".join(dict.fromkeys(each.origin for each in sets if each.origin))
+    yield f"text version {text_versions}; items: {items}; from {origins}"
+
+
+def warnings_of(data: DataSet) -> list[str]:
+    """What is wrong with a set, at most two lines of it; the record holds all."""
+    rest = len(data.warnings) - 2
+    return [*data.warnings[:2], *([f"{data.shown}: {rest} more like these, see its record"] if rest > 0 else [])]

@@ -25,7 +25,7 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.parallel.encoder import in_processes
 from stsbench.encoders.post.encoder import PostProcessed
 from stsbench.errors import DataError, EncoderError, MissingDataError, StsbenchError, StsbenchWarning, one_line
-from stsbench.evaluation.announce import described_encoder
+from stsbench.evaluation.announce import announcement, warnings_of
 from stsbench.evaluation.fitting import TARGET, Targets, check_fitting, post_processed
 from stsbench.evaluation.measure import Result, kept, measure
 from stsbench.evaluation.plan import Planned, named_settings, namesakes_of, plan, words_of
@@ -137,7 +137,8 @@ def _run(
     set_by_set = isinstance(encoder, PostProcessed) and encoder.fitted_per_set
     targets = Targets(lambda id: _load(id, options)) if set_by_set else None
     everything = [data for _, mine in chosen for data in mine.values()]
-    _announce(encoder, options, everything, log)
+    for line in announcement(encoder, everything):
+        log(line)
     embed, failed = _encoded(encoder, cache, everything, targets, options, log, progress)
     with kept(result, log):
         for each, mine in chosen:
@@ -164,7 +165,7 @@ def _chosen(options: EvalOptions, log: Callable[[str], None]) -> tuple[Result, C
             if id in missing:
                 optional = isinstance(missing[id], MissingDataError) and "all" in options.protocols and not options.tasks
                 (left_out if optional else result.failures)[f"{each.label} {task}"] = str(missing[id])
-    for line in dict.fromkeys(line for data in sets.values() for line in _warnings(data)):
+    for line in dict.fromkeys(line for data in sets.values() for line in warnings_of(data)):
         log(f"warning: {line}")
     chosen = [(each, {task: sets[id] for task, id in each.tasks.items() if id in sets}) for each in planned]
     return result, _without_overlap(chosen, options, log) if options.without_overlap else chosen
@@ -200,12 +201,6 @@ def _encoded(
     for line in encoder.notes[said:]:
         log(line)
     return embed, None
-
-
-def _warnings(data: DataSet) -> list[str]:
-    """What is wrong with a set, at most two lines of it; the record holds all."""
-    rest = len(data.warnings) - 2
-    return [*data.warnings[:2], *([f"{data.shown}: {rest} more like these, see its record"] if rest > 0 else [])]
 
 
 def _measure(
@@ -361,20 +356,6 @@ def _encoder(options: EvalOptions) -> Iterator[Encoder]:
         from stsbench.encoders.light.callable import CallableEncoder
 
         yield CallableEncoder.of(options.model, fingerprint=options.fingerprint)
-
-
-def _announce(encoder: Encoder, options: EvalOptions, chosen: list[DataSet], log: Callable[[str], None]) -> None:
-    log(described_encoder(encoder))
-    for line in encoder.notes:
-        log(line)
-    if encoder.similarity:
-        declared = f"{encoder.spec.name} declares the similarity {encoder.similarity}"
-        log(f"{declared}; a protocol compares by its own (--similarity)")
-    sets = list({data.id: data for data in chosen}.values())
-    text_versions = ", ".join(dict.fromkeys(data.text_version for data in sets))
-    items = ", ".join(f"{data.shown} {len(data)}" for data in sets)
-    origins = ", ".join(dict.fromkeys(data.origin for data in sets if data.origin))
-    log(f"text version {text_versions}; items: {items}; from {origins}")
 
 
 _SYNONYMS = {"protocol": "protocols", "task": "tasks"}

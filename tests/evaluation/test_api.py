@@ -155,15 +155,15 @@ def test_a_trainings_warnings_come_from_the_callers_line(tmp_path):
 
 def test_a_comparison_is_short_and_has_tables(plain):
     other = evaluate(lambda texts: letters(texts)[:, :9], tasks="STS-B,STS12", **ASKED)
-    found = compare(plain, other, resamples=100)
-    table = found.tables[0]
-    assert len(repr(found)) < 400 and "1 table" in repr(found)
-    lines = str(found).splitlines()
+    comparison = compare(plain, other, resamples=100)
+    table = comparison.tables[0]
+    assert len(repr(comparison)) < 400 and "1 table" in repr(comparison)
+    lines = str(comparison).splitlines()
     assert lines[0].startswith("A: ") and lines[2] == "sts: spearman, all (sample)"
     assert lines[3].split()[:6] == ["task", "n", "A", "B", "A", "-"] and lines[4].split()[0] == "STS12"
     row = table.rows[1]
     assert [*lines[5].split()[:4]] == ["STS-B", str(row.n), f"{row.a:.2f}", f"{row.b:.2f}"]
-    assert found._repr_html_().count("<tr>") == 3 and "&lt;" in found._repr_html_()  # of the functions' names
+    assert comparison._repr_html_().count("<tr>") == 3 and "&lt;" in comparison._repr_html_()  # of the functions' names
 
 
 def test_an_encoder_names_itself_without_being_run():

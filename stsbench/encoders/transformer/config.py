@@ -124,7 +124,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     exported, declared = _declared(folder, name, options)
     prompt, prompts, notes = _prompt(name, options, exported, declared)
     if unrun := declared.transformer is not None and code_not_run(declared.transformer, code):
-        notes = (*notes, f"{name} declares code of its own ({unrun}), which is not run: transformers' own class is "
+        notes = (*notes, f"warning: {name} declares code of its own ({unrun}), which is not run: transformers' own class is "
                  "(--trust-remote-code runs the folder's)")  # fmt: skip
     trained_on = trained_on_of(folder)
     if trained_on:
