@@ -38,6 +38,7 @@ def test_each_stage_may_have_data_of_its_own():
 
 
 def test_where_a_text_may_lie(tmp_path, monkeypatch):
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     offline = SetPlace(offline=True)
     assert lacks_file("nli_for_simcse.csv", offline) and not lacks_file("nli_for_simcse.csv", SetPlace())
     assert lacks_file("mine.txt", SetPlace()) and not lacks_file("stsb/train", offline)
