@@ -54,7 +54,7 @@ def check_settings(folder: Path) -> None:
     for key, value in _values(read_settings(folder / "config.json")):
         if isinstance(value, int) and not isinstance(value, bool):
             most = _MOST_LAYERS if _COUNTS.search(key) else _MOST
-            if abs(value) > most and "theta" not in key:
+            if abs(value) > most and not re.search("theta|param", key):  # a base of rotations, a count of weights
                 raise EncoderError(f"{folder / 'config.json'}: {key} {_shown(value)} is no model's (at most {most:,})")
     for key, value in _values(read_settings(folder / "tokenizer_config.json")):
         if key.endswith("_file") and isinstance(value, str):

@@ -346,6 +346,12 @@ def test_absurd_sizes_and_kernels(tmp_path, settings, message):
         vectors(folder)
 
 
+def test_large_numbers_that_are_no_sizes(tmp_path):
+    folder = tiny_models.build(tmp_path / "m")
+    change(folder / "config.json", rope_theta=10**9, num_parameters=22_713_216, max_position_embeddings=64)
+    assert np.isfinite(vectors(folder)).all()
+
+
 @pytest.mark.parametrize(("pattern", "fine"), [
     ("query", True), (r".*\.(query|value)", True), (r"^(?!.*vision).*(q_proj|k_proj)$", True), (["a+", "(a+)+"], True),
     (r"model\.layers\.(\d+)\.attn", True), (None, True), ("(a+)+$", False), ("(a|a)*b", False), ("(.*)*x", False),
