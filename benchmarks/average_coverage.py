@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-from interval_coverage import BATCH, DRAWS, drawn, line, pearson_draws
+from interval_coverage import BATCH, DRAWS, drawn, pearson_draws
+from markdown_table import line
 from scipy import stats
 
 from stsbench.metrics.bootstrap import fisher_interval, interval, resample_counts

@@ -9,9 +9,9 @@ with each side's own variance (Behrens and Fisher's test), which was tried.
 from __future__ import annotations
 
 import argparse
-import sys
 
 import numpy as np
+from markdown_table import line
 
 from stsbench.metrics import noise
 from stsbench.metrics.moderation import NO_PRIOR, VariancePrior, outlying, prior_of_rows
@@ -39,11 +39,6 @@ def significant(rounds: int, seeds: tuple[int, int], ratio: float, items: float,
         p = difference_over_seeds(a, b, *draws, paired=paired, seed=[number]).p
         wrong += p is not None and p < 0.05
     return 100 * wrong / rounds
-
-
-def line(*cells: object) -> None:
-    sys.stdout.write("| " + " | ".join(map(str, cells)) + " |\n")
-    sys.stdout.flush()
 
 
 def main() -> None:

@@ -9,10 +9,10 @@ pair of rows, any, that is called significantly different.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from markdown_table import line
 from scipy import stats
 
 from stsbench.metrics.noise import Noise, Scores
@@ -91,11 +91,6 @@ def unequal(rounds: int, sds: Sequence[float], counts: Sequence[int], item_sd: f
         tested = significantly_different(Scores(values, draws, seeds), [number])
         wrong += tested.jointly.any(), tested.alone[0].any()
     return [f"{100 * each / rounds:.1f}" for each in wrong]
-
-
-def line(*cells: object) -> None:
-    sys.stdout.write("| " + " | ".join(map(str, cells)) + " |\n")
-    sys.stdout.flush()
 
 
 def main() -> None:

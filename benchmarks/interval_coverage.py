@@ -9,9 +9,9 @@ Student's t with 5 degrees of freedom. The simulations of a batch share their re
 from __future__ import annotations
 
 import argparse
-import sys
 
 import numpy as np
+from markdown_table import line
 from scipy import special, stats
 
 from stsbench.metrics.bootstrap import fisher_interval, interval, resample_counts
@@ -60,11 +60,6 @@ def covered(shape: str, rho: float, n: int, rounds: int, truths: tuple[float, fl
                 bounds = interval(bootstrap_correlation(x[i], y[i], counts, "spearman"))
                 hits[2] += bounds is not None and bounds[0] <= truths[1] <= bounds[1]
     return list(100 * hits / [rounds, rounds, min(spearman, rounds)])
-
-
-def line(*cells: object) -> None:
-    sys.stdout.write("| " + " | ".join(map(str, cells)) + " |\n")
-    sys.stdout.flush()
 
 
 def main() -> None:

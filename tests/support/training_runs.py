@@ -29,6 +29,20 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a tiny model, tiny/, and sentences, text.txt."""
+    folder = tmp_path_factory.mktemp("place")
+    tiny_models.build(folder / "tiny", pooler=False)
+    make_text(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def cache(place, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(place / "cache"))
+
+
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload([])  # nothing more than what the fork has
 

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
-import training_runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_model, save_model
-from training_runs import one_thread
+from training_runs import cache, one_thread, place
 
 import stsbench
 from stsbench.config import validate
@@ -31,21 +30,8 @@ from stsbench.training.rows.stage_rows import LABELLED, open_rows
 from stsbench.training.runs.prepare import make_backbone
 from stsbench.training.runs.setup import make_stage
 
-__all__ = ["one_thread"]
+__all__ = ["cache", "one_thread", "place"]
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("labelled")
-    tiny_models.build(folder / "tiny", pooler=False)
-    training_runs.make_text(folder)
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 def opened(place, values, stages=None, processes=1):

@@ -6,30 +6,16 @@ import json
 
 import numpy as np
 import pytest
-import tiny_models
 import training_runs
 from scipy.stats import spearmanr
-from training_runs import one_thread
+from training_runs import cache, one_thread, place
 
 import stsbench
 from stsbench.data.fetch import sources
 from stsbench.errors import StsbenchError
 from stsbench.training.engine.selection import Selection
 
-__all__ = ["one_thread"]
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    place = tmp_path_factory.mktemp("selection")
-    tiny_models.build(place / "tiny", pooler=False)
-    training_runs.make_text(place)
-    return place
-
-
-@pytest.fixture(autouse=True)
-def cache(place, monkeypatch):
-    monkeypatch.setenv("STSBENCH_CACHE", str(place / "cache"))
+__all__ = ["cache", "one_thread", "place"]
 
 
 def run(place, name, **values):

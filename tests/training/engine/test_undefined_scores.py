@@ -7,29 +7,15 @@ import math
 
 import numpy as np
 import pytest
-import tiny_models
 import training_runs
-from training_runs import one_thread
+from training_runs import cache, one_thread, place
 
 import stsbench
 from stsbench.errors import DegenerateError, StsbenchError
 from stsbench.training.engine import selection
 
-__all__ = ["one_thread"]
+__all__ = ["cache", "one_thread", "place"]
 REAL, ENCODER = selection.correlation, selection.live_encoder
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    place = tmp_path_factory.mktemp("undefined")
-    tiny_models.build(place / "tiny", pooler=False)
-    training_runs.make_text(place)
-    return place
-
-
-@pytest.fixture(autouse=True)
-def cache(place, monkeypatch):
-    monkeypatch.setenv("STSBENCH_CACHE", str(place / "cache"))
 
 
 def collapsed(similarity, gold, metric):
