@@ -42,7 +42,7 @@ def scored_entries(folder: Path) -> tuple[list[LoadedEntry], dict[Path, list[Sco
     check_seeds(entries)
     twins = near_copies([(entry.id, each, scored[run.folder].sketches[each.path.name])
                          for entry in entries for run in entry.runs for each in run.records])  # fmt: skip
-    entries = [replace(entry, twins=said_of(twins.get(entry.id, {}))) for entry in entries]
+    entries = [replace(entry, twins=said_of(entry.id, twins.get(entry.id, {}))) for entry in entries]
     check_gold((each.path, each.record, scored[run.folder].gold[each.path.name])
                for run in runs.values() for each in run.records)  # fmt: skip
     return entries, {path: result.lines for path, result in scored.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -19,61 +19,74 @@ from stsbench.evaluation.comparability import Measured
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import Record
 
-# What an encoder alone decides, as numbers of many digits: ranks, classes and accuracies of two encoders may well be equal.
+# What an encoder alone decides, as numbers of many digits: ranks of two encoders may well be equal.
 CONTINUOUS = {"sts": "similarity", "regression": "predicted", "geometry": "cosine"}
+CLASSES = 500  # items, of which two encoders may classify fewer alike: the closest here differ in four of 500
 FEWEST = 20  # items, of which two encoders may order fewer alike
-# 1 less the correlation of values or of ranks, below which two runs are no two seeds, and two entries' rows are flagged.
-SAME, NEAR = 1e-6, 1e-4
-DIRECTIONS = 64  # of a sketch
+# 1 less the correlation of values or of ranks, below which two runs are no two seeds, and rows are flagged. A run in
+# bfloat16 is 8e-6 from that in float32, two seeds after two steps of training 1e-4, after a training at least 1e-3.
+SAME, NEAR = 3e-5, 1e-4
+PERMUTED = 1e-7  # the same of sorted values: of two encoders, at least 8e-6 here
+PARTS, FEWEST_PARTS = 32, 4  # of the items, most of which are compared by themselves: a changed item spoils one
+DIRECTIONS, FEWER, FEWEST_DIRECTIONS = 64, 16, 2  # of a sketch: of all values, of the sorted ones, of a part's
 Floats = NDArray[np.float64]
 Owned = tuple[str, Measured]  # the entry or run that a record is of, and the record
 
 
 def refuse_equal(records: Iterable[tuple[str, Record]]) -> None:
     """Raises StsbenchError where two owners, an entry's runs or a board's entries by their folders, have the same
-    observations of a set: those of two encoders, or of two seeds, never are."""
-    owners: dict[tuple[str, str, str], str] = {}
+    observations: those of two encoders, or of two seeds, never are."""
+    owners: dict[str, str] = {}
     for owner, record in records:
-        if record.protocol.name not in CONTINUOUS or any(row.metric == "accuracy" for row in record.scores):
-            continue  # classes of SICK-E
-        key = record.protocol.name, record.data.digest, record.observations.sha256
-        if (other := owners.setdefault(key, owner)) != owner:
-            what = CONTINUOUS[record.protocol.name]
+        if (key := _never_equal(record)) and (other := owners.setdefault(key, owner)) != owner:
+            what = "scores" if record.protocol.name == "mteb" else CONTINUOUS.get(record.protocol.name, "predicted")
             said = f"has the {what} of {other} on {record.data.id}: one run, measured twice"
             raise StsbenchError(f"{owner} {said}; leave one out")
 
 
+def _never_equal(record: Record) -> str:
+    """What no two encoders have in common, on whichever data; "" of a record that holds nothing of the kind."""
+    name, values = record.protocol.name, [row.value for row in record.scores]
+    if name == "mteb":  # beside its scores it observes how long they took
+        return repr(values)
+    classes = name == "transfer" or any(row.metric == "accuracy" for row in record.scores)
+    few = classes and (record.data.n < CLASSES or set(values) == {100.0})
+    return record.observations.sha256 if name in {*CONTINUOUS, "transfer"} and not few else ""
+
+
 def refuse_near(runs: Sequence[tuple[str, Sequence[Measured]]]) -> None:
     """Raises StsbenchError where two runs of an entry differ by less than two seeds ever do. runs: path and records."""
-    for (one, its), (other, others) in combinations(runs, 2):
-        for a, b in _common(its, others):
-            if reason := nearly_equal(_values(a), _values(b), SAME):
-                raise StsbenchError(f"{other} and {one} are no two seeds: on {a.set_id} {reason}; leave one out")
+    measured = [(name, [(each.set_id, values) for each in records if (values := _values(each)) is not None])
+                for name, records in runs]  # fmt: skip
+    for (one, its), (other, others) in combinations(measured, 2):
+        for (set_id, a), (_, b) in product(its, others):
+            if reason := nearly_equal(a, b, SAME):
+                raise StsbenchError(f"{other} and {one} are no two seeds: on {set_id} {reason}; leave one out")
 
 
-def _common(its: Sequence[Measured], others: Sequence[Measured]) -> Iterator[tuple[Measured, Measured]]:
-    by_set = {_set_of(each): each for each in others if each.record.protocol.name in CONTINUOUS}
-    return ((each, by_set[_set_of(each)]) for each in its if _set_of(each) in by_set)
-
-
-def _set_of(each: Measured) -> tuple[str, str]:
-    return each.record.protocol.name, each.digest
-
-
-def nearly_equal(one: Floats | None, other: Floats | None, within: float = NEAR) -> str:
-    """Why two encoders' values of the same items are a copy, "" where they are not."""
-    if one is None or other is None or len(one) != len(other) or len(one) < FEWEST:
+def nearly_equal(one: Floats, other: Floats, within: float = NEAR) -> str:
+    """Why two encoders' values are a copy, "" where they are not. Whatever a copy calls its data, text and setting, it has
+    as many items as what it was copied from."""
+    if len(one) != len(other) or len(one) < FEWEST:
         return ""
-    if (distance := _distance(_unit(one), _unit(other))) < within:
+    if (distance := _distance(one, other)) < within:
         return f"the similarities correlate at 1 less {distance:.1g}"
-    if (distance := _distance(_unit(_ranks(one)), _unit(_ranks(other)))) < within:
+    if (distance := _distance(_ranks(one), _ranks(other))) < within:
         return f"the ranks of the similarities correlate at 1 less {distance:.1g}"
+    if _distance(np.sort(one), np.sort(other)) < PERMUTED:
+        return "the similarities are the same in another order"
+    a, b = _parts(one), _parts(other)
+    equal = np.minimum(_distance(a, b), _distance(_ranks(a), _ranks(b))) < within
+    if 2 * np.count_nonzero(equal) > len(a) >= FEWEST_PARTS:
+        return f"{np.count_nonzero(equal)} of {len(a)} parts of the similarities are nearly the same"
     return ""
 
 
-def _distance(one: Floats, other: Floats) -> float:
-    """1 less the correlation of two unit vectors; exact where that is tiny."""
-    return float(np.sum((one - other) ** 2)) / 2 if one.any() and other.any() else 1.0
+def _distance(one: Floats, other: Floats) -> Any:
+    """1 less the size of the correlation along the last axis; exact where that is tiny."""
+    a, b = _unit(one), _unit(other)
+    nearest = np.minimum(np.sum((a - b) ** 2, axis=-1), np.sum((a + b) ** 2, axis=-1)) / 2
+    return np.where(a.any(axis=-1) & b.any(axis=-1), nearest, 1.0)
 
 
 def _values(each: Measured) -> Floats | None:
@@ -86,61 +99,85 @@ def values_of(record: Record, observations: Observations) -> Floats | None:
     return None if values is None or values.dtype.kind != "f" else np.asarray(values, dtype=np.float64)
 
 
+def _parts(values: Floats) -> Floats:
+    """(parts, items of each) in their order, without the last few items."""
+    count = min(PARTS, len(values) // FEWEST)
+    return values[: len(values) // count * count].reshape(count, -1)
+
+
 def _ranks(values: Floats) -> Floats:
     from scipy.stats import rankdata
 
-    return np.asarray(rankdata(values), dtype=np.float64)
+    return np.asarray(rankdata(values, axis=-1), dtype=np.float64)
 
 
 def _unit(values: Floats) -> Floats:
-    """Centred, of length 1: the product of two is their correlation. Zeros where all are equal."""
-    centred = values - values.mean()
-    length = float(np.linalg.norm(centred))
-    return centred / length if length > 1e-12 * max(1.0, float(np.abs(values).max())) else np.zeros_like(centred)
+    """Centred along the last axis, of length 1: the product of two is their correlation. Zeros where all are equal."""
+    centred = values - values.mean(axis=-1, keepdims=True)
+    length = np.linalg.norm(centred, axis=-1, keepdims=True)
+    varied = length > 1e-12 * np.maximum(1.0, np.abs(values).max(axis=-1, keepdims=True))
+    return np.where(varied, centred / np.where(varied, length, 1.0), 0.0)
 
 
 @lru_cache(maxsize=64)
-def _directions(n: int) -> NDArray[Any]:
-    """(DIRECTIONS, n), orthonormal."""
-    return np.linalg.qr(np.random.default_rng(n).standard_normal((n, min(n, DIRECTIONS))))[0].T
+def _directions(n: int, most: int) -> NDArray[Any]:
+    """(most, n), orthonormal; zeros where there are not so many."""
+    rows = np.zeros((most, n))
+    rows[:n] = np.linalg.qr(np.random.default_rng(n).standard_normal((n, min(n, most))))[0].T
+    return rows
 
 
 def sketch(record: Record, observations: Observations) -> list[float]:
-    """The values and their ranks along fixed directions, in which no two are further apart than they are; [] for none."""
+    """The number of values; these, their ranks, both of their parts, and the sorted values along fixed directions, in which
+    no two are further apart than they are. [] for none."""
     values = values_of(record, observations)
     if values is None or len(values) < FEWEST:
         return []
-    along = _directions(len(values))
-    return [float(each) for part in (values, _ranks(values)) for each in (along @ _unit(part)).round(9)]
+    parts = _parts(values)
+    kinds = [(values, DIRECTIONS), (_ranks(values), DIRECTIONS), (np.sort(values), FEWER),
+             (parts, FEWEST_DIRECTIONS), (_ranks(parts), FEWEST_DIRECTIONS)]  # fmt: skip
+    along = [_unit(part) @ _directions(part.shape[-1], most).T for part, most in kinds]
+    return [len(values), *np.concatenate([part.ravel() for part in along]).round(9).tolist()]
 
 
 def near_copies(records: Sequence[tuple[str, Measured, Sequence[float]]]) -> dict[str, dict[str, str]]:
-    """Entry -> the others that it is a copy of but for tiny noise -> why. records: entry, record and its sketch."""
-    groups: dict[tuple[str, str, int], list[tuple[str, Measured, Sequence[float]]]] = {}
+    """Entry -> the others that it is a copy of but for tiny noise, itself where two of its runs are -> why. records: entry,
+    record and its sketch."""
+    groups: dict[float, list[tuple[str, Measured, Sequence[float]]]] = {}
     for each in records:
         if each[2]:
-            groups.setdefault((*_set_of(each[1]), each[1].record.data.n), []).append(each)
+            groups.setdefault(each[2][0], []).append(each)
     copies: dict[str, dict[str, str]] = {}
     for members in groups.values():
         for i, j in _candidates(np.array([part for _, _, part in members])):
             (one, a, _), (other, b, _) = members[i], members[j]
-            if one == other or other in copies.get(one, {}):
+            if a.path.parent == b.path.parent or other in copies.get(one, {}):
                 continue
-            if reason := nearly_equal(_values(a), _values(b)):
+            its, others = _values(a), _values(b)
+            if its is not None and others is not None and (reason := nearly_equal(its, others)):
                 copies.setdefault(one, {})[other] = f"on {a.set_id} {reason}"
                 copies.setdefault(other, {})[one] = f"on {a.set_id} {reason}"
     return copies
 
 
 def _candidates(sketches: Floats) -> Iterator[tuple[int, int]]:
-    """Pairs of rows whose values, the first half of a sketch, or ranks may be nearly equal."""
-    half = sketches.shape[1] // 2
-    for i, mine in enumerate(sketches[:-1]):
-        squares = (sketches[i + 1 :] - mine) ** 2
-        nearest = np.minimum(squares[:, :half].sum(axis=1), squares[:, half:].sum(axis=1))
-        yield from ((i, i + 1 + int(j)) for j in np.flatnonzero(nearest <= 2 * NEAR + 1e-6))
+    """Pairs of rows, sketches of equally many values, that may be of copies."""
+    _, whole, ranks, ordered, parts = np.split(sketches, np.cumsum([1, DIRECTIONS, DIRECTIONS, FEWER]), axis=1)
+    parts = parts.reshape(len(sketches), 2, -1, FEWEST_DIRECTIONS)
+    near, permuted = 2 * NEAR + 1e-6, 2 * PERMUTED + 1e-8  # squares of distances, and what rounding adds to them
+
+    def squares(of: Floats, i: int) -> Floats:
+        rest = of[i + 1 :]
+        return np.minimum(((rest - of[i]) ** 2).sum(axis=-1), ((rest + of[i]) ** 2).sum(axis=-1))
+
+    for i in range(len(sketches) - 1):
+        may = (np.minimum(squares(whole, i), squares(ranks, i)) <= near) | (squares(ordered, i) <= permuted)
+        if parts.shape[2] >= FEWEST_PARTS:
+            may |= 2 * (squares(parts, i).min(axis=1) <= near).sum(axis=1) > parts.shape[2]
+        yield from ((i, i + 1 + int(j)) for j in np.flatnonzero(may))
 
 
-def said_of(others: Mapping[str, str]) -> tuple[str, ...]:
+def said_of(entry: str, others: Mapping[str, str]) -> tuple[str, ...]:
     """A sentence for each entry that a row is a near-copy of."""
-    return tuple(f"nearly the row of {other}: {reason}" for other, reason in sorted(others.items()))
+    return tuple(f"two of its seeds are nearly one: {reason}" if other == entry else f"nearly the row of {other}: {reason}"
+                 for other, reason in sorted(others.items()))  # fmt: skip

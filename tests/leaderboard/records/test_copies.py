@@ -5,15 +5,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from board_runs import REVISION, Letters, read_once, runs  # noqa: F401  fixtures
-from scipy.stats import pearsonr, spearmanr
+from scipy.stats import rankdata
 
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.records import ScoreRow
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
-from stsbench.leaderboard.records.copies import FEWEST, NEAR, _candidates, nearly_equal, sketch
+from stsbench.leaderboard.records.copies import FEWEST, NEAR, SAME, _candidates, nearly_equal, refuse_equal, sketch
 from stsbench.leaderboard.records.entries import Entry, load_entries
 
 rng = np.random.default_rng(3)
@@ -21,17 +22,21 @@ ONE = rng.uniform(-0.2, 1, 400)
 COPIES = {
     "noise": ONE + 1e-7 * rng.standard_normal(400), "float32": ONE.astype(np.float32).astype(float),
     "rounded": ONE.round(6), "halved": 0.5 * ONE, "moved": 0.3 + 0.7 * ONE, "monotone": np.tanh(2 * ONE),
-    "monotone, noise": np.tanh(2 * ONE + 1e-7 * rng.standard_normal(400)),
+    "monotone, noise": np.tanh(2 * ONE + 1e-7 * rng.standard_normal(400)), "negated": -ONE, "in another order": ONE[::-1],
+    "one item": np.where(np.arange(400) == 7, -1, ONE), "a subset": np.where(np.arange(400) < 150, np.roll(ONE, 1), ONE),
+    "some items": np.where(np.arange(400) % 60 == 0, 0, ONE), "by part": ONE * np.linspace(0.5, 1, 20).repeat(20),
+    "one item, monotone": np.exp(np.where(np.arange(400) == 7, -1, ONE)),
 }
 OTHERS = {
-    "another seed": ONE + 0.03 * rng.standard_normal(400), "reversed": -ONE, "in another order": ONE[::-1],
-    "constant": np.full(400, 0.5), "fewer items": ONE[:399],
+    "another seed": ONE + 0.03 * rng.standard_normal(400), "constant": np.full(400, 0.5), "fewer items": ONE[:399],
+    "equal in a third of the items": np.where(np.arange(400) < 130, ONE, np.roll(ONE, 1)),
+    "of one distribution": rng.uniform(-0.2, 1, 400),
 }
 
 
 @pytest.mark.parametrize("name", COPIES)
 def test_a_copy_is_found_and_so_is_its_sketch(name):
-    assert nearly_equal(ONE, COPIES[name], 1e-6) and nearly_equal(COPIES[name], ONE)
+    assert nearly_equal(ONE, COPIES[name], SAME) and nearly_equal(COPIES[name], ONE)
     assert list(_candidates(sketches(ONE, COPIES[name]))) == [(0, 1)]
 
 
@@ -57,9 +62,36 @@ def test_no_copy_escapes_the_sketch():
         base = rng.uniform(-1, 1, 300)
         vectors += [base, *(base + 10.0**-each * rng.standard_normal(300) for each in (7, 4, 2.2, 2, 1.8, 1))]
     found = set(_candidates(sketches(*vectors)))
-    near = {(i, j) for i in range(len(vectors)) for j in range(i + 1, len(vectors))
-            if 1 - max(pearsonr(vectors[i], vectors[j])[0], spearmanr(vectors[i], vectors[j])[0]) < NEAR}  # fmt: skip
+    correlation = np.maximum(np.corrcoef(vectors), np.corrcoef(rankdata(vectors, axis=1)))
+    near = set(zip(*np.nonzero(np.triu(1 - correlation < NEAR, 1)), strict=True))
     assert len(near) > 100 and near <= found and len(found) < 3 * len(near)
+
+
+CLASSIFIED = {"metric": "accuracy", "value": 81.2}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "items", "row", "refused"),
+    [
+        ("sts", 30, {}, True), ("geometry", 30, {}, True), ("regression", 30, {}, True), ("mteb", 30, {}, True),
+        ("transfer", 500, CLASSIFIED, True), ("regression", 500, CLASSIFIED, True), ("transfer", 499, CLASSIFIED, False),
+        ("regression", 499, CLASSIFIED, False), ("transfer", 500, {"metric": "accuracy", "value": 100.0}, False),
+        ("retrieval", 5000, {"metric": "recall@1"}, False),
+    ],
+)  # fmt: skip
+def test_equal_observations_are_one_run_where_two_encoders_never_have_them(protocol, items, row, refused):
+    score = ScoreRow(protocol=protocol, task="T", n=items, **{"metric": "pearson", "value": 71.25, **row})
+
+    def record(digest, time):
+        return SimpleNamespace(protocol=SimpleNamespace(name=protocol), data=SimpleNamespace(id="t", digest=digest, n=items),
+                               scores=[score], observations=SimpleNamespace(sha256=time if protocol == "mteb" else "same"))
+
+    some = [("a", record("1", "3 s")), ("b", record("2", "4 s"))]  # called other data; mteb keeps how long a task took
+    if refused:
+        with pytest.raises(StsbenchError, match=r"b has the (similarity|cosine|predicted|scores) of a on t: one run"):
+            refuse_equal(some)
+    else:
+        refuse_equal(some)
 
 
 class Noisy(Encoder):
@@ -104,6 +136,14 @@ def test_a_copy_with_noise_is_no_second_seed(noisy, tmp_path):
         add(board, [copy], "mine", None)
     add(board, [noisy(0.5, "run-3")], "mine", None)  # as far apart as seeds are
     assert len(load_entries(board / "measured")[0].runs) == 2
+
+
+def test_seeds_that_are_nearly_one_are_flagged(noisy, tmp_path):
+    """Further apart than another precision, nearer than two trainings: a blend of two runs, say."""
+    board = tmp_path / "board"
+    add(board, [noisy(0, "run-1"), noisy(1.5e-2, "run-2")], "mine", entry("mine"))
+    (row,) = next(tab for tab in gather(board).tabs if tab.id == "sts-spearman-all-sample").measured
+    assert "near-copy" in row.flags and any(mark.startswith("two of its seeds are nearly one: on st") for mark in row.marks)
 
 
 def test_a_near_copy_in_another_entry_is_flagged_in_both(noisy, tmp_path):
