@@ -14,6 +14,7 @@ from typing import Any
 from stsbench.config import flatten, parse_yaml, shown
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write, sha256_file
+from stsbench.jobs.content import check_read, dev_digests, digests
 from stsbench.jobs.expand import FILES, MOST_JOBS, as_text, expand
 from stsbench.jobs.job import Job
 from stsbench.jobs.plan_file import Defaults, Plan, TrainGroup
@@ -57,12 +58,28 @@ class Sweep:
         return self.group.seeds or self.defaults.seeds
 
     @cached_property
+    def recipe(self) -> Recipe:
+        """That of the trainings, without what is searched and what has options of its own."""
+        group = self.group
+        said = [f"{key}={value}" for key, value in zip(group.set, map(as_text, group.set.values()), strict=True)]
+        return load_recipe(group.method[0], group.recipe[0] if group.recipe else None, said)
+
+    def read(self) -> dict[str, str]:
+        """What the trainings read on this machine: name -> digest (content.py). Raises StsbenchError without dev data."""
+        group, recipe, by = self.group, self.recipe, self.recipe.selection.by
+        stages = [recipe.stage_data(name).file for name in recipe.stages]
+        labelled = recipe.labelled.file if recipe.labelled else None
+        texts = [group.data or recipe.data.file, group.labelled or labelled, *stages]
+        texts += [each for key in FILES for each in _listed(self.space, key)]
+        models = [*(group.backbone or [recipe.backbone.model]), *_listed(self.space, "backbone.model")]
+        dev = {} if "selection.by" in self.space.space else dev_digests(by, self.defaults)
+        return {**digests(filter(None, texts), models, self.defaults), **dev}
+
+    @cached_property
     def identity(self) -> dict[str, Any]:
         """Whatever makes scores that cannot be compared, by what a user calls it: options, the recipe's values, the content
         of files. How many trials there are, and how they are run, is no part of it."""
-        group = self.group
-        said = [f"{key}={value}" for key, value in zip(group.set, map(as_text, group.set.values()), strict=True)]
-        recipe = load_recipe(group.method[0], group.recipe[0] if group.recipe else None, said)
+        group, recipe = self.group, self.recipe
         listed = [each for key in FILES for each in _listed(self.space, key)]
         files = {name: sha256_file(path) for name in (group.data, group.labelled, *map(group.set.get, FILES), *listed)
                  if isinstance(name, str) and (path := Path(name).expanduser()).is_file()}  # fmt: skip
@@ -117,7 +134,10 @@ def sweep(
     left to them. Raises StsbenchError where optuna is not installed.
     """
     check_selection(search)
+    read = search.read()
     _claim(search)
+    with alone(search.output):
+        check_read(search.output, read)
     study = Study(search.name, search.space, search.sampler, search.trials, search.output, storage=storage,
                   seed=search.seeds[0], prune=search.prune, log=log)  # fmt: skip
     feed = _Feed(search, study, log, working)

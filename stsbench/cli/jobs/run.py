@@ -46,6 +46,7 @@ def run(
     What is done is read from the run folders: the same command again does only what is missing. Several may run at once,
     also on machines that share the folder. Paths in a plan are relative to the folder that the command is called in.
     """
+    from stsbench.jobs.content import check_jobs
     from stsbench.jobs.expand import expand
     from stsbench.jobs.plan_file import read_plan
     from stsbench.jobs.state import is_done, standings
@@ -66,6 +67,7 @@ def run(
             echo(job.line(folder))
         return 0
     refuse_missing(undone, str(plan_file), plan.files, plan.defaults)
+    check_jobs(jobs, folder, plan.defaults)
     code = run_and_print(jobs, folder, workers, ray) if undone else _nothing(jobs)
     if board is not None:
         from stsbench.jobs.board import add_to_board, entry_runs

@@ -1,0 +1,90 @@
+"""Whether what trainings read is what it was: the results in one folder are of the same text, backbones and dev data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from stsbench.data.fetch import sources
+from stsbench.encoders.forward.identity import folder_digest
+from stsbench.encoders.transformer.find import resolve_base
+from stsbench.encoders.transformer.trainable import backbone_folder
+from stsbench.errors import DataError, StsbenchError
+from stsbench.evaluation.load import load_protocol
+from stsbench.files import atomic_write, sha256_file
+from stsbench.jobs.job import Job
+from stsbench.jobs.plan_file import Defaults
+from stsbench.jobs.state import BESIDE
+from stsbench.parsing import read_json_object
+from stsbench.training.recipes.recipe import DataSettings
+from stsbench.training.rows.at_hand import training_file
+from stsbench.training.rows.catalog_rows import SetPlace
+
+READ = "read.json"  # in .jobs: name of a text, backbone or dev data -> digest of what it was
+
+
+def check_read(output: Path, now: Mapping[str, str], used: Collection[str] | None = None) -> None:
+    """Keep what is read `now`, by name. Raises StsbenchError for a name that results are made of, and that was something
+    else then. used: the names that results in `output` are made of, None: all."""
+    path = output / BESIDE / READ
+    before = read_json_object(path) if path.is_file() else {}
+    for name, digest in now.items():
+        if name in before and before[name] != digest and (used is None or name in used):
+            raise StsbenchError(
+                f"{name} is not what it was when trainings in {output} read it: put it back, or choose another --output"
+            )
+    if {**before, **now} != before:
+        with atomic_write(path) as stream:
+            stream.write(json.dumps({**before, **now}, indent=1) + "\n")
+
+
+def check_jobs(jobs: Sequence[Job], output: Path, defaults: Defaults) -> None:
+    """`check_read` for the trainings of a plan: those that have begun read what the others are going to."""
+    names = {job.id: [*job.reads, *([job.backbone] if job.backbone else [])] for job in jobs}
+    texts = [name for job in jobs for name in job.reads]
+    now = digests(texts, [job.backbone for job in jobs if job.backbone], defaults)
+    begun = {name for job in jobs if job.folder(output).exists() for name in names[job.id]}
+    check_read(output, now, begun)
+
+
+def digests(texts: Iterable[str], models: Iterable[str], defaults: Defaults) -> dict[str, str]:
+    """Name -> digest of what it is on this machine; what is not here, or has yet to be fetched, is left out."""
+    found = {**{name: _text(name, defaults) for name in texts}, **{name: _model(name) for name in models}}
+    return {name: digest for name, digest in found.items() if digest is not None}
+
+
+def dev_digests(by: str, defaults: Defaults) -> dict[str, str]:
+    """The same of the development data of selection.by. Raises StsbenchError where they cannot be read."""
+    if by in ("held-out", "none"):
+        return {}
+    ids = ["stsb/dev"] if by == "sts-b dev" else load_protocol("transfer")({}).tasks().values()
+    place = _place(defaults)
+    try:
+        sets = [sources.load(id, data_dir=place.data_dir, sample=place.sample, offline=place.offline) for id in ids]
+    except DataError as error:
+        raise StsbenchError(f"no dev data, by which trials are compared: {error}") from error
+    return {by: hashlib.sha256(" ".join(each.digest for each in sets).encode()).hexdigest()}
+
+
+def _place(defaults: Defaults) -> SetPlace:
+    data_dir = None if defaults.data_dir is None else Path(defaults.data_dir)
+    return SetPlace(data_dir, defaults.sample, defaults.offline)
+
+
+def _text(name: str, defaults: Defaults) -> str | None:
+    try:
+        return sha256_file(training_file(DataSettings(file=name), "data", replace(_place(defaults), offline=True)))
+    except StsbenchError:
+        return None
+
+
+def _model(name: str) -> str | None:
+    try:
+        folder = backbone_folder(name, offline=True)
+        base = resolve_base(folder, offline=True)
+        return folder_digest(folder, [base] if base else [])
+    except StsbenchError:
+        return None

@@ -1,0 +1,125 @@
+"""What trainings read under one name stays what it was: results of other text, weights or development data do not meet in
+one folder."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from clirun import SAMPLE, cli, fails
+from plans import here, jobs_of, training, write
+from test_sweep import run, search
+from test_sweep_kept import of_group
+
+from stsbench.errors import StsbenchError
+from stsbench.jobs.content import check_jobs, check_read
+from stsbench.jobs.plan_file import Defaults
+from stsbench.jobs.space import space_of_grid
+
+__all__ = ["cli", "here"]
+GRID = ["training.learning_rate=1e-5,3e-5"]
+
+
+def never(*_):
+    raise AssertionError("a training was started")
+
+
+def begin(chosen):
+    check_read(chosen.output, chosen.read())
+
+
+@pytest.fixture
+def places(here, monkeypatch):
+    """Text in a data folder, and development data there."""
+    monkeypatch.setenv("STSBENCH_CACHE", "cache")
+    monkeypatch.delenv("STSBENCH_DATA", raising=False)
+    shutil.copytree(SAMPLE, "data")
+    Path("data/train").mkdir(exist_ok=True)
+    shutil.copy("text.txt", "data/train/some.txt")
+    return here
+
+
+def text():
+    Path("data/train/some.txt").write_text("One.\nTwo.\nThree.\nFour.\n", "utf-8")
+
+
+def backbone():
+    path = Path("tiny/model.safetensors")
+    path.write_bytes(path.read_bytes()[:-1] + b"\x07")
+
+
+def tokenizer():
+    path = Path("tiny/tokenizer.json")
+    path.write_text(path.read_text().replace('"[UNK]"', '"[NEW]"'), "utf-8")
+
+
+def dev():
+    path = next(Path("data").rglob("sts-dev.csv"))
+    path.write_text(path.read_text("utf-8").replace("a", "e"), "utf-8")
+
+
+def stage_text():
+    Path("more.txt").write_text("Other text.\n", "utf-8")
+
+
+def of_places():
+    chosen = search(space_of_grid(GRID), **{"stages.main.data.file": "more.txt"})
+    Path("more.txt").write_text("Text of a stage.\n", "utf-8")
+    return replace(of_group(chosen, data="some.txt"), defaults=Defaults(offline=True, data_dir="data"))
+
+
+@pytest.mark.parametrize(("change", "named"), [
+    (text, "some.txt"), (backbone, "tiny"), (tokenizer, "tiny"), (dev, "sts-b dev"), (stage_text, "more.txt"),
+])  # fmt: skip
+def test_a_sweep_is_of_one_text_backbone_and_dev_data(places, change, named):
+    chosen = of_places()
+    begin(chosen)
+    begin(of_places())  # the same again goes on
+    change()
+    with pytest.raises(StsbenchError, match=rf"^{named} is not what it was when trainings in out read it: put it back"):
+        run(of_places() if change is not stage_text else chosen, never)
+
+
+def test_what_a_first_trial_fetches_is_no_change(places):
+    path = Path("data/train/some.txt")
+    content = path.read_bytes()
+    path.unlink()
+    begin(of_places())
+    path.write_bytes(content)
+    begin(of_places())
+
+
+@pytest.mark.parametrize("by", ["sts-b dev", "transfer dev"])
+def test_without_dev_data_no_trial_is_begun(places, by):
+    chosen = search(space_of_grid(GRID), **{"selection.by": by})
+    with pytest.raises(StsbenchError, match="no dev data, by which trials are compared: .*stsbench data fetch"):
+        run(replace(chosen, defaults=Defaults(offline=True)), never)
+    assert not Path("out").exists() or not [path for path in Path("out").iterdir() if path.name != ".jobs"]
+
+
+def test_a_plan_is_of_one_text_and_backbone(cli, here, monkeypatch):
+    """Refused where a training has begun, done or not; text of trainings that are still to come may change."""
+    monkeypatch.setenv("STSBENCH_CACHE", "cache")
+    for name in ("one.txt", "two.txt"):
+        shutil.copy("text.txt", name)
+    plan = write({"train": {"a": training(data="one.txt"), "b": training(data="two.txt", seeds=[1, 2])}})
+    jobs, defaults = jobs_of(plan), Defaults(offline=True)
+
+    def check():
+        check_jobs([*jobs.values()], Path("out"), defaults)
+
+    check()
+    jobs["a-1"].folder(Path("out")).mkdir()
+    Path("two.txt").write_text("To come.\n", "utf-8")
+    check()
+    jobs["b-1"].folder(Path("out")).mkdir()
+    check()
+    Path("two.txt").write_text("Another one.\n", "utf-8")
+    fails(cli("run", plan), "two.txt is not what it was when trainings in out read it")
+    check_jobs([jobs["a-1"]], Path("out"), defaults)  # which reads another
+    Path("two.txt").write_text("To come.\n", "utf-8")
+    check()
+    backbone()
+    fails(cli("run", plan), "tiny is not what it was")
