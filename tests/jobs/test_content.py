@@ -94,7 +94,7 @@ def test_what_a_first_trial_fetches_is_no_change(places):
 @pytest.mark.parametrize("by", ["sts-b dev", "transfer dev"])
 def test_without_dev_data_no_trial_is_begun(places, by):
     chosen = search(space_of_grid(GRID), **{"selection.by": by})
-    with pytest.raises(StsbenchError, match="no dev data, by which trials are compared: .*stsbench data fetch"):
+    with pytest.raises(StsbenchError, match=r"no dev data, by which trials are compared: .*stsbench data fetch"):
         run(replace(chosen, defaults=Defaults(offline=True)), never)
     assert not Path("out").exists() or not [path for path in Path("out").iterdir() if path.name != ".jobs"]
 

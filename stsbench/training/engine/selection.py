@@ -183,20 +183,22 @@ def held_out_score(method: Method, batches: Iterator[Batch], objective: Objectiv
     method.eval()
     _metrics(method)  # what training gathered is not part of this
     call: Callable[[Batch], dict[str, Term]] = objective
-    totals, counts = dict[str, float](), dict[str, int]()  # of each term: over its items, and how many there are
+    # of each term over its items: values and weights, as a weight may be the batch's size (a loss that is a sum); how many
+    totals, weights, counts = dict[str, float](), dict[str, float](), dict[str, int]()
     try:
         with torch.no_grad():
             for batch in batches:
                 terms = check_terms(method, calling(type(method), "forward", partial(call, batch), "on held-out rows"))
                 for name, term in terms.items():
-                    totals[name] = totals.get(name, 0.0) + float(term.value) * term.weight * term.count
+                    totals[name] = totals.get(name, 0.0) + float(term.value) * term.count
+                    weights[name] = weights.get(name, 0.0) + term.weight * term.count
                     counts[name] = counts.get(name, 0) + term.count
     finally:
         method.train(training)
     metrics = _metrics(method)
     metric = objective.held_out_metric
     if metric == "loss" and any(counts.values()):
-        return -sum(totals[name] / count for name, count in counts.items() if count)
+        return -sum(totals[name] / count * weights[name] / count for name, count in counts.items() if count)
     if metric not in metrics:
         raise StsbenchError("the held-out rows are too few to be scored: raise data.held_out")
     return 100 * metrics[metric]

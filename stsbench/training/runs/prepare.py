@@ -17,11 +17,12 @@ from stsbench.encoders.forward.token_pooler_files import KINDS, token_pooler_fol
 from stsbench.encoders.transformer.declared import read_declared
 from stsbench.encoders.transformer.exported import read_exported
 from stsbench.encoders.transformer.find import resolve_base
-from stsbench.errors import StsbenchError
+from stsbench.errors import DegenerateError, StsbenchError
 from stsbench.plugins import calling
 from stsbench.training.api.checks import check_candidates, check_inference, check_instance
-from stsbench.training.api.method import Method
+from stsbench.training.api.method import Inference, Method
 from stsbench.training.engine.checkpoint import Checkpoints, Position
+from stsbench.training.engine.live import live_encoder
 from stsbench.training.engine.selection import Selection, dev_selection, fixed_randomness
 from stsbench.training.engine.semi import Objective, make_objective
 from stsbench.training.engine.stage import Stage, held_out_batches
@@ -129,8 +130,20 @@ def prepare_run(
         check_inference(method)
         check_candidates(method, recipe.selection.by, run.manifest.dev_absent)
         if accelerator.is_main_process:
+            _check_first_state(method.inference(), recipe.backbone.model)
             try_export(method.inference(), options.output, recipe.backbone.model)
     return run
+
+
+def _check_first_state(inference: Inference, name: str) -> None:
+    """Raises StsbenchError where the encoder that is going to be tested gives all texts one vector, whatever is trained."""
+    try:
+        live_encoder(inference, name).run(["a"])
+    except DegenerateError as error:
+        raise StsbenchError(
+            f"backbone.pooler {inference.pooler}: {name} is causal, and its first state knows the first token alone: set "
+            "backbone.pooler to mean"
+        ) from error
 
 
 def make_backbone(recipe: Recipe, offline: bool = False) -> Backbone:
@@ -187,8 +200,8 @@ def _dev_data(options: TrainOptions, manifest: RunManifest, accelerator: Acceler
     if missing is not None:
         manifest.dev_absent = True
         log(
-            f"no dev data: {missing}; no step is scored and the weights of the last one are kept (`stsbench data fetch` "
-            "brings the data, --set selection.by=held-out does without)"
+            f"warning: no dev data: {missing}; no step is scored and the weights of the last one are kept (`stsbench data "
+            "fetch` brings the data, --set selection.by=held-out does without)"
         )
     return dev
 

@@ -21,13 +21,14 @@ WEIGHTS = {"tokens": 0.5, "rows": 2.0, "pairs": 1.0}
 
 
 class Counted(Method):
-    """A batch is its terms: name -> (value, items)."""
+    """A batch is its terms: name -> (value, items), and maybe a weight."""
 
     def __init__(self):
         nn.Module.__init__(self)
 
     def forward(self, batch):
-        return {name: Term(tensor(value), items, WEIGHTS[name]) for name, (value, items) in batch.items()}
+        return {name: Term(tensor(value), items, *(weight or [WEIGHTS[name]]))
+                for name, (value, items, *weight) in batch.items()}  # fmt: skip
 
 
 def score(batches):
@@ -37,6 +38,14 @@ def score(batches):
 def test_three_and_sixty_masked_tokens():
     """-2.5 by batches of equal rows."""
     assert score([{"pairs": (1.0, 3)}, {"pairs": (4.0, 60)}]) == pytest.approx(-(3 + 240) / 63)
+
+
+def test_a_weight_that_is_the_size_of_the_batch_does_not_weigh_its_items():
+    """As that of a loss that is a sum over the batch: the rows of a last, small batch count as much as the others."""
+    both = (1.19, 0.0), (1.0, 4.0)
+    better, worse = ([{"pairs": (large, 60, 60.0)}, {"pairs": (small, 3, 3.0)}] for large, small in both)
+    assert score(better) == pytest.approx(-(1.19 * 60 / 63) * (3600 + 9) / 63)
+    assert score(better) > score(worse)
 
 
 ITEMS = st.lists(st.floats(-8, 8, width=32), max_size=6)

@@ -12,7 +12,7 @@ import training_runs
 from clirun import cli, fails, place
 from shipped_recipes import METHODS
 from training_runs import one_thread
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, GPT2Config, GPT2Model
 
 import stsbench
 from stsbench.errors import StsbenchError
@@ -88,6 +88,34 @@ def test_what_cannot_be_exported_is_refused_before_the_first_step(tmp_path, monk
     with pytest.raises(StsbenchError, match=r"could be trained, but not exported then: .*; choose another backbone"):
         stsbench.train("simcse", output=tmp_path / "out", settings=values, sample=True, device="cpu")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("pooler", ["cls", "mean"])
+def test_a_causal_model_s_first_state_is_no_sentence(tmp_path, monkeypatch, pooler):
+    """Also where no development score would show it: all steps were trained, and the export could not be tested."""
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    tiny_models.build(tmp_path / "gpt2", pooler=False)
+    for path in (tmp_path / "gpt2").glob("*model*"):
+        path.unlink()
+    config = GPT2Config(vocab_size=99, n_positions=64, n_embd=16, n_layer=2, n_head=2, bos_token_id=1, eos_token_id=1)
+    GPT2Model(config).save_pretrained(tmp_path / "gpt2")
+    values = training_runs.settings(tmp_path / "gpt2", training_runs.make_text(tmp_path), **{
+        "training.max_steps": 1, "selection.by": "none", "backbone.pooler": pooler, "options.head": "none"})  # fmt: skip
+    if pooler == "mean":
+        stsbench.train("simcse", output=tmp_path / "out", settings=values, device="cpu")
+        return
+    with pytest.raises(StsbenchError, match=r"^backbone.pooler cls: .*gpt2 is causal, .*: set backbone.pooler to mean$"):
+        stsbench.train("simcse", output=tmp_path / "out", settings=values, device="cpu")
+    assert not (tmp_path / "out").exists()
+
+
+def test_python_is_told_that_no_dev_data_are_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("STSBENCH_DATA", raising=False)
+    values = training_runs.settings(tiny_models.build(tmp_path / "m", pooler=False), training_runs.make_text(tmp_path),
+                                    **{"training.max_steps": 1})  # fmt: skip
+    with pytest.warns(UserWarning, match="no dev data: .* the weights of the last one are kept"):
+        stsbench.train("simcse", output=tmp_path / "out", settings=values, device="cpu", offline=True)
 
 
 def bare(folder):
