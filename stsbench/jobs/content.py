@@ -46,14 +46,14 @@ def check_jobs(jobs: Sequence[Job], output: Path, defaults: Defaults) -> None:
     names = {job.id: [*job.reads, *([job.backbone] if job.backbone else [])] for job in jobs}
     texts = [name for job in jobs for name in job.reads]
     now = digests(texts, [job.backbone for job in jobs if job.backbone], defaults)
-    begun = {name for job in jobs if job.folder(output).exists() for name in names[job.id]}
-    check_read(output, now, begun)
+    used = {name for job in jobs if job.folder(output).exists() for name in names[job.id]}
+    check_read(output, now, used)
 
 
 def digests(texts: Iterable[str], models: Iterable[str], defaults: Defaults) -> dict[str, str]:
     """Name -> digest of what it is on this machine; what is not here, or has yet to be fetched, is left out."""
-    found = {**{name: _text(name, defaults) for name in texts}, **{name: _model(name) for name in models}}
-    return {name: digest for name, digest in found.items() if digest is not None}
+    every = {**{name: _text(name, defaults) for name in texts}, **{name: _model(name) for name in models}}
+    return {name: digest for name, digest in every.items() if digest is not None}
 
 
 def dev_digests(by: str, defaults: Defaults) -> dict[str, str]:
