@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -24,7 +25,12 @@ from stsbench.files import cache_root
 from stsbench.wording import counted, sized
 
 # SNLI's mark, those of `datasets`, pandas and MultiNLI's test set, and what people write
-_UNLABELLED = {"-", "-1.0", "nan", "<na>", "n/a", "#n/a", "none", "null", "hidden", "?"}
+_UNLABELLED = {
+    "-", "--", "-1.0", "nan", "na", "<na>", "n/a", "#n/a", "#na", "n.a.", "nil", "none", "null", "\\n", "hidden", "?",
+    "unlabeled", "unlabelled", "no label",
+}  # fmt: skip
+_MINUS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212"), "-")  # what spreadsheets make of one
+_BETWEEN = re.compile(r"(?<=[^\W_])[-_ ]+(?=[^\W_])")  # words of a name
 _TRUTHS = {"true": "1.0", "false": "0.0"}
 _LOOKED_AT = 100  # rows, to tell a table from text
 _VERSION = 1  # of the folder's layout and of what is counted: a change makes older folders unused
@@ -220,12 +226,12 @@ class TextStore:
 def _plain_label(name: str) -> str:
     """A label without what two spellings of one class differ in."""
     visible = [c for c in unicodedata.normalize("NFKC", name) if c.isspace() or unicodedata.category(c) not in ("Cf", "Cc")]
-    plain = " ".join("".join(visible).split()).casefold()
+    plain = " ".join("".join(visible).translate(_MINUS).split()).casefold()
     plain = _TRUTHS.get(plain, plain)
     try:
-        return repr(float(plain)) if plain.lstrip("+-")[:1].isdigit() else plain
+        return repr(float(plain) + 0.0) if plain.lstrip("+-")[:1].isdigit() else _BETWEEN.sub(" ", plain)  # -0.0 is 0.0
     except ValueError:
-        return plain
+        return _BETWEEN.sub(" ", plain)
 
 
 def _fate(dropped: bool) -> str:

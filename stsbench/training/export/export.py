@@ -66,6 +66,8 @@ def try_export(inference: Inference, place: Path, name: str) -> None:
             check_weights(folder, name)
     except Exception as error:  # of libraries, each its own kinds
         why = getattr(error, "strerror", None) or first_line(error)
+        if isinstance(error, OSError) or "(os error" in why:  # safetensors' word for one
+            raise StsbenchError(f"cannot write the model to {place}: {why}") from error
         raise StsbenchError(f"{name} could be trained, but not exported then: {why}; choose another backbone") from error
 
 

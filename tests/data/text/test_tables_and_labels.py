@@ -40,6 +40,7 @@ def labelled(tmp_path, labels, at=48):
 
 @pytest.mark.parametrize("mark", [
     "-", "-1", " -1", "-1.0", "NaN", "nan", "null", "hidden", "?", "None", "N/A", "<NA>", "#N/A",
+    "\u22121", "\u2013", "\u2014", "NA", "\\N", "unlabeled", "no_label",
 ])  # fmt: skip
 def test_a_mark_of_rows_without_a_label_is_no_class(tmp_path, mark):
     told = rf"a.csv:4: the label {re.escape(repr(mark))} marks rows without a label \(16 of 48\)"
@@ -49,7 +50,7 @@ def test_a_mark_of_rows_without_a_label_is_no_class(tmp_path, mark):
 
 @pytest.mark.parametrize("pair", [
     ("entailment", "entailment "), ("entailment", "Entailment"), ("a b", "a  b"), ("1", "1.0"), ("01", "1"),
-    ("True", "1"), ("0", "false"),
+    ("True", "1"), ("0", "false"), ("0", "-0"), ("not_entailment", "not entailment"), ("not_entailment", "Not-Entailment"),
     ("x", "x\u200b"), ("caf\u00e9", "cafe\u0301"), ("x", "\uff58"),
 ])  # fmt: skip
 def test_one_class_written_twice(tmp_path, pair):
@@ -61,4 +62,5 @@ def test_classes_and_their_rows(tmp_path):
     labels = ["neutral", "entailment", "contradiction", "neutral"]
     assert labelled(tmp_path, labels).classes() == {"contradiction": 12, "entailment": 12, "neutral": 24}
     assert labelled(tmp_path, ["0", "1", "-2", "10"]).classes() == {"-2": 12, "0": 12, "1": 12, "10": 12}
+    assert labelled(tmp_path, ["A", "A-", "A+"]).classes() == {"A": 16, "A+": 16, "A-": 16}
     assert labelled(tmp_path, ["1000001", "1000002"]).classes() == {"1000001": 24, "1000002": 24}
