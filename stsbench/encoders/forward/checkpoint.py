@@ -165,7 +165,10 @@ def _load(
         if source != folder:
             added = model.load_adapter(str(folder))
             info = {key: {*keys, *getattr(added, key, ())} for key, keys in info.items() if key.endswith("_keys")}
-    missing = set(info["missing_keys"])
+    missing, unexpected = set(info["missing_keys"]), set(info["unexpected_keys"])
+    if adapter.get("use_dora"):
+        loaded = _load_magnitudes(model, folder)
+        missing, unexpected = missing - loaded, unexpected - {key.removesuffix(".weight") for key in loaded}
     if getattr(model.config, "is_encoder_decoder", False):
         model = model.get_encoder()
         missing = {key for key in missing if not key.startswith("decoder.")}
@@ -173,7 +176,7 @@ def _load(
         raise EncoderError(
             f"{name} lacks {len(made_up)} of its weights, e.g. {made_up[0]}: they would be random numbers"
         )
-    if dropped := sorted(key for key in info["unexpected_keys"] if not _HARMLESS.search(key)):
+    if dropped := sorted(key for key in unexpected if not _HARMLESS.search(key)):
         raise EncoderError(
             f"{name} stores {len(dropped)} weights that {type(model).__name__} has no place for, e.g. {dropped[0]}: its "
             "vectors would not be its author's; convert the checkpoint to the architecture that config.json names"
@@ -181,6 +184,16 @@ def _load(
     if info["mismatched_keys"]:
         raise EncoderError(f"{name}: the weight {min(map(str, info['mismatched_keys']))} has not the shape of its model's")
     return model, missing
+
+
+def _load_magnitudes(model: Any, folder: Path) -> set[str]:
+    """Read the magnitudes of a DoRA adapter (Liu et al. 2024), which transformers leaves out; their names in `model`."""
+    from peft import set_peft_model_state_dict
+    from peft.utils import load_peft_weights
+
+    stored = {key.removeprefix("base_model.model."): value for key, value in load_peft_weights(str(folder), "cpu").items()}
+    left = set(set_peft_model_state_dict(model, stored).missing_keys)
+    return {key for key, _ in model.named_parameters() if "lora_magnitude_vector" in key} - left
 
 
 def _check_size(kind: Any, config: Any, source: Path, trust: bool) -> None:
