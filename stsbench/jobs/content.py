@@ -1,12 +1,13 @@
-"""Whether what trainings read is what it was: the results in one folder are of the same text, backbones and dev data."""
+"""Whether what jobs read is what it was: the results in one folder are of the same texts, models and dev data."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from stsbench.data.fetch import sources
 from stsbench.encoders.forward.identity import folder_digest
@@ -23,7 +24,7 @@ from stsbench.training.recipes.recipe import DataSettings
 from stsbench.training.rows.at_hand import training_file
 from stsbench.training.rows.catalog_rows import SetPlace
 
-READ = "read.json"  # in .jobs: name of a text, backbone or dev data -> digest of what it was
+READ = "read.json"  # in .jobs: name of a text, model or dev data -> digest of what it was
 
 
 def check_read(output: Path, now: Mapping[str, str], used: Collection[str] | None = None) -> None:
@@ -34,7 +35,7 @@ def check_read(output: Path, now: Mapping[str, str], used: Collection[str] | Non
     for name, digest in now.items():
         if name in before and before[name] != digest and (used is None or name in used):
             raise StsbenchError(
-                f"{name} is not what it was when trainings in {output} read it: put it back, or choose another --output"
+                f"{name} is not what it was when jobs in {output} read it: put it back, or choose another --output"
             )
     if {**before, **now} != before:
         with atomic_write(path) as stream:
@@ -42,17 +43,30 @@ def check_read(output: Path, now: Mapping[str, str], used: Collection[str] | Non
 
 
 def check_jobs(jobs: Sequence[Job], output: Path, defaults: Defaults) -> None:
-    """`check_read` for the trainings of a plan: those that have begun read what the others are going to."""
-    names = {job.id: [*job.reads, *([job.backbone] if job.backbone else [])] for job in jobs}
-    texts = [name for job in jobs for name in job.reads]
-    now = digests(texts, [job.backbone for job in jobs if job.backbone], defaults)
-    used = {name for job in jobs if job.folder(output).exists() for name in names[job.id]}
+    """`check_read` for the jobs of a plan: those that have begun read what the others are going to."""
+    now: dict[str, str] = {}
+    used: set[str] = set()
+    for job in jobs:
+        read = digests(job.reads, [job.backbone] if job.backbone else [], defaults, now)
+        read |= {name: digest for name in _tested(job) if (digest := now.get(name) or _file_or_folder(name))}
+        now |= read
+        used |= read.keys() if job.folder(output).exists() else set()
     check_read(output, now, used)
 
 
-def digests(texts: Iterable[str], models: Iterable[str], defaults: Defaults) -> dict[str, str]:
+def _tested(job: Job) -> Iterator[str]:
+    """Files and folders that an evaluation names: its model, its pairs, its corpora."""
+    if job.kind == "eval":
+        model = job.words[job.words.index("--model") + 1]
+        yield from (model, *(name.removeprefix("retrieval:") for name in job.protocols))
+
+
+def digests(
+    texts: Iterable[str], models: Iterable[str], defaults: Defaults, known: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
     """Name -> digest of what it is on this machine; what is not here, or has yet to be fetched, is left out."""
-    every = {**{name: _text(name, defaults) for name in texts}, **{name: _model(name) for name in models}}
+    every = {name: known.get(name) or _text(name, defaults) for name in texts}
+    every |= {name: known.get(name) or _model(name) for name in models}
     return {name: digest for name, digest in every.items() if digest is not None}
 
 
@@ -79,6 +93,11 @@ def _text(name: str, defaults: Defaults) -> str | None:
         return sha256_file(training_file(DataSettings(file=name), "data", replace(_place(defaults), offline=True)))
     except StsbenchError:
         return None
+
+
+def _file_or_folder(name: str) -> str | None:
+    path = Path(name).expanduser()
+    return sha256_file(path) if path.is_file() else folder_digest(path) if path.is_dir() else None
 
 
 def _model(name: str) -> str | None:

@@ -78,7 +78,7 @@ def test_a_sweep_is_of_one_text_backbone_and_dev_data(places, change, named):
     begin(chosen)
     begin(of_places())  # the same again goes on
     change()
-    with pytest.raises(StsbenchError, match=rf"^{named} is not what it was when trainings in out read it: put it back"):
+    with pytest.raises(StsbenchError, match=rf"^{named} is not what it was when jobs in out read it: put it back"):
         run(of_places() if change is not stage_text else chosen, never)
 
 
@@ -117,9 +117,27 @@ def test_a_plan_is_of_one_text_and_backbone(cli, here, monkeypatch):
     jobs["b-1"].folder(Path("out")).mkdir()
     check()
     Path("two.txt").write_text("Another one.\n", "utf-8")
-    fails(cli("run", plan), "two.txt is not what it was when trainings in out read it")
+    fails(cli("run", plan), "two.txt is not what it was when jobs in out read it")
     check_jobs([jobs["a-1"]], Path("out"), defaults)  # which reads another
     Path("two.txt").write_text("To come.\n", "utf-8")
     check()
     backbone()
     fails(cli("run", plan), "tiny is not what it was")
+
+
+@pytest.mark.parametrize("changed", ["tiny/model.safetensors", "pairs.tsv", "corpus/qrels.tsv"])
+def test_evaluations_are_of_one_model_and_data(cli, here, changed):
+    Path("pairs.tsv").write_text("a\tb\t1\n", "utf-8")
+    Path("corpus").mkdir()
+    Path("corpus/qrels.tsv").write_text("q\td\t1\n", "utf-8")
+    plan = write({"eval": {"e": {"model": "tiny", "protocols": ["pairs.tsv", "retrieval:corpus", "sts"]}}})
+    jobs = [*jobs_of(plan).values()]
+    check_jobs(jobs, Path("out"), Defaults())
+    for job in jobs:
+        job.folder(Path("out")).mkdir()
+    check_jobs(jobs, Path("out"), Defaults())
+    path = Path(changed)
+    path.write_bytes(path.read_bytes()[:-1] + b"7")
+    named = path if len(path.parts) == 1 else path.parent
+    with pytest.raises(StsbenchError, match=rf"^{named} is not what it was when jobs in out read it"):
+        check_jobs(jobs, Path("out"), Defaults())
