@@ -2,16 +2,15 @@
 
 import io
 import re
-import sys
 
 import pytest
+import tiny_models
 from clirun import MODULE
 from rich.console import Console
 from terminal import screen
 
 from stsbench.cli.output.grid import Column, print_columns
 
-STSBENCH = [sys.executable, "-m", "stsbench"]
 EVAL = ["eval", "--model", "python:mine_cli:hashed", "--sample", "--output", "run"]
 SCORE = re.compile(r"-?\d+\.\d{2}")
 
@@ -35,14 +34,14 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wide(folder):
-    code, lines = screen([*STSBENCH, *EVAL, "--protocol", "sts"], 200, cwd=folder)
+    code, lines = screen([*EVAL, "--protocol", "sts"], 200, folder)
     assert code == 0
     return lines
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100])
 def test_a_narrow_terminal_gets_every_number_whole_in_several_tables(folder, wide, columns):
-    code, lines = screen([*STSBENCH, "score", "run"], columns, cwd=folder)
+    code, lines = screen(["score", "run"], columns, folder)
     rows = _tables(lines)
     assert code == 0 and rows == _tables(wide) and len(rows) == 9
     assert all(len(cells) == 8 for cells in rows.values())  # n, two correlations in three aggregations, an interval
@@ -55,7 +54,7 @@ def test_a_narrow_terminal_gets_every_number_whole_in_several_tables(folder, wid
 
 @pytest.mark.parametrize(("columns", "many"), [(60, 2), (80, 1), (100, 1), (200, 1)])
 def test_a_comparison_is_one_table_where_it_fits(folder, wide, columns, many):
-    code, lines = screen([*STSBENCH, "compare", "run", "run", "--resamples", "40"], columns, cwd=folder)
+    code, lines = screen(["compare", "run", "run", "--resamples", "40"], columns, folder)
     tables = [line.count("┳") for line in lines if line.startswith("┏")]
     assert code == 0 and len(tables) == many and min(tables) > 1, lines
     assert all(len(cells) == 7 for cells in _tables(lines).values())
@@ -78,7 +77,7 @@ def test_what_is_equal_for_want_of_subsets_is_shown_once(folder, columns):
     pairs = [f"{score}\ta {word} boat\tthe {other}" for score, word, other in zip("01234", "pqrst", "pqxyz", strict=True)]
     (folder / "pairs.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *pairs]) + "\n", "utf-8")
     words = ["eval", "--model", "lexical:token-set", "--no-cache", "--protocol", "sts:pairs.tsv"]
-    code, lines = screen([*STSBENCH, *words], columns, cwd=folder)
+    code, lines = screen(words, columns, folder)
     [cells] = _tables(lines).values()
     assert code == 0 and sum(bool(SCORE.fullmatch(cell)) for cell in cells) == 2  # one Spearman, one Pearson
     assert "all, mean and wmean are equal" in " ".join(" ".join(lines).split())
@@ -92,8 +91,9 @@ def test_messages_stand_in_lines_of_their_own(wide):
 
 
 def test_a_training_says_its_lines_above_the_bar(tmp_path):
-    words = ["train", "simcse", "--sample", "--max-steps", "2", "--set", "training.batch_size=4", "--output", "run"]
-    code, lines = screen([*STSBENCH, *words], 160, cwd=tmp_path)
+    words = ["train", "simcse", "--backbone", tiny_models.build(tmp_path / "tiny"), "--sample", "--max-steps", "2",
+             "--set", "training.batch_size=4", "--output", "run"]  # fmt: skip
+    code, lines = screen(words, 160, tmp_path)
     assert code == 0
     bar = [line for line in lines if "━" in line and "2/2" in line]
     assert len(bar) == 1 and bar[0].startswith("main")
@@ -102,22 +102,22 @@ def test_a_training_says_its_lines_above_the_bar(tmp_path):
 
 @pytest.mark.parametrize("words", [["reproduce"], ["reproduce", "simcse:5"]])
 def test_no_other_table_cuts_a_cell(folder, words):
-    code, lines = screen([*STSBENCH, *words], 80, lines=400, cwd=folder)
+    code, lines = screen(words, 80, folder, lines=400)
     assert code == 0 and any(line.startswith("┏") for line in lines)
     assert not any("…" in line for line in lines)
 
 
 def test_a_list_and_a_sentence_are_broken_between_words(folder):
-    code, lines = screen([*STSBENCH, "list", "recipes", "--method", "simcse"], 60, cwd=folder)
+    code, lines = screen(["list", "recipes", "--method", "simcse"], 60, folder)
     assert code == 0 and "simcse/unsup-bert-base" in lines  # a line of its own
     assert any("google-bert/bert-base-uncased" in line for line in lines)
-    code, lines = screen([*STSBENCH, "compare", "run", "run", "--protocol", "sts"], 60, cwd=folder)
+    code, lines = screen(["compare", "run", "run", "--protocol", "sts"], 60, folder)
     words = " ".join(line for line in lines if "│" not in line and "━" not in line).split()
     assert code == 0 and {"checkpoint", "training", "intervals"} <= {word.strip(".,:").lower() for word in words}
 
 
 @pytest.mark.parametrize("group", [[], ["leaderboard"], ["leaderboard", "import"], ["data"], ["cache"]])
 def test_the_line_of_each_command_is_whole(folder, group):
-    code, lines = screen([*STSBENCH, *group, "--help"], 80, cwd=folder)
+    code, lines = screen([*group, "--help"], 80, folder)
     commands = lines[lines.index("Commands:") + 1 :]
     assert code == 0 and any(commands) and not any(line.endswith("...") for line in commands)

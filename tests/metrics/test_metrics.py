@@ -121,10 +121,10 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
     assert 0.89 <= inside / 200 <= 0.99
 
 
-@pytest.mark.parametrize("n", [20, 42, 100])
+@pytest.mark.parametrize("n", [20, 100])
 @pytest.mark.parametrize("shape", ["normal", "grid"])
 def test_pearsons_interval_covers_the_truth_with_few_pairs(n, shape):
-    rounds, rng = 3000, np.random.default_rng([n, len(shape)])
+    rounds, rng = 2000, np.random.default_rng([n, len(shape)])
     x, y = rng.normal(size=(2, rounds, n))
     y = 0.8 * x + 0.6 * y
     truth = 0.8

@@ -18,13 +18,14 @@ from accelerate.utils import imports, memory
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
 import stsbench
+from stsbench import registry
 from stsbench.encoders.forward.checkpoint import load_model
-from stsbench.evaluation import provenance
+from stsbench.evaluation import api, provenance
 
 for name in (
     "stsbench.training.runs.seed_runs", "stsbench.methods.simcse.method", "stsbench.publish.model_card",
     "stsbench.publish.model_index", "stsbench.publish.mteb_results", "transformers.models.bert.tokenization_bert",
-    "transformers.models.encoder_decoder",
+    "transformers.models.encoder_decoder", "stsbench.cli.main", "stsbench.cli.output.report",
 ):  # fmt: skip
     import_module(name)
 for name in ("torch.profiler._cupti_monitor", "torch.utils.serialization"):  # of newer torch: not in the oldest we allow
@@ -37,7 +38,7 @@ def patch():
     """As the fixtures of conftest do, in the server of the forks."""
     os.fsync = lambda stream: None
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a fork has none of its parent's threads
-    provenance.git_revision = cache(provenance.git_revision)
+    provenance.git_revision = api.git_revision = cache(provenance.git_revision)
     models_once.patch(pytest.MonkeyPatch())
     memory.gc = SimpleNamespace(collect=lambda: 0)
     imports._is_package_available = cache(imports._is_package_available)
@@ -64,6 +65,10 @@ def rehearse():
             "checkpoint_every": 1, "precision": "float32",
         }  # fmt: skip
         stsbench.train("simcse", output=place / "run", settings=values, device="cpu", sample=True)
+        how = {"sample": True, "tasks": ["STS-B"], "resamples": 0, "device": "cpu", "offline": True}
+        stsbench.evaluate(str(model), output=place / "eval", pooler="mean", **how)
+    for group in ("encoders", "post", "protocols", "methods"):
+        registry.names(f"stsbench.{group}")
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
 

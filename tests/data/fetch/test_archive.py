@@ -81,9 +81,14 @@ def headers(kind: bytes, size: int, count: int = 1) -> bytes:
         return stream.getvalue() + b"\0" * 1024
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress])
+def fast(compress: Callable[..., bytes], **level: int) -> Callable[[bytes], bytes]:
+    return lambda content: compress(content, **level)
+
+
+@pytest.mark.parametrize("pack", [bytes, fast(gzip.compress, compresslevel=1), fast(lzma.compress, preset=0)],
+                         ids=["plain", "gzip", "lzma"])
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
-@pytest.mark.parametrize(("size", "count"), [(30_000_000, 1), (250_000, 300)])
+@pytest.mark.parametrize(("size", "count"), [(30_000_000, 1), (250_000, 100)])
 def test_headers_take_no_memory(
     tmp_path: Path, pack: Callable[[bytes], bytes], kind: bytes, size: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
