@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # control, format, surrogate, line and paragraph separators
@@ -36,3 +37,8 @@ def visible(text: str, kept: str = "") -> str:
 def printable(text: str) -> str:
     """The same of text for a terminal: its lines and tabs stay, and nothing in it moves a cursor or sets a colour."""
     return visible(text, _IN_TEXT)
+
+
+def csv_cell(text: str) -> str:
+    """The same in CSV: a spreadsheet would run what begins as a formula, also behind a semicolon, at which many split."""
+    return re.sub("(^|;)(\\s*)(?=[=+@\uff0b\uff0d\uff1d\uff20-])", r"\1\2'", text)

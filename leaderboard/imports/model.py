@@ -17,7 +17,7 @@ TASKS = {  # mteb's name of a task -> our column; mteb's SICK-R is all 9,927 pai
     "SICK-R": "SICK-R-MTEB",
 }  # fmt: skip
 Correlation = Annotated[float, Field(strict=True, ge=-1, le=1, allow_inf_nan=False)]
-Text = Annotated[str, Field(min_length=1, max_length=300)]
+Text = Annotated[str, Field(pattern=r"^[!-~]([ -~]*[!-~])?$", max_length=300)]
 
 
 class ImportModel(BaseModel):
@@ -44,7 +44,7 @@ class Imported(ImportModel):
     """One model's results. source: the address they were read from, "" for files of one's own."""
 
     tool: Literal["mteb"]
-    model: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$", max_length=200)]
+    model: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+$", max_length=200)]
     revision: Text
     source: Annotated[str, Field(pattern=r"^(https://\S+)?$")] = ""
     tasks: tuple[ImportedTask, ...] = Field(min_length=1)

@@ -7,9 +7,11 @@ from collections.abc import Collection, Sequence
 
 
 def plain_markdown(text: str) -> str:
-    """`text` on one line, with every character that GitHub's Markdown or HTML would take for markup escaped."""
+    """`text` on one line, with every character that GitHub's Markdown or HTML would take for markup escaped; what it would
+    make a link or a mention of by itself is parted."""
     line = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"(?<![^\W_])_|_(?![^\W_])|[\\`*\[\]|~$]", lambda match: "\\" + match.group(), line)
+    plain = re.sub(r"(?<![^\W_])_|_(?![^\W_])|[\\`*\[\]|~$]", lambda match: "\\" + match.group(), line)
+    return re.sub(r"(?i)(?<=:)(?=//)|(?<=(?<!\w)@)(?=\w)|(?<=@)(?=[\w-]+\.\w)|(?<=\bwww)(?=\.)", "<!-- -->", plain)
 
 
 def pipes(grid: Sequence[Sequence[str]], words: int, also: Collection[int] = ()) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from pathlib import Path
 
 import numpy as np
@@ -257,6 +258,7 @@ def _provenance(loaded: LoadedEntry) -> Provenance:
     for run in loaded.runs:
         first = run.records[0].record
         provenances = [each.record.provenance for each in run.records]
+        times = [each.record.created for each in run.records]
         runs.append({
             "fingerprint": first.encoder.fingerprint, "encoder": dict(first.encoder.spec),
             "width": _one(each.record.encoder.dimension for each in run.records),
@@ -265,8 +267,7 @@ def _provenance(loaded: LoadedEntry) -> Provenance:
             "revision": _distinct(each.get("git") for each in provenances),
             "device": _distinct(each.get("device") for each in provenances),
             "command": _distinct(" ".join(each["command"]) if each.get("command") else None for each in provenances),
-            "measured": [min(each.record.created for each in run.records).isoformat(),
-                         max(each.record.created for each in run.records).isoformat()],
+            "measured": [end.astimezone(UTC).isoformat() for end in (min(times), max(times))],
             "records": f"{len(run.records)} in leaderboard/measured/{loaded.id}/{run.folder.name}/",
         })  # fmt: skip
     entry = loaded.entry

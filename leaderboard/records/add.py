@@ -52,8 +52,10 @@ def add(board: Path, paths: Sequence[Path], slug: str, entry: Entry | None) -> A
     All records are checked before the first is written. Several processes may add at once: a record is one file, made
     under another name and linked into place, so that none is lost and none overwritten.
     """
-    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,79}", slug):
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9._-]{0,78}[a-z0-9_-])?", slug):
         raise StsbenchError(f"'{slug}' cannot name an entry: use small letters, digits, dots and dashes, at most 80")
+    if re.fullmatch(r"(con|prn|aux|nul|(com|lpt)[0-9])(\..*)?", slug):
+        raise StsbenchError(f"'{slug}' cannot name an entry: Windows keeps it for a device, and no folder there can have it")
     runs = [run for path in paths for run in tested_seeds(path) or [path]]
     records = [item for run in runs for item in (load_records(run) if run.is_dir() else [(run, read_record(run))])]
     if not records:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,14 @@ from stsbench.leaderboard.records.expected import unexpected
 from stsbench.wording import visible
 
 LARGEST_COSINE = 1 + 1e-6  # float32 vectors, rounded
+# What Unicode calls ignorable beside control and format characters, and a blank of Braille's: not one is seen.
+BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0").union(
+    map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))
+)
+EMOJI = "\ufe0f"  # chooses the coloured form of the character before it
+MOST_MARKS = 4  # accents over one letter
+FIRST = datetime(2020, 1, 1, tzinfo=UTC)  # nothing was measured before
+LONGEST_NAME, LONGEST_TEXT = 300, 5000  # characters: of an encoder, a task, a set; of a template, an argument of a command
 MOST_NAMES, LONGEST = 500, 200  # names among the observations, and characters of one: a data set's texts are far more
 # What `observe` of each protocol here gives, and nothing else is let in: array -> kinds of number and its shape, names ->
 # their shape. A letter is a length (n: the set's items), equal wherever it stands; ?: some records lack it; *: any number.
@@ -99,9 +109,10 @@ def _check_provenance(path: Path, record: Record) -> None:
         raise StsbenchError(f"{path} was measured by {reason}; commit them and measure again")
     if record.created.tzinfo is None:
         raise StsbenchError(f"{path}: created: the time has no zone")
-    if record.created > datetime.now(UTC) + timedelta(days=1):
-        said = f"{record.created:%Y-%m-%d} has not come yet: is the clock of this machine right?"
-        raise StsbenchError(f"{path}: created: {said}")
+    if not FIRST < record.created < datetime.now(UTC) + timedelta(hours=1):
+        said = "is long past" if record.created < FIRST else "has not come yet"
+        moment = f"{record.created:%Y-%m-%d %H:%M %Z}"
+        raise StsbenchError(f"{path}: created: {moment} {said}: was the clock of the machine right?")
     seed = provenance.get("seed")
     if seed is not None and (type(seed) is not int or seed < 0):
         raise StsbenchError(f"{path} was edited: seed of its provenance is {seed!r}, not a whole number")
@@ -111,13 +122,26 @@ def _check_texts(path: Path, record: Record) -> None:
     """Raises StsbenchError where a text of the record would not be seen as it stands: escape codes, bidi overrides, blanks
     of no width. A template or a command may have several lines."""
     for text in _strings(record.model_dump(mode="json")):
-        if hidden := hidden_in(text, kept="\n\t"):
+        if hidden := hidden_in(text, kept="\n\t" + EMOJI):
             raise StsbenchError(f"{path} holds a character that is not seen ({hidden}): {visible(text)[:80]}")
+        if len(text) > LONGEST_TEXT:
+            raise StsbenchError(f"{path} holds a text of {len(text):,} characters, at most {LONGEST_TEXT:,}: {text[:80]}")
+    data, encoder = record.data, record.encoder
+    for name in (data.task, data.id, encoder.spec["name"], record.protocol.label, *data.subsets, *record.counts):
+        if not 0 < len(name) <= LONGEST_NAME:
+            raise StsbenchError(f"{path} holds a name of {len(name):,} characters, at most {LONGEST_NAME}: '{name[:80]}'")
+    pairs = record.protocol.name in LAYOUTS and record.protocol.name not in ("retrieval", "mteb")  # or single texts
+    if pairs and max(record.counts.values(), default=0) > 2 * data.n:
+        raise StsbenchError(f"{path} was edited: counts: {data.n} items have no {max(record.counts.values())} texts")
 
 
 def hidden_in(text: str, kept: str = "") -> str:
-    """The first control or format character, as "U+202E"; "" for a text that shows all it holds."""
-    return next((f"U+{ord(each):04X}" for each in text if each not in kept and visible(each) != each), "")
+    """The first character that shows nothing, as "U+202E", or of which too many stand over one letter; "" for a text that
+    shows all it holds."""
+    for is_mark, marks in groupby(text, lambda each: unicodedata.category(each) in ("Mn", "Me")):
+        if is_mark and len(over := list(marks)) > MOST_MARKS:
+            return f"U+{ord(over[0]):04X} and {len(over) - 1} more over one letter"
+    return next((f"U+{ord(each):04X}" for each in text if each not in kept and (visible(each) != each or each in BLANK)), "")
 
 
 def _check_encoder(path: Path, record: Record) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,14 +18,19 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import Measured, measured
 from stsbench.evaluation.records import Record, load_records, read_record
 from stsbench.evaluation.rescore import encoder_key, refuse_doubles
-from stsbench.leaderboard.records.admission import check_record, check_widths, hidden_in
+from stsbench.leaderboard.records.admission import EMOJI, check_record, check_widths, hidden_in
 from stsbench.leaderboard.records.copies import refuse_equal, refuse_near
 from stsbench.parsing import MOST_YAML, TooLargeError, load_yaml, read_text
 
 DESCRIPTION = "entry.yaml"
 CHANGED = ("-changed", "-swept")  # how the name of a recipe ends that was changed before it trained
-FILLERS = "\u115f\u1160\u3164\uffa0"  # letters of Hangul that show nothing
-Url = Annotated[str, Field(pattern=r"^https?://\S+$")]
+# Cyrillic and Greek letters that look like these, small or capital.
+LIKE = str.maketrans(
+    "\u0430\u0432\u0435\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0456\u0458\u0455\u04bb\u0501\u051b\u051d"
+    "\u03b1\u03b2\u03b5\u03b6\u03b7\u03b9\u03ba\u03bc\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7\u0131\u0251\u0261",
+    "abekmhopctyxijshdqwabezhikmnoptyxiag",
+)
+Url = Annotated[str, Field(pattern=r"^https?://\S+$", max_length=500)]
 
 
 class Entry(BaseModel):
@@ -37,18 +43,19 @@ class Entry(BaseModel):
     setting: Literal["unsup", "semi", "sup"]
     flags: tuple[Literal["nli", "sts", "transductive", "dev-selected"], ...] = ()
     best_of: int | None = Field(default=None, ge=2)  # the best of so many seeds: shown as such, never ranked
-    recipe: str = ""
+    recipe: str = Field(default="", max_length=200)
     paper: Url | None = None
-    card: str = Field(default="", pattern=r"^(https?://\S+|[^:\s]*)$")  # an address, or a path in the repository
-    note: str = ""
+    # An address, or a path in the repository: "//" would begin an address, too.
+    card: str = Field(default="", pattern=r"^(https?://\S+|[^:/\\\s][^:\\\s]*)?$", max_length=500)
+    note: str = Field(default="", max_length=4000)
 
     @model_validator(mode="after")
     def _is_seen(self) -> Self:
-        for name in ("method", "backbone", "recipe", "card", "note"):
-            if hidden := hidden_in(getattr(self, name), kept="\n\t" if name == "note" else ""):
+        for name in ("method", "backbone", "recipe", "paper", "card", "note"):
+            if hidden := hidden_in(getattr(self, name) or "", kept="\n\t" + EMOJI if name == "note" else ""):
                 raise ValueError(f"{name} holds a character that is not seen ({hidden})")
         for name in ("method", "backbone"):
-            if not any(each.isalnum() and each not in FILLERS for each in getattr(self, name)):
+            if not any(map(str.isalnum, getattr(self, name))):
                 raise ValueError(f"{name} needs a letter or a digit")
         return self
 
@@ -168,10 +175,16 @@ def refuse_equal_names(entries: Iterable[tuple[str, Entry]]) -> None:
     apart."""
     folders: dict[tuple[str, ...], str] = {}
     for folder, entry in entries:
-        key = tuple(" ".join(text.casefold().split()) for text in (entry.method, entry.backbone, entry.setting))
+        key = _looks(entry.method), _looks(entry.backbone), entry.setting
         if (other := folders.setdefault(key, folder)) != folder:
             said = f"have one method, backbone and setting ({entry.method}; {entry.backbone}; {entry.setting})"
             raise StsbenchError(f"{folder} and {other} {said}: say in the method how they differ, or add to the one entry")
+
+
+def _looks(text: str) -> str:
+    """One text for all that look nearly alike: by case, blanks, dashes, width, and letters of other alphabets."""
+    plain = unicodedata.normalize("NFKC", text).casefold().translate(LIKE)
+    return " ".join("".join("-" if unicodedata.category(each) == "Pd" else each for each in plain).split())
 
 
 def check_copies(runs: Sequence[tuple[str, Sequence[Measured]]]) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -79,7 +80,7 @@ class EncoderIdentity(_Part):
 
     spec: dict[str, Any]
     fingerprint: str = Sha256
-    dimension: int = Field(ge=1, lt=2**31)
+    dimension: int = Field(ge=1, lt=2**24)
 
 
 class ProtocolIdentity(_Part):
@@ -139,6 +140,43 @@ class Record(_Part):
         return position if isinstance(position, int) else 0
 
 
+class _Stated(BaseModel):
+    """Fields that are read of what a record otherwise holds as it was given; there may be more."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+class _Spec(_Stated):
+    name: str
+    kind: str = ""
+    weights: str = ""
+    pooler: str | None = None
+    template: str | None = None
+    prefix: str | None = None
+    dtype: str = ""
+    post: str | None = None
+    fitted_on: str | None = None
+    options: dict[str, Any] | None = None
+
+
+class _Start(_Stated):
+    weights: str | None = None
+    stage: str | None = None
+
+
+class _Provenance(_Stated):
+    python: str = ""
+    device: str = ""
+    versions: dict[str, str] = {}
+    git: Annotated[str, Field(pattern=r"^[0-9a-f]{7,64}(\+changes)?$")] | None = None
+    command: list[str] | None = None
+    recipe: str | None = None
+    stage: str | None = None
+    trained_on: list[str] = []
+    position: int = 0
+    warm_start: _Start | None = Field(default=None, alias="from")
+
+
 def record_stem(encoder: EncoderIdentity, protocol: ProtocolIdentity, data: DataIdentity) -> str:
     """File name stem: protocol, data id and a digest over everything that identifies a record."""
     key = [encoder.fingerprint, protocol.model_dump(), data.digest]
@@ -182,8 +220,11 @@ def read_record(path: Path) -> Record:
     """
     try:
         text = read_text(path, MOST_JSON)
-        record = Record.model_validate_json(text)
-        parse_json(text, object_pairs_hook=_no_key_twice)  # JSON of two values for a key means what its reader takes it for
+        record = Record.model_validate_json(text, strict=True)  # true is no 1, and "1" no number
+        # JSON of two values for a key means what its reader takes it for; JSON has neither NaN nor 1e999.
+        parse_json(text, object_pairs_hook=_no_key_twice, parse_constant=_finite, parse_float=_finite)
+        _check_stated("encoder.spec", _Spec, record.encoder.spec)
+        _check_stated("provenance", _Provenance, record.provenance)
     except ValidationError as error:
         raise StsbenchError(f"{path} is not a valid record: {_first(error)}") from error
     except ValueError as error:
@@ -194,6 +235,19 @@ def read_record(path: Path) -> Record:
             f"{path} was renamed or edited: its observations would be {files[0]}, it names {record.observations.file}"
         )
     return record
+
+
+def _check_stated(field: str, kind: type[_Stated], stated: dict[str, Any]) -> None:
+    try:
+        kind.model_validate(stated)
+    except ValidationError as error:
+        raise ValueError(f"{field}.{_first(error)}") from error
+
+
+def _finite(text: str) -> float:
+    if not isfinite(number := float(text)):
+        raise ValueError(f"{text} is not a finite number")
+    return number
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

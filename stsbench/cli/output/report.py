@@ -15,6 +15,7 @@ from stsbench.evaluation.measure import Result
 from stsbench.evaluation.plan import changed_settings
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.publish.latex import escaped
+from stsbench.wording import csv_cell
 
 ORIGIN = ("encoder", "pooler", "data", "view", "known", "settings")  # CSV columns behind those of a row
 
@@ -38,11 +39,15 @@ def as_csv(result: Result) -> str:
     table.writeheader()
     origins = [_origin(record) for record in result.records]
     for record, origin in zip(result.records, origins, strict=True):
-        table.writerows({**row.model_dump(), **origin} for row in record.scores)
+        table.writerows(_cells({**row.model_dump(), **origin}) for row in record.scores)
     for row in result.summaries:
         mine = [each for record, each in zip(result.records, origins, strict=True) if record.protocol.label == row.protocol]
-        table.writerow({**row.model_dump(), **{key: _common([each[key] for each in mine]) for key in ORIGIN}})
+        table.writerow(_cells({**row.model_dump(), **{key: _common([each[key] for each in mine]) for key in ORIGIN}}))
     return stream.getvalue()
+
+
+def _cells(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: csv_cell(value) if isinstance(value, str) else value for key, value in row.items()}
 
 
 def _origin(record: Record) -> dict[str, Any]:

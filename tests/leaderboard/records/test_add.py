@@ -229,7 +229,7 @@ def test_a_description_is_asked_for_once_and_must_not_change(runs, tmp_path):
     add(tmp_path, [runs["letters"]], "letters", LETTERS)
     with pytest.raises(StsbenchError, match="describes the entry otherwise"):
         add(tmp_path, [runs["letters"]], "letters", LETTERS.model_copy(update={"setting": "sup"}))
-    for name in ("../up", "Upper", "", "a b", ".hidden"):
+    for name in ("../up", "Upper", "", "a b", ".hidden", "end.", "con", "nul.x", "com1"):
         with pytest.raises(StsbenchError, match="cannot name an entry"):
             add(tmp_path, [runs["letters"]], name, LETTERS)
     with pytest.raises(StsbenchError, match="--backbone, --setting"):

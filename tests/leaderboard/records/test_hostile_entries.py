@@ -18,13 +18,15 @@ from stsbench.leaderboard.page.tables import csv_table, latex_tables, markdown_t
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add, described
 from stsbench.leaderboard.records.admission import _check_names
-from stsbench.leaderboard.records.entries import Entry, load_entries, read_entry
+from stsbench.leaderboard.records.entries import Entry, load_entries, read_entry, refuse_equal_names
 
 UNSEEN = {"ESC": "a\x1b[31mb", "BEL": "a\x07", "bidi": "a\u202eb", "isolate": "a\u2066b", "zero width": "a\u200bb",
-          "soft": "a\u00adb", "line": "a\u2028b",
+          "soft": "a\u00adb", "line": "a\u2028b", "filler": "a\u3164", "joiner": "a\u034fb", "variant": "a\ufe0e",
+          "blank of Braille": "a\u2800b", "accents": "a" + "\u0301" * 60,
           "BOM": "\ufeffa", "tag": "a\U000e0041", "return": "a\rb", "NUL": "a\x00b"}  # fmt: skip
 BLANK = {"zero width": "\u200b", "filler": "\u3164", "dots": "...", "braille": "\u2800"}
-FORMULAS = ['=HYPERLINK("http://x.y","z")', "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(1)"]
+FORMULAS = ['=HYPERLINK("http://x.y","z")', "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\uff1d1+1", "\uff20SUM(1)",
+            "a;=1+1", "a; @b", "'=1+1"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", UNSEEN)
@@ -55,16 +57,45 @@ def test_a_link_leads_to_a_page(link, field):
         described({"method": "m", "backbone": "b", "setting": "unsup", field: link})
 
 
+@pytest.mark.parametrize("link", ["https://x.y/\u202egnp", "https://x.y/" + "z" * 500])
+def test_a_paper_s_address_can_be_read(link):
+    with pytest.raises(StsbenchError, match="--paper"):
+        described({"method": "m", "backbone": "b", "setting": "unsup", "paper": link})
+
+
+@pytest.mark.parametrize("card", ["//x.y/card", "/etc/passwd", r"\\x\card", r"a\b"])
+def test_a_card_is_in_the_repository_or_has_an_address(card):
+    with pytest.raises(StsbenchError, match="--card: an address"):
+        described({"method": "m", "backbone": "b", "setting": "unsup", "card": card})
+
+
+ALIKE = {"Letters": ["letters", " LETTERS ", "Le\u0442ters", "\uff2cetters", "L\u0435tt\u0435rs", "\U0001d40betters"],
+         "a-b c": ["A\u2010B C", "a\u2013b\u00a0c", "a\uff0db\u3000c", "a-b  c"], "é": ["e\u0301", "E\u0301"]}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_names_that_look_alike_are_one(name):
+    one = Entry(method=name, backbone="b", setting="unsup")
+    for other in ALIKE[name]:
+        with pytest.raises(StsbenchError, match="have one method, backbone and setting"):
+            refuse_equal_names([("x", one), ("y", one.model_copy(update={"method": other}))])
+    refuse_equal_names([("x", one), ("y", one.model_copy(update={"method": f"{name} 2"}))])
+
+
 def test_formulas_and_markup_are_text_in_every_table(runs, tmp_path):
-    hostile = [*FORMULAS, "a|b", "<script>alert(1)</script>", r"\input{/etc/passwd}", "[x](http://y.z)"]
+    links = ["http://y.z www.y.z", "@b a@b.c"]
+    hostile = [*FORMULAS, *links, "a|b", "<script>alert(1)</script>", r"\input{/etc/passwd}", "[x](http://y.z)"]
     for number, method in enumerate(hostile):
         add(tmp_path / str(number), [runs["letters"]], "letters", Entry(method=method, backbone=method, setting="unsup"))
         found = gather(tmp_path / str(number))
         for row in csv.DictReader(io.StringIO(csv_table(found))):
-            assert not any(cell.startswith(("=", "+", "@")) for cell in row.values() if cell), row
+            parts = [part.strip() for cell in row.values() if cell for part in cell.split(";")]
+            assert not any(part.startswith(("=", "+", "@", "\uff1d", "\uff20")) for part in parts), row
             if row["kind"] == "measured":
-                assert row["method"].removeprefix("'") == method and (method[0] not in "=+-@" or row["method"][0] == "'")
+                assert row["method"].replace("'", "") == method.replace("'", "")
+                assert method[0] not in "=+-@" or row["method"][0] == "'"
         markdown = markdown_tables(found)
+        assert not re.search(r"://y|www\.y|@b", markdown)
         assert "<script" not in markdown and not re.search(r"(?<!\\)\]\(http://y", markdown) and "| a|b |" not in markdown
         assert r"\input" not in latex_tables(found)
 
@@ -78,6 +109,7 @@ def edited(board, change):
 
 
 LATER = (datetime.now(UTC) + timedelta(days=400)).isoformat()
+SOON = (datetime.now(UTC) + timedelta(hours=3)).isoformat()
 CHANGES = {
     "2031": (lambda r: r.update(created=LATER), "created: .* has not come yet"),
     "wide": (lambda r: r["encoder"].update(dimension=10**30), "not a valid record: encoder.dimension"),
@@ -85,6 +117,23 @@ CHANGES = {
     "seed": (lambda r: r["provenance"].update(seed="x"), "seed of its provenance is 'x', not a whole number"),
     "half a seed": (lambda r: r["provenance"].update(seed=1.5), "seed of its provenance is 1.5"),
     "escape": (lambda r: r["provenance"].update(command=["\x1b[2J"]), r"holds a character that is not seen \(U\+001B\)"),
+    "1970": (lambda r: r.update(created="1970-01-01T00:00:00Z"), "created: 1970-01-01 00:00 UTC is long past"),
+    "soon": (lambda r: r.update(created=SOON), "created: .* has not come yet"),
+    "a number for a time": (lambda r: r.update(created=0), "not a valid record: created"),
+    "true for 1": (lambda r: r["encoder"].update(dimension=True), "not a valid record: encoder.dimension"),
+    "text for a number": (lambda r: r["data"].update(n=str(r["data"]["n"])), "not a valid record: data.n"),
+    "1 for true": (lambda r: r["data"].update(known=0), "not a valid record: data.known"),
+    "2e9 wide": (lambda r: r["encoder"].update(dimension=2 * 10**9), "not a valid record: encoder.dimension"),
+    "NaN": (lambda r: r["provenance"].update(speed=float("nan")), "not a valid record: NaN is not a finite number"),
+    "a device": (lambda r: r["provenance"].update(device={}), "not a valid record: provenance.device"),
+    "an argument": (lambda r: r["provenance"].update(command=[1]), "not a valid record: provenance.command.0"),
+    "a start": (lambda r: r["provenance"].update({"from": "x"}), "not a valid record: provenance.from"),
+    "a number trained on": (lambda r: r["provenance"].update(trained_on=5), "not a valid record: provenance.trained_on"),
+    "a revision": (lambda r: r["provenance"].update(git="=1+1"), "not a valid record: provenance.git"),
+    "options": (lambda r: r["encoder"]["spec"].update(options=[1]), "not a valid record: encoder.spec.options"),
+    "a name": (lambda r: r["encoder"]["spec"].update(name="x" * 301), "holds a name of 301 characters, at most 300"),
+    "an origin": (lambda r: r["data"].update(origin="x" * 5001), "holds a text of 5,001 characters, at most 5,000"),
+    "texts": (lambda r: r["counts"].update(truncated=9999), r"counts: \d+ items have no 9999 texts"),
     "bidi": (lambda r: r["data"].update(origin="\u202egnp"), r"not seen \(U\+202E\)"),
 }  # fmt: skip
 
