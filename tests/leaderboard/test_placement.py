@@ -55,7 +55,7 @@ def test_the_report_has_a_section_for_each_entry():
 
 
 def test_the_report_says_how_a_description_changes():
-    before = "method: a\nbackbone: b\nsetting: unsup\nflags: [nli, sts]\npaper: https:<!-- -->//x.org/|\n"
+    before = "method: a\nbackbone: b\nsetting: unsup\nflags: [nli, sts]\npaper: https://x.org/|\n"
     now = "backbone: b\nmethod: a\nsetting: sup\nflags: [nli]\nnote: " + "word " * 100
     (section,) = report(BOARD, [EntryChange("entry-01", False, 0, 1, 0, (before, now))]).split("### ")[1:]
     bullets = re.findall("^- (.*)$", section.partition("**")[0], re.MULTILINE)
