@@ -4,8 +4,8 @@ import { imported } from "./rows.js";
 
 const csvCell = (value) => {
   const text = value === null || value === undefined ? "" : String(value);
-  // A spreadsheet would run a text that begins so as a formula.
-  const safe = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  // A spreadsheet would run a text that begins so as a formula, also behind a semicolon, at which many split.
+  const safe = typeof value === "string" ? text.replace(/(^|;)(\s*)(?=[=+\-@\uff0b\uff0d\uff1d\uff20])/g, "$1$2'") : text;
   return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 };
 

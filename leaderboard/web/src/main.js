@@ -279,9 +279,8 @@ class Page {
     const measured = kinds[0]?.rows ?? ranked;
     const apart = this.rows.filter((row) => row.kind === "measured" && !row.comparable).length;
     const bare = measured.some((row) => row.scores[tab.lead].low == null);
-    this.parts.answer.replaceChildren(
-      h("p", { class: "lead" }, head, " ", word),
-      h("p", {}, how, said ? [" ", said] : ""),
+    const more = [
+      said ? h("p", {}, said) : "",
       ...others.map((other) => h("p", {}, other.head, " ", other.how, " ", other.said)),
       kinds.length
         ? h(
@@ -309,6 +308,12 @@ class Page {
             ),
           )
         : "",
+    ].filter(Boolean);
+    this.parts.answer.replaceChildren(
+      h("p", { class: "lead" }, head, " ", word),
+      h("p", {}, how),
+      // Folded on a phone, where the rows come first.
+      more.length ? h("details", { class: "more", open: innerWidth > 640 }, h("summary", {}, "How sure that is"), ...more) : "",
       this.filtered,
     );
     const { shard } = this.shards.get(tab.id);

@@ -15,6 +15,14 @@ test("CSV holds every row in view; no text becomes a formula", () => {
   assert.match(lines[4], /^sts-spearman-all,published,paper:1:2,.*,70,,,,,$/);
 });
 
+test("formulas behind blanks and semicolons, and full-width ones, are text", () => {
+  for (const method of ["\t=1+1", " @SUM(1)", "a;=1+1", "a; +1", "\uff1d1+1"]) {
+    const [row] = rows();
+    const line = csv(TAB, [{ ...row, method }]).split("\n")[1];
+    assert.match(line, /'[=@+\uff1d]/);
+  }
+});
+
 test("a negative score is a number, no formula", () => {
   const [row] = rows();
   row.scores.Avg.value = -3.5;
