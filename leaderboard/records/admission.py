@@ -7,7 +7,7 @@ import json
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +138,8 @@ def _check_texts(path: Path, record: Record) -> None:
 def hidden_in(text: str, kept: str = "") -> str:
     """The first character that shows nothing, as "U+202E", or of which too many stand over one letter; "" for a text that
     shows all it holds."""
+    if text.isascii() and text.isprintable():
+        return ""
     for is_mark, marks in groupby(text, lambda each: unicodedata.category(each) in ("Mn", "Me")):
         if is_mark and len(over := list(marks)) > MOST_MARKS:
             return f"U+{ord(over[0]):04X} and {len(over) - 1} more over one letter"
@@ -172,6 +174,10 @@ def _check_data(path: Path, record: Record) -> None:
 
 def _check_names(path: Path, observations: Observations) -> None:
     """Observations are numbers and a few names. Raises StsbenchError where one could be a sentence of the data."""
+    for name in (*observations.arrays, *observations.names, *chain.from_iterable(observations.names.values())):
+        if hidden := hidden_in(name, kept="\n\t" + EMOJI):
+            said = f"a character that is not seen ({hidden}): {visible(name)[:80]}"
+            raise StsbenchError(f"{path}: the observations hold {said}")
     for key, array in observations.arrays.items():
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             raise StsbenchError(f"{path}: its observations hold something that is not a number: {key}")

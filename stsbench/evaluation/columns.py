@@ -42,7 +42,8 @@ def packed(observations: Observations) -> bytes:
     import pyarrow.parquet as pq
 
     layout = {key: [array.dtype.newbyteorder("<").str, array.shape] for key, array in observations.arrays.items()}
-    columns = {key: pa.array([np.ascontiguousarray(array).reshape(-1)]) for key, array in observations.arrays.items()}
+    columns = {key: pa.array([np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")).reshape(-1)])
+               for key, array in observations.arrays.items()}  # fmt: skip
     columns |= {NAMES + key: pa.array([listed], pa.list_(pa.string())) for key, listed in observations.names.items()}
     columns[LAYOUT] = pa.array([json.dumps(layout, sort_keys=True)])
     floats = [_leaf(key) for key, array in observations.arrays.items() if array.dtype.kind == "f"]
@@ -68,7 +69,10 @@ def unpacked(path: Path, most: int) -> Observations:
     file = pq.ParquetFile(path)
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
     columns = [group.column(i) for group in groups for i in range(group.num_columns)]
-    if file.metadata.num_rows != 1 or 8 * sum(column.num_values for column in columns) > most:
+    # Of texts, one may stand in a file once and be all of a column's values.
+    sizes = [column.num_values * (column.total_uncompressed_size if column.physical_type == "BYTE_ARRAY" else 8)
+             for column in columns]  # fmt: skip
+    if file.metadata.num_rows != 1 or sum(sizes) > most:
         raise ValueError(f"it is not one row of arrays of at most {most / 1e6:.0f} MB")
     table = file.read(use_threads=False)
     layout = parse_json(table.column(LAYOUT)[0].as_py())

@@ -64,6 +64,24 @@ def test_a_layout_that_does_not_fit_is_refused(tmp_path):
             unpacked(tmp_path / "x.parquet", 10**6)
 
 
+def test_arrays_of_another_byte_order_are_packed_as_any(tmp_path):
+    arrays = {key: array.astype(array.dtype.newbyteorder(">")) for key, array in SEEN.arrays.items()}
+    (tmp_path / "x.parquet").write_bytes(packed(Observations(arrays, SEEN.names)))
+    assert digest_of(unpacked(tmp_path / "x.parquet", 10**6)) == digest_of(SEEN)
+
+
+def test_a_text_that_stands_in_a_file_once_and_is_many_values_is_refused(tmp_path):
+    """Eight bytes a value say nothing of texts: 100 kB that 2,000 names share are 200 MB."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = pa.array([["x" * 100_000] * 2000])
+    pq.write_table(pa.table({"names.notes": names, "layout": pa.array(["{}"])}), tmp_path / "x.parquet")
+    assert (tmp_path / "x.parquet").stat().st_size < 300_000
+    with pytest.raises(ValueError, match="at most 100 MB"):
+        unpacked(tmp_path / "x.parquet", 10**8)
+
+
 def test_a_file_is_split_and_joined():
     shared, mine = split(SEEN, ("gold", "pair", "subsets"))
     assert shared.arrays.keys() == {"gold", "pair"} and shared.names.keys() == {"subsets"}

@@ -296,6 +296,7 @@ def letters(text):
         (mteb, {"mteb_task": ["a", "b"]}, "mteb_task of the observations has the shape"),
         (mteb, {"notes": ["x" * 201]}, "hold texts (notes)"),
         (mteb, {"notes": ["x"] * 501}, "hold texts (notes)"),
+        (mteb, {"notes": ["x\u202ey"]}, r"hold a character that is not seen (U+202E): x\u202ey"),
         (mteb, {"items": 9}, "not of 8 items"),
         (mteb, {"task_result": ["A sentence of the data set. " * 9]}, "not a result of mteb"),
         (mteb, {"task_result": ["[1]"]}, "not a result of mteb"),
