@@ -102,7 +102,7 @@ def csv_table(board: Board) -> str:
             }  # fmt: skip
             for column in tab.columns:
                 if (cell := row.cells.get(column)) is not None:
-                    numbers = {key: _number(getattr(cell, key)) for key in ("value", "low", "high", "sd")}
+                    numbers = {key: _number(getattr(cell, key), tab.digits) for key in ("value", "low", "high", "sd")}
                     shown = common if column == tab.lead else {**common, "printed": ""}
                     table.writerow({**shown, "column": _cell(column), **numbers, "n": cell.n})
     return stream.getvalue()
@@ -209,18 +209,19 @@ def _score(tab: Tab, row: Row, column: str) -> str:
 
 def _interval(cell: Cell, digits: int) -> str:
     """"78.1-79.6", one digit fewer than the score."""
+    digits = max(digits - 1, 0)
     if cell.low is None or cell.high is None:
         return ""
     between = " to " if min(cell.low, cell.high) < 0 else "-"
-    return f"{_fixed(cell.low, digits - 1)}{between}{_fixed(cell.high, digits - 1)}"
+    return f"{_fixed(cell.low, digits)}{between}{_fixed(cell.high, digits)}"
 
 
 def _fixed(value: float, digits: int) -> str:
     return f"{round(value, digits) + 0.0:.{digits}f}"  # + 0.0: never "-0.00"
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{round(value, 6) + 0.0:.6f}".rstrip("0").rstrip(".")
+def _number(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else _fixed(value, max(6, digits + 2)).rstrip("0").rstrip(".")
 
 
 def _label(tab: Tab) -> str:

@@ -107,8 +107,7 @@ def _tabs(groups: Sequence[Sequence[Placed]], tests: dict[str, Tested]) -> list[
         first = members[0][1]
         ranks: dict[int, Rank] = {}
         if able:
-            # Rounded: two means of the same seeds in another order are one score.
-            values = np.array([members[i][1].cells[lead].value for i in able]).round(6)
+            values = rounded([members[i][1].cells[lead].value for i in able])
             ranks = dict(zip(able, _ranks(values, tests[plan.name], plan.ranked_by.lower), strict=True))
         tabs.append(Tab(
             id=plan.name, group=first.setting.protocol,
@@ -122,6 +121,11 @@ def _tabs(groups: Sequence[Sequence[Placed]], tests: dict[str, Tested]) -> list[
             better={column: metric_of(first, column).better for column in columns},
         ))  # fmt: skip
     return tabs
+
+
+def rounded(values: Sequence[float]) -> Values:
+    """To ten digits: two means of the same seeds in another order are one score, however small the metric's numbers are."""
+    return np.array([float(f"{value:.10g}") for value in values])
 
 
 def _plans(groups: Sequence[Sequence[Placed]]) -> list[_Plan]:

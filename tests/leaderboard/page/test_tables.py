@@ -141,6 +141,10 @@ def test_published_rows_can_be_left_out_and_take_their_footnotes_with_them():
 def test_three_digits_where_the_tab_has_them():
     text = markdown(tab(digits=3, measured=(replace(MEASURED[0], cells={"Avg": Cell(0.21449, 0.2, 0.2301)}),)))
     assert "0.214 (0.20-0.23)" in text
+    text = markdown(tab(digits=0, measured=(replace(MEASURED[0], cells={"Avg": Cell(214.49, 200.2, 230.1)}),)))
+    assert "214 (200-230)" in text
+    tiny = tab(digits=9, measured=(replace(MEASURED[0], cells={"Avg": Cell(3.25e-9)}),))
+    assert next(csv.DictReader(io.StringIO(csv_table(board(tiny)))))["value"] == "0.00000000325"
 
 
 @pytest.mark.parametrize("write", [markdown, latex, lambda tab: csv_table(board(tab))])

@@ -14,8 +14,14 @@ from stsbench.encoders.base import EncoderSpec
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import load_records
 from stsbench.leaderboard.ranks import gather as gather_module
-from stsbench.leaderboard.ranks.gather import gather
+from stsbench.leaderboard.ranks.gather import gather, rounded
 from stsbench.leaderboard.records.together import RESAMPLES
+
+
+def test_scores_are_one_where_only_the_order_of_a_sum_differs():
+    seeds = [0.1, 0.2, 0.3]
+    assert len({*rounded([sum(seeds) / 3, sum(seeds[::-1]) / 3, 1e8 * sum(seeds) / 3])}) == 2
+    assert len({*rounded([3.0e-9, 3.4e-9])}) == 2  # two errors of a metric with nine digits
 
 
 @pytest.mark.parametrize(
