@@ -168,7 +168,7 @@ def _candidates(sketches: Floats) -> Iterator[tuple[int, int]]:
 
     def squares(of: Floats, i: int) -> Floats:
         rest = of[i + 1 :]
-        return np.minimum(((rest - of[i]) ** 2).sum(axis=-1), ((rest + of[i]) ** 2).sum(axis=-1))
+        return np.asarray(np.minimum(((rest - of[i]) ** 2).sum(axis=-1), ((rest + of[i]) ** 2).sum(axis=-1)))
 
     for i in range(len(sketches) - 1):
         may = (np.minimum(squares(whole, i), squares(ranks, i)) <= near) | (squares(ordered, i) <= permuted)

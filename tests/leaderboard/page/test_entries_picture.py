@@ -11,6 +11,7 @@ from stsbench.leaderboard.page.entries_picture import figure
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry
+from stsbench.plots.style import new_figure, save, style
 
 TAB = "sts-spearman-all-sample"
 
@@ -53,3 +54,28 @@ def test_the_command_writes_both_files(root, tmp_path):
                                            "--output", str(tmp_path / "picture")])  # fmt: skip
     assert ran.exit_code == 0, ran.output
     assert {path.suffix for path in tmp_path.glob("picture.*")} == {".png", ".svg"}
+
+
+def test_a_name_with_dollar_signs_is_no_formula(runs, tmp_path):
+    """Typeset as one it would be drawn otherwise, or end in matplotlib's error."""
+    board = tmp_path / "board"
+    for name, method in (("letters", r"$\frac{$ prices"), ("words", "$a$")):
+        add(board, [runs[name]], name, Entry(method=method, backbone="$none$", setting="unsup"))
+    ran = CliRunner().invoke(leaderboard, ["plot", "--board", str(board), "--backbone", "$none$", "--tab", TAB,
+                                           "--output", str(tmp_path / "x.png")])  # fmt: skip
+    assert ran.exit_code == 0, ran.output
+    with style():
+        texts = [*(drawing := figure(board, "$none$", TAB)).axes[0].get_yticklabels(), drawing.axes[0].xaxis.label]
+        assert {text.get_text().partition(" on ")[0] for text in texts} == {r"$\frac{$ prices", "$a$", "Avg"}
+        assert not any(text.get_parse_math() for text in texts)
+
+
+def test_powers_of_ten_stay_formulas(tmp_path):
+    with style():
+        drawing = new_figure(2, 2)
+        axes = drawing.subplots()
+        axes.set_yscale("log")
+        axes.plot([1, 2], [1e-5, 1e5])
+        save(drawing, tmp_path / "x.svg")
+        assert all(label.get_parse_math() for label in axes.get_yticklabels())
+        assert not any(label.get_parse_math() for label in axes.get_xticklabels())
