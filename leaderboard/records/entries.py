@@ -215,7 +215,10 @@ def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
         raise StsbenchError(f"{folder}: nobody knows whether encoders without an identity are several seeds: measure them "
                             "with a fingerprint (fingerprint=), or use separate entries")  # fmt: skip
     specs = [_without(each, "name", "weights") for each in records.values()]
-    if differing := [key for key in specs[0] if any(each[key] != specs[0][key] for each in specs)]:
+    differing = [key for key in specs[0] if any(each[key] != specs[0][key] for each in specs)]
+    if len({each.encoder.dimension for each in records.values()}) > 1 and specs[0]["kind"] != "lexical":
+        differing.append("dimension")
+    if differing:
         raise StsbenchError(
             f"{folder}: its encoders differ in more than their seed ({', '.join(differing)}): put each into a separate entry"
         )
@@ -225,6 +228,13 @@ def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
             listed = ", ".join(sorted(values))
             kind = key.removesuffix("s") + "s"
             raise StsbenchError(f"{folder}: its encoders have different {kind} of training ({listed}): use separate entries")
+    for key in ("backbone", "method_file", "data"):  # digests; older records, and those of what was fitted behind, lack them
+        stated = {json.dumps(each[key], sort_keys=True) for each in provenances.values()
+                  if each.get(key) and not each.get("from") and each.get("subset") is None}  # fmt: skip
+        if len(stated) > 1:
+            what = {"backbone": "start from different backbones", "data": "were trained on different data",
+                    "method_file": "were trained by different code"}[key]  # fmt: skip
+            raise StsbenchError(f"{folder}: its encoders {what}: they are not seeds of one method; use separate entries")
     seen: dict[tuple[Any, Any], str] = {}
     starts: dict[str, str] = {}
     for name, provenance in provenances.items():

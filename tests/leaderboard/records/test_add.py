@@ -95,6 +95,18 @@ def test_runs_trained_in_different_ways_are_no_seeds_of_one_entry(runs, tmp_path
         add(tmp_path / "board", [first, other], "noisy", LETTERS)
 
 
+@pytest.mark.parametrize(("key", "says"), [("backbone", "start from different backbones"),
+                                           ("data", "were trained on different data"),
+                                           ("method_file", "were trained by different code")])  # fmt: skip
+def test_runs_of_different_starts_data_or_code_are_no_seeds_of_one_entry(runs, tmp_path, key, says):
+    first = _trained(runs["noisy"], tmp_path / "one", seed=1, **{key: "a" * 64})
+    other = _trained(runs["noisy-2"], tmp_path / "two", seed=2, **{key: "b" * 64})
+    with pytest.raises(StsbenchError, match=says):
+        add(tmp_path / "board", [first, other], "noisy", LETTERS)
+    unsaid = _trained(runs["noisy-2"], tmp_path / "three", seed=2)
+    add(tmp_path / "board", [first, unsaid], "noisy", LETTERS)
+
+
 def test_a_seed_counts_once_and_a_subset_of_the_rows_makes_it_another(runs, tmp_path):
     for name, subset in (("one", 0), ("two", 0), ("three", 1)):
         _trained(runs["noisy-2" if name != "one" else "noisy"], tmp_path / name, seed=1, subset=subset, settings="s")
