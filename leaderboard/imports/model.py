@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from stsbench.config import parse_yaml
 from stsbench.errors import StsbenchError
-from stsbench.parsing import MOST_YAML, TooLargeError, load_yaml, read_text
+from stsbench.parsing import MOST_YAML, read_text
 
 FOLDER = "imported"  # below the board's folder
 TASKS = {  # mteb's name of a task -> our column; mteb's SICK-R is all 9,927 pairs, not the 4,927 of the literature
@@ -70,12 +71,10 @@ def as_yaml(imported: Imported) -> str:
 
 def _read(path: Path) -> Imported:
     try:
-        imported = Imported.model_validate(load_yaml(read_text(path, MOST_YAML)) or {})
+        imported = Imported.model_validate(parse_yaml(read_text(path, MOST_YAML), str(path)) or {})
     except ValidationError as error:
         first = error.errors()[0]
         raise StsbenchError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from error
-    except (yaml.YAMLError, TooLargeError) as error:
-        raise StsbenchError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     if path.name != imported.file:
         raise StsbenchError(f"{path} holds results of {imported.model}: its name should be {imported.file}")
     if len({each.task for each in imported.tasks}) < len(imported.tasks):

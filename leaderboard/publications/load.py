@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import ValidationError
 
+from stsbench.config import parse_yaml
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.model import Heading, Paper, Publication, PublishedModel, PublishedRow, PublishedTable
 from stsbench.leaderboard.records.paths import PUBLISHED
-from stsbench.parsing import MOST_YAML, SafeLoader, load_yaml, read_text
+from stsbench.parsing import MOST_YAML, read_text
 from stsbench.registry import did_you_mean
 
 _Model = TypeVar("_Model", bound=PublishedModel)
@@ -46,21 +46,8 @@ def find_row(text: str, folder: Path | None = None) -> PublishedRow:
     return rows[number]
 
 
-class _Loader(SafeLoader):
-    """YAML that refuses a key given twice, where the plain loader would keep the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        twice = [key for key, times in Counter(str(key.value) for key, _ in node.value).items() if times > 1]
-        if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"the key '{twice[0]}' is given twice", node.start_mark)
-        return dict(super().construct_mapping(node, deep))
-
-
 def _read(path: Path) -> Publication:
-    try:
-        raw = load_yaml(read_text(path, MOST_YAML), _Loader)
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: what looks like a date and is not one
-        raise StsbenchError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    raw = parse_yaml(read_text(path, MOST_YAML), str(path))
     if not isinstance(raw, dict) or set(raw) != {"paper", "tables"}:
         raise StsbenchError(f"{path}: needs 'paper' and 'tables', and nothing else")
     paper = _checked(Paper, raw["paper"], {}, f"{path}: paper")

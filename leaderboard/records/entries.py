@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from stsbench.config import parse_yaml
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import Measured, measured
@@ -20,7 +20,7 @@ from stsbench.evaluation.records import Record, load_records, read_record
 from stsbench.evaluation.rescore import encoder_key, refuse_doubles
 from stsbench.leaderboard.records.admission import EMOJI, check_record, check_widths, hidden_in
 from stsbench.leaderboard.records.copies import refuse_equal, refuse_near
-from stsbench.parsing import MOST_YAML, TooLargeError, load_yaml, read_text
+from stsbench.parsing import MOST_YAML, read_text
 
 DESCRIPTION = "entry.yaml"
 CHANGED = ("-changed", "-swept")  # how the name of a recipe ends that was changed before it trained
@@ -42,7 +42,7 @@ class Entry(BaseModel):
     backbone: str = Field(min_length=1, max_length=80)
     setting: Literal["unsup", "semi", "sup"]
     flags: tuple[Literal["nli", "sts", "transductive", "dev-selected"], ...] = ()
-    best_of: int | None = Field(default=None, ge=2)  # the best of so many seeds: shown as such, never ranked
+    best_of: int | None = Field(default=None, ge=2, le=10**6)  # the best of so many seeds: shown as such, never ranked
     recipe: str = Field(default="", max_length=200)
     paper: Url | None = None
     # An address, or a path in the repository: "//" would begin an address, too.
@@ -107,12 +107,10 @@ def run_folders(entry: Path) -> list[Path]:
 def read_entry(path: Path) -> Entry:
     """Read and validate an entry.yaml. Raises StsbenchError naming the file and the first field at fault."""
     try:
-        return Entry.model_validate(load_yaml(read_text(path, MOST_YAML)) or {})
+        return Entry.model_validate(parse_yaml(read_text(path, MOST_YAML), str(path)) or {})
     except ValidationError as error:
         first = error.errors()[0]
         raise StsbenchError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from error
-    except (yaml.YAMLError, TooLargeError) as error:
-        raise StsbenchError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
 
 
 def load_entries(folder: Path) -> list[LoadedEntry]:

@@ -253,7 +253,8 @@ def test_a_description_is_asked_for_once_and_must_not_change(runs, tmp_path):
     assert described({"method": "x", "backbone": "y", "setting": "sup", "card": "methods/x/card.md"}).card
 
 
-@pytest.mark.parametrize("text", ["method: [", "method: x", "method: x\nbackbone: y\nsetting: sup\nscore: 99\n", "- 1"])
+@pytest.mark.parametrize("text", ["method: [", "method: x", "method: x\nbackbone: y\nsetting: sup\nscore: 99\n", "- 1",
+                                  "method: x\nbackbone: y\nsetting: unsup\nsetting: sup\n", "paper: 2020-13-01"])
 def test_a_damaged_description_names_the_file(runs, tmp_path, text):
     add(tmp_path, [runs["letters"]], "letters", LETTERS)
     path = tmp_path / "measured" / "letters" / "entry.yaml"
