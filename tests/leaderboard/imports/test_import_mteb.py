@@ -127,7 +127,7 @@ def test_a_damaged_file_of_the_board_is_named(cache, tmp_path):
     for damage, says in {
         good.replace("0.25", "25"): "tasks.0.cosine_pearson",
         good.replace(MODEL, "other/name"): "should be other__name.yaml",
-        good.replace("STSBenchmark", "STS12"): "stands in it twice", "[": "is not valid YAML", "": "tool",
+        good.replace("STSBenchmark", "STS12"): "stands in it twice", "[": ": not valid YAML", "": "tool",
     }.items():  # fmt: skip
         path.write_text(damage)
         with pytest.raises(StsbenchError, match=f"{path.name}.*{says}"):

@@ -197,9 +197,9 @@ def test_mistakes_of_whole_files(tmp_path):
     with pytest.raises(StsbenchError, match="holds no published results"):
         load_publications(tmp_path)
     for content, message in [
-        ("paper: {", "toy.yaml: not valid YAML"),
-        ("paper: 2020-13-45\ntables: []\n", "toy.yaml: not valid YAML"),
-        ("? [paper]\n: 1\n", "toy.yaml: not valid YAML"),
+        ("paper: {", "not valid YAML"),
+        ("paper: 2020-13-45\ntables: []\n", "not valid YAML"),
+        ("? [paper]\n: 1\n", "not valid YAML"),
         ("1: 2\n", "needs 'paper' and 'tables'"),
         ("- 1\n", "needs 'paper' and 'tables'"),
         (yaml.safe_dump({**toy(), "more": 1}), "needs 'paper' and 'tables'"),
