@@ -18,8 +18,8 @@ from stsbench.data.sets.sets import PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol
-from stsbench.evaluation.records import ScoreRow
-from stsbench.evaluation.schema import Metric
+from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.schema import Array, Metric
 from stsbench.evaluation.settings import Settings, SettingsModel, Whole, setting
 from stsbench.metrics import geometry
 from stsbench.metrics.bootstrap import interval, resample_counts
@@ -61,6 +61,15 @@ class GeometryProtocol(Protocol):
         "anisotropy": Metric("neither", 1, 3, (-1.0, 1.0)), "explained by first": Metric("neither", 100, 2, (0.0, 100.0)),
         "effective rank": Metric("neither", 1, 3, (0.0, inf)), "mean cosine": Metric("neither", 1, 3, (-1.0, 1.0)),
     }  # fmt: skip
+    arrays: ClassVar[Mapping[str, Array]] = {
+        "cosine": Array("float", rounded=True, per_item=True), "gold": Array("float", shared=True),
+        "distance": Array("float", "p", rounded=True), "uniformity": Array("float", ""), "anisotropy": Array("float", ""),
+        "spectrum": Array("float", "r"), "sentences": Array("int", "2"),
+    }  # fmt: skip
+    title: ClassVar[str] = "Geometry"
+    about: ClassVar[str] = "Where STS-B's sentences lie on the unit sphere. 'explained by first' is a share x 100."
+    lead: ClassVar[str] = "alignment"
+    unranked: ClassVar[str] = "alignment and uniformity are read together, and neither alone is better or worse"
     position: ClassVar[int] = 4
     metrics_across: ClassVar[bool] = True
     cosmetic: ClassVar[frozenset[str]] = frozenset({"resamples", "seed"})
@@ -95,6 +104,13 @@ class GeometryProtocol(Protocol):
         }
         notes = [f"{left_out} sentences have a zero vector: left out of all measures but the cosines"] if left_out else []
         return Observations(arrays, {"notes": notes})
+
+    def contradiction(self, observations: Observations, record: Record) -> str:
+        """The number of singular values must be that of vectors as wide as the record says."""
+        width, have = record.encoder.dimension, len(observations.arrays["spectrum"])
+        if have != (want := min(int(observations.arrays["sentences"][0]), width)):
+            return f"dimension: {width} would give {want} singular values, the observations have {have}"
+        return ""
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         arrays, settings = observations.arrays, self.settings

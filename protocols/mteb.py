@@ -6,8 +6,8 @@ from the Hub. Which data a score is of stands in its record: on SentEval's text 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -17,8 +17,8 @@ from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import DataError, ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Observations, Protocol
-from stsbench.evaluation.records import ScoreRow
-from stsbench.evaluation.schema import CORRELATION, Metric
+from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.schema import CORRELATION, Array, Metric, Names
 from stsbench.evaluation.settings import Settings, SettingsModel, Text, requirement, setting
 from stsbench.metrics.correlation import correlation
 from stsbench.metrics.similarity import paired_similarity, zero_rows
@@ -85,7 +85,23 @@ class MtebProtocol(Protocol):
     name: ClassVar[str] = "mteb"
     version: ClassVar[int] = 1
     # *: the main scores of all of mteb's tasks, some of which are no shares
-    metrics: ClassVar[Mapping[str, Metric]] = {**dict.fromkeys(STS_METRICS, CORRELATION), "*": Metric()}
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        **dict.fromkeys(STS_METRICS, CORRELATION), "cosine_spearman": replace(CORRELATION, title="Spearman of cosines"),
+        "*": Metric(),
+    }  # fmt: skip
+    arrays: ClassVar[Mapping[str, Array]] = {"value": Array("float", "k"), "items": Array("int", "k")}
+    names: ClassVar[Mapping[str, Names]] = {
+        "metric": Names("k"), "split": Names("k"), "subset": Names("k"), "mteb_task": Names("1"), "task_result": Names("1"),
+    }  # fmt: skip
+    title: ClassVar[str] = "MTEB"
+    about: ClassVar[str] = "Scored by mteb's own evaluators. On SentEval's text these are not MTEB's leaderboard scores."
+    unranked: ClassVar[str] = "mteb keeps no score per item, so differences cannot be tested"
+    lead: ClassVar[str] = "STS-B"
+    main_metric: ClassVar[bool] = True
+    text_notes: ClassVar[Mapping[str, str]] = {
+        **Protocol.text_notes, "senteval": "on SentEval's text: not MTEB's own scores; MTEB's SICK-R is SICK-R-MTEB",
+    }  # fmt: skip
+    hub_task: ClassVar[str] = "sentence-similarity"
     position: ClassVar[int] = 5
     # A benchmark chooses the splits and subsets a task is run on; those stand in the data's digest (HubData.parts).
     cosmetic: ClassVar[frozenset[str]] = frozenset({"tasks", "benchmark"})
@@ -166,6 +182,16 @@ class MtebProtocol(Protocol):
             *_notes({each: list(texts) for each, texts in encoder.texts.items()}, isinstance(data, HubData)),
         ]
         return Observations(arrays, names)
+
+    def contradiction(self, observations: Observations, record: Record) -> str:
+        if record.data.text_version != "own" and (observations.arrays["items"] != record.data.n).any():
+            return f"its observations are not of {record.data.n} items, as its data are"
+        return ""
+
+    def cautions(self, records: Sequence[Record]) -> list[str]:
+        if all(record.data.text_version == "raw" or record.data.id.startswith(HUB) for record in records):
+            return []
+        return ["MTEB's own scores: the protocol mteb computes as MTEB does, but here not on MTEB's text."]
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         names, values = observations.names, observations.arrays["value"]

@@ -16,8 +16,8 @@ from stsbench.data.sets.sets import LabelledSet, PairSet, fed
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, alike
-from stsbench.evaluation.records import ScoreRow
-from stsbench.evaluation.schema import CORRELATION, SHARE, Metric
+from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.schema import CORRELATION, DEV_CORRELATION, DEV_SHARE, SHARE, Array, Metric
 from stsbench.evaluation.settings import Count, Factor, Settings, SettingsModel, SomeOf, Whole, setting
 from stsbench.metrics.bootstrap import interval, resample_counts
 from stsbench.metrics.bootstrap_correlation import bootstrap_correlation
@@ -72,9 +72,25 @@ class RegressionProtocol(Protocol):
     name: ClassVar[str] = "regression"
     version: ClassVar[int] = 1
     metrics: ClassVar[Mapping[str, Metric]] = {
-        "pearson": CORRELATION, "spearman": CORRELATION, "mse": Metric("lower", 1, 3, (0.0, inf)),
-        "dev spearman": CORRELATION, "accuracy": SHARE, "dev accuracy": SHARE,
+        "pearson": CORRELATION, "spearman": CORRELATION, "mse": Metric("lower", 1, 3, (0.0, inf), "MSE"),
+        "dev spearman": DEV_CORRELATION, "accuracy": SHARE, "dev accuracy": DEV_SHARE,
     }  # fmt: skip
+    arrays: ClassVar[Mapping[str, Array]] = {
+        "row": Array("int", "m", shared=True, places=True), "gold": Array("number", "m", shared=True),
+        "predicted": Array("number", "m", rounded=True, per_item=True), "sizes": Array("int", "3", shared=True),
+        "dev_spearman": Array("float", "t", optional=True), "epochs": Array("int", "1", optional=True),
+        "dev_accuracy": Array("float", "r", optional=True),
+    }  # fmt: skip
+    title: ClassVar[str] = "Regression"
+    about: ClassVar[str] = (
+        "SentEval's trained head on [|u - v| ; u * v]: relatedness (STS-B, SICK-R) or entailment (SICK-E)."
+    )
+    lead: ClassVar[str] = "STS-B"
+    trained: ClassVar[bool] = True
+    hub_task: ClassVar[str] = "sentence-similarity"
+    taken_for: ClassVar[str] = (
+        "Cosine scores of STS-B and SICK-R: the protocol regression trains a head on their training pairs."
+    )
     position: ClassVar[int] = 1
     cosmetic: ClassVar[frozenset[str]] = frozenset({"metrics", "resamples", "bootstrap_seed"})
 
@@ -124,6 +140,15 @@ class RegressionProtocol(Protocol):
         )  # fmt: skip
         probed = given_splits(y, train, dev, test, self.settings["entailment_regs"], solver)
         return {"predicted": probed.predicted, "dev_accuracy": probed.grid[0]}
+
+    def contradiction(self, observations: Observations, record: Record) -> str:
+        sizes, gold = observations.arrays["sizes"], observations.arrays["gold"]
+        if (int(sizes.sum()), int(sizes[2])) != (record.data.n, len(gold)):
+            return "sizes of the observations are not those of its data"
+        return ""
+
+    def hub_task_of(self, scores: Sequence[ScoreRow]) -> str:
+        return "text-classification" if scores[0].metric == "accuracy" else self.hub_task  # SICK-E
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         """STS-B, SICK-R: pearson, spearman, mse (squared points, not x 100), dev spearman; SICK-E: accuracies."""

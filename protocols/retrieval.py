@@ -18,7 +18,7 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol
 from stsbench.evaluation.records import ScoreRow
-from stsbench.evaluation.schema import SHARE, Metric
+from stsbench.evaluation.schema import SHARE, Array, Metric
 from stsbench.evaluation.settings import Count, Settings, SettingsModel, SomeOf, Text, Whole, setting
 from stsbench.metrics.bootstrap import interval, resample_counts
 from stsbench.metrics.ranking import hit, ranks_of, recall, reciprocal_rank
@@ -49,7 +49,19 @@ class RetrievalProtocol(Protocol):
     Settings: ClassVar[SettingsModel] = RetrievalSettings
     name: ClassVar[str] = "retrieval"
     version: ClassVar[int] = 1
-    metrics: ClassVar[Mapping[str, Metric]] = {"recall": SHARE, "hit": SHARE, "mrr": SHARE}
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "recall": SHARE, "hit": SHARE, "mrr": Metric(range=SHARE.range, title="MRR"),
+    }  # fmt: skip
+    arrays: ClassVar[Mapping[str, Array]] = {
+        "rank": Array("float", "p"), "query": Array("int", "p", shared=("duplicates",)),
+        "group": Array("int", "q", shared=("duplicates",)), "corpus": Array("int", "1", shared=("duplicates",)),
+    }  # fmt: skip
+    title: ClassVar[str] = "Retrieval"
+    about: ClassVar[str] = (
+        "Is what belongs to a sentence among its nearest neighbours? On STS-B: the 97 test pairs rated highest."
+    )
+    lead: ClassVar[str] = "recall@1"
+    hub_task: ClassVar[str] = "text-retrieval"
     position: ClassVar[int] = 3
     metrics_across: ClassVar[bool] = True
     cosmetic: ClassVar[frozenset[str]] = frozenset({"ks", "resamples", "seed", "folder"})

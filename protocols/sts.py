@@ -21,7 +21,7 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, alike
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.schema import CORRELATION, Metric
+from stsbench.evaluation.schema import CORRELATION, Array, Metric, Names
 from stsbench.evaluation.settings import AnyOf, Settings, SettingsModel, SomeOf, Text, Whole, setting
 from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed, combine
 from stsbench.metrics.bootstrap import block_rows, blocks_of, fisher_interval, interval, resample_blocks
@@ -36,6 +36,7 @@ TASKS = {
 }  # fmt: skip
 AVERAGED = tuple(TASKS)[:7]
 YEARS = tuple(TASKS.values())[:5]  # the sets made of subsets
+LARGEST_COSINE = 1 + 1e-6  # float32 vectors, rounded
 
 
 class StsSettings(Settings):
@@ -74,6 +75,15 @@ class StsProtocol(Protocol):
     name: ClassVar[str] = "sts"
     version: ClassVar[int] = 1
     metrics: ClassVar[Mapping[str, Metric]] = {"spearman": CORRELATION, "pearson": CORRELATION}
+    arrays: ClassVar[Mapping[str, Array]] = {
+        "similarity": Array("float", rounded=True, per_item=True), "gold": Array("float", shared=True),
+        "subset": Array("int", shared=True), "pair": Array("uint", shared=True),
+    }  # fmt: skip
+    names: ClassVar[Mapping[str, Names]] = {"subsets": Names(shared=True)}
+    title: ClassVar[str] = "STS"
+    about: ClassVar[str] = "Cosine of two sentences' vectors against human scores; nothing is trained."
+    lead: ClassVar[str] = "STS-B"
+    hub_task: ClassVar[str] = "sentence-similarity"
     position: ClassVar[int] = 0
     cosmetic: ClassVar[frozenset[str]] = frozenset(
         {"aggregations", "metrics", "resamples", "seed", "file", "pearson_interval"}
@@ -106,6 +116,20 @@ class StsProtocol(Protocol):
         subset = np.array([order.index(name) for name in data.subsets], dtype=np.int64)
         arrays = {"similarity": similarity, "gold": data.gold, "subset": subset, "pair": pair_keys(data.first, data.second)}
         return Observations(arrays, {"subsets": order})
+
+    def contradiction(self, observations: Observations, record: Record) -> str:
+        subset, names = observations.arrays["subset"], observations.names["subsets"]
+        sizes = {name: int(np.count_nonzero(subset == i)) for i, name in enumerate(names)}
+        if sizes != record.data.subsets or sum(sizes.values()) != record.data.n:
+            return f"its observations are of {_listed(sizes)}, its data of {_listed(record.data.subsets)}"
+        largest = float(np.abs(observations.arrays["similarity"]).max(initial=0.0))
+        if self.settings["similarity"] == "cosine" and largest > LARGEST_COSINE:
+            return f"its observations hold a cosine of {largest:.6g}"
+        return ""
+
+    def hub_metric(self, metric: str) -> tuple[str, str]:
+        measure = self.settings["similarity"]  # cos_sim_spearman: the Hub's usual name
+        return f"{'cos_sim' if measure == 'cosine' else measure} {metric}", f"{metric} of {measure} similarity"
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         similarity, gold = observations.arrays["similarity"], observations.arrays["gold"]
@@ -217,11 +241,9 @@ class StsProtocol(Protocol):
         drawn: list[Drawn] = [{} for _ in observed]
         by_pairs: dict[tuple[bytes, ...], list[int]] = {}
         for at, tasks in enumerate(observed):
-            parts = [tasks[task][0].arrays for task in AVERAGED if task in tasks]
-            if len(parts) == len(AVERAGED) and all("pair" in part for part in parts):
-                by_pairs.setdefault(tuple(part["pair"].astype("<u8").tobytes() for part in parts), []).append(at)
-            else:  # records from before observations held pair keys
-                drawn[at] = super().average_draws(tasks, resamples, seed)
+            if set(AVERAGED) <= tasks.keys():
+                pairs = (tasks[task][0].arrays["pair"] for task in AVERAGED)
+                by_pairs.setdefault(tuple(pair.astype("<u8").tobytes() for pair in pairs), []).append(at)
         for pairs, places in by_pairs.items():
             counts = _drawn_together(pairs, resamples, seed)
             members = [observed[at] for at in places]
@@ -269,6 +291,10 @@ class StsProtocol(Protocol):
 def _groups(observations: Observations) -> dict[str, NDArray[np.int64]]:
     subset = observations.arrays["subset"]
     return {name: np.flatnonzero(subset == i) for i, name in enumerate(observations.names["subsets"])}
+
+
+def _listed(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {size}" for name, size in sizes.items())
 
 
 def _as_slice(places: NDArray[np.int64]) -> NDArray[np.int64] | slice:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from stsbench.data.sets.sets import BLANK, DataSet, LabelledSet
@@ -17,7 +18,7 @@ from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol, alike
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.schema import SHARE, Metric
+from stsbench.evaluation.schema import DEV_SHARE, SHARE, Array, Metric, Names
 from stsbench.evaluation.settings import LARGEST, Count, Factor, Fraction, Settings, SettingsModel, SomeOf, Whole, setting
 from stsbench.metrics.aggregation import average_of_printed
 from stsbench.metrics.bootstrap import block_rows, resample_blocks
@@ -88,7 +89,23 @@ class TransferProtocol(Protocol):
     Settings: ClassVar[SettingsModel] = TorchSettings
     name: ClassVar[str] = "transfer"
     version: ClassVar[int] = 1
-    metrics: ClassVar[Mapping[str, Metric]] = {"accuracy": SHARE, "f1": SHARE, "dev accuracy": SHARE}
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "accuracy": SHARE, "f1": Metric(range=SHARE.range, title="F1"), "dev accuracy": DEV_SHARE,
+    }  # fmt: skip
+    arrays: ClassVar[Mapping[str, Array]] = {
+        "rows": Array("int", "m", shared=True, places=True), "predicted": Array("int", "m", per_item=True),
+        "gold": Array("int", "m", shared=True), "fold": Array("int", "m", shared=("k", "seed")),
+        "grid": Array("float", "or"), "chosen": Array("int", "o"),
+        "regs": Array("float", "r", shared=("grid", "grid_kfold")), "counts": Array("int", "3"),
+    }  # fmt: skip
+    names: ClassVar[Mapping[str, Names]] = {"counts": Names("3")}
+    title: ClassVar[str] = "Transfer"
+    about: ClassVar[str] = "SentEval's probe: a logistic regression on frozen vectors."
+    trained: ClassVar[bool] = True
+    hub_task: ClassVar[str] = "text-classification"
+    taken_for: ClassVar[str] = (
+        "Transfer scores of another classifier or another number of folds: each form of the protocol is a table."
+    )
     position: ClassVar[int] = 2
     averaged: tuple[str, ...] = tuple(TASKS)
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -157,6 +174,12 @@ class TransferProtocol(Protocol):
                 "notes": [f"{unconverged} of {fits} fits stopped before convergence"] if unconverged else [],
             },
         )  # fmt: skip
+
+    def decided(self, observations: Observations) -> dict[str, Sequence[NDArray[Any] | Sequence[str]]]:
+        """By item: a classifier's folds list the items in an order of its own."""
+        arrays, order = observations.arrays, np.argsort(observations.arrays["rows"], kind="stable")
+        folds = f"folds of k {self.settings['k']} and seed {self.settings['seed']}"
+        return {"gold": (arrays["rows"][order], arrays["gold"][order]), folds: (arrays["fold"][order],)}
 
     def score(self, observations: Observations, data_id: str, task: str) -> list[ScoreRow]:
         arrays = observations.arrays

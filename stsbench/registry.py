@@ -11,6 +11,8 @@ from typing import Any
 
 from stsbench.errors import StsbenchError
 
+DEFAULT_PROTOCOL = "sts"  # what is measured where nobody names a protocol, and what a leaderboard opens with
+
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """'; did you mean ...?' with the closest known names, else those that begin with `name`, else '; known: ...'."""

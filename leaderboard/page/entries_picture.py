@@ -10,7 +10,7 @@ import numpy as np
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.schema import Metric
-from stsbench.leaderboard.ranks.board import FLAGS
+from stsbench.leaderboard.ranks.board import FLAGS, UNLIKE
 from stsbench.leaderboard.ranks.gather import flags_of
 from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine
 from stsbench.leaderboard.ranks.scored import scored_entries
@@ -21,7 +21,6 @@ from stsbench.registry import did_you_mean
 
 TAB = "sts-spearman-all"
 ROW = 0.22  # inches that an entry takes
-_SAID = ("sts", "transductive", "best-of-n")  # flags that make a score another thing than its neighbours'
 
 
 def figure(root: Path, backbone: str, tab: str = TAB, column: str = AVERAGE) -> Any:
@@ -46,7 +45,7 @@ def figure(root: Path, backbone: str, tab: str = TAB, column: str = AVERAGE) -> 
 
 def _label(entry: LoadedEntry) -> str:
     """The method, and what a reader must know before comparing: the labels of STS, test texts seen, the best of many."""
-    said = [FLAGS[flag][0] for flag in flags_of(entry) if flag in _SAID]
+    said = [FLAGS[flag][0] for flag in flags_of(entry) if flag in UNLIKE]
     return entry.entry.method + (f" ({', '.join(said)})" if said else "")
 
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from stsbench.leaderboard.ranks.board import FLAGS, Board, Row, Tab
-from stsbench.leaderboard.ranks.wording import GROUPS
+from stsbench.leaderboard.ranks.wording import group_title
 
 SCHEMA = 1  # raised when a field changes its meaning or goes
 CELL = ("value", "low", "high", "sd", "n")  # what a score's list holds, in this order
@@ -26,7 +26,7 @@ def index(board: Board) -> dict[str, Any]:
         "flags": {
             key: {"label": FLAGS.get(key, (key, key))[0], "about": FLAGS.get(key, (key, key))[1]} for key in _flags(board)
         },
-        "groups": [{"id": name, "title": GROUPS.get(name, name)} for name in dict.fromkeys(tab.group for tab in board.tabs)],
+        "groups": [{"id": name, "title": group_title(name)} for name in dict.fromkeys(tab.group for tab in board.tabs)],
         "tabs": [_tab(tab) for tab in board.tabs],
         "entries": {key: {"name": board.entries[key].name, "file": f"entries/{key}.json"} for key in sorted(board.entries)},
     }

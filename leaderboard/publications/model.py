@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from stsbench.evaluation.load import load_protocol
+from stsbench.evaluation.load import GROUP, load_protocol
 from stsbench.evaluation.schema import Better
+from stsbench.evaluation.schema import Metric as DeclaredMetric
+from stsbench.registry import names
 
 STS = {"STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"}  # the tasks of every paper's Avg
 EPSILON = 1e-9  # what binary fractions leave of a decimal sum
@@ -15,13 +17,20 @@ Figure = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=1)]
 Text = Annotated[str, StringConstraints(min_length=1)]
 Flag = Literal["nli", "sts", "transductive", "dev-selected", "best-of-n"]
-Protocol = Literal["sts", "transfer", "dev", "few-labels", "retrieval", "geometry", "regression", "cost"]
+PRINTED = ("dev", "few-labels", "cost")  # what papers print beside the scores of protocols
 Metric = Literal[
     "spearman", "pearson", "accuracy", "recall@k", "mean recall@k", "alignment", "uniformity", "minutes", "memory",
     "parameters", "mixed",
 ]  # fmt: skip
 
 COSTS = {"minutes", "memory", "parameters"}
+
+
+def _known(protocol: str) -> str:
+    known = [*names(GROUP), *PRINTED]
+    if protocol not in known:
+        raise ValueError(f"must be one of {', '.join(known)}")
+    return protocol
 
 
 class PublishedModel(BaseModel):
@@ -52,7 +61,7 @@ class Heading(PublishedModel):
     paper: Paper
     table: str = Field(pattern=r"^[A-Za-z0-9.-]+$")
     part: str | None = Field(default=None, pattern=r"^[a-z0-9-]+$")
-    protocol: Protocol
+    protocol: Annotated[Text, AfterValidator(_known)]
     task: Text | None = None
     metric: Metric
     aggregation: Literal["all", "mean", "wmean", "unknown"] | None
@@ -68,7 +77,17 @@ class Heading(PublishedModel):
         """Which of two figures is better, as the protocol declares it."""
         if self.metric in COSTS:
             return "lower"
-        return load_protocol(self.protocol).metric(self.metric).better if self.protocol == "geometry" else "higher"
+        return self.declared.better if self.declared else "higher"
+
+    @property
+    def wide(self) -> bool:
+        """Whether metrics are the columns of the protocol's tables: it has one task."""
+        return self.protocol not in PRINTED and load_protocol(self.protocol).metrics_across
+
+    @property
+    def declared(self) -> DeclaredMetric | None:
+        """What the protocol declares of the metric; None of what it does not compute by that name ("recall@k")."""
+        return None if self.protocol in PRINTED else load_protocol(self.protocol).metrics.get(self.metric)
 
     @property
     def name(self) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from stsbench.leaderboard.ranks.board import Row, Tab
 from stsbench.leaderboard.ranks.sensitivity import rows_in_all, short_names
 
-GROUPS = ("sts", "regression", "transfer", "retrieval")  # those with a score of which more is better, each its first tab
 LEAST = 3  # rows; of two, an order says nothing
 
 
@@ -27,9 +26,9 @@ class Agreement:
 
 
 def agreement(tabs: Sequence[Tab]) -> Agreement | None:
-    """The rows that are measured under every protocol of `GROUPS` on the board; None for fewer than two protocols or
-    `LEAST` rows. Rows that are never ranked (the best of several seeds) are left out."""
-    chosen = [tab for group in GROUPS if (tab := _first(tabs, group))]
+    """The rows that are ranked under every protocol of the board, by the first tab of each in which more is better; None
+    for fewer than two protocols or `LEAST` rows. Rows that are never ranked (the best of several seeds) are left out."""
+    chosen = [tab for group in dict.fromkeys(tab.group for tab in tabs) if (tab := _first(tabs, group))]
     rows = rows_in_all(chosen)
     if len(chosen) < 2 or len(rows) < LEAST:
         return None
@@ -47,8 +46,9 @@ def place(scores: dict[str, float], row: str, digits: int) -> int:
 
 
 def _first(tabs: Sequence[Tab], group: str) -> Tab | None:
-    usable = (tab for tab in tabs if tab.group == group and tab.measured and tab.known and not tab.sample)
-    return next((tab for tab in usable if tab.direction(tab.lead) == "higher"), None)
+    usable = (tab for tab in tabs if tab.group == group and tab.known and not tab.sample)
+    ranked = (tab for tab in usable if any(row.rank for row in tab.measured))
+    return next((tab for tab in ranked if tab.direction(tab.lead) == "higher"), None)
 
 
 def _tau(one: dict[str, float], other: dict[str, float]) -> float | None:

@@ -160,6 +160,7 @@ class Board:
     sensitivity: Sensitivity | None
 
 
+UNLIKE = ("sts", "transductive", "best-of-n")  # flags that make a score another thing than its neighbours'
 # key -> (short label, sentence)
 FLAGS: dict[str, tuple[str, str]] = {
     "nli": ("NLI", "trained with the labels of natural language inference data"),

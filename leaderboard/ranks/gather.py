@@ -34,14 +34,9 @@ from stsbench.threads import cores
 
 Values = NDArray[np.float64]
 Placed = tuple[LoadedEntry, ScoreLine, tuple[str, ...]]  # a line, whose it is, and what is odd about it
-LEADS = ("recall@1", "alignment", "STS-B")  # where no row has an average
 MOST_LETTERS = 20  # ranked rows that letters are shown for: among more, a row may have hundreds of them
 MOST_UNSCORED = 0.05  # of the resamples, as for an interval
 MANY_ROWS = 200  # of a tab: with more, its test takes longer than a process does to start
-UNRANKED = {
-    "geometry": "not ranked: alignment and uniformity are read together, and neither alone is better or worse",
-    "mteb": "not ranked: mteb keeps no score per item, so differences cannot be tested",
-}
 
 
 def gather(root: Path) -> Board:
@@ -134,12 +129,12 @@ def _plans(groups: Sequence[Sequence[Placed]]) -> list[_Plan]:
     for members in groups:
         first = members[0][1]
         columns = _columns(members)
-        lead = AVERAGE if AVERAGE in columns else next((name for name in LEADS if name in columns), columns[0])
+        lead = next((name for name in (AVERAGE, first.protocol.lead) if name in columns), columns[0])
         name = slug(first)
         times[name] = number = times.get(name, 0) + 1
         ranked_by = metric_of(first, lead)
         name = f"{name}-data{number}" if number > 1 else name
-        never = UNRANKED.get(first.protocol.name, "")
+        never = first.protocol.unranked and f"not ranked: {first.protocol.unranked}"
         if ranked_by.better == "neither" and not never:
             never = f"not ranked: neither a higher nor a lower {first.setting.metric or lead} is better"
         reasons = [never or _why_unranked(entry, line, lead) for entry, line, _ in members]

@@ -20,7 +20,6 @@ from stsbench.leaderboard.records.together import RESAMPLES, SEED, drawn_with
 from stsbench.metrics.bootstrap import interval
 
 AVERAGE = "Avg"
-HIDDEN = {"dev accuracy", "dev spearman"}  # scores on development data: in the record, never on a board
 Draws = NDArray[np.float64]
 
 
@@ -67,8 +66,9 @@ def _filled(run: EntryRun) -> list[tuple[ScoreLine, Parts]]:
         drawn = each.protocol.drawn(each.observed(), each.set_id, RESAMPLES, SEED)
         known = proven(each.record)
         for row in each.record.scores:
-            if row.metric in HIDDEN or (each.protocol.name == "mteb" and row.metric != each.record.scores[0].metric):
-                continue  # mteb gives eight scores a task: its main one comes first
+            aside = each.protocol.main_metric and row.metric != each.record.scores[0].metric
+            if aside or each.protocol.metric(row.metric).development:
+                continue
             for setting in _settings(each, row):
                 line, parts = lines.setdefault((setting, known), (ScoreLine(setting, each.protocol, known=known), {}))
                 line.sample |= each.record.data.text_version == "sample"
@@ -138,8 +138,6 @@ def _add_average(line: ScoreLine, mine: Parts) -> None:
             line.cells[AVERAGE] = Cell(row.value, low, high, n=row.n)
             if drawn is not None:
                 line.draws[AVERAGE] = drawn
-            if line.protocol.name == "sts" and not all("pair" in each.observed().arrays for each in mine.values()):
-                line.marks.append("the average's interval is too narrow: the records do not tell which pairs tasks share")
 
 
 def _average_memo(protocol: Protocol, parts: Parts) -> tuple[dict[Any, Any], tuple[object, ...]]:

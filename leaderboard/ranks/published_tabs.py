@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from stsbench.evaluation.load import kinds
 from stsbench.evaluation.schema import Better
 from stsbench.leaderboard.publications.model import Heading, Publication, PublishedRow, PublishedTable
 from stsbench.leaderboard.ranks.board import Cell, Row, Tab
 from stsbench.leaderboard.ranks.lines import AVERAGE
-from stsbench.leaderboard.ranks.wording import ABOUT, AGGREGATIONS, GROUPS, named, plain
+from stsbench.leaderboard.ranks.wording import AGGREGATIONS, PRINTED, group_about, named, plain
 
-WIDE = ("retrieval", "geometry")  # one task, with metrics for columns
 TASKS = {  # short, for a tab's title
     "mean of the unsupervised STS tasks": "STS mean", "mean of the 7 STS tasks": "mean of 7",
     "downstream tasks without SNLI": "downstream mean",
@@ -65,13 +65,13 @@ def _joined(rows: Sequence[Row]) -> list[Row]:
 
 
 def published_tabs(placed: tuple[list[Tab], Left], publications: Sequence[Publication]) -> list[Tab]:
-    """All tabs, those of published tables without a measured peer behind the others of their protocol, in GROUPS' order."""
+    """All tabs, those of published tables without a measured peer behind the others of their protocol."""
     tabs, left = placed
     same: dict[tuple[object, ...], list[PublishedTable]] = {}
     for each in left:
         for table in each:
-            metric = "" if table.protocol in WIDE else table.metric
-            columns = () if table.protocol in WIDE else table.columns
+            metric = "" if table.wide else table.metric
+            columns = () if table.wide else table.columns
             key = (table.protocol, table.task, metric, table.aggregation, table.split, columns, table.unit)
             same.setdefault(key, []).append(table)
     names = [tab.id for tab in tabs]
@@ -79,7 +79,7 @@ def published_tabs(placed: tuple[list[Tab], Left], publications: Sequence[Public
         tab = _tab(tables, names)
         names.append(tab.id)
         tabs = [*tabs, tab]
-    order = list(GROUPS)
+    order = [*kinds(), *PRINTED]
     hows = [*AGGREGATIONS, None]
 
     def place(tab: Tab) -> tuple[int, bool, int, int]:
@@ -93,7 +93,7 @@ def published_tabs(placed: tuple[list[Tab], Left], publications: Sequence[Public
 
 def _home(table: PublishedTable) -> str:
     """The id of the measured tab that a table's rows stand beside, where there is one."""
-    metric = "" if table.protocol in WIDE else table.metric
+    metric = "" if table.wide else table.metric
     return str(plain("-".join(filter(None, (table.protocol, metric, table.aggregation)))))
 
 
@@ -105,14 +105,14 @@ def _tab(tables: Sequence[PublishedTable], taken: Sequence[str]) -> Tab:
         columns = (*columns, AVERAGE)
     filled = {column: sum(column in row.cells for row in rows) for column in columns}
     lead = AVERAGE if AVERAGE in columns else max(columns, key=lambda column: filled[column])
-    wide = first.protocol in WIDE
+    wide = first.wide
     how = "pooling not stated" if first.aggregation == "unknown" else first.aggregation or ""
     split = "split not stated" if first.split is None and first.protocol != "cost" else ""
     task = TASKS.get(first.task or "", first.task or "")
     what = [task, "" if wide else named(first.metric), how, split]
     if len(columns) < 4 and not wide and columns != (AVERAGE,):
         what.append(" and ".join(columns))
-    said = [ABOUT.get(first.protocol, ""), AGGREGATIONS.get(first.aggregation or "", "")]
+    said = [group_about(first.protocol), AGGREGATIONS.get(first.aggregation or "", "")]
     said += ["Scores on development data." if first.split == "dev" else "", f"Unit: {first.unit}." if first.unit else ""]
     name = plain("-".join(filter(None, (first.protocol, *what[:4]))))
     tab = Tab(
@@ -145,7 +145,7 @@ def _free(name: str, taken: Sequence[str]) -> str:
 
 def _columns(table: Heading) -> tuple[str, ...]:
     """A table's columns as tabs have them: metrics where a protocol has one task, tasks elsewhere."""
-    return (table.metric,) if table.protocol == "geometry" else table.columns
+    return (table.metric,) if table.wide and table.declared else table.columns
 
 
 def _row(row: PublishedRow) -> Row:

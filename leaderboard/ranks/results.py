@@ -32,7 +32,7 @@ from stsbench.leaderboard.ranks.lines import ScoreLine
 from stsbench.leaderboard.records.entries import EntryRun
 from stsbench.leaderboard.records.together import RESAMPLES
 
-FORM = 3  # of the files
+FORM = 4  # of the files
 KEPT = 30 * 24 * 3600  # seconds that a file which no build has used stays
 DIGEST, LENGTH = 64, 16  # bytes at the beginning of a file; the matrix begins at a multiple of 64
 # The code and the files that a score, its draws and the verdict on a record may follow from.
@@ -47,11 +47,11 @@ SCORER = {
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run that holds: its lines, and of each record, by file name, the sha256 of its right answers, "" without any, and
-    the sketch by which copies are found."""
+    """A run that holds: its lines, and of each record, by file name, what `decided_by` gives and the
+    sketch by which copies are found."""
 
     lines: list[ScoreLine]
-    gold: Mapping[str, str]
+    decided: Mapping[str, Mapping[str, str]]
     sketches: Mapping[str, list[float]]
 
 
@@ -124,7 +124,8 @@ def write(key: str, result: RunResult, run: EntryRun) -> None:
             "digests": line.digests, "cut": line.cut, "marks": line.marks,
         }  # fmt: skip
         lines.append(kept)
-    said = {"gold": dict(result.gold), "sketches": dict(result.sketches), "rows": len(rows), "lines": lines}
+    decided = {name: dict(parts) for name, parts in result.decided.items()}
+    said = {"decided": decided, "sketches": dict(result.sketches), "rows": len(rows), "lines": lines}
     head = json.dumps(said).encode()
     head += b" " * (-(DIGEST + LENGTH + len(head)) % 64)
     matrix = np.array([drawn for _, drawn in rows.values()], dtype="<f8").reshape(len(rows), RESAMPLES)
@@ -148,7 +149,7 @@ def read(key: str, run: EntryRun) -> RunResult | None:
     length = int(bytes(content[DIGEST:start]))
     head = json.loads(bytes(content[start : start + length]))
     matrix = np.frombuffer(content, dtype="<f8", offset=start + length).reshape(head["rows"], RESAMPLES)
-    return RunResult(list(_lines(head["lines"], matrix, run)), head["gold"], head["sketches"])
+    return RunResult(list(_lines(head["lines"], matrix, run)), head["decided"], head["sketches"])
 
 
 def _lines(kept: list[dict[str, Any]], matrix: np.ndarray[Any, Any], run: EntryRun) -> Iterator[ScoreLine]:

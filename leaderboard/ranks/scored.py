@@ -11,7 +11,7 @@ from stsbench.leaderboard.ranks import results
 from stsbench.leaderboard.ranks.lines import ScoreLine, lines_together
 from stsbench.leaderboard.ranks.processes import across
 from stsbench.leaderboard.ranks.results import RunResult
-from stsbench.leaderboard.records.admission import check_gold, gold_of
+from stsbench.leaderboard.records.admission import check_decided, decided_by
 from stsbench.leaderboard.records.copies import near_copies, said_of, sketch
 from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry, check_seeds, checked_run, read_entries, read_run
 from stsbench.leaderboard.records.together import draw_together
@@ -43,8 +43,8 @@ def scored_entries(folder: Path) -> tuple[list[LoadedEntry], dict[Path, list[Sco
     twins = near_copies([(entry.id, each, scored[run.folder].sketches[each.path.name])
                          for entry in entries for run in entry.runs for each in run.records])  # fmt: skip
     entries = [replace(entry, twins=said_of(entry.id, twins.get(entry.id, {}))) for entry in entries]
-    check_gold((each.path, each.record, scored[run.folder].gold[each.path.name])
-               for run in runs.values() for each in run.records)  # fmt: skip
+    check_decided((each.path, each.record, scored[run.folder].decided[each.path.name])
+                  for run in runs.values() for each in run.records)  # fmt: skip
     return entries, {path: result.lines for path, result in scored.items()}
 
 
@@ -82,7 +82,7 @@ def score_batch(folders: Sequence[Path]) -> list[str]:
     except StsbenchError as error:
         return [*faults, str(error)]
     for key, run, mine in zip(keys, runs, lines, strict=True):
-        gold = {each.path.name: gold_of(each.record, each.observed()) for each in run.records}
-        sketches = {each.path.name: sketch(each.record, each.observed()) for each in run.records}
-        results.write(key, RunResult(mine, gold, sketches), run)
+        decided = {each.path.name: decided_by(each.record, each.observed()) for each in run.records}
+        sketches = {each.path.name: sketch(each) for each in run.records}
+        results.write(key, RunResult(mine, decided, sketches), run)
     return faults

@@ -64,7 +64,7 @@ def settings_of(tabs: Sequence[Tab]) -> dict[str, Tab]:
     """
     families: dict[str, dict[str, Tab]] = {}
     for tab in tabs:
-        if tab.group != "sts" or tab.sample or tab.lead != "Avg" or not tab.measured:
+        if tab.sample or tab.lead != "Avg" or not tab.measured:
             continue
         if tab.aggregation in AGGREGATIONS and tab.metric in METRICS:
             family = families.setdefault(_measured_alike(tab), {})
@@ -82,7 +82,7 @@ def _weight(family: Mapping[str, Tab]) -> tuple[bool, int, int]:
 def _measured_alike(tab: Tab) -> str:
     kept = {key: value for key, value in tab.settings.items() if key not in _NAMED_BY_THE_TAB}
     digests = {task: tab.data.get(task) for task in _before(tab)}
-    return json.dumps([kept, digests], sort_keys=True, default=str)
+    return json.dumps([tab.group, kept, digests], sort_keys=True, default=str)
 
 
 def rows_in_all(tabs: Sequence[Tab]) -> list[Row]:

@@ -5,25 +5,19 @@ from __future__ import annotations
 import json
 import re
 
+from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.schema import Metric
 from stsbench.leaderboard.ranks.lines import ScoreLine
 
-GROUPS = {
-    "sts": "STS", "regression": "Regression", "transfer": "Transfer", "retrieval": "Retrieval", "geometry": "Geometry",
-    "mteb": "MTEB", "dev": "Ablations", "few-labels": "Few labels", "cost": "Cost",
+# What papers print beside scores of protocols: group -> its title and a sentence.
+PRINTED = {
+    "dev": ("Ablations", "What papers report to justify a choice."),
+    "few-labels": (
+        "Few labels", "The mean of the seven STS tasks, by the share of the labelled training data (NLI) that was used.",
+    ),
+    "cost": ("Cost", ""),
 }  # fmt: skip
-METRICS = {"f1": "F1", "mse": "MSE", "mrr": "MRR", "cosine_spearman": "Spearman of cosines"}
-ABOUT = {
-    "sts": "Cosine of two sentences' vectors against human scores; nothing is trained.",
-    "regression": "SentEval's trained head on [|u - v| ; u * v]: relatedness (STS-B, SICK-R) or entailment (SICK-E).",
-    "transfer": "SentEval's probe: a logistic regression on frozen vectors.",
-    "retrieval": "Is what belongs to a sentence among its nearest neighbours? On STS-B: the 97 test pairs rated highest.",
-    "geometry": "Where STS-B's sentences lie on the unit sphere. 'explained by first' is a share x 100.",
-    "few-labels": "The mean of the seven STS tasks, by the share of the labelled training data (NLI) that was used.",
-    "dev": "What papers report to justify a choice.",
-    "mteb": "Scored by mteb's own evaluators. On SentEval's text these are not MTEB's leaderboard scores.",
-}
 AGGREGATIONS = {
     "all": "One correlation over all pairs of a year.",
     "mean": "The mean of the subsets' correlations.",
@@ -35,9 +29,19 @@ TEXT_VERSIONS = {
 }  # fmt: skip
 
 
-def named(metric: str) -> str:
+def group_title(group: str) -> str:
+    """What a group of tabs is called: a protocol, or what papers print beside."""
+    return PRINTED[group][0] if group in PRINTED else load_protocol(group).title
+
+
+def group_about(group: str) -> str:
+    """A sentence on what a group's numbers are."""
+    return PRINTED[group][1] if group in PRINTED else load_protocol(group).about
+
+
+def named(metric: str, declared: Metric | None = None) -> str:
     """A metric as a heading: "Spearman", "recall@1"."""
-    return METRICS.get(metric, metric if "@" in metric else metric[:1].upper() + metric[1:])
+    return (declared and declared.title) or (metric if "@" in metric else metric[:1].upper() + metric[1:])
 
 
 def metric_of(line: ScoreLine, column: str) -> Metric:
@@ -83,7 +87,10 @@ def _changes(protocol: Protocol, kind: type[Protocol], word: str) -> list[str]:
 def title(line: ScoreLine) -> str:
     """"Spearman, all", with what is unusual behind it."""
     setting = line.setting
-    base = "STS-B" if line.protocol.metrics_across and "folder" not in line.protocol.settings else named(setting.metric)
+    if line.protocol.metrics_across:
+        base = "" if line.protocol.user_path else ", ".join(line.protocol.tasks())
+    else:
+        base = named(setting.metric, line.protocol.metric(setting.metric))
     return ", ".join(filter(None, (base, setting.aggregation, form(line))))
 
 
@@ -101,6 +108,6 @@ def plain(text: str) -> str:
 def about(line: ScoreLine) -> str:
     """One or two sentences on what the numbers are."""
     setting = line.setting
-    said = [ABOUT.get(setting.protocol, ""), AGGREGATIONS.get(setting.aggregation or "", "")]
+    said = [line.protocol.about, AGGREGATIONS.get(setting.aggregation or "", "")]
     said.append(f"Text: {TEXT_VERSIONS.get(setting.text_version, setting.text_version)}.")
     return " ".join(filter(None, said))

@@ -18,7 +18,7 @@ from stsbench.evaluation.comparability import measured as as_measured
 from stsbench.evaluation.records import Record, load_records, read_record, record_text, tested_seeds
 from stsbench.evaluation.rescore import observations_of
 from stsbench.files import create_whole
-from stsbench.leaderboard.records.admission import check_gold, check_record, check_widths, gold_of
+from stsbench.leaderboard.records.admission import check_decided, check_record, check_widths, decided_by
 from stsbench.leaderboard.records.board_form import BoardRecord, board_forms, write_observations
 from stsbench.leaderboard.records.copies import refuse_equal
 from stsbench.leaderboard.records.entries import (
@@ -94,13 +94,15 @@ def _refuse_copies(measured: Path, slug: str, made: Sequence[BoardRecord]) -> No
     theirs = [(str(entry), path) for entry in others for run in run_folders(entry) for path in sorted(run.glob("*.json"))]
     check_widths([*((path, read_record(path)) for run in run_folders(folder) for path in run.glob("*.json")),
                   *((each.path, each.record) for each in made)])  # fmt: skip
-    _check_gold(made, [*(path for _, path in theirs), *folder.glob("*/*.json")])
-    same = [(entry, read_record(path)) for entry, path in theirs if any(map(path.read_bytes().__contains__, equal))]
-    refuse_equal([*same, *((str(folder), each.record) for each in made)])
+    _check_decided(made, [*(path for _, path in theirs), *folder.glob("*/*.json")])
+    same = [(entry, as_measured(path, read_record(path))) for entry, path in theirs
+            if any(map(path.read_bytes().__contains__, equal))]  # fmt: skip
+    mine = [(str(folder), as_measured(each.path, each.record, each.observations)) for each in made]
+    refuse_equal([*same, *mine])
 
 
-def _check_gold(made: Sequence[BoardRecord], there: Sequence[Path]) -> None:
-    """Raises StsbenchError where a record's right answers are not those that the board has of the same data."""
+def _check_decided(made: Sequence[BoardRecord], there: Sequence[Path]) -> None:
+    """Raises StsbenchError where a record's data are not those that the board has under the same digest."""
     for each in made:
         key = each.record.protocol.name, each.record.data.digest
         for path in there:
@@ -108,8 +110,8 @@ def _check_gold(made: Sequence[BoardRecord], there: Sequence[Path]) -> None:
                 continue
             known = read_record(path)
             if (known.protocol.name, known.data.digest) == key:
-                gold = gold_of(known, observations_of(path.parent, known))
-                check_gold([(path, known, gold), (each.path, each.record, gold_of(each.record, each.observations))])
+                decided = decided_by(known, observations_of(path.parent, known))
+                check_decided([(path, known, decided), (each.path, each.record, decided_by(each.record, each.observations))])
                 break
 
 

@@ -10,18 +10,15 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain, groupby
 from pathlib import Path
 
-import numpy as np
-
 from stsbench.data.sets.catalog import catalog
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.provenance import why_not_repeatable
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import reread
-from stsbench.leaderboard.records.expected import unexpected
+from stsbench.leaderboard.records.expected import decided, unexpected
 from stsbench.wording import visible
 
-LARGEST_COSINE = 1 + 1e-6  # float32 vectors, rounded
 # What Unicode calls ignorable beside control and format characters, and a blank of Braille's: not one is seen.
 BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0").union(
     map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))
@@ -31,31 +28,6 @@ MOST_MARKS = 4  # accents over one letter
 FIRST = datetime(2020, 1, 1, tzinfo=UTC)  # nothing was measured before
 LONGEST_NAME, LONGEST_TEXT = 300, 5000  # characters: of an encoder, a task, a set; of a template, an argument of a command
 MOST_NAMES, LONGEST = 500, 200  # names among the observations, and characters of one: a data set's texts are far more
-# What `observe` of each protocol here gives, and nothing else is let in: array -> kinds of number and its shape, names ->
-# their shape. A letter is a length (n: the set's items), equal wherever it stands; ?: some records lack it; *: any number.
-LAYOUTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
-    "sts": ({"similarity": "f:n", "gold": "f:n", "subset": "i:n", "pair": "u:n"}, {"subsets": "s"}),
-    "regression": (
-        {"row": "i:m", "gold": "fi:m", "predicted": "fi:m", "sizes": "i:3", "dev_spearman": "f:t?", "epochs": "i:1?",
-         "dev_accuracy": "f:r?"},
-        {},
-    ),
-    "transfer": (
-        {"rows": "i:m", "predicted": "i:m", "gold": "i:m", "fold": "i:m", "grid": "f:or", "chosen": "i:o", "regs": "f:r",
-         "counts": "i:3"},
-        {"counts": "3", "notes": "*"},
-    ),
-    "retrieval": ({"rank": "f:p", "query": "i:p", "group": "i:q", "corpus": "i:1"}, {}),
-    "geometry": (
-        {"cosine": "f:n", "gold": "f:n", "distance": "f:p", "uniformity": "f:", "anisotropy": "f:", "spectrum": "f:r",
-         "sentences": "i:2"},
-        {"notes": "*"},
-    ),
-    "mteb": (
-        {"value": "f:k", "items": "i:k"},
-        {"metric": "k", "split": "k", "subset": "k", "mteb_task": "1", "task_result": "1", "notes": "*"},
-    ),
-}  # fmt: skip
 
 
 def check_record(path: Path, record: Record, observations: Observations | None = None) -> Observations:
@@ -74,10 +46,6 @@ def check_record(path: Path, record: Record, observations: Observations | None =
     except ScoreError as error:
         raise StsbenchError(f"{path}: its observations cannot be scored: {error}") from error
     _check_names(path, observations)
-    if record.protocol.name in LAYOUTS:
-        _check_layout(path, record, observations)
-        _check_items(path, record, observations)
-        _check_width(path, record, observations)
     if part := unexpected(record, observations):
         raise StsbenchError(
             f"{path} calls its data known, but its observations are not of {record.data.id}: right answers, items, subsets "
@@ -130,8 +98,8 @@ def _check_texts(path: Path, record: Record) -> None:
     for name in (data.task, data.id, encoder.spec["name"], record.protocol.label, *data.subsets, *record.counts):
         if not 0 < len(name) <= LONGEST_NAME:
             raise StsbenchError(f"{path} holds a name of {len(name):,} characters, at most {LONGEST_NAME}: '{name[:80]}'")
-    pairs = record.protocol.name in LAYOUTS and record.protocol.name not in ("retrieval", "mteb")  # or single texts
-    if pairs and max(record.counts.values(), default=0) > 2 * data.n:
+    # the catalog's sets are of pairs or of single texts; a corpus has more than its queries
+    if data.known and max(record.counts.values(), default=0) > 2 * data.n:
         raise StsbenchError(f"{path} was edited: counts: {data.n} items have no {max(record.counts.values())} texts")
 
 
@@ -214,68 +182,6 @@ def _strings(value: object) -> Iterator[str]:
             yield from _strings(each)
 
 
-def _check_layout(path: Path, record: Record, observations: Observations) -> None:
-    """Raises StsbenchError for an array or name that the protocol does not observe, lacks, or gives another shape."""
-    arrays, names = LAYOUTS[record.protocol.name]
-    lengths = {"n": record.data.n}
-    for key in (*observations.arrays, *observations.names):
-        if key not in arrays and key not in names:
-            raise StsbenchError(f"{path}: the observations hold {key}, which {record.protocol.name} does not observe")
-    for key, layout in arrays.items():
-        kinds, _, shape = layout.partition(":")
-        array = observations.arrays.get(key)
-        if array is None and not shape.endswith("?"):
-            raise StsbenchError(f"{path}: the observations lack {key}")
-        if array is not None:
-            if array.dtype.kind not in kinds:
-                raise StsbenchError(f"{path}: {key} of the observations is of another kind ({array.dtype})")
-            _check_shape(path, key, array.shape, shape.rstrip("?"), lengths)
-    for key, listed in observations.names.items():
-        if key not in names:
-            raise StsbenchError(f"{path}: the observations hold names of {key}, which {record.protocol.name} does not")
-        if names[key] != "*":
-            _check_shape(path, key, (len(listed),), names[key], lengths)
-
-
-def _check_shape(path: Path, key: str, shape: tuple[int, ...], layout: str, lengths: dict[str, int]) -> None:
-    want = [int(each) if each.isdigit() else lengths.setdefault(each, have)
-            for each, have in zip(layout, shape, strict=False)]  # fmt: skip
-    if len(layout) != len(shape) or want != list(shape):
-        others = "the set's items or the other arrays" if "n" in layout else "the other arrays"
-        raise StsbenchError(f"{path}: {key} of the observations has the shape {shape}, which does not fit {others}")
-
-
-def _check_items(path: Path, record: Record, observations: Observations) -> None:
-    """Raises StsbenchError where the observations are not of the items that the record says its data have."""
-    arrays, data = observations.arrays, record.data
-    if (subset := arrays.get("subset")) is not None:
-        names = observations.names["subsets"]
-        sizes = {name: int(np.count_nonzero(subset == i)) for i, name in enumerate(names)}
-        if sizes != data.subsets or sum(sizes.values()) != data.n:
-            raise StsbenchError(f"{path}: its observations are of {_listed(sizes)}, its data of {_listed(data.subsets)}")
-    cosine = record.protocol.name == "sts" and record.protocol.settings.get("similarity") == "cosine"
-    if cosine and (largest := float(np.abs(arrays["similarity"]).max(initial=0.0))) > LARGEST_COSINE:
-        raise StsbenchError(f"{path}: its observations hold a cosine of {largest:.6g}")
-    for key in ("row", "rows"):
-        if (places := arrays.get(key)) is not None and (
-            len(np.unique(places)) < len(places) or places.min() < 0 or places.max() >= data.n
-        ):
-            raise StsbenchError(f"{path}: {key} of the observations names an item twice, or one that the data do not have")
-    if (parts := arrays.get("sizes")) is not None and (int(parts.sum()), int(parts[2])) != (data.n, len(arrays["gold"])):
-        raise StsbenchError(f"{path}: sizes of the observations are not those of its data")
-    if record.protocol.name == "mteb" and data.text_version != "own" and (arrays["items"] != data.n).any():
-        raise StsbenchError(f"{path}: its observations are not of {data.n} items, as its data are")
-
-
-def _check_width(path: Path, record: Record, observations: Observations) -> None:
-    """Raises StsbenchError where the number of singular values is not that of vectors as wide as the record says."""
-    if (spectrum := observations.arrays.get("spectrum")) is not None:
-        want = min(int(observations.arrays["sentences"][0]), record.encoder.dimension)
-        if len(spectrum) != want:
-            said = f"{record.encoder.dimension} would give {want} singular values, the observations have {len(spectrum)}"
-            raise StsbenchError(f"{path} was edited: dimension: {said}")
-
-
 def check_widths(records: Iterable[tuple[Path, Record]]) -> None:
     """Raises StsbenchError where two records of one encoder disagree about the width of its vectors. tf-idf and its like
     are as wide as the words of a set."""
@@ -288,25 +194,21 @@ def check_widths(records: Iterable[tuple[Path, Record]]) -> None:
             raise StsbenchError(f"{path} was edited: dimension is {record.encoder.dimension}, in {other} it is {width}")
 
 
-def gold_of(record: Record, observations: Observations) -> str:
-    """sha256 of a record's right answers in the order of the items; "" where it holds none."""
-    arrays = observations.arrays
-    if "gold" not in arrays:
-        return ""
-    places = next((arrays[name] for name in ("rows", "row") if name in arrays), None)
-    gold = arrays["gold"] if places is None else arrays["gold"][np.argsort(places, kind="stable")]
-    return hashlib.sha256(np.ascontiguousarray(gold, dtype="<f8").tobytes()).hexdigest() + f" of {len(gold)}"
+def decided_by(record: Record, observations: Observations) -> dict[str, str]:
+    """Part -> sha256 of what the data decide of a record's observations, with the number of items."""
+    return {part: f"{sha} of {record.data.n}" for part, sha in decided(record, observations).items()}
 
 
-def check_gold(records: Iterable[tuple[Path, Record, str]]) -> None:
-    """Raises StsbenchError where two records of one set and digest disagree about what the right answers are."""
-    known: dict[tuple[str, str, str], tuple[str, Path]] = {}
-    for path, record, gold in records:
-        if gold:
-            count = gold.rpartition(" ")[2]
-            first, other = known.setdefault((record.protocol.name, record.data.digest, count), (gold, path))
-            if first != gold:
-                raise StsbenchError(f"{path}: its gold values are not those of {other}, on the same data")
+def check_decided(records: Iterable[tuple[Path, Record, Mapping[str, str]]]) -> None:
+    """Raises StsbenchError where two records of one set and digest disagree about what its data are: the right answers, the
+    subsets, the items. records: path, record and `decided_by` of it."""
+    known: dict[tuple[str, str, str, str], tuple[str, Path]] = {}
+    for path, record, parts in records:
+        for part, sha in parts.items():
+            count = sha.rpartition(" ")[2]
+            first, other = known.setdefault((record.protocol.name, record.data.digest, count, part), (sha, path))
+            if first != sha:
+                raise StsbenchError(f"{path}: {part} of its observations is not that of {other}, on the same data")
 
 
 def _listed(sizes: Mapping[str, int]) -> str:

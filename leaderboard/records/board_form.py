@@ -12,20 +12,13 @@ import numpy as np
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.columns import digest_of, in_steps, packed, split
 from stsbench.evaluation.comparability import Measured, measured
+from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import ObservationFile, Record, ScoreRow, SharedFile
 from stsbench.evaluation.rescore import observations_of
 from stsbench.files import create_whole
 from stsbench.leaderboard.records.together import draw_together
 
-# Protocol -> the arrays and names that its data decide, and the float64 arrays that may be rounded.
-SHARED: dict[str, tuple[str, ...]] = {
-    "sts": ("gold", "subset", "pair", "subsets"), "regression": ("row", "gold", "sizes"),
-    "transfer": ("rows", "gold", "fold", "regs"), "retrieval": ("query", "group", "corpus"), "geometry": ("gold",),
-}  # fmt: skip
-ROUNDED: dict[str, tuple[str, ...]] = {
-    "sts": ("similarity",), "regression": ("predicted",), "geometry": ("cosine", "distance"),
-}  # fmt: skip
 MOVED = 5e-7  # at most, in the unit of a score, by rounding: half of what a record's check allows
 
 
@@ -49,8 +42,9 @@ def board_forms(items: list[tuple[Path, Record, Observations]]) -> list[BoardRec
 
 def _rounded(record: Record, observations: Observations) -> Observations:
     arrays = observations.arrays
-    coarse = {key: in_steps(arrays[key]) for key in ROUNDED.get(record.protocol.name, ())
-              if key in arrays and arrays[key].dtype == np.float64 and np.isfinite(arrays[key]).all()}  # fmt: skip
+    declared = load_protocol(record.protocol.name).arrays
+    coarse = {key: in_steps(array) for key, array in arrays.items()
+              if declared[key].rounded and array.dtype == np.float64 and np.isfinite(array).all()}  # fmt: skip
     return Observations({**arrays, **coarse}, observations.names) if coarse else observations
 
 
@@ -60,7 +54,8 @@ def _form(coarse: Measured, observations: Observations) -> BoardRecord:
     moved = _largest_difference(again, record.scores)
     if not moved <= MOVED:  # NaN, too
         kept, moved = observations, 0.0
-    shared, mine = split(kept, SHARED.get(record.protocol.name, ()))
+    kind = type(coarse.protocol)
+    shared, mine = split(kept, [key for key, each in {**kind.names, **kind.arrays}.items() if each.shared])
     stored = ObservationFile(file=f"observations/{coarse.path.stem}.parquet", sha256=digest_of(mine))
     files = {stored.file: packed(mine)}
     if shared.arrays:

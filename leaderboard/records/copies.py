@@ -16,11 +16,8 @@ from numpy.typing import NDArray
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import Measured
-from stsbench.evaluation.protocol import Observations
-from stsbench.evaluation.records import Record
+from stsbench.evaluation.schema import SHARE
 
-# What an encoder alone decides, as numbers of many digits: ranks of two encoders may well be equal.
-CONTINUOUS = {"sts": "similarity", "regression": "predicted", "geometry": "cosine"}
 CLASSES = 500  # items, of which two encoders may classify fewer alike: the closest here differ in four of 500
 FEWEST = 20  # items, of which two encoders may order fewer alike
 # 1 less the correlation of values or of ranks, below which two runs are no two seeds, and rows are flagged. A run in
@@ -33,30 +30,30 @@ Floats = NDArray[np.float64]
 Owned = tuple[str, Measured]  # the entry or run that a record is of, and the record
 
 
-def refuse_equal(records: Iterable[tuple[str, Record]]) -> None:
+def refuse_equal(records: Iterable[Owned]) -> None:
     """Raises StsbenchError where two owners, an entry's runs or a board's entries by their folders, have the same
     observations: those of two encoders, or of two seeds, never are."""
     owners: dict[str, str] = {}
-    for owner, record in records:
-        if (key := _never_equal(record)) and (other := owners.setdefault(key, owner)) != owner:
-            what = "scores" if record.protocol.name == "mteb" else CONTINUOUS.get(record.protocol.name, "predicted")
+    for owner, each in records:
+        if (key := _never_equal(each)) and (other := owners.setdefault(key, owner)) != owner:
+            record, what = each.record, _per_item(each) or "scores"
             said = f"has the {what} of {other} on {record.data.id}: one run, measured twice"
             raise StsbenchError(f"{owner} {said}; leave one out")
 
 
-def _never_equal(record: Record) -> str:
+def _never_equal(each: Measured) -> str:
     """What no two encoders have in common, on whichever data; "" of a record that holds nothing of the kind."""
-    name, values = record.protocol.name, [row.value for row in record.scores]
-    if name == "mteb":  # beside its scores it observes how long they took
+    record, values = each.record, [row.value for row in each.record.scores]
+    if each.protocol.main_metric:  # many scores of many digits; what is observed beside them may tell how long it took
         return repr(values)
-    classes = name == "transfer" or any(row.metric == "accuracy" for row in record.scores)
+    classes = any(each.protocol.metric(row.metric).range == SHARE.range for row in record.scores)
     few = classes and (record.data.n < CLASSES or set(values) == {100.0})
-    return record.observations.sha256 if name in {*CONTINUOUS, "transfer"} and not few else ""
+    return record.observations.sha256 if _per_item(each) and not few else ""
 
 
 def refuse_near(runs: Sequence[tuple[str, Sequence[Measured]]]) -> None:
     """Raises StsbenchError where two runs of an entry differ by less than two seeds ever do. runs: path and records."""
-    measured = [(name, [(each.set_id, values) for each in records if (values := _values(each)) is not None])
+    measured = [(name, [(each.set_id, values) for each in records if (values := values_of(each)) is not None])
                 for name, records in runs]  # fmt: skip
     for (one, its), (other, others) in combinations(measured, 2):
         for (set_id, a), (_, b) in product(its, others):
@@ -89,14 +86,16 @@ def _distance(one: Floats, other: Floats) -> Any:
     return np.where(a.any(axis=-1) & b.any(axis=-1), nearest, 1.0)
 
 
-def _values(each: Measured) -> Floats | None:
-    return values_of(each.record, each.observed())
-
-
-def values_of(record: Record, observations: Observations) -> Floats | None:
-    """(n,) what is compared of a record; None where there is nothing of the kind."""
-    values = observations.arrays.get(CONTINUOUS.get(record.protocol.name, ""))
+def values_of(each: Measured) -> Floats | None:
+    """(n,) what is compared of a record: numbers of many digits; None where there are none."""
+    name = _per_item(each)
+    values = each.observed().arrays[name] if name else None
     return None if values is None or values.dtype.kind != "f" else np.asarray(values, dtype=np.float64)
+
+
+def _per_item(each: Measured) -> str:
+    """The array with the encoder's own value of each item, "" for none."""
+    return next((key for key, array in each.protocol.arrays.items() if array.per_item), "")
 
 
 def _parts(values: Floats) -> Floats:
@@ -127,10 +126,10 @@ def _directions(n: int, most: int) -> NDArray[Any]:
     return rows
 
 
-def sketch(record: Record, observations: Observations) -> list[float]:
+def sketch(each: Measured) -> list[float]:
     """The number of values; these, their ranks, both of their parts, and the sorted values along fixed directions, in which
     no two are further apart than they are. [] for none."""
-    values = values_of(record, observations)
+    values = values_of(each)
     if values is None or len(values) < FEWEST:
         return []
     parts = _parts(values)
@@ -153,7 +152,7 @@ def near_copies(records: Sequence[tuple[str, Measured, Sequence[float]]]) -> dic
             (one, a, _), (other, b, _) = members[i], members[j]
             if a.path.parent == b.path.parent or other in copies.get(one, {}):
                 continue
-            its, others = _values(a), _values(b)
+            its, others = values_of(a), values_of(b)
             if its is not None and others is not None and (reason := nearly_equal(its, others)):
                 copies.setdefault(one, {})[other] = f"on {a.set_id} {reason}"
                 copies.setdefault(other, {})[one] = f"on {a.set_id} {reason}"

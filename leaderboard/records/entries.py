@@ -163,7 +163,7 @@ def check_seeds(entries: Sequence[LoadedEntry]) -> None:
         folder = entry.runs[0].folder.parent
         check_runs(folder, {run.folder.name: run.records[0].record for run in entry.runs})
         check_copies([(str(run.folder), run.records) for run in entry.runs])
-    refuse_equal((str(entry.runs[0].folder.parent), each.record) for entry in entries for run in entry.runs
+    refuse_equal((str(entry.runs[0].folder.parent), each) for entry in entries for run in entry.runs
                  for each in run.records)  # fmt: skip
     refuse_equal_names((str(entry.runs[0].folder.parent), entry.entry) for entry in entries)
 
@@ -188,7 +188,7 @@ def _looks(text: str) -> str:
 def check_copies(runs: Sequence[tuple[str, Sequence[Measured]]]) -> None:
     """Raises StsbenchError where two runs of an entry, by their folders, are one run measured twice: it would count as a
     second seed."""
-    refuse_equal((folder, each.record) for folder, records in runs for each in records)
+    refuse_equal((folder, each) for folder, records in runs for each in records)
     if len(runs) > 1:
         refuse_near(runs)
 

@@ -7,7 +7,7 @@ themselves are licensed and stay where they are.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,38 +19,22 @@ from numpy.typing import NDArray
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import Record, load_records
-from stsbench.evaluation.rescore import reread
+from stsbench.evaluation.rescore import protocol_of_record, reread
 from stsbench.files import atomic_write
 from stsbench.leaderboard.records.paths import EXPECTED
 
 HEAD = """\
-# Protocol -> set -> part -> sha256 of what SentEval's data alone decide of a record's observations: `decided` in
-# expected.py says which arrays. Written from runs that are known to be honest; again, for a new set or protocol:
+# Protocol -> set -> part -> sha256 of what SentEval's data decide of a record's observations, as each protocol declares it
+# (`Protocol.decided`). Written from runs that are known to be honest; again, for a new set or protocol:
 # python -c "from stsbench.leaderboard.records.expected import learn; learn(['RUN', 'RUN'])"
 """
 Digests = dict[str, dict[str, dict[str, str]]]
 
 
 def decided(record: Record, observations: Observations) -> dict[str, str]:
-    """Part -> sha256; {} for protocols that keep nothing of the kind.
-
-    sts: gold, subset and the subsets' names; separately pair, which older records lack. regression: row, gold and
-    sizes as stored. transfer: rows and gold by item, as folds list items in any order; the items' folds, a part for each k
-    and seed. retrieval: query, group and corpus, a part for each way to treat duplicates. geometry: gold.
-    """
-    arrays, name, settings = observations.arrays, record.protocol.name, record.protocol.settings
-    if name == "sts":
-        parts = {"gold": _sha(arrays["gold"], arrays["subset"], names=observations.names["subsets"])}
-        return {**parts, "pair": _sha(arrays["pair"])} if "pair" in arrays else parts
-    if name == "regression":
-        return {"gold": _sha(arrays["row"], arrays["gold"], arrays["sizes"])}
-    if name == "transfer":
-        order = np.argsort(arrays["rows"], kind="stable")
-        folds = f"folds of k {settings['k']} and seed {settings['seed']}"
-        return {"gold": _sha(arrays["rows"][order], arrays["gold"][order]), folds: _sha(arrays["fold"][order])}
-    if name == "retrieval":
-        return {f"duplicates {settings['duplicates']}": _sha(arrays["query"], arrays["group"], arrays["corpus"])}
-    return {"gold": _sha(arrays["gold"])} if name == "geometry" else {}
+    """Part -> sha256 of what the record's protocol says that the data decide."""
+    protocol = protocol_of_record(Path(record.observations.file), record)
+    return {part: _sha(values) for part, values in protocol.decided(observations).items()}
 
 
 def comparable(record: Record) -> bool:
@@ -91,12 +75,14 @@ def learn(runs: Iterable[str | Path], path: Path = EXPECTED) -> None:
         stream.write(HEAD + yaml.safe_dump(kept, sort_keys=True, width=125))
 
 
-def _sha(*arrays: NDArray[Any], names: Iterable[str] = ()) -> str:
-    """sha256 over arrays in order, each with its shape, as little-endian numbers of eight bytes, then the names."""
+def _sha(values: Iterable[NDArray[Any] | Sequence[str]]) -> str:
+    """sha256 over arrays, each with its shape, as little-endian numbers of eight bytes, and lists of names."""
     digest = hashlib.sha256()
-    for array in arrays:
-        fixed = np.ascontiguousarray(array, dtype=f"<{array.dtype.kind}8")
-        digest.update(f"{fixed.dtype.str}{fixed.shape}".encode())
-        digest.update(fixed.tobytes())
-    digest.update("\0".join(names).encode())
+    for each in values:
+        if isinstance(each, np.ndarray):
+            fixed = np.ascontiguousarray(each, dtype=f"<{each.dtype.kind}8")
+            digest.update(f"{fixed.dtype.str}{fixed.shape}".encode())
+            digest.update(fixed.tobytes())
+        else:
+            digest.update("\0".join(each).encode())
     return digest.hexdigest()

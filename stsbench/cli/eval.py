@@ -14,6 +14,7 @@ import click
 from stsbench.cli.options import encoder_options, process_options
 from stsbench.cli.output.messages import echo
 from stsbench.errors import StsbenchError
+from stsbench.registry import DEFAULT_PROTOCOL
 
 
 def _split(text: str | None) -> list[str] | None:
@@ -30,7 +31,7 @@ def _split(text: str | None) -> list[str] | None:
               "whitening, all-but-the-top, standardise, flow (`stsbench list post`); needs --fit-on.")  # fmt: skip
 @click.option("--fit-on", metavar="target|FILE", help="What --post is fitted on: each set's own texts, or a file of "
               "sentences (.txt) or NLI pairs (.csv, .tsv, .jsonl).")  # fmt: skip
-@click.option("--protocol", "protocols", default="sts", show_default=True,
+@click.option("--protocol", "protocols", default=DEFAULT_PROTOCOL, show_default=True,
               help="sts, regression, transfer, retrieval, geometry, mteb, a variant such as sts:wmean or "
               "transfer:exact, a paper's name, several with commas, or all.")  # fmt: skip
 @click.option("--tasks", help="STS12,STS13,... Default: every task of the protocol.")

@@ -33,7 +33,7 @@ from stsbench.evaluation.provenance import git_revision, why_not_repeatable
 from stsbench.evaluation.time_left import EncodingTime
 from stsbench.files import cache_root
 from stsbench.notebook import in_notebook, start_bar
-from stsbench.registry import did_you_mean, namesakes
+from stsbench.registry import DEFAULT_PROTOCOL, did_you_mean, namesakes
 from stsbench.torch_state import fresh_torch
 from stsbench.wording import counted, sized
 
@@ -54,7 +54,7 @@ class EvalOptions:
 
     model: Annotated[Any, BeforeValidator(_model)]  # a name or folder, an Encoder, a function, an object with `encode`
     output: Path | None = None  # None: a temporary folder, until this process ends
-    protocols: Names = ("sts",)
+    protocols: Names = (DEFAULT_PROTOCOL,)
     tasks: Names | None = None
     pooler: str | None = None
     template: str | None = None

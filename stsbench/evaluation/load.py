@@ -9,7 +9,7 @@ from typing import Any
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import Protocol
-from stsbench.evaluation.schema import Metric
+from stsbench.evaluation.schema import Array, Metric, Names
 from stsbench.plugins import calling, check_written, where
 from stsbench.registry import names, resolve
 
@@ -43,11 +43,13 @@ def _checked(name: str, kind: Any) -> type[Protocol]:
             raise StsbenchError(f"{where(kind)} does not set {key} to {'a string' if form is str else 'a whole number'}")
     if kind.name != name:
         raise StsbenchError(f"entry point {name}: {kind.__name__}.name is '{kind.name}'")
-    declared = getattr(kind, "metrics", None)
-    if not isinstance(declared, Mapping) or not declared or not all(isinstance(each, Metric) for each in declared.values()):
-        raise StsbenchError(
-            f"{where(kind)} does not declare its metrics: set metrics to a dictionary, name -> Metric(better=...)"
-        )
+    for key, of, example in (("metrics", Metric, "Metric(better=...)"), ("arrays", Array, 'Array("float", "n")'),
+                             ("names", Names, "Names()")):  # fmt: skip
+        declared = getattr(kind, key, None)
+        if not isinstance(declared, Mapping) or not all(isinstance(each, of) for each in declared.values()):
+            raise StsbenchError(f"{where(kind)} does not declare its {key}: set {key} to a dictionary, name -> {example}")
+    if not kind.metrics:
+        raise StsbenchError(f"{where(kind)} does not declare its metrics: a score of none could be shown")
     _build(kind, "", "default settings")
     for word in kind.variants:
         _build(kind, word, f"variant '{word}'")

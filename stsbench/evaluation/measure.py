@@ -210,8 +210,7 @@ def summary_of(
 ) -> list[ScoreRow]:
     """The scores over several records, an average with its bootstrap interval. observed: task -> observations, set id."""
     rows, resamples = protocol.summarise(records), protocol.settings.get("resamples")
-    # Tasks share pairs: without their keys, which old records lack, an average's interval would be too narrow.
-    if not rows or not resamples or not all("pair" in each.arrays for each, _ in observed.values()):
+    if not rows or not resamples:
         return rows
     drawn = protocol.average_draws(observed, resamples, protocol.settings.get("seed", 0))
     bounds = {key: interval(draws) for key, draws in drawn.items()}
@@ -270,6 +269,10 @@ def _observed(protocol: Protocol, embed: Embed, data: DataSet) -> Observations:
     observations = calling(kind, "observe", lambda: protocol.observe(embed, data), raising=ScoreError)
     if not isinstance(observations, Observations):
         raise ScoreError(f"{where(kind)}: observe must return Observations(arrays), not {type(observations).__name__}")
+    try:
+        protocol.check_layout(observations, len(data))
+    except ScoreError as error:
+        raise ScoreError(f"{where(kind)}: {error}") from error
     return observations
 
 

@@ -15,7 +15,7 @@ from stsbench.data.sets.sets import DataSet, path_name
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.schema import Metric, find_metric
+from stsbench.evaluation.schema import Array, Metric, Names, check_layout, find_metric
 from stsbench.evaluation.settings import Settings, SettingsModel, checked
 from stsbench.plugins import where
 from stsbench.registry import did_you_mean
@@ -45,15 +45,27 @@ def alike(observed: Sequence[Observations], arrays: Sequence[str], names: Sequen
 
 
 class Protocol(ABC):
-    """One way of measuring. Stateless but for `settings`; `score` and `summarise` run without torch.
+    """One way of measuring, which declares what it observes and what its scores are: nobody else knows it by name.
 
-    settings: every setting as a record holds it. StsbenchError, one line, for one that cannot be used.
+    Stateless but for `settings`; `score` and `summarise` run without torch. settings: every setting as a record holds it.
+    StsbenchError, one line, for one that cannot be used.
     """
 
     Settings: ClassVar[SettingsModel] = Settings
     name: ClassVar[str]
     version: ClassVar[int]
     metrics: ClassVar[Mapping[str, Metric]]  # every metric that `score` gives; "recall" is that of recall@1, recall@10
+    arrays: ClassVar[Mapping[str, Array]]  # every array that `observe` gives
+    names: ClassVar[Mapping[str, Names]] = {}  # every list of names beside them but `notes`, lines that a user must know
+    title: ClassVar[str] = ""  # as a heading; "": the name
+    about: ClassVar[str] = ""  # a sentence on what is measured; "": the first line of the class's docstring
+    lead: ClassVar[str] = ""  # the column that rows are ranked by where there is no average; "": the first one
+    unranked: ClassVar[str] = ""  # why rows are never ranked, where they are not
+    main_metric: ClassVar[bool] = False  # True: a task has many metrics, and a leaderboard shows the first one
+    trained: ClassVar[bool] = False  # True: something is trained on a set's other splits, and `test` is scored
+    hub_task: ClassVar[str] = "feature-extraction"  # the Hub's name of the task (huggingface.js, pipelines.ts)
+    taken_for: ClassVar[str] = ""  # a sentence for model cards: what the scores cannot be compared with
+    text_notes: ClassVar[Mapping[str, str]] = {"raw": "text version raw"}  # text version -> what a table's title says of it
     position: ClassVar[int] = 100  # where lists and `--protocol all` put it: the lowest first
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # `sts:wmean`: the word after the colon -> settings
     labels_variants: ClassVar[bool] = False  # True: a variant is a measurement of its own, its rows carry the full name
@@ -64,6 +76,11 @@ class Protocol(ABC):
     metrics_across: ClassVar[bool] = False  # True: one task, several metrics, which are a table's columns
     in_all: ClassVar[tuple[str, ...]] = ("",)  # the variants that `--protocol all` runs, "" the plain protocol
     path_setting: ClassVar[str] = ""  # the setting that names a user's own file or folder: `NAME:PATH` measures it
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.title = cls.title or getattr(cls, "name", "")
+        cls.about = cls.about or next(iter((cls.__doc__ or "").strip().splitlines()), "")
 
     def __init__(self, settings: Mapping[str, Any], label: str | None = None) -> None:
         self.settings = checked(self.settings_model(settings), settings, self.name)
@@ -113,6 +130,37 @@ class Protocol(ABC):
                 low, high = metric.range
                 said = f"{row.metric} of task {task} is {row.value:g}, outside of its range, {low:g} to {high:g}"
                 raise ScoreError(f"{where(cls)}: {said}")
+
+    @classmethod
+    def check_layout(cls, observations: Observations, n: int) -> None:
+        """Raises ScoreError where the observations of n items are not laid out as `arrays` and `names` say."""
+        check_layout(cls.arrays, {**cls.names, "notes": Names()}, observations, n)
+
+    def contradiction(self, observations: Observations, record: Record) -> str:
+        """How observations that are laid out as declared contradict each other or what the record says; "": not at all."""
+        return ""
+
+    def hub_task_of(self, scores: Sequence[ScoreRow]) -> str:
+        """The Hub's name of the task that these scores are of, where tasks differ in it."""
+        return self.hub_task
+
+    def hub_metric(self, metric: str) -> tuple[str, str]:
+        """A metric's type and name in the Hub's metadata."""
+        return metric, metric
+
+    def cautions(self, records: Sequence[Record]) -> list[str]:
+        """Sentences for a model card: what the scores of these records cannot be compared with."""
+        return [self.taken_for] if self.taken_for else []
+
+    def decided(self, observations: Observations) -> dict[str, Sequence[NDArray[Any] | Sequence[str]]]:
+        """Part -> what the data decide of the observations: equal in all records of one set, whatever the encoder."""
+        parts: dict[str, Sequence[NDArray[Any] | Sequence[str]]] = {}
+        for key, array in self.arrays.items():
+            if array.shared and key in observations.arrays:
+                by = () if array.shared is True else array.shared
+                parts[" ".join([key, *(f"{name} {self.settings[name]}" for name in by)])] = (observations.arrays[key],)
+        named = (key for key, each in self.names.items() if each.shared and key in observations.names)
+        return {**parts, **{key: (observations.names[key],) for key in named}}
 
     @abstractmethod
     def tasks(self) -> dict[str, str]:

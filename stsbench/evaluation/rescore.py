@@ -23,7 +23,6 @@ from stsbench.files import sha256_file
 _MANY = 64  # records that are worth starting processes for
 _NUMBERS = {"value", "low", "high"}
 MOST_UNPACKED = 256_000_000  # bytes of a record's observations; those of the largest set here are a few hundred thousand
-_BY_ITEM = ("row", "rows", "pair")  # beside gold, which every protocol that keeps items keeps: one value for each of them
 
 
 def score_again(folder: Path) -> Result:
@@ -165,7 +164,12 @@ def reread(
     file = path.parent / record.observations.file
     if observations is None:
         observations = observations_of(path.parent, record)
-    _check_items(file, observations)
+    try:
+        protocol.check_layout(observations, record.data.n)
+    except ScoreError as error:
+        raise StsbenchError(f"{path}: {error}") from error
+    if contradiction := protocol.contradiction(observations, record):
+        raise StsbenchError(f"{path}: {contradiction}")
     try:
         scoring = protocol if intervals else _without_intervals(protocol)
         again = scoring.score(observations, record.data.id, task_of(protocol, record))
@@ -267,14 +271,6 @@ def read_observations(path: Path, digest: str) -> Observations:
 
 def _is_names(array: np.ndarray[Any, Any]) -> bool:
     return array.ndim == 1 and array.dtype.kind == "U"
-
-
-def _check_items(path: Path, observations: Observations) -> None:
-    """Raises StsbenchError where the arrays that pair two encoders' items are not of the same items as the gold values."""
-    arrays = observations.arrays
-    for name in _BY_ITEM:
-        if "gold" in arrays and name in arrays and (arrays[name].ndim, arrays[name].size) != (1, arrays["gold"].size):
-            raise StsbenchError(f"{path}: {name} holds {arrays[name].size} values for {arrays['gold'].size} items")
 
 
 def _line(error: Exception) -> str:

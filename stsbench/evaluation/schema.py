@@ -1,11 +1,16 @@
-"""What a protocol's results are: its metrics, each with the direction that is better, unit, decimals and range."""
+"""What a protocol's results are: the arrays it observes, and its metrics with direction, unit, decimals and range."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isnan
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
+
+from stsbench.errors import ScoreError
+
+if TYPE_CHECKING:
+    from stsbench.evaluation.protocol import Observations
 
 Better = Literal["higher", "lower", "neither"]
 Range = tuple[float, float]
@@ -18,13 +23,16 @@ class Metric:
 
     better: which of two scores wins; neither: the metric describes, and ranks nothing. scale: what the rows are multiplied
     by, 100 as papers print correlations and shares, or 1. digits: decimals that are shown. range: both ends included, in the
-    unit of the rows; a score beyond them is an error.
+    unit of the rows; a score beyond them is an error. title: its heading, where that is not the name with a capital.
+    development: of development data; in the record, and on no leaderboard.
     """
 
     better: Better = "higher"
     scale: Literal[1, 100] = 100
     digits: int = 2
     range: Range = (-inf, inf)
+    title: str = ""
+    development: bool = False
 
     def __post_init__(self) -> None:
         if self.better not in get_args(Better):
@@ -52,8 +60,79 @@ class Metric:
         return low - TOLERANCE <= value <= high + TOLERANCE
 
 
+Kind = Literal["float", "int", "uint", "bool", "number"]
+_NUMPY = {"float": "f", "int": "i", "uint": "u", "bool": "b", "number": "fiu"}
+
+
+@dataclass(frozen=True)
+class Array:
+    """One array that a protocol observes.
+
+    kind: number stands for whole numbers and others. shape: a letter for each dimension, n for the number of items of the
+    set; one letter is one length, wherever it stands, a digit is that length, and "" is a single number. optional: not every
+    record has it.
+
+    shared: the data alone decide it, so all encoders have the same; or the data and the settings named here. rounded: a
+    leaderboard may round these float64 values where no score moves. per_item: values of many digits which the encoder
+    decides, one an item: two encoders with the same ones are one. places: positions of the set's items, none twice.
+    """
+
+    kind: Kind
+    shape: str = "n"
+    optional: bool = False
+    shared: bool | tuple[str, ...] = False
+    rounded: bool = False
+    per_item: bool = False
+    places: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}, not {self.kind!r}")
+        if not all(each.isalnum() for each in self.shape):
+            raise ValueError(f"shape must be letters and digits, one a dimension, not {self.shape!r}")
+
+
+@dataclass(frozen=True)
+class Names:
+    """A list of short names beside the arrays. length: a letter or a digit as in `Array.shape`, or "*" for any number."""
+
+    length: str = "*"
+    shared: bool = False
+
+
+def check_layout(arrays: Mapping[str, Array], names: Mapping[str, Names], observations: Observations, n: int) -> None:
+    """Raises ScoreError for an array or a list of names that is not declared, or has another kind or shape, and for an array
+    that is missing. n: the number of items of the set."""
+    for held, declared, what in ((observations.arrays, arrays, ""), (observations.names, names, "names of ")):
+        if unknown := held.keys() - declared.keys():
+            raise ScoreError(f"the observations hold {what}{min(unknown)}, which the protocol does not declare")
+    lengths = {"n": n}
+    for key, array in arrays.items():
+        if (value := observations.arrays.get(key)) is None:
+            if not array.optional:
+                raise ScoreError(f"the observations lack {key}")
+            continue
+        if value.dtype.kind not in _NUMPY[array.kind]:
+            raise ScoreError(f"{key} of the observations is of another kind ({value.dtype})")
+        _check_shape(key, value.shape, array.shape, lengths)
+        if array.places and (len(set(value.tolist())) < len(value) or value.min() < 0 or value.max() >= n):
+            raise ScoreError(f"{key} of the observations names an item twice, or one that the data do not have")
+    for key, listed in observations.names.items():
+        if names[key].length != "*":
+            _check_shape(key, (len(listed),), names[key].length, lengths)
+
+
+def _check_shape(key: str, shape: tuple[int, ...], letters: str, lengths: dict[str, int]) -> None:
+    want = [int(letter) if letter.isdigit() else lengths.setdefault(letter, length)
+            for letter, length in zip(letters, shape, strict=False)]  # fmt: skip
+    if len(letters) != len(shape) or want != list(shape):
+        others = "the set's items or the other arrays" if "n" in letters else "the other arrays"
+        raise ScoreError(f"{key} of the observations has the shape {shape}, which does not fit {others}")
+
+
 CORRELATION = Metric(range=(-100.0, 100.0))
 SHARE = Metric(range=(0.0, 100.0))  # an accuracy, a recall: x 100
+DEV_CORRELATION, DEV_SHARE = replace(CORRELATION, development=True), replace(SHARE, development=True)
 UNDECLARED = Metric("neither")  # of a protocol that is not installed: nothing is known of its scores
 
 

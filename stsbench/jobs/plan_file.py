@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from stsbench.config import read_yaml, shown, validate
 from stsbench.errors import StsbenchError
+from stsbench.registry import DEFAULT_PROTOCOL
 
 JOB = "job:"  # before the name of a group, or of one job of it, whose run is meant
 DATA_DIR = "{data_dir}"  # in paths: defaults.data_dir
@@ -79,7 +80,7 @@ class EvalGroup(Section):
     """Evaluations: one for each model x protocols. Keys are the options of `stsbench eval`."""
 
     model: Texts  # models, or job:NAME for each training of a group
-    protocols: Texts = ("sts",)  # one evaluation each; "sts,geometry" is one evaluation by both
+    protocols: Texts = (DEFAULT_PROTOCOL,)  # one evaluation each; "sts,geometry" is one evaluation by both
     tasks: Texts | None = None
     pooler: str | None = None
     template: str | None = None

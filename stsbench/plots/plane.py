@@ -9,7 +9,7 @@ from typing import Any
 from stsbench.plots.runs import drawn, mark_sample, sts_average
 from stsbench.plots.style import COLOURS, COLUMN, new_figure
 
-PROTOCOLS = ("geometry",)
+ARRAYS = ("uniformity",)
 # Where a label may stand, best first: (horizontal, vertical, alignment of the text), in points from the marker.
 _PLACES = [
     (reach * x, reach * y + drop, side, level)
@@ -24,7 +24,7 @@ _PLACES = [
 
 def figure(folders: Sequence[Path]) -> Any:
     """A matplotlib figure. Raises StsbenchError where a run has no geometry record."""
-    runs = drawn(folders, PROTOCOLS)
+    runs = drawn(folders, ARRAYS)
     points = [(run.value("uniformity"), run.value("alignment")) for run in runs]
     averages = [sts_average(run.folder) for run in runs]
     drawing = new_figure(COLUMN, 2.6)

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.load import load_protocol
+from stsbench.evaluation.load import kinds, load_protocol
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import Record, load_records
 from stsbench.evaluation.rescore import observations_of
 from stsbench.plots.style import GREY
-
-_UNSEEN = {"resamples", "seed"}  # settings that change nothing in a picture
+from stsbench.registry import DEFAULT_PROTOCOL
 
 
 @dataclass(frozen=True)
@@ -31,13 +30,13 @@ class Drawn:
         return next(row.value for row in self.record.scores if row.metric == metric and row.subset is None)
 
 
-def drawn(folders: Sequence[Path], protocols: Sequence[str]) -> list[Drawn]:
-    """Each folder's STS-B record by the first of `protocols` that it has, with observations.
+def drawn(folders: Sequence[Path], arrays: Sequence[str]) -> list[Drawn]:
+    """Each folder's STS-B record by a protocol that observes the first of `arrays` that it has, with observations.
 
     Raises StsbenchError when a folder has none, when a file is missing or damaged, or when runs were measured on
     different data or with different settings: they cannot share one picture.
     """
-    records = [(folder, _record(folder, protocols)) for folder in folders]
+    records = [(folder, _record(folder, arrays)) for folder in folders]
     _comparable(records)
     labels = _labels(records)
     return [
@@ -56,20 +55,21 @@ def mark_sample(drawing: Any, runs: Sequence[Drawn]) -> None:
 def sts_average(folder: Path) -> float | None:
     """The run's STS average (all, Spearman, x 100, as papers print it), or None where not all seven tasks were scored
     by cosine on all of their pairs."""
-    records = [record for _, record in load_records(folder) if record.protocol.name == "sts"]
+    records = [record for _, record in load_records(folder) if record.protocol.name == DEFAULT_PROTOCOL]
     for record in records:
         settings = record.protocol.settings
         if settings.get("similarity", "cosine") != "cosine" or settings.get("without_overlap"):
             continue  # not the literature's average
         same = [other for other in records if other.protocol == record.protocol]
-        protocol = load_protocol("sts")(record.protocol.settings, record.protocol.label)
+        protocol = load_protocol(DEFAULT_PROTOCOL)(record.protocol.settings, record.protocol.label)
         for row in protocol.summarise(same):
             if (row.task, row.aggregation, row.metric) == ("Avg", "all", "spearman"):
                 return float(row.value)
     return None
 
 
-def _record(folder: Path, protocols: Sequence[str]) -> Record:
+def _record(folder: Path, arrays: Sequence[str]) -> Record:
+    protocols = [name for array in arrays for name, kind in kinds().items() if array in kind.arrays]
     records = [record for _, record in load_records(folder)]
     for name in protocols:
         mine = [record for record in records if record.protocol.name == name and record.data.id.startswith("stsb/")]
@@ -77,7 +77,7 @@ def _record(folder: Path, protocols: Sequence[str]) -> Record:
         mine = [record for record in mine if record.protocol.settings.get("similarity", "cosine") == "cosine"]
         if mine:
             return min(mine, key=lambda record: (record.data.id != "stsb/test", record.provenance.get("position", 0)))
-    wanted = " or ".join(protocols)
+    wanted = " or ".join(protocols[:2])
     raise StsbenchError(
         f"{folder} has no {wanted} record of STS-B: run `stsbench eval --protocol {protocols[0]}` with this model first"
     )
@@ -93,8 +93,9 @@ def _comparable(records: Sequence[tuple[Path, Record]]) -> None:
             )
         if record.protocol.name != first.protocol.name:
             continue  # the cosines of both protocols are the same
-        before, after = ({k: v for k, v in r.protocol.settings.items() if k not in _UNSEEN} for r in (first, record))
-        if first.protocol.name == "geometry" and before != after:
+        cosmetic = load_protocol(first.protocol.name).cosmetic
+        before, after = ({k: v for k, v in r.protocol.settings.items() if k not in cosmetic} for r in (first, record))
+        if before != after:
             key = next(key for key in sorted({*before, *after}) if before.get(key) != after.get(key))
             raise StsbenchError(
                 f"{folder} and {other} were measured with different settings ({key}: {before.get(key)} and "

@@ -14,14 +14,14 @@ from stsbench.plots.runs import Drawn, drawn, mark_sample
 from stsbench.plots.style import COLUMN, GREY, PAGE, new_figure
 
 Floats = NDArray[np.float64]
-PROTOCOLS = ("geometry", "sts")
+ARRAYS = ("cosine", "similarity")
 _HEIGHT = 0.92  # how far a density reaches, in steps from group to group: none hides another
 _TAIL = 0.01  # share of its peak below which a density's tail is left out
 
 
 def figure(folders: Sequence[Path]) -> Any:
     """A matplotlib figure. Raises StsbenchError where a run has no cosines of STS-B."""
-    runs = drawn(folders, PROTOCOLS)
+    runs = drawn(folders, ARRAYS)
     groups = [by_rating(_cosine(run), run.observations.arrays["gold"]) for run in runs]
     columns = {1: 1, 2: 2, 4: 2}.get(len(runs), 3)
     rows = -(-len(runs) // columns)

@@ -12,13 +12,13 @@ from stsbench.metrics.geometry import relative
 from stsbench.plots.runs import drawn, mark_sample
 from stsbench.plots.style import COLOURS, COLUMN, DASHES, new_figure
 
-PROTOCOLS = ("geometry",)
+ARRAYS = ("spectrum",)
 _FLOOR = 1e-3  # smaller values are left out: rounding noise of a matrix of lower rank would fill the picture
 
 
 def figure(folders: Sequence[Path]) -> Any:
     """A matplotlib figure. Raises StsbenchError where a run has no geometry record."""
-    runs = drawn(folders, PROTOCOLS)
+    runs = drawn(folders, ARRAYS)
     drawing = new_figure(COLUMN, 2.4)
     axes = drawing.subplots()
     for number, run in enumerate(runs):

@@ -166,7 +166,6 @@ def _limits(result: Result, groups: Sequence[Group]) -> Iterable[str]:
     """A line for each way in which these numbers could be taken for others."""
     records = result.records
     text_versions = {record.data.text_version for record in records}
-    names = {group.identity.name for group in groups}
     tasks = {row.task for record in records for row in record.scores}
     if "sample" in text_versions:
         yield "Anything published: the sample is a small set of sentences inside stsbench, there to try the program out."
@@ -174,8 +173,6 @@ def _limits(result: Result, groups: Sequence[Group]) -> Iterable[str]:
         yield "Scores on the raw text of the same sets, MTEB's among them: SentEval's text is tokenised."
     if "raw" in text_versions:
         yield "Scores on SentEval's tokenised text, which is what most papers' tables of these tasks are on."
-    if "mteb" in names and text_versions - {"raw"} and any(not record.data.id.startswith("mteb:") for record in records):
-        yield "MTEB's own scores: the protocol mteb computes as MTEB does, but here not on MTEB's text."
     if strange := _ids(record for record in records if not record.data.known and record.data.text_version != "own"):
         yield f"Any other result: the files of {strange} are not those that the catalog knows."
     unlisted = (record for record in records if record.data.text_version == "own")
@@ -187,16 +184,13 @@ def _limits(result: Result, groups: Sequence[Group]) -> Iterable[str]:
         yield "Each other, across aggregations: " + "; ".join(f"{how} is {HOW[how]}" for how in map(str, hows)) + "."
     if {"SICK-R", "SICK-R-MTEB"} <= tasks:
         yield "SICK-R with SICK-R-MTEB: 4,927 test pairs against all 9,927, which MTEB calls SICK-R."
-    if "regression" in names:
-        yield "Cosine scores of STS-B and SICK-R: the protocol regression trains a head on their training pairs."
-    if "transfer" in names:
-        yield "Transfer scores of another classifier or another number of folds: each form of the protocol is a table."
+    yield from dict.fromkeys(line for group in groups for line in group.protocol.cautions(group.records))
     if any(is_transductive(record.encoder.spec.get("fitted_on"), record.data.id) for record in records):
         yield "Encoders that never saw the test sets: this one was fitted on the very texts it is tested on (transductive)."
     if any(was_trained_on(record.provenance.get("trained_on", ()), record.data.id) for record in records):
         yield "Encoders that never saw the test sets: this one was trained on sentences of them (transductive)."
-    if any(group.identity.name == "sts" and not group.summaries for group in groups):
-        yield "An STS average: it is the mean of all seven tasks, and not all of them were measured here."
+    for title in dict.fromkeys(each.protocol.title for each in groups if each.protocol.averaged and not each.summaries):
+        yield f"The {title} average: it is the mean of all its tasks, and not all of them were measured here."
 
 
 def _ids(records: Iterable[Record]) -> str:

@@ -22,9 +22,7 @@ from stsbench.wording import visible
 SAMPLE = "sample data: not comparable with published numbers"
 AVERAGES = ("Avg", "Avg-full")
 TEXT = {"senteval": "SentEval's text", "raw": "raw text", "sample": SAMPLE, "own": "the user's own data"}
-# Ids of the Hub's own list of tasks (huggingface.js, packages/tasks/src/pipelines.ts): by protocol, by mteb's task type.
-TASKS = {"sts": "sentence-similarity", "regression": "sentence-similarity", "transfer": "text-classification",
-         "retrieval": "text-retrieval", "mteb": "sentence-similarity"}  # fmt: skip
+# mteb's task type -> the id in the Hub's own list of tasks (huggingface.js, packages/tasks/src/pipelines.ts).
 MTEB_TASKS = {"STS": "sentence-similarity", "Classification": "text-classification", "Retrieval": "text-retrieval",
               "Reranking": "text-ranking"}  # fmt: skip
 LIBRARIES = ("sentence-transformers", "transformers")  # kinds of encoder that are libraries of the Hub
@@ -97,7 +95,7 @@ def _eval_results(result: Result) -> Iterable[Any]:
     for group in groups_of(result):
         settings = {"settings": group.changed} if group.changed else {}
         common = {"protocol": group.identity.name, "protocol_version": group.identity.version, **settings}
-        measured = [_measured(result, record) for record in group.records]
+        measured = [_measured(result, group, record) for record in group.records]
         if group.summaries:
             measured.append(_averaged(group))
         for rows, digest, where in measured:
@@ -109,15 +107,15 @@ def _eval_results(result: Result) -> Iterable[Any]:
                 yield EvalResult(**where, **_metric(group, row), metric_value=float(shown(row)))
 
 
-def _measured(result: Result, record: Record) -> tuple[list[ScoreRow], str, dict[str, Any]]:
+def _measured(result: Result, group: Group, record: Record) -> tuple[list[ScoreRow], str, dict[str, Any]]:
     """A record's rows, a digest of all that identifies it, and what its EvalResults say of task and data."""
     data, stem = record.data, record_stem(record.encoder, record.protocol, record.data)
     fitted = record.encoder.spec.get("fitted_on")
     args = {"text_view": data.text_version, "items": data.n, "known": data.known, "digest": data.digest, "record": stem,
             "encoder": record.encoder.fingerprint}
     where: dict[str, Any] = {
-        "task_type": _task_type(record), "dataset_type": _slug(f"{data.text_version}-{data.shown}"),
-        "dataset_split": _split(record),
+        "task_type": group.protocol.hub_task_of(record.scores), "dataset_type": _slug(f"{data.text_version}-{data.shown}"),
+        "dataset_split": _split(group.protocol, record),
         "dataset_name": f"{visible(record.scores[0].task)} ({visible('; '.join(parts_of(record)))})",
         "dataset_args": {**args, **({"encoder_fitted_on": fitted} if fitted else {})},
     }  # fmt: skip
@@ -136,11 +134,11 @@ def _measured(result: Result, record: Record) -> tuple[list[ScoreRow], str, dict
 
 def _averaged(group: Group) -> tuple[list[ScoreRow], str, dict[str, Any]]:
     """The same of a group's averages: they are on several sets, so no data set of the Hub."""
-    first, digest = group.records[0], hashlib.sha256(group.identity.model_dump_json().encode()).hexdigest()
+    digest = hashlib.sha256(group.identity.model_dump_json().encode()).hexdigest()
     names = ", ".join(group.protocol.averaged or group.protocol.tasks())
     on = "; ".join(dict.fromkeys(part for record in group.records for part in parts_of(record)))
     where = {
-        "task_type": _task_type(first), "dataset_type": _slug(f"{group.text_version}-{group.identity.name}-average"),
+        "task_type": group.protocol.hub_task, "dataset_type": _slug(f"{group.text_version}-{group.identity.name}-average"),
         "dataset_name": f"Average of {visible(names)} ({visible(on)})",
         "dataset_args": {"text_view": group.text_version},
     }  # fmt: skip
@@ -149,11 +147,7 @@ def _averaged(group: Group) -> tuple[list[ScoreRow], str, dict[str, Any]]:
 
 def _metric(group: Group, row: ScoreRow) -> dict[str, Any]:
     """Type, name and config of a score's metric: the aggregation is in each, so that no two look alike."""
-    base, name, how = row.metric, row.metric, row.aggregation
-    if group.identity.name == "sts":
-        measure = group.identity.settings["similarity"]
-        base = f"{'cos_sim' if measure == 'cosine' else measure} {row.metric}"  # cos_sim_spearman: the Hub's usual name
-        name = f"{row.metric} of {measure} similarity"
+    (base, name), how = group.protocol.hub_metric(row.metric), row.aggregation
     parts = [f"subset {row.subset}"] if row.subset else []
     if row.task in AVERAGES:
         parts.append("mean of two-decimal scores" if row.task == "Avg" else "mean of unrounded scores")
@@ -181,15 +175,9 @@ def _of_mteb(names: dict[str, list[str]]) -> dict[str, Any]:
     return {**where, "dataset_type": path, "dataset_revision": revision, "dataset_split": "+".join(splits)}
 
 
-def _task_type(record: Record) -> str:
-    if record.protocol.name == "regression" and record.scores[0].metric == "accuracy":
-        return "text-classification"  # SICK-E
-    return TASKS.get(record.protocol.name, "feature-extraction")
-
-
-def _split(record: Record) -> str | None:
+def _split(protocol: Protocol, record: Record) -> str | None:
     """The split that is scored; "all" where the splits are one set, or every item is tested in some fold."""
-    if record.protocol.name in ("regression", "transfer") and "test" in record.data.subsets:
+    if protocol.trained and "test" in record.data.subsets:
         return "test"
     return next((item.split for item in entries() if item.id == record.data.id), None)
 

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 
 from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
 from stsbench.cli.output.messages import echo
+from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.measure import Result
 from stsbench.evaluation.plan import changed_settings, metric_of, presets
 from stsbench.evaluation.records import ScoreRow
@@ -103,28 +104,22 @@ def title_of(result: Result, protocol: str) -> str:
 
 def _text_version(result: Result, protocol: str) -> str:
     """The text version, where the scores could be taken for those of another one."""
-    mine = {
-        (record.protocol.name, record.data.text_version)
-        for record in result.records if record.protocol.label == protocol
-    }  # fmt: skip
-    if ("mteb", "senteval") in mine:
-        return " (on SentEval's text: not MTEB's own scores; MTEB's SICK-R is SICK-R-MTEB)"
-    return " (text version raw)" if "raw" in {text_version for _, text_version in mine} else ""
+    records = [record for record in result.records if record.protocol.label == protocol]
+    notes = (load_protocol(record.protocol.name).text_notes.get(record.data.text_version) for record in records)
+    return "".join(f" ({note})" for note in dict.fromkeys(filter(None, notes)))
 
 
 def remarks(result: Result) -> list[str]:
     """What must be said below the tables."""
     lines = []
-    labels = {
-        each.label for each in (record.protocol for record in result.records)
-        if each.name == "sts" and "file" not in each.settings
-    }  # fmt: skip
-    for label in sorted(labels):
-        parts = presets().get(label, {}).get("parts", [{"protocol": "sts"}])
-        if any(part["protocol"] != "sts" for part in parts):
-            continue  # a paper with a trained head reports other averages, or none
+    for label, protocol in sorted({record.protocol.label: record.protocol for record in result.records}.items()):
+        kind = load_protocol(protocol.name)
+        others = any(part["protocol"] != kind.name for part in presets().get(label, {}).get("parts", ()))
+        if others or not kind.averaged or kind.path_setting in protocol.settings:
+            continue  # a paper with a trained head, too, reports other averages, or none
         if not any(row.task == "Avg" for row in result.rows if row.protocol == label):
-            lines.append(f"No average for {label}: an STS average is the mean of all seven tasks.")
+            tasks = f"all {len(kind.averaged)} tasks: {', '.join(kind.averaged)}"
+            lines.append(f"No average for {label}: the {kind.title} average is the mean of {tasks}.")
     unknown = list(dict.fromkeys(record.data.id for record in result.records if not record.data.known))
     if unknown:
         lines.append(f"* Data differ from the catalog: {', '.join(unknown)}. Not comparable with other results.")
