@@ -31,8 +31,9 @@ Exponent = Annotated[float, Field(gt=0, lt=1000)]  # of distances up to 2: more 
 
 class GeometrySettings(Settings):
     split: Literal["test", "dev", "whole"] = setting(
-        "test", "the split of STS-B; whole: train, dev and test together", "DiffCSE (Chuang et al. 2022), table 11: test"
-    )
+        "test", "the split of STS-B; whole: train, dev and test together", "DiffCSE (Chuang et al. 2022), table 11: test",
+        by="--protocol geometry:dev, geometry:whole or geometry",
+    )  # fmt: skip
     alpha: Exponent = setting(2.0, "the exponent of the distances in alignment", "Wang & Isola 2020, section 4.1")
     t: Exponent = setting(2.0, "the factor of the squared distances in uniformity", "Wang & Isola 2020, section 4.1")
     positive_above: float = setting(

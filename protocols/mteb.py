@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import BeforeValidator
 
-from stsbench.data.sets.sets import DataSet, PairSet
+from stsbench.data.sets.sets import FROM_MTEB, DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import DataError, ScoreError, StsbenchError
 from stsbench.evaluation.protocol import Observations, Protocol
@@ -31,7 +31,6 @@ TASKS = {
     "STS-B": "stsb/test", "SICK-R": "sick-r/test", "SICK-R-MTEB": "sick-r/mteb",
 }  # fmt: skip
 RENAMED = {"STSBenchmark": "STS-B", "SICK-R": "SICK-R-MTEB"}  # mteb's name -> ours, where they differ
-HUB = "mteb:"  # begins the id of a set that mteb loads: mteb:TASK
 # What mteb computes for a pair task beside its main score; of other tasks' dozens of figures the rows hold the main one.
 STS_METRICS = (
     "cosine_spearman", "cosine_pearson", "spearman", "pearson", "manhattan_spearman", "manhattan_pearson",
@@ -62,7 +61,7 @@ class HubData(DataSet):
 
 def _known_sets(tasks: Any) -> Any:
     ids = list(tasks.values()) if isinstance(tasks, dict) else []
-    if not ids or not all(isinstance(id, str) and (id in TASKS.values() or id.startswith(HUB)) for id in ids):
+    if not ids or not all(isinstance(id, str) and (id in TASKS.values() or id.startswith(FROM_MTEB)) for id in ids):
         raise requirement("must be tasks with their set ids, as mteb:NAME sets them")
     return tasks
 
@@ -71,11 +70,13 @@ class MtebSettings(Settings):
     """Both are set by `mteb:NAME`."""
 
     tasks: Annotated[dict[str, str], BeforeValidator(_known_sets)] = setting(
-        TASKS, "task -> id of the set it is measured on", "the STS tasks of Muennighoff et al. 2023, on the data held here"
-    )
+        TASKS, "task -> id of the set it is measured on", "the STS tasks of Muennighoff et al. 2023, on the data held here",
+        by="--protocol mteb:NAME",
+    )  # fmt: skip
     benchmark: Text | None = setting(
-        None, "mteb's name of the benchmark that the tasks belong to; it decides the languages of a task", "mteb, benchmarks"
-    )
+        None, "mteb's name of the benchmark that the tasks belong to; it decides the languages of a task",
+        "mteb, benchmarks", by="--protocol mteb:NAME",
+    )  # fmt: skip
 
 
 class MtebProtocol(Protocol):
@@ -139,10 +140,10 @@ class MtebProtocol(Protocol):
 
     def load(self, set_id: str) -> DataSet | None:
         """What mteb says about the data of `mteb:TASK`; they are loaded when the task runs."""
-        if not set_id.startswith(HUB):
+        if not set_id.startswith(FROM_MTEB):
             return None
         with undisturbed() as mteb:
-            task = self._task(mteb, set_id.removeprefix(HUB))
+            task = self._task(mteb, set_id.removeprefix(FROM_MTEB))
             parts = tuple(_described(each) for each in _leaves(task))
         return HubData(set_id, task.metadata.name, "own", parts, origin="the Hub, through mteb", known=False)
 
@@ -189,7 +190,7 @@ class MtebProtocol(Protocol):
         return ""
 
     def cautions(self, records: Sequence[Record]) -> list[str]:
-        if all(record.data.text_version == "raw" or record.data.id.startswith(HUB) for record in records):
+        if all(record.data.text_version == "raw" or record.data.id.startswith(FROM_MTEB) for record in records):
             return []
         return ["MTEB's own scores: the protocol mteb computes as MTEB does, but here not on MTEB's text."]
 
@@ -229,13 +230,13 @@ class MtebProtocol(Protocol):
 
 def _hub_tasks(tasks: Iterable[Any]) -> dict[str, str]:
     names = [task.metadata.name for task in tasks]
-    return {RENAMED.get(name, name): HUB + name for name in names}
+    return {RENAMED.get(name, name): FROM_MTEB + name for name in names}
 
 
 def _mteb_name(set_id: str) -> str:
     """mteb's name of the task that is measured on this set."""
-    if set_id.startswith(HUB):
-        return set_id.removeprefix(HUB)
+    if set_id.startswith(FROM_MTEB):
+        return set_id.removeprefix(FROM_MTEB)
     ours = next(task for task, id in TASKS.items() if id == set_id)
     return next((name for name, renamed in RENAMED.items() if renamed == ours), ours)
 

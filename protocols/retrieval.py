@@ -40,7 +40,10 @@ class RetrievalSettings(Settings):
 
 
 class FolderSettings(RetrievalSettings):
-    folder: Text = setting(..., "the name of the user's folder of queries, corpus and relevance judgements", "our choice")
+    folder: Text = setting(
+        ..., "the name of the user's folder of queries, corpus and relevance judgements", "our choice",
+        by="--protocol retrieval:FOLDER",
+    )  # fmt: skip
 
 
 class RetrievalProtocol(Protocol):

@@ -60,12 +60,13 @@ class StsSettings(Settings):
         "narrow for fewer than some 200 pairs", "our choice",
     )  # fmt: skip
     without_overlap: AnyOf[Text] = setting(
-        [], "ids of the sets whose sentences were taken out before scoring (`stsbench eval --without-overlap`)", "our choice"
-    )
+        [], "ids of the sets whose sentences were taken out before scoring (`stsbench eval --without-overlap`)",
+        "our choice", by="--without-overlap",
+    )  # fmt: skip
 
 
 class FileSettings(StsSettings):
-    file: Text = setting(..., "the name of the user's file of scored pairs", "our choice")
+    file: Text = setting(..., "the name of the user's file of scored pairs", "our choice", by="--protocol sts:FILE")
 
 
 class StsProtocol(Protocol):
@@ -242,8 +243,8 @@ class StsProtocol(Protocol):
         by_pairs: dict[tuple[bytes, ...], list[int]] = {}
         for at, tasks in enumerate(observed):
             if set(AVERAGED) <= tasks.keys():
-                pairs = (tasks[task][0].arrays["pair"] for task in AVERAGED)
-                by_pairs.setdefault(tuple(pair.astype("<u8").tobytes() for pair in pairs), []).append(at)
+                keys = (tasks[task][0].arrays["pair"] for task in AVERAGED)
+                by_pairs.setdefault(tuple(each.astype("<u8").tobytes() for each in keys), []).append(at)
         for pairs, places in by_pairs.items():
             counts = _drawn_together(pairs, resamples, seed)
             members = [observed[at] for at in places]

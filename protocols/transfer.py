@@ -45,6 +45,7 @@ class ProbeSettings(Settings):
     classifier: Literal["torch", "sklearn", "exact"] = setting(
         "torch", "SentEval's probe in torch; scikit-learn's; or the same objective solved to its optimum",
         "torch, sklearn: SentEval's usepytorch; exact: our choice",
+        by="--protocol transfer:exact, transfer:sklearn or transfer",
     )  # fmt: skip
     k: Folds = setting(10, "folds", README)
     seed: Whole = setting(1111, "of folds and training", "SentEval, senteval/engine.py")

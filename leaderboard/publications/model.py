@@ -16,7 +16,7 @@ EPSILON = 1e-9  # what binary fractions leave of a decimal sum
 Figure = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=1)]
 Text = Annotated[str, StringConstraints(min_length=1)]
-Flag = Literal["nli", "sts", "transductive", "dev-selected", "best-of-n"]
+Flag = Literal["nli", "sts", "transductive", "dev-selected", "best-of-n"]  # sts: trained with STS labels
 PRINTED = ("dev", "few-labels", "cost")  # what papers print beside the scores of protocols
 Metric = Literal[
     "spearman", "pearson", "accuracy", "recall@k", "mean recall@k", "alignment", "uniformity", "minutes", "memory",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stsbench.evaluation.load import kinds
 from stsbench.leaderboard.ranks.board import Row, Tab
 from stsbench.leaderboard.ranks.sensitivity import rows_in_all, short_names
 
@@ -28,7 +29,7 @@ class Agreement:
 def agreement(tabs: Sequence[Tab]) -> Agreement | None:
     """The rows that are ranked under every protocol of the board, by the first tab of each in which more is better; None
     for fewer than two protocols or `LEAST` rows. Rows that are never ranked (the best of several seeds) are left out."""
-    chosen = [tab for group in dict.fromkeys(tab.group for tab in tabs) if (tab := _first(tabs, group))]
+    chosen = [tab for group in kinds() if (tab := _first(tabs, group))]
     rows = rows_in_all(chosen)
     if len(chosen) < 2 or len(rows) < LEAST:
         return None
@@ -47,7 +48,7 @@ def place(scores: dict[str, float], row: str, digits: int) -> int:
 
 def _first(tabs: Sequence[Tab], group: str) -> Tab | None:
     usable = (tab for tab in tabs if tab.group == group and tab.known and not tab.sample)
-    ranked = (tab for tab in usable if any(row.rank for row in tab.measured))
+    ranked = (tab for tab in usable if any(not row.unranked for row in tab.measured))
     return next((tab for tab in ranked if tab.direction(tab.lead) == "higher"), None)
 
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from stsbench.leaderboard.ranks.board import Row, Sensitivity, Tab
 from stsbench.metrics.ranks import Significance, significant_in_all
+from stsbench.registry import DEFAULT_PROTOCOL
 
 AGGREGATIONS = ("all", "mean", "wmean")
 METRICS = ("spearman", "pearson")
@@ -64,7 +65,7 @@ def settings_of(tabs: Sequence[Tab]) -> dict[str, Tab]:
     """
     families: dict[str, dict[str, Tab]] = {}
     for tab in tabs:
-        if tab.sample or tab.lead != "Avg" or not tab.measured:
+        if tab.group != DEFAULT_PROTOCOL or tab.sample or tab.lead != "Avg" or not tab.measured:
             continue
         if tab.aggregation in AGGREGATIONS and tab.metric in METRICS:
             family = families.setdefault(_measured_alike(tab), {})
@@ -82,7 +83,7 @@ def _weight(family: Mapping[str, Tab]) -> tuple[bool, int, int]:
 def _measured_alike(tab: Tab) -> str:
     kept = {key: value for key, value in tab.settings.items() if key not in _NAMED_BY_THE_TAB}
     digests = {task: tab.data.get(task) for task in _before(tab)}
-    return json.dumps([tab.group, kept, digests], sort_keys=True, default=str)
+    return json.dumps([kept, digests], sort_keys=True, default=str)
 
 
 def rows_in_all(tabs: Sequence[Tab]) -> list[Row]:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import measured as as_measured
+from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.records import Record, load_records, read_record, record_text, tested_seeds
 from stsbench.evaluation.rescore import observations_of
 from stsbench.files import create_whole
@@ -90,7 +91,8 @@ def _refuse_copies(measured: Path, slug: str, made: Sequence[BoardRecord]) -> No
     check_copies([(str(folder / name), records) for name, records in runs.items()])
     others = [entry for entry in sorted(measured.iterdir()) if entry.name != slug] if measured.is_dir() else []
     equal = [each.record.observations.sha256.encode() for each in made]
-    equal += [f'"value": {each.record.scores[0].value!r}'.encode() for each in made if each.record.protocol.name == "mteb"]
+    equal += [f'"value": {each.record.scores[0].value!r}'.encode() for each in made
+              if load_protocol(each.record.protocol.name).main_metric]  # fmt: skip
     theirs = [(str(entry), path) for entry in others for run in run_folders(entry) for path in sorted(run.glob("*.json"))]
     check_widths([*((path, read_record(path)) for run in run_folders(folder) for path in run.glob("*.json")),
                   *((each.path, each.record) for each in made)])  # fmt: skip

@@ -55,7 +55,9 @@ def _form(coarse: Measured, observations: Observations) -> BoardRecord:
     if not moved <= MOVED:  # NaN, too
         kept, moved = observations, 0.0
     kind = type(coarse.protocol)
-    shared, mine = split(kept, [key for key, each in {**kind.names, **kind.arrays}.items() if each.shared])
+    decided = [key for key, each in kind.arrays.items() if each.shared]
+    decided += [key for key, each in kind.names.items() if each.shared]
+    shared, mine = split(kept, decided)
     stored = ObservationFile(file=f"observations/{coarse.path.stem}.parquet", sha256=digest_of(mine))
     files = {stored.file: packed(mine)}
     if shared.arrays:

@@ -7,6 +7,8 @@ import hashlib
 import json
 from collections.abc import Collection, Sequence
 
+from stsbench.data.sets.sets import FROM_MTEB
+
 STATE = "post_state"  # in a spec's options: the digest of what the fitting of a post-processing found
 
 
@@ -36,5 +38,5 @@ def was_trained_on(trained_on: Collection[str], set_id: str) -> bool:
 
     trained_on: data (sts12), which stand for all of their sets, or one set (sick-r/mteb).
     """
-    name = {"mteb:STSBenchmark": "stsb/test", "mteb:SICK-R": "sick-r/mteb"}.get(set_id, set_id)
-    return name in trained_on or name.removeprefix("mteb:").partition("/")[0].lower() in trained_on
+    name = {FROM_MTEB + "STSBenchmark": "stsb/test", FROM_MTEB + "SICK-R": "sick-r/mteb"}.get(set_id, set_id)
+    return name in trained_on or name.removeprefix(FROM_MTEB).partition("/")[0].lower() in trained_on

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from stsbench.config import parse_yaml
@@ -19,18 +20,9 @@ from stsbench.evaluation.records import ProtocolIdentity, ScoreRow
 from stsbench.evaluation.schema import UNDECLARED, Metric, find_metric
 from stsbench.evaluation.settings import no_such_setting
 from stsbench.registry import did_you_mean, names, namesakes
+from stsbench.settings import chosen_by
 
 Settings = Mapping[str, Mapping[str, Any]]  # protocol name, or "" for every protocol that knows the setting -> settings
-
-
-# Settings that an option or a protocol's name stands for: changed alone, rows would carry the name of another measurement.
-_ELSEWHERE = {
-    "sts.without_overlap": "--without-overlap", "sts.file": "--protocol sts:FILE",
-    "transfer.classifier": "--protocol transfer:exact, transfer:sklearn or transfer",
-    "geometry.split": "--protocol geometry:dev, geometry:whole or geometry",
-    "retrieval.folder": "--protocol retrieval:FOLDER",
-    "mteb.tasks": "--protocol mteb:NAME", "mteb.benchmark": "--protocol mteb:NAME",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -110,9 +102,9 @@ def named_settings(stated: Mapping[str, Any], every: Mapping[str, Any]) -> dict[
     """Settings by protocol. stated: "retrieval.ties" -> value; every: those of all protocols that take them, under ""."""
     settings: dict[str, dict[str, Any]] = {"": dict(every)}
     for key, value in stated.items():
-        if key in _ELSEWHERE:
-            raise StsbenchError(f"{key} cannot be changed by itself: use {_ELSEWHERE[key]}")
         protocol, dot, name = key.rpartition(".")
+        if protocol in names(GROUP) and (by := _chosen_by(load_protocol(protocol), name)):
+            raise StsbenchError(f"{key} cannot be changed by itself: use {by}")
         if not dot or not name or not protocol:
             raise StsbenchError(f"the setting '{key}' names no protocol: write PROTOCOL.SETTING, as in retrieval.ties")
         if ":" in protocol:
@@ -120,6 +112,12 @@ def named_settings(stated: Mapping[str, Any], every: Mapping[str, Any]) -> dict[
             raise StsbenchError(f"the setting '{key}' is one of all variants of {base}: write {base}.{name}")
         settings.setdefault(protocol, {})[name] = value
     return settings
+
+
+def _chosen_by(kind: type[Protocol], name: str) -> str:
+    """The option or name that a setting is chosen by; "" for one that can be changed alone."""
+    of_users = kind.settings_model({kind.path_setting: ""}) if kind.path_setting else kind.Settings
+    return chosen_by(kind.Settings, name) or chosen_by(of_users, name)
 
 
 def namesakes_of(protocols: Iterable[str]) -> Iterator[str]:
@@ -139,6 +137,15 @@ def protocol_of(name: str, settings: Settings) -> Protocol:
         raise StsbenchError(f"unknown protocol '{name}'{did_you_mean(name, known)}")
     kind = load_protocol(base)
     return _built(name, kind, kind.variant(word) if colon else {}, settings)
+
+
+def names_path(name: str) -> bool:
+    """Whether `name` is a protocol with a user's file or folder behind the colon, which may not be there yet."""
+    base, _, word = name.partition(":")
+    kind = load_protocol(base) if word and base in names(GROUP) else None
+    if kind is None or not kind.path_setting or word in kind.variants:
+        return False
+    return kind.path_setting == "folder" or bool(Path(word).suffix)  # sts:maen is a slip, not a file
 
 
 def pick_tasks(known: Mapping[str, str], wanted: Sequence[str] | None, owner: str) -> dict[str, str]:

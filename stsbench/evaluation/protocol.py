@@ -134,7 +134,8 @@ class Protocol(ABC):
     @classmethod
     def check_layout(cls, observations: Observations, n: int) -> None:
         """Raises ScoreError where the observations of n items are not laid out as `arrays` and `names` say."""
-        check_layout(cls.arrays, {**cls.names, "notes": Names()}, observations, n)
+        listed = {key: names for key, names in observations.names.items() if key != "notes"}
+        check_layout(cls.arrays, observations.arrays, cls.names, listed, n)
 
     def contradiction(self, observations: Observations, record: Record) -> str:
         """How observations that are laid out as declared contradict each other or what the record says; "": not at all."""
@@ -157,7 +158,7 @@ class Protocol(ABC):
         parts: dict[str, Sequence[NDArray[Any] | Sequence[str]]] = {}
         for key, array in self.arrays.items():
             if array.shared and key in observations.arrays:
-                by = () if array.shared is True else array.shared
+                by = array.shared if isinstance(array.shared, tuple) else ()
                 parts[" ".join([key, *(f"{name} {self.settings[name]}" for name in by)])] = (observations.arrays[key],)
         named = (key for key, each in self.names.items() if each.shared and key in observations.names)
         return {**parts, **{key: (observations.names[key],) for key in named}}

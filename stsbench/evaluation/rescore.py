@@ -167,7 +167,7 @@ def reread(
     try:
         protocol.check_layout(observations, record.data.n)
     except ScoreError as error:
-        raise StsbenchError(f"{path}: {error}") from error
+        raise StsbenchError(f"{file}: {error}") from error
     if contradiction := protocol.contradiction(observations, record):
         raise StsbenchError(f"{path}: {contradiction}")
     try:

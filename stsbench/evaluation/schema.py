@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isnan
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Any, Literal, get_args
+
+from numpy.typing import NDArray
 
 from stsbench.errors import ScoreError
-
-if TYPE_CHECKING:
-    from stsbench.evaluation.protocol import Observations
 
 Better = Literal["higher", "lower", "neither"]
 Range = tuple[float, float]
@@ -73,8 +72,9 @@ class Array:
     record has it.
 
     shared: the data alone decide it, so all encoders have the same; or the data and the settings named here. rounded: a
-    leaderboard may round these float64 values where no score moves. per_item: values of many digits which the encoder
-    decides, one an item: two encoders with the same ones are one. places: positions of the set's items, none twice.
+    leaderboard may round these float64 values where no score moves. per_item: the encoder's own value of each item (a
+    similarity, a class); records in which all are the same are of one encoder. places: positions of the set's items, none
+    twice.
     """
 
     kind: Kind
@@ -100,15 +100,18 @@ class Names:
     shared: bool = False
 
 
-def check_layout(arrays: Mapping[str, Array], names: Mapping[str, Names], observations: Observations, n: int) -> None:
+def check_layout(
+    arrays: Mapping[str, Array], values: Mapping[str, NDArray[Any]], names: Mapping[str, Names],
+    listed: Mapping[str, Sequence[str]], n: int,
+) -> None:  # fmt: skip
     """Raises ScoreError for an array or a list of names that is not declared, or has another kind or shape, and for an array
     that is missing. n: the number of items of the set."""
-    for held, declared, what in ((observations.arrays, arrays, ""), (observations.names, names, "names of ")):
-        if unknown := held.keys() - declared.keys():
+    for there, declared, what in ((values, arrays, ""), (listed, names, "names of ")):
+        if unknown := there.keys() - declared.keys():
             raise ScoreError(f"the observations hold {what}{min(unknown)}, which the protocol does not declare")
     lengths = {"n": n}
     for key, array in arrays.items():
-        if (value := observations.arrays.get(key)) is None:
+        if (value := values.get(key)) is None:
             if not array.optional:
                 raise ScoreError(f"the observations lack {key}")
             continue
@@ -117,9 +120,11 @@ def check_layout(arrays: Mapping[str, Array], names: Mapping[str, Names], observ
         _check_shape(key, value.shape, array.shape, lengths)
         if array.places and (len(set(value.tolist())) < len(value) or value.min() < 0 or value.max() >= n):
             raise ScoreError(f"{key} of the observations names an item twice, or one that the data do not have")
-    for key, listed in observations.names.items():
-        if names[key].length != "*":
-            _check_shape(key, (len(listed),), names[key].length, lengths)
+    for key, name in names.items():
+        if key not in listed:
+            raise ScoreError(f"the observations lack names of {key}")
+        if name.length != "*":
+            _check_shape(key, (len(listed[key]),), name.length, lengths)
 
 
 def _check_shape(key: str, shape: tuple[int, ...], letters: str, lengths: dict[str, int]) -> None:

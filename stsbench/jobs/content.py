@@ -15,6 +15,7 @@ from stsbench.encoders.transformer.find import resolve_base
 from stsbench.encoders.transformer.trainable import backbone_folder
 from stsbench.errors import DataError, StsbenchError
 from stsbench.evaluation.load import load_protocol
+from stsbench.evaluation.plan import names_path
 from stsbench.files import atomic_write, sha256_file
 from stsbench.jobs.job import Job
 from stsbench.jobs.plan_file import Defaults
@@ -58,7 +59,7 @@ def _tested(job: Job) -> Iterator[str]:
     """Files and folders that an evaluation names: its model, its pairs, its corpora."""
     if job.kind == "eval":
         model = job.words[job.words.index("--model") + 1]
-        yield from (model, *(name.removeprefix("retrieval:") for name in job.protocols))
+        yield from (model, *(name.partition(":")[2] for name in job.protocols if names_path(name)))
 
 
 def digests(

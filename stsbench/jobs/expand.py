@@ -215,11 +215,11 @@ class _Expansion:
 
     def _check_protocols(self, name: str, group: EvalGroup) -> None:
         """StsbenchError for a protocol or task that there is not: `eval` would find out after the training it waits for."""
-        from stsbench.evaluation.plan import plan
+        from stsbench.evaluation.plan import names_path, plan
 
         for protocols in group.protocols:
             # a user's folder or file may still be made
-            built_in = [each for each in _split(protocols) if not (each.startswith("retrieval:") or Path(each).suffix)]
+            built_in = [each for each in _split(protocols) if not names_path(each)]
             try:
                 if built_in:
                     plan(built_in, group.tasks if built_in == list(_split(protocols)) else None, {})

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stsbench.data.sets.catalog import entries, entry
+from stsbench.data.sets.sets import FROM_MTEB
 from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.evaluation.measure import Result
 from stsbench.evaluation.plan import metric_of
@@ -119,7 +120,7 @@ def _measured(result: Result, group: Group, record: Record) -> tuple[list[ScoreR
         "dataset_name": f"{visible(record.scores[0].task)} ({visible('; '.join(parts_of(record)))})",
         "dataset_args": {**args, **({"encoder_fitted_on": fitted} if fitted else {})},
     }  # fmt: skip
-    if data.id.startswith("mteb:"):
+    if data.id.startswith(FROM_MTEB):
         where |= _of_mteb(observations_of(result.folder, record).names)
     elif revision := hub_revision(data.id, data.text_version, data.known, data.n):
         hub = entry(data.id, "raw").hub
@@ -192,7 +193,7 @@ def parts_of(record: Record) -> list[str]:
     """What a record was measured on, with all that makes its scores incomparable."""
     data, fitted = record.data, record.encoder.spec.get("fitted_on")
     parts = [TEXT[data.text_version]]
-    if data.id.startswith("mteb:"):
+    if data.id.startswith(FROM_MTEB):
         return ["loaded by mteb from the Hub"]
     if hub_revision(data.id, data.text_version, data.known, data.n):
         parts = ["raw text, the Hub's file"]

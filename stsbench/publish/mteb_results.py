@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.data.sets.catalog import entries, entry
+from stsbench.data.sets.sets import FROM_MTEB
 from stsbench.encoders.base import EncoderSpec
 from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.errors import StsbenchError
@@ -34,7 +35,7 @@ def why_not_mteb(record: Record, result: dict[str, Any]) -> str | None:
         return "the encoder was fitted on the very texts it is tested on"
     if was_trained_on(record.provenance.get("trained_on", ()), data.id):
         return "the encoder was trained on the sentences it is tested on"
-    if data.id.startswith("mteb:"):
+    if data.id.startswith(FROM_MTEB):
         return None  # loaded by mteb itself, at the revision it names
     if data.text_version == "sample":
         return "it was measured on the sample data"

@@ -16,7 +16,7 @@ from stsbench.evaluation.load import kinds
 from stsbench.evaluation.plan import plan
 from stsbench.evaluation.records import ScoreRow
 from stsbench.evaluation.rescore import score_again
-from stsbench.evaluation.schema import Metric
+from stsbench.evaluation.schema import Array, Metric
 from stsbench.protocols.geometry import GeometryProtocol
 
 SAMPLE = Path(stsbench.data.__file__).with_name("sample")
@@ -161,6 +161,7 @@ def test_a_protocol_s_own_data_without_items_is_still_data(tmp_path, monkeypatch
 
     class Own(GeometryProtocol):
         metrics = {"width": Metric()}  # noqa: RUF012
+        arrays = {"seen": Array("int", "1")}  # noqa: RUF012
 
         def tasks(self):
             return {"mine": "own:mine"}

@@ -39,12 +39,18 @@ def sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _sizes(observations):
+    names, subset = observations.names.get("subsets", ["all"]), observations.arrays.get("subset", np.zeros(N))
+    return {name: int((subset == i).sum()) for i, name in enumerate(names)}
+
+
 def add(result, protocol, task, observations, *, text_version="senteval", digest="", known=True, name="invented"):
     """A record of made-up observations, as `measure` would have written it."""
     set_id = protocol.tasks()[task]
     data = DataIdentity(
-        id=set_id, task=task, text_version=text_version, digest=sha(digest or set_id), n=N, subsets={"all": N},
-        known=known, origin="here",
+        id=set_id, task=task, text_version=text_version, digest=sha(digest or set_id),
+        n=int(observations.arrays.get("sizes", np.array([N])).sum()),
+        subsets=_sizes(observations), known=known, origin="here",
     )
     who = EncoderIdentity(spec={"name": name, "weights": sha(name), "pooler": "mean"}, fingerprint=sha(name), dimension=3)
     how = ProtocolIdentity(
@@ -64,9 +70,11 @@ def pairs(task, noise, subsets=("all",), draw=0):
     """Gold known by the task alone, and similarities that follow it the less the more noise there is."""
     seed = int(sha(task)[:8], 16)
     gold = np.round(np.random.default_rng(seed).uniform(0, 5, N), 1)
-    similarity = gold / 5 + noise * np.random.default_rng([seed, draw]).normal(size=N)
+    similarity = (gold / 5 + noise * np.random.default_rng([seed, draw]).normal(size=N)) / 8
     subset = np.arange(N) % len(subsets)
-    return Observations({"similarity": similarity, "gold": gold, "subset": subset}, {"subsets": list(subsets)})
+    pair = np.arange(N, dtype=np.uint64) + np.uint64(seed)  # none stands in two tasks
+    arrays = {"similarity": similarity, "gold": gold, "subset": subset, "pair": pair}
+    return Observations(arrays, {"subsets": list(subsets)})
 
 
 def sts_run(folder, noise, tasks=AVERAGED, draw=0, settings=None, label=None, **options):
@@ -119,7 +127,11 @@ def test_every_number_against_a_naive_bootstrap(tmp_path, metric, statistic):
         every.append((scores[0] - scores[1], naive_draws(row.task, one, other, 120, statistic)))
         assert [row.a, row.b] == pytest.approx(scores)
         assert numbers(row) == pytest.approx(naive(*every[-1]), abs=1e-9)
-    mean = naive(np.mean([value for value, _ in every]), np.mean([draws for _, draws in every], axis=0))
+    observed = [{task: (pairs(task, noise, ("x", "y") if task in ("STS12", "STS13") else ("all",), draw), TASKS[task])
+                 for task in AVERAGED} for noise, draw in ((0.2, 0), (0.3, 1))]  # fmt: skip
+    # tests/protocols/test_sts_average.py has the naive draws of an average, whose tasks share pairs
+    one, other = (StsProtocol({}).average_draws(each, 120, 0)[None, "all", metric or "spearman"] for each in observed)
+    mean = naive(np.mean([value for value, _ in every]), one - other)
     assert numbers(table.average) == pytest.approx(mean, abs=1e-9)
     order = sorted(range(7), key=lambda i: table.rows[i].difference.p)
     so_far = 0.0
@@ -228,7 +240,7 @@ def head(folder, noise, draw=0):
     protocol, result = RegressionProtocol({}), Result(folder)
     seen = pairs("STS-B", noise, draw=draw).arrays
     arrays = {
-        "predicted": 5 * seen["similarity"], "gold": seen["gold"], "row": np.arange(N),
+        "predicted": 40 * seen["similarity"], "gold": seen["gold"], "row": np.arange(N),
         "sizes": np.array([90, 30, N]), "dev_spearman": np.array([0.5]),
     }  # fmt: skip
     add(result, protocol, "STS-B", Observations(arrays))
@@ -242,7 +254,7 @@ def test_the_lower_error_is_the_better_one(tmp_path, cli):
     errors = []
     for noise, draw in ((0.1, 0), (0.6, 1)):
         seen = pairs("STS-B", noise, draw=draw).arrays
-        errors.append((5 * seen["similarity"] - seen["gold"]) ** 2)
+        errors.append((40 * seen["similarity"] - seen["gold"]) ** 2)
     counts = resample_counts(N, 200, (0, 0, *b"stsb/splits"))
     value = errors[0].mean() - errors[1].mean()
     assert numbers(table.rows[0]) == pytest.approx(naive(value, counts @ (errors[0] - errors[1]) / N), abs=1e-9)

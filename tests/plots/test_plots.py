@@ -61,7 +61,7 @@ def test_a_suffix_chooses_the_format(runs, tmp_path):
 def test_the_spectrum_drawn_is_the_stored_one(runs):
     with style():
         lines = spectrum.figure(runs[:2]).axes[0].get_lines()
-    for line, run in zip(lines, drawn(runs[:2], ["geometry"]), strict=True):
+    for line, run in zip(lines, drawn(runs[:2], ["spectrum"]), strict=True):
         stored = run.observations.arrays["spectrum"]
         shown = stored / stored[0]
         # Ten nouns and an article, pooled by sum: rank 10, so the last two of 12 values are rounding noise.
@@ -130,7 +130,7 @@ def test_an_average_by_dot_product_colours_no_point(tmp_path):
 
 def test_cosines_come_from_an_sts_run_as_well(tmp_path):
     both = [make_run(tmp_path / "a", 0.0, ("sts",)), make_run(tmp_path / "b", 0.0)]
-    cosines = [similarity._cosine(run) for run in drawn(both, similarity.PROTOCOLS)]
+    cosines = [similarity._cosine(run) for run in drawn(both, similarity.ARRAYS)]
     np.testing.assert_array_equal(*cosines)
     with pytest.raises(StsbenchError, match="a has no geometry record of STS-B: run `stsbench eval --protocol geometry`"):
         call("spectrum", both[0], "--output", tmp_path / "x.png")
@@ -141,7 +141,7 @@ def test_the_plane_shows_the_rows_and_the_averages(runs):
     with style():
         axes, bar = (figure := plane.figure(runs)).axes
         coloured, hollow = axes.collections
-    records = drawn(runs, ["geometry"])
+    records = drawn(runs, ["uniformity"])
     expected = [(run.value("uniformity"), run.value("alignment")) for run in records]
     np.testing.assert_allclose([*coloured.get_offsets(), *hollow.get_offsets()], expected)
     np.testing.assert_allclose(coloured.get_array(), [sts_average(run) for run in runs[:2]])

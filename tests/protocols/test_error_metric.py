@@ -20,7 +20,7 @@ from stsbench.publish.model_card import card
 
 PLUGIN = '''
 import numpy as np
-from stsbench.evaluation import Metric, Observations, Protocol, ScoreRow
+from stsbench.evaluation import Array, Metric, Observations, Protocol, ScoreRow
 from stsbench.metrics.similarity import paired_similarity
 
 class ErrorProtocol(Protocol):
@@ -28,6 +28,7 @@ class ErrorProtocol(Protocol):
     name = "sts-error"
     version = 1
     metrics = {"error": Metric(BETTER, 1, 4, (0, 2))}
+    arrays = {"distance": Array("float", per_item=True), "gold": Array("float", shared=True)}
 
     def tasks(self):
         return {"STS-B": "stsb/test"}

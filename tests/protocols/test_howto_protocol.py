@@ -94,13 +94,18 @@ BEFORE = {  # what is replaced on the page, by what, the line that the command e
     "direction": ("Metric(range", "Metric('up', range",
                   r"the protocol 'sts-top' \(sts_top:TopProtocol\) failed .*better must be"),
     "range": ("(0, 100)", "(100, 0)", r"the protocol 'sts-top' .*range must be two numbers, the lower one first"),
+    "no arrays": ("    arrays: ClassVar", "    others: ClassVar", f"{CLASS} does not declare its arrays: set arrays to a"),
+    "kind": ('Array("float", "n", shared', 'Array("f", "n", shared', r"the protocol 'sts-top' .*kind must be one of "),
     "tasks": ('return {"STS-B": "stsb/test"}', 'return ["STS-B"]',
               f"{CLASS}: tasks must return a dict, task -> id of its set, not list"),
 }  # fmt: skip
 AFTER = {  # the same, the reason of the failure
-    "observe": ("data.gold}", "data.golden}", r"TopProtocol.observe failed \(sts_top.py:29\): AttributeError: .*'golden'"),
+    "observe": ("data.gold}", "data.golden}", r"TopProtocol.observe failed \(sts_top.py:35\): AttributeError: .*'golden'"),
     "dict": ("return Observations(", "return dict(", rf"{CLASS}: observe must return Observations\(arrays\), not dict"),
-    "score": ("np.argsort", "np.sort_it", r"TopProtocol.score failed \(sts_top.py:36\): AttributeError: module"),
+    "unknown array": ('"gold": data.gold}', '"gold": data.gold, "more": data.gold}',
+                      f"{CLASS}: the observations hold more, which the protocol does not declare"),
+    "shape": ('"gold": data.gold}', '"gold": data.gold[1:]}', rf"{CLASS}: gold of the observations has the shape \(\d+,\)"),
+    "score": ("np.argsort", "np.sort_it", r"TopProtocol.score failed \(sts_top.py:42\): AttributeError: module"),
     "NaN": ("100 *", "np.nan *", f"{CLASS}: score of task STS-B is NaN"),
     "infinite": ("100 *", "np.inf *", f"{CLASS}: score of task STS-B is infinite"),
     "beyond": ("100 *", "101 * 5 *", f"{CLASS}: gold of the top of task STS-B is .*, outside of its range, 0 to 100"),
@@ -108,7 +113,7 @@ AFTER = {  # the same, the reason of the failure
                    f"{CLASS} declares no metric 'gold', only gold of the top"),
     "rows": ("return [ScoreRow(", "return [0, ScoreRow(", rf"{CLASS}: score must return a list of ScoreRow, not \[0, Sc"),
     "summarise": ("    def observe", "    def summarise(self, records):\n        raise KeyError('Avg')\n\n    def observe",
-                  r"TopProtocol.summarise failed \(sts_top.py:28\): KeyError: 'Avg'"),
+                  r"TopProtocol.summarise failed \(sts_top.py:34\): KeyError: 'Avg'"),
 }  # fmt: skip
 
 

@@ -128,8 +128,9 @@ def test_what_gave_no_score_is_said(run):
     result.records = [each for each in result.records if each.protocol.name != "sts" or each.data.task != "STS12"]
     result.failures["sts STS12"] = "all | equal"
     page = card(result)
-    assert "\nNot scored: sts STS12: all &#124; equal\n" in page and "- An STS average: it is the mean of all seven" in page
-    assert "Average of" not in page and "An STS average" not in card(score_again(run))
+    assert "\nNot scored: sts STS12: all &#124; equal\n" in page
+    assert "- The STS average: it is the mean of all its tasks" in page
+    assert "Average of" not in page and "The STS average" not in card(score_again(run))
 
 
 def test_two_measurements_of_one_set_stay_two(run, tmp_path):
@@ -174,7 +175,7 @@ def test_only_the_hub_s_own_file_is_called_the_hub_s(tmp_path, known):
     else:
         assert found == {("unknown-raw-stsb-test", None, "test", "STS-B (raw text; files differ from the catalog)")}
     page = card(score_again(done.folder))
-    assert ("not those that the catalog knows" in page) is not known and "An STS average" in page
+    assert ("not those that the catalog knows" in page) is not known and "The STS average" in page
     assert str(tmp_path) not in page
 
 

@@ -112,7 +112,9 @@ def observations(pooled, weighted):
             assert one == other  # one set without subsets has one score
             similarity, gold = single(task, one)
             subset, names = np.zeros(len(gold), dtype=np.int64), [task]
-        found[task] = Observations({"similarity": similarity, "gold": gold, "subset": subset}, {"subsets": names})
+        pair = np.arange(len(gold), dtype=np.uint64) + np.uint64(10**6 * len(found))
+        arrays = {"similarity": similarity, "gold": gold, "subset": subset, "pair": pair}
+        found[task] = Observations(arrays, {"subsets": names})
     return found
 
 

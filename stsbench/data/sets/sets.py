@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+FROM_MTEB = "mteb:"  # begins the id of a set that mteb loads from the Hub
 BLANK = "."  # what SentEval's encoders are fed for a line without words (CR and MPQA hold seven)
 
 

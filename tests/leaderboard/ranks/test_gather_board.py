@@ -203,7 +203,7 @@ def test_gold_values_that_differ_are_an_error(board, copied):
     record.observations = ObservationFile(file=record.observations.file, sha256=sha256_file(file))
     record.scores = protocol_of_record(path, record).score(observed, record.data.id, "STS-B")
     path.write_text(record.model_dump_json(indent=2) + "\n")
-    with pytest.raises(StsbenchError, match=f"{path.name}: its gold values are not those of"):
+    with pytest.raises(StsbenchError, match=f"{path.name}: gold of its observations is not that of"):
         board(letters=(["words"], LETTERS), zz_forged=([run], LETTERS))
 
 

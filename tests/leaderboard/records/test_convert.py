@@ -8,11 +8,11 @@ import pytest
 from board_runs import own_runs, read_once, runs  # noqa: F401
 
 from stsbench.errors import StsbenchError
+from stsbench.evaluation.load import kinds
 from stsbench.evaluation.records import load_records
 from stsbench.evaluation.rescore import observations_of, score_again
 from stsbench.leaderboard.records import convert as converting
 from stsbench.leaderboard.records.add import add
-from stsbench.leaderboard.records.board_form import ROUNDED, SHARED
 from stsbench.leaderboard.records.convert import convert
 from stsbench.leaderboard.records.entries import Entry, load_entries, run_name
 
@@ -56,7 +56,7 @@ def test_arrays_are_the_same_but_for_rounding(runs, tmp_path):
         assert now.names == was.names and now.arrays.keys() == was.arrays.keys()
         for key, array in was.arrays.items():
             assert now.arrays[key].dtype == array.dtype
-            tolerance = 1e-6 if key in ROUNDED.get(record.protocol.name, ()) else 0
+            tolerance = 1e-6 if kinds()[record.protocol.name].arrays[key].rounded else 0
             np.testing.assert_allclose(now.arrays[key], array, rtol=tolerance, atol=0)
     assert [row.value for row in score_again(folder).rows] == pytest.approx(
         [row.value for row in score_again(runs["letters"]).rows], abs=1e-6)  # fmt: skip
@@ -69,8 +69,9 @@ def load_records_by(folder, name):
 def test_what_the_data_decide_is_kept_once(runs, tmp_path):
     board = old_board(tmp_path, letters=runs["letters"], noisy=runs["noisy"])
     convert(board)
-    protocols = [record.protocol.name for _, record in load_records(runs["letters"])]
-    assert len(list((board / "observations").iterdir())) == sum(name in SHARED for name in protocols)
+    arrays = [kinds()[record.protocol.name].arrays for _, record in load_records(runs["letters"])]
+    shared = [any(array.shared for array in each.values()) for each in arrays]
+    assert len(list((board / "observations").iterdir())) == sum(shared)
 
 
 def test_adding_and_converting_give_the_same_bytes(runs, tmp_path):

@@ -10,12 +10,14 @@ from scipy.stats import rankdata
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import ScoreRow
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.copies import FEWEST, NEAR, SAME, _candidates, nearly_equal, refuse_equal, sketch
 from stsbench.leaderboard.records.entries import Entry, load_entries
+from stsbench.protocols.sts import StsProtocol
 
 rng = np.random.default_rng(3)
 ONE = rng.uniform(-0.2, 1, 400)
@@ -51,8 +53,8 @@ def test_few_items_may_be_in_one_order():
 
 
 def sketches(*vectors):
-    record = SimpleNamespace(protocol=SimpleNamespace(name="sts"))
-    return np.array([sketch(record, Observations({"similarity": each})) for each in vectors])
+    observed = (Observations({"similarity": each}) for each in vectors)
+    return np.array([sketch(SimpleNamespace(protocol=StsProtocol, observed=lambda each=each: each)) for each in observed])
 
 
 def test_no_copy_escapes_the_sketch():
@@ -73,7 +75,8 @@ CLASSIFIED = {"metric": "accuracy", "value": 81.2}
 @pytest.mark.parametrize(
     ("protocol", "items", "row", "refused"),
     [
-        ("sts", 30, {}, True), ("geometry", 30, {}, True), ("regression", 30, {}, True), ("mteb", 30, {}, True),
+        ("sts", 30, {}, True), ("geometry", 30, {"metric": "alignment"}, True), ("regression", 30, {}, True),
+        ("mteb", 30, {}, True),
         ("transfer", 500, CLASSIFIED, True), ("regression", 500, CLASSIFIED, True), ("transfer", 499, CLASSIFIED, False),
         ("regression", 499, CLASSIFIED, False), ("transfer", 500, {"metric": "accuracy", "value": 100.0}, False),
         ("retrieval", 5000, {"metric": "recall@1"}, False),
@@ -83,8 +86,9 @@ def test_equal_observations_are_one_run_where_two_encoders_never_have_them(proto
     score = ScoreRow(protocol=protocol, task="T", n=items, **{"metric": "pearson", "value": 71.25, **row})
 
     def record(digest, time):
-        return SimpleNamespace(protocol=SimpleNamespace(name=protocol), data=SimpleNamespace(id="t", digest=digest, n=items),
-                               scores=[score], observations=SimpleNamespace(sha256=time if protocol == "mteb" else "same"))
+        record = SimpleNamespace(data=SimpleNamespace(id="t", digest=digest, n=items), scores=[score],
+                                 observations=SimpleNamespace(sha256=time if protocol == "mteb" else "same"))
+        return SimpleNamespace(record=record, protocol=load_protocol(protocol))
 
     some = [("a", record("1", "3 s")), ("b", record("2", "4 s"))]  # called other data; mteb keeps how long a task took
     if refused:
