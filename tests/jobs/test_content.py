@@ -130,7 +130,7 @@ def test_evaluations_are_of_one_model_and_data(cli, here, changed):
     Path("pairs.tsv").write_text("a\tb\t1\n", "utf-8")
     Path("corpus").mkdir()
     Path("corpus/qrels.tsv").write_text("q\td\t1\n", "utf-8")
-    plan = write({"eval": {"e": {"model": "tiny", "protocols": ["pairs.tsv", "retrieval:corpus", "sts"]}}})
+    plan = write({"eval": {"e": {"model": "tiny", "protocols": ["sts:pairs.tsv", "retrieval:corpus", "sts"]}}})
     jobs = [*jobs_of(plan).values()]
     check_jobs(jobs, Path("out"), Defaults())
     for job in jobs:

@@ -118,8 +118,7 @@ def remarks(result: Result) -> list[str]:
         if others or not kind.averaged or kind.path_setting in protocol.settings:
             continue  # a paper with a trained head, too, reports other averages, or none
         if not any(row.task == "Avg" for row in result.rows if row.protocol == label):
-            tasks = f"all {len(kind.averaged)} tasks: {', '.join(kind.averaged)}"
-            lines.append(f"No average for {label}: the {kind.title} average is the mean of {tasks}.")
+            lines.append(f"No average for {label}: the {kind.title} average is the mean of all {len(kind.averaged)} tasks.")
     unknown = list(dict.fromkeys(record.data.id for record in result.records if not record.data.known))
     if unknown:
         lines.append(f"* Data differ from the catalog: {', '.join(unknown)}. Not comparable with other results.")
