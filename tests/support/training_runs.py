@@ -123,18 +123,14 @@ def train_ranks(folder, values, *, method="simcse", recipe=None, seeds=None, cac
     return [_finished(child) for child in children]
 
 
-def undisturbed(place: Path, values, method, **options):
-    """(a run that nobody disturbed, its values, its cache), all in `place`."""
-    assert train(place / "whole", values, method=method, cache=place / "cache", **options) == (0, None)
-    return place / "whole", values, place / "cache"
+def undisturbed(place: Path, values, method, name="whole", **options):
+    """(a run in this process, its values, its cache), all in `place`."""
+    import stsbench
 
-
-def check_killed_and_resumed(whole, place: Path, method, kill, **options):
-    """The run of `undisturbed`, killed at the moment `kill` and resumed in `place`, is the same run."""
-    folder, values, cache = whole
-    assert train(place / "run", values, method=method, kill=kill, cache=cache, **options) == (-9, None)
-    assert train(place / "run", values, method=method, resume=True, cache=cache, **options) == (0, None)
-    assert weights_of(place / "run") == weights_of(folder) and log_of(place / "run") == log_of(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
+        stsbench.train(method, output=place / name, settings=values, device="cpu", sample=True, **options)
+    return place / name, values, place / "cache"
 
 
 def spawn(worker, *arguments):

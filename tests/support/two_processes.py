@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,10 @@ from safetensors.torch import load_file
 from torch import nn
 from training_runs import leave, log_of, spawn, train, train_ranks
 
+from stsbench import registry
 from stsbench.training.api.batch import Shares
+from stsbench.training.runs import run
+from stsbench.training.runs.options import TrainOptions
 
 
 def both_find(place: Path, find, *arguments) -> list:
@@ -91,17 +96,42 @@ def two_ranks_equal_one(place: Path, values, method, cache: Path, but=()):
     values = {**values, "backbone.dropout": 0.0, "selection.by": "none"}
     assert train(place / "alone", values, method=method, cache=cache) == (0, None)
     assert train_ranks(place / "both", values, method=method, cache=cache) == [(0, None)] * 2
-    for mine, theirs in zip(log_of(place / "alone"), log_of(place / "both"), strict=True):
+    return check_two_are_one(place / "alone", place / "both", Path(values["backbone.model"]), but)
+
+
+def check_two_are_one(alone: Path, both: Path, model: Path, but=()):
+    """Two runs of one recipe from `model`, by one process and by two: as `two_ranks_equal_one` has it."""
+    for mine, theirs in zip(log_of(alone), log_of(both), strict=True):
         assert mine["kind"] == theirs["kind"]
         if mine["kind"] == "train":
             assert mine["loss"] == pytest.approx(theirs["loss"], abs=2e-5)
             assert mine["gradient_norm"] == pytest.approx(theirs["gradient_norm"], rel=2e-4)
             assert mine["terms"] == pytest.approx(theirs["terms"], abs=2e-5)
-    newest = [sorted((place / name / "checkpoints").glob("[0-9]*"))[-1] for name in ("alone", "both")]
+    newest = [sorted((folder / "checkpoints").glob("[0-9]*"))[-1] for folder in (alone, both)]
     first, second = (load_file(path / "model.safetensors") for path in newest)
-    start = load_file(Path(values["backbone.model"]) / "model.safetensors")
+    start = load_file(model / "model.safetensors")
     start = {f"backbone.model.{name.removeprefix('bert.')}": weight for name, weight in start.items()}
     moved = max(float((first[name] - start[name]).abs().max()) for name in start.keys() & first.keys())
     apart = max(float((first[name] - second[name]).abs().max()) for name in first.keys() - set(but))
     assert apart < 2e-3 * moved, (apart, moved)
     return first, second
+
+
+def train_each(jobs: dict[str, tuple], data_dir: Path) -> None:
+    """Train (recipe, folder) after (recipe, folder) in two processes, which find what torchrun would tell them."""
+    store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    spawn(_train_each, store.port, list(jobs.values()), data_dir, [*sys.path])
+
+
+def _train_each(rank, port, jobs, data_dir, path):
+    sys.path[:] = path
+    registry._points.cache_clear()
+    torch.set_num_threads(1)
+    os.environ.update({
+        "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0", "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+    })  # fmt: skip
+    for recipe, folder in jobs:
+        run.train(TrainOptions(recipe=recipe, output=folder, device="cpu", data_dir=data_dir), lambda line: None)
+    leave()

@@ -11,8 +11,8 @@ from cmlm_oracle import PAIRED, cmlm, documents, folders
 from diffcse_oracle import masked_lm
 from sentence_transformers import SentenceTransformer
 from tiny_models import sentences
-from training_runs import check_killed_and_resumed, log_of, one_thread, settings, undisturbed
-from two_processes import check_same_as_one, passes_of_two, shares_of, two_ranks_equal_one
+from training_runs import log_of, one_thread, settings, undisturbed
+from two_processes import check_same_as_one, passes_of_two, shares_of
 
 import stsbench
 from stsbench.encoders.load import load_encoder
@@ -60,21 +60,12 @@ def whole(tmp_path_factory):
     return undisturbed(place, values, "cmlm")
 
 
-def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
-    check_killed_and_resumed(whole, tmp_path, "cmlm", ("step", 8))
-
-
 def test_what_the_run_says(whole):
     lines = [line for line in log_of(whole[0]) if line["kind"] == "train"]
     assert all(set(line["terms"]) == {"mlm", "mlm_back"} and line["gradient_norm"] > 0 for line in lines)
     assert all(0 <= line["masked_accuracy"] <= 1 for line in lines)
     summary = json.loads((whole[0] / "train.json").read_text("utf-8"))
     assert summary["data"]["main"]["rows"] == 60  # the last sentence of each document has no next one
-
-
-def test_two_ranks_equal_one(whole, tmp_path):
-    values = {**whole[1], "training.max_steps": 4, "training.epsilon": 1e-3}
-    two_ranks_equal_one(tmp_path, values, "cmlm", whole[2])
 
 
 def test_exported_without_projections_and_head(whole):

@@ -10,8 +10,8 @@ import pytest
 from consert_oracle import TEXTS, batch_for, consert, folders, pairs, plain
 from sentence_transformers import SentenceTransformer
 from tiny_models import build
-from training_runs import check_killed_and_resumed, log_of, make_text, one_thread, settings, train, undisturbed
-from two_processes import check_same_as_one, passes_of_two, shares_of, two_ranks_equal_one
+from training_runs import make_text, one_thread, settings, train, undisturbed
+from two_processes import check_same_as_one, passes_of_two, shares_of
 
 import stsbench
 from stsbench.encoders.load import load_encoder
@@ -64,24 +64,6 @@ def whole(tmp_path_factory):
     place = tmp_path_factory.mktemp("runs")
     values = small(place)
     return undisturbed(place, values, "consert")
-
-
-@pytest.mark.parametrize("steps", [4, 9])
-def test_killed_in_either_stage_and_resumed_is_the_same_run(whole, tmp_path, steps):
-    check_killed_and_resumed(whole, tmp_path, "consert", ("step", steps))
-
-
-def test_both_stages_moved_the_weights_by_their_losses(whole):
-    lines = [line for line in log_of(whole[0]) if line["kind"] == "train"]
-    assert {line["stage"]: set(line["terms"]) for line in lines} == {
-        "joint": {"nli", "contrastive"}, "unsup": {"contrastive"},
-    }  # fmt: skip
-    assert all(line["gradient_norm"] > 0 for line in lines)
-
-
-def test_two_ranks_equal_one(tmp_path):
-    values = small(tmp_path, **{"training.max_steps": 3, "training.gather": "exact"})
-    two_ranks_equal_one(tmp_path, values, "consert", tmp_path / "cache")
 
 
 def test_exported_with_the_pooler_of_the_test(whole):

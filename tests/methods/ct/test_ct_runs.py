@@ -12,7 +12,7 @@ import torch
 import training_runs
 from ct_oracle import TEXTS, ct
 from method_oracle import MemoryRows
-from training_runs import check_killed_and_resumed, log_of, one_thread, undisturbed
+from training_runs import log_of, one_thread, undisturbed
 from two_processes import check_same_as_one, passes_of_two, two_ranks_equal_one
 
 import stsbench
@@ -70,10 +70,6 @@ def whole(tmp_path_factory):
     place = tmp_path_factory.mktemp("runs")
     values = {**small(place, **{"selection.every": 3}), "training.epochs": 3, "training.drop_last": False}
     return undisturbed(place, values, "ct")
-
-
-def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
-    check_killed_and_resumed(whole, tmp_path, "ct", ("step", 8))
 
 
 def test_the_better_encoder_of_each_evaluation_is_kept(whole):

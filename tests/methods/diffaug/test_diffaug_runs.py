@@ -1,4 +1,4 @@
-"""DiffAug in whole runs: killed inside either stage and resumed, stage by stage, and read back from its export."""
+"""DiffAug in whole runs: what its log says of either stage, and its export."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import training_runs
 from diffaug_oracle import TEMPLATES, build
 from nli_files import triplets
-from training_runs import log_of, train, weights_of
+from training_runs import log_of, undisturbed
 
 from stsbench.encoders.load import load_encoder
 from stsbench.training.engine.live import live_encoder
@@ -39,26 +39,11 @@ def values(place, module):
     })  # fmt: skip
 
 
-def trained(place, name, module, **more):
-    return train(place / name, values(place, module), method="diffaug", cache=place / "cache", **more)
-
-
 @pytest.fixture(scope="module", params=MODULES)
 def whole(place, request):
     """(folder, module) of a run that nothing stops."""
-    assert trained(place, f"whole-{request.param}", request.param) == (0, None)
+    undisturbed(place, values(place, request.param), "diffaug", name=f"whole-{request.param}")
     return place / f"whole-{request.param}", request.param
-
-
-def test_killed_inside_both_stages_and_resumed_is_the_same_run(place, whole):
-    folder, module = whole
-    name = f"killed-{module}"
-    assert trained(place, name, module, kill=("step", 4))[0] == -9  # the fourth of stage prefix
-    assert trained(place, name, module, kill=("step", 8), resume=True)[0] == -9  # from step 2 on: the fourth of stage joint
-    reached = [path.name.split("-")[1] for path in (place / name / "checkpoints").glob("[0-9]*")]
-    assert "joint" in reached
-    assert trained(place, name, module, resume=True) == (0, None)
-    assert log_of(place / name) == log_of(folder) and weights_of(place / name) == weights_of(folder)
 
 
 def test_the_log_tells_of_either_stage(whole):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from diffcse_oracle import TEXTS, diffcse, masked_lm, small_run
+from diffcse_oracle import TEXTS, diffcse, masked_lm
 from method_oracle import MemoryRows
 from training_runs import one_thread
-from two_processes import both_find, same_gradients, second_pass, two_ranks_equal_one
+from two_processes import both_find, same_gradients, second_pass
 
 from stsbench.training.api.batch import Shares
 from stsbench.training.rows.batches import to_batch
@@ -85,14 +85,3 @@ def test_with_gather_local_each_process_has_its_own_statistics_and_two_are_not_o
 
 
 # --- a whole run ---
-
-
-def test_two_ranks_equal_one(tmp_path):
-    """The last batch has 5 rows: 3 and 2."""
-    values = {**small_run(tmp_path), "options.generator_mode": "eval", "options.rtd_weight": 0.5,
-              "options.temperature": 0.5, "training.epsilon": 1e-3}  # fmt: skip
-    statistics = [f"projector.{norm}_norm.running_{kind}" for norm in ("inner", "outer") for kind in ("mean", "var")]
-    each_its_own = [*statistics, "auxiliary.found"]  # each process counts its own tokens
-    first, second = two_ranks_equal_one(tmp_path, values, "diffcse", tmp_path / "cache", but=each_its_own)
-    for name in statistics:
-        assert torch.allclose(first[name], second[name], rtol=1e-4, atol=1e-5), name

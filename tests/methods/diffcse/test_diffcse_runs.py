@@ -12,7 +12,7 @@ from clirun import cli, fails
 from clirun import place as workplace
 from diffcse_oracle import masked_lm, small_run
 from safetensors.torch import load_file
-from training_runs import log_of, one_thread, train, weights_of
+from training_runs import log_of, one_thread, train, undisturbed, weights_of
 from transformers import AutoModel, AutoTokenizer
 
 import stsbench
@@ -31,20 +31,8 @@ def models(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(models):
     """A run nobody disturbed: 7 steps, the last of 5 rows."""
-    place, values, cache = models
-    assert train(place / "whole", values, method="diffcse", cache=cache) == (0, None)
-    return place / "whole"
-
-
-@pytest.mark.parametrize("kill", [("step", 5), ("checkpoint", 2)])
-def test_killed_and_resumed_is_the_same_run(models, whole, tmp_path, kill):
-    _, values, cache = models
-    assert train(tmp_path / "run", values, method="diffcse", kill=kill, cache=cache) == (-9, None)
-    assert train(tmp_path / "run", values, method="diffcse", resume=True, cache=cache) == (0, None)
-    mine, theirs = weights_of(tmp_path / "run"), weights_of(whole)
-    assert mine == theirs and log_of(tmp_path / "run") == log_of(whole)
-    names = {name.split(" ")[1] for name in mine}
-    assert names >= {"projector.outer_norm.running_var", "projector.inner_norm.num_batches_tracked", "auxiliary.found"}
+    place, values, _ = models
+    return undisturbed(place, values, "diffcse")[0]
 
 
 def test_another_generator_is_not_resumed_with(models, tmp_path):
@@ -62,6 +50,8 @@ def test_another_generator_is_not_resumed_with(models, tmp_path):
 
 
 def test_the_log(whole):
+    names = {name.split(" ")[1] for name in weights_of(whole)}  # what a resumed run goes on with
+    assert names >= {"projector.outer_norm.running_var", "projector.inner_norm.num_batches_tracked", "auxiliary.found"}
     lines = [line for line in log_of(whole) if line["kind"] == "train"]
     assert [line["step"] for line in lines] == [3, 4, 6, 7]
     for line in lines:

@@ -11,8 +11,8 @@ import training_runs
 from isbert_oracle import TEXTS, isbert, local_vectors, mean
 from method_oracle import MemoryRows
 from safetensors.torch import load_file
-from training_runs import check_killed_and_resumed, log_of, one_thread, undisturbed
-from two_processes import check_same_as_one, passes_of_two, shares_of, two_ranks_equal_one
+from training_runs import log_of, one_thread, undisturbed
+from two_processes import check_same_as_one, passes_of_two, shares_of
 
 import stsbench
 from stsbench.training.rows.batches import to_batch
@@ -65,10 +65,6 @@ def whole(tmp_path_factory):
     return undisturbed(place, values, "is-bert")
 
 
-def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
-    check_killed_and_resumed(whole, tmp_path, "is-bert", ("step", 8))
-
-
 def test_both_terms_are_logged_and_fall(whole):
     lines = [line["terms"] for line in log_of(whole[0]) if line["kind"] == "train"]
     assert all(set(each) == {"negative", "positive"} for each in lines)
@@ -92,12 +88,6 @@ def test_the_export_holds_the_cnn_in_two_libraries(whole):
     theirs = SentenceTransformer(str(best), device="cpu", trust_remote_code=True).encode(TEXTS)
     assert ours.shape == (len(TEXTS), 12)
     assert np.abs(ours - expected).max() < 1e-5 and np.abs(ours - theirs).max() < 1e-5
-
-
-def test_two_ranks_equal_one(tmp_path):
-    """Of 7 sentences the ranks have 4 and 3."""
-    values = {**small(tmp_path, **{"training.batch_size": 7}), "training.max_steps": 4}
-    two_ranks_equal_one(tmp_path, values, "is-bert", tmp_path / "cache")
 
 
 def test_as_a_backbone_and_with_labelled_rows(whole, tmp_path, monkeypatch):

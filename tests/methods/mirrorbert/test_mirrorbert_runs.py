@@ -9,8 +9,8 @@ import pytest
 from mirrorbert_oracle import TEXTS, batch_for, folders, mirrorbert, pairs, plain
 from sentence_transformers import SentenceTransformer
 from tiny_models import build
-from training_runs import check_killed_and_resumed, make_text, one_thread, settings, undisturbed
-from two_processes import check_same_as_one, passes_of_two, shares_of, two_ranks_equal_one
+from training_runs import make_text, one_thread, settings, undisturbed
+from two_processes import check_same_as_one, passes_of_two, shares_of
 
 import stsbench
 from stsbench.encoders.load import load_encoder
@@ -57,14 +57,6 @@ def whole(tmp_path_factory):
     place = tmp_path_factory.mktemp("runs")
     values = small(place)
     return undisturbed(place, values, "mirror-bert")
-
-
-def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
-    check_killed_and_resumed(whole, tmp_path, "mirror-bert", ("step", 5))
-
-
-def test_two_ranks_equal_one(tmp_path):
-    two_ranks_equal_one(tmp_path, small(tmp_path, **{"training.max_steps": 3}), "mirror-bert", tmp_path / "cache")
 
 
 def test_exported_with_the_length_of_the_test(whole):

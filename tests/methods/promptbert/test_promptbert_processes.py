@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 from method_oracle import MemoryRows
-from promptbert_oracle import folders, plain, promptbert, small_run, triplets
+from promptbert_oracle import folders, plain, promptbert, triplets
 from training_runs import one_thread
-from two_processes import check_same_as_one, passes_of_two, shares_of, two_ranks_equal_one
+from two_processes import check_same_as_one, passes_of_two, shares_of
 
 from stsbench.training.rows.batches import to_batch
 
@@ -37,9 +37,3 @@ def test_two_processes_have_the_gradient_of_one(folders, both, number):
 
 
 # --- a whole run ---
-
-
-def test_two_ranks_equal_one(tmp_path):
-    """The last batch has 5 rows: 3 and 2."""
-    values = {**small_run(tmp_path), "options.temperature": 0.5, "training.epsilon": 1e-2}
-    two_ranks_equal_one(tmp_path, values, "promptbert", tmp_path / "cache")

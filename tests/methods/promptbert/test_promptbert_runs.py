@@ -12,7 +12,7 @@ from clirun import cli, evaluate, record
 from clirun import place as workplace
 from promptbert_oracle import FIRST, small_run
 from safetensors.torch import load_file
-from training_runs import check_killed_and_resumed, log_of, one_thread, train, undisturbed, weights_of
+from training_runs import log_of, one_thread, train, undisturbed, weights_of
 
 from stsbench.encoders.load import load_encoder
 from stsbench.training.engine.live import live_encoder
@@ -27,10 +27,6 @@ def whole(tmp_path_factory):
     place = tmp_path_factory.mktemp("runs")
     values = small_run(place)
     return undisturbed(place, values, "promptbert")
-
-
-def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
-    check_killed_and_resumed(whole, tmp_path, "promptbert", ("step", 6))
 
 
 def test_learned_words_are_resumed_and_exported(whole, tmp_path):

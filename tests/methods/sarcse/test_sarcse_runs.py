@@ -9,8 +9,8 @@ import torch
 import training_runs
 from method_oracle import MemoryRows
 from sarcse_oracle import PLAIN, sarcse
-from training_runs import check_killed_and_resumed, log_of, undisturbed, weights_of
-from two_processes import check_same_as_one, passes_of_two, shares_of, two_ranks_equal_one
+from training_runs import log_of, undisturbed, weights_of
+from two_processes import check_same_as_one, passes_of_two, shares_of
 
 from stsbench.training.rows.batches import to_batch
 
@@ -74,16 +74,6 @@ def test_the_log(whole):
     stored = np.frombuffer(weights[next(name for name in weights if name.endswith(" weights"))], np.float32)
     found = np.frombuffer(counts[0].read_bytes()[32:], np.int64)
     assert stored.tolist() == pytest.approx(np.maximum(0.1, 1 - 50 * found / found.sum()).tolist(), abs=1e-6)
-
-
-def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
-    check_killed_and_resumed(whole, tmp_path, "sarcse", ("step", 6))
-
-
-def test_two_ranks_equal_one(whole, tmp_path):
-    _, values, cache = whole
-    # each process counts its own tokens
-    two_ranks_equal_one(tmp_path, {**values, "training.max_steps": 4}, "sarcse", cache, but=("sums", "tokens"))
 
 
 def test_the_export_is_a_sentence_transformers_model(whole):

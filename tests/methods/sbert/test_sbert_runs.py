@@ -13,8 +13,8 @@ import torch
 import training_runs
 from sbert_oracle import batch_of, rows_of, sbert
 from test_sbert import CLASSES, SCORES, TEXTS
-from training_runs import check_killed_and_resumed, log_of, one_thread, train, undisturbed, weights_of
-from two_processes import check_same_as_one, passes_of_two, shares_of, two_ranks_equal_one
+from training_runs import log_of, one_thread, train, undisturbed, weights_of
+from two_processes import check_same_as_one, passes_of_two, shares_of
 
 import stsbench
 from stsbench.encoders.transformer.exported import trained_on_of
@@ -88,12 +88,6 @@ def test_pairs_of_stsb_are_said_to_be_in_the_tests_of_the_years(whole):
     assert list(trained_on_of(whole[0] / "best")) == years
 
 
-def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
-    for moment, name in ((3, "first"), (8, "second")):
-        (tmp_path / name).mkdir()
-        check_killed_and_resumed(whole, tmp_path / name, "sbert", ("step", moment), recipe="nli-bert-base")
-
-
 @pytest.mark.parametrize("first", ["nli", "nli-sts"])
 def test_stage_by_stage_is_the_same_run(whole, tmp_path, first):
     """Also from a run of the NLI objective alone."""
@@ -114,11 +108,6 @@ def test_a_run_of_scores_is_no_first_stage(whole, tmp_path):
     status, said = train(tmp_path / "two", values, stage=2, start_from=tmp_path / "one", method="sbert", cache=cache,
                          recipe="nli-bert-base")  # fmt: skip
     assert (status, said) == (1, f"--from {tmp_path / 'one'} trained stage sts: name the run that trained stage nli")
-
-
-def test_two_ranks_equal_one(whole, tmp_path):
-    _, values, cache = whole
-    two_ranks_equal_one(tmp_path, {**values, "training.epsilon": 1e-2, "training.max_steps": 3}, "sbert", cache)
 
 
 def test_the_export_is_a_sentence_transformers_model(whole):

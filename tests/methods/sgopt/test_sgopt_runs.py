@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sgopt_oracle import TEXTS, batch_for, sgopt
 from tiny_models import build
-from training_runs import check_killed_and_resumed, log_of, make_text, one_thread, settings, undisturbed
+from training_runs import log_of, make_text, one_thread, settings, undisturbed
 from two_processes import (
     both_find,
     check_same_as_one,
@@ -21,7 +21,6 @@ from two_processes import (
     same_gradients,
     second_pass,
     shares_of,
-    two_ranks_equal_one,
 )
 
 import stsbench
@@ -100,10 +99,6 @@ def whole(tmp_path_factory):
     return undisturbed(place, values, "sg-opt")
 
 
-def test_killed_and_resumed_is_the_same_run(whole, tmp_path):
-    check_killed_and_resumed(whole, tmp_path, "sg-opt", ("step", 5))
-
-
 def test_the_copy_and_the_embeddings_stay_as_they_were(whole):
     folder, values, _ = whole
     newest = load_file(sorted((folder / "checkpoints").glob("[0-9]*"))[-1] / "model.safetensors")
@@ -127,12 +122,6 @@ def test_the_export_is_the_trained_encoder_alone(whole):
     theirs = SentenceTransformer(best, device="cpu").encode(TEXTS)
     assert np.abs(ours - states).max() < 1e-5 and np.abs(ours - theirs).max() < 5e-6
     assert not any("reference" in name or "projector" in name for name in load_file(f"{best}/model.safetensors"))
-
-
-@pytest.mark.parametrize("objective", ["sg-opt", "opt1"])
-def test_two_ranks_equal_one(tmp_path, objective):
-    more = {"training.max_steps": 3, "training.epsilon": 1e-2, "options.objective": objective}
-    two_ranks_equal_one(tmp_path, small(tmp_path, **more), "sg-opt", tmp_path / "cache")
 
 
 def test_after_labelled_rows_the_copy_is_of_what_they_trained(whole, tmp_path, monkeypatch):

@@ -7,13 +7,14 @@ import re
 import shlex
 import shutil
 import sys
-import tomllib
 from pathlib import Path
 
+import howto_package
 import numpy as np
 import pytest
 import tiny_models
 from clirun import cli, place
+from howto_package import FILES, PAGE
 from sentence_transformers import SentenceTransformer
 from training_runs import one_thread
 
@@ -25,8 +26,6 @@ from stsbench.training.recipes.recipes import load_recipe
 from stsbench.training.runs.trained import load_trained
 
 __all__ = ["cli", "one_thread", "place"]
-PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "adding-a-method.md").read_text("utf-8")
-FILES = dict(re.findall(r"^`([\w.-]+)`[^`]*:\n\n```\w+\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
 COMMANDS = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)).splitlines()
 TRAIN, EVAL, EXPORT, RESUME, TRAIN_PACKAGE = COMMANDS
 VIEWS, FORWARD, CALL = (code for code in re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
@@ -47,17 +46,7 @@ def folder(place):
 @pytest.fixture
 def package(folder, monkeypatch):
     """The page's package, as pip installs it."""
-    project = tomllib.loads(FILES["pyproject.toml"])["project"]
-    code = folder / "site" / "stsbench_sbert"
-    (code / "recipes").mkdir(parents=True)
-    (code / "__init__.py").touch()
-    (code / "sbert.py").write_text(FILES["sbert.py"], "utf-8")
-    (code / "recipes" / "sbert-nli.yaml").write_text(FILES["sbert-nli.yaml"], "utf-8")
-    facts = folder / "site" / "stsbench_sbert-0.1.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
-    points = project["entry-points"]["stsbench.methods"].items()
-    (facts / "entry_points.txt").write_text("[stsbench.methods]\n" + "".join(f"{name} = {at}\n" for name, at in points))
+    code = howto_package.install(folder / "site")
     monkeypatch.syspath_prepend(str(folder / "site"))
     registry._points.cache_clear()
     yield code

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from pretended_runs import make_place, recipe_of, train
+from method_runs import make_place, recipe_of, train
 from training_runs import one_thread
 
 from stsbench.errors import StsbenchError

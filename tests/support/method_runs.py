@@ -1,4 +1,4 @@
-"""Short trainings on the pretended device: what they train on, their settings, and a run that is broken off and resumed."""
+"""Short trainings of every method: what they train on, their settings, and a run that is broken off and resumed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import tiny_models
 from accelerate import PartialState
 
 from stsbench.training.recipes.recipes import load_recipe
+from stsbench.training.recipes.sample import sample_settings
 from stsbench.training.runs import run
 from stsbench.training.runs.options import TrainOptions
 
 TEMPLATE = "the man : {} means [MASK] ."
 CNN = {"kernels": [1, 3], "channels": 6}
-# name -> method, settings beside `settings`; each trains two steps a stage
+# name -> method, settings beside those of `recipe_of`
 RUNS = {
     "simcse": ("simcse", {"options.mlm_weight": 0.1, "training.accumulate": 2, "data.held_out": 5,
                           "selection.by": "held-out"}),
@@ -52,6 +53,19 @@ RUNS = {
 DIFFAUG = {"backbone.pooler": "mask", "options.template": TEMPLATE, "options.diagnose": 4, "labelled.file": "triplets",
            "labelled.batch_size": 4}  # fmt: skip
 RECIPES = {"declutr": "scaled", "sbert-triplet": "nli-bert-base"}
+A, NLI = "contrastive", "nli"
+# name -> stage -> the terms of its loss
+TERMS = {
+    "simcse": {"main": {A, "mlm"}}, "simcse-given": {"main": {A}}, "simcse-semi": {"sup": {NLI}, "main": {A, NLI}},
+    "mlm": {"main": {"mlm"}}, "diffcse": {"main": {A, "conditional_mlm_next"}}, "diffcse-rtd": {"main": {A, "rtd"}},
+    "sarcse": {"main": {A, "reconstruction", "reconstruction_positive"}}, "promptbert": {"main": {A}},
+    "promptbert-words": {"main": {A}}, "diffaug": {"prefix": {NLI}, "joint": {A, NLI}},
+    "diffaug-adapter": {"prefix": {NLI}, "joint": {A}}, "diffaug-lora": {"prefix": {NLI}, "joint": {A, NLI}},
+    "consert": {"joint": {A, NLI}, "unsup": {A}}, "sbert": {"nli": {"nli"}, "sts": {"sts"}},
+    "sbert-triplet": {"triplet": {"triplet"}}, "ct": {"main": {"tension"}}, "ct-in-batch": {"main": {"in_batch"}},
+    "mirror-bert": {"main": {A}}, "sg-opt": {"main": {A, "regulariser"}}, "declutr": {"main": {A, "mlm"}},
+    "cmlm": {"main": {"mlm", "mlm_back"}}, "is-bert": {"main": {"negative", "positive"}},
+}  # fmt: skip
 
 
 class Stopped(Exception):  # noqa: N818
@@ -81,22 +95,31 @@ FILES = {"triplets": "triplets.csv", "pairs": "pairs.tsv", "scores": "scores.tsv
          "text": "text.txt"}  # fmt: skip
 
 
-def recipe_of(place, name):
-    """Two steps a stage, a development score at the end of each, a checkpoint after each step, no dropout."""
-    method, more = RUNS[name]
+def recipe_of(place, name, **changes):
+    """A small run by RUNS, of any other method by what `train --sample` takes. Two steps a stage, a development score at
+    the end of each, a checkpoint after each step, no dropout, but for `changes` (training.max_steps: of every stage)."""
+    method, more = RUNS.get(name) or (name, _sample_of(name))
+    training = {"batch_size": 6, "max_steps": 2, "epochs": 3, "learning_rate": 1e-3}
+    training |= {key.removeprefix("training."): value for key, value in changes.items() if key.startswith("training.")}
     values = {
         "backbone.model": str(place / "model"), "backbone.dropout": 0.0, "backbone.max_length": 12, "data.file": "text",
-        "training.batch_size": 6, "training.max_steps": 2, "training.epochs": 3, "training.learning_rate": 1e-3,
         "selection.by": "sts-b dev", "selection.every": 2, "checkpoint_every": 1, "precision": "float32",
-        **(DIFFAUG if method == "diffaug" else {}), **more,
+        **{f"training.{key}": value for key, value in training.items()}, **(DIFFAUG if method == "diffaug" else {}),
+        **more, **changes,
     }  # fmt: skip
     for stage in ("prefix", "joint") if method == "diffaug" else ():
-        values |= {f"stages.{stage}.training.{key}": value for key, value in
-                   (("batch_size", 6), ("max_steps", 2), ("epochs", 3), ("learning_rate", 1e-3))}  # fmt: skip
+        values |= {f"stages.{stage}.training.{key}": value for key, value in training.items()}
     for key in ("data.file", "labelled.file", "options.generator"):
         if values.get(key) is not None:
             values[key] = str(place / FILES.get(values[key], values[key]))
     return load_recipe(method, RECIPES.get(name), [f"{key}={json.dumps(value)}" for key, value in values.items()])
+
+
+def _sample_of(method):
+    """Of a plug-in."""
+    settings = sample_settings(load_recipe(method), (), lambda line: None)
+    length = ("training.epochs", "max_steps", "backbone.model", "selection.every")
+    return {"data.file": None, **{key: value for key, value in settings.items() if not key.endswith(length)}}
 
 
 class StopAt:

@@ -1,0 +1,136 @@
+"""What every method keeps, a plug-in's as well: a short run, resumed, exported, in two processes, on another device.
+
+A method that is installed beside those here is tested by what `stsbench train METHOD --sample` takes, as the one of
+docs/how-to/adding-a-method.md is.
+"""
+
+from __future__ import annotations
+
+import math
+
+import howto_package
+import numpy as np
+import pytest
+from method_runs import RUNS, TERMS, StopAt, Stopped, make_place, on_device, recipe_of, train
+from pretend_device import pretend_device
+from sentence_transformers import SentenceTransformer
+from shipped_recipes import METHODS
+from training_runs import log_of, one_thread, weights_of
+from two_processes import check_two_are_one, train_each
+
+from stsbench import registry
+from stsbench.encoders.load import load_encoder
+from stsbench.training.engine.live import live_encoder
+from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.runs.trained import load_trained
+
+__all__ = ["one_thread"]
+NAMES = [*RUNS, *sorted({*METHODS, "plain-sbert"} - {method for method, _ in RUNS.values()})]
+LONGER = {"training.max_steps": 4, "training.epochs": 9, "checkpoint_every": 3}
+DROPOUT = {"backbone.dropout": 0.1}
+VARIANTS = {"simcse-given", "promptbert-words", "diffaug-adapter", "sbert-triplet"}  # with no state of their own
+SHARED = [name for name in NAMES if name not in VARIANTS]
+TEXTS = ["cat", "the man runs .", "a [MASK] dog with a guitar", "blue " * 30]
+STATISTICS = [f"projector.{norm}_norm.running_{kind}" for norm in ("inner", "outer") for kind in ("mean", "var")]
+# Of two processes each counts its own tokens and learns its own statistics.
+ITS_OWN = {"sarcse": ("sums", "tokens"), "diffcse": STATISTICS, "diffcse-rtd": ("auxiliary.found", *STATISTICS),
+           "ct-in-batch": ("log_scale",)}  # fmt: skip
+STEADY = {"options.temperature": 0.5, "training.epsilon": 1e-3}  # or rounding is blown up
+STILL = {
+    "diffcse": STEADY, "diffcse-rtd": {"options.generator_mode": "eval", "options.replacement": "argmax", **STEADY},
+    "ct": {"options.keep": "model1"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        place = make_place(tmp_path_factory.mktemp("contract"))
+        patch.setenv("STSBENCH_CACHE", str(place / "cache"))
+        howto_package.install(place / "site")
+        patch.syspath_prepend(str(place / "site"))
+        registry._points.cache_clear()
+        yield place
+    registry._points.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def whole(place):
+    """name -> the folder of a run that nobody disturbed, with dropout."""
+    folders = {}
+
+    def run(name):
+        if name not in folders:
+            folders[name] = place / f"whole-{name}"
+            train(recipe_of(place, name, **LONGER, **DROPOUT), folders[name], place)
+        return folders[name]
+
+    return run
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_trains_every_stage_by_finite_losses(place, whole, name):
+    logged = {}
+    for line in log_of(whole(name)):
+        if line["kind"] == "train":
+            logged.setdefault(line["stage"], set()).update(line["terms"])
+            assert all(map(math.isfinite, (line["loss"], *line["terms"].values()))) and line["gradient_norm"] > 0
+    assert list(logged) == list(plan_of(recipe_of(place, name)).stages)
+    assert name not in TERMS or logged == TERMS[name]
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_broken_off_in_every_stage_and_resumed_is_the_same_run(place, whole, tmp_path, name):
+    recipe = recipe_of(place, name, **LONGER, **DROPOUT)
+    for number in range(len(plan_of(recipe).stages)):
+        with pytest.raises(Stopped):  # at the last step of the stage: what stands behind its checkpoint is done again
+            train(recipe, tmp_path / "run", place, resume=number > 0, callback=StopAt(4 if number else 3))
+    train(recipe, tmp_path / "run", place, resume=True)
+    assert weights_of(tmp_path / "run") == weights_of(whole(name))
+    assert log_of(tmp_path / "run") == log_of(whole(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_export_gives_every_reader_the_vectors_of_the_run(whole, name):
+    folder = whole(name)
+    vectors = live_encoder(load_trained(folder, device="cpu").inference(), "live").encode(TEXTS)
+    assert np.abs(load_encoder(str(folder), device="cpu").encode(TEXTS) - vectors).max() < 1e-5
+    if not (folder / "best" / "stsbench_prompt.json").exists():  # a prompt of learned vectors or words is ours alone
+        library = SentenceTransformer(str(folder / "best"), device="cpu", trust_remote_code=True)
+        assert np.abs(library.encode(TEXTS) - vectors).max() < 1e-5
+
+
+@pytest.fixture(scope="module")
+def both(place):
+    """name -> the folders of a run by one process and of the same by two, which share seven rows as four and three."""
+    changes = {"backbone.dropout": 0.0, "selection.by": "none", "data.held_out": 0, "training.max_steps": 3,
+               "training.epsilon": 1e-2, "training.gather": "exact"}  # fmt: skip
+    recipes = {}
+    for name in SHARED:
+        rows = {} if name == "ct" else {"training.batch_size": 7}
+        recipes[name] = recipe_of(place, name, **{**changes, **rows, **STILL.get(name, {})})
+        train(recipes[name], place / f"alone-{name}", place)
+    train_each({name: (recipe, place / f"both-{name}") for name, recipe in recipes.items()}, place / "data")
+    return {name: (place / f"alone-{name}", place / f"both-{name}") for name in SHARED}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_two_processes_train_what_one_trains(place, both, name):
+    check_two_are_one(*both[name], place / "model", ITS_OWN.get(name, ()))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_on_a_device_that_refuses_the_cpu_s_tensors(place, tmp_path, monkeypatch, name):
+    """Broken off and resumed where the state of its optimiser or its own goes back to the device in another way."""
+    recipe = recipe_of(place, name)
+    with pretend_device() as pretended:
+        on_device(monkeypatch, pretended)
+        if resumed := name in ("simcse", "diffaug-lora", "ct", "sarcse"):
+            with pytest.raises(Stopped):
+                train(recipe, tmp_path / "run", place, callback=StopAt(2))
+        summary, log = train(recipe, tmp_path / "run", place, resume=resumed)
+    assert all(steps == 2 for steps in summary["stages"].values())
+    losses = [line["loss"] for line in log if line["kind"] == "train"]
+    assert len(losses) == 2 * len(summary["stages"]) and np.isfinite(losses).all()
+    vectors = live_encoder(load_trained(tmp_path / "run", device="cpu").inference(), "live").encode(TEXTS)
+    assert np.abs(load_encoder(str(tmp_path / "run"), device="cpu").encode(TEXTS) - vectors).max() < 1e-5
