@@ -100,6 +100,13 @@ def test_a_phone_shows_cards_and_never_scrolls_sideways(visit: Callable[..., Any
             browser.execute_script("location.hash = arguments[0]", f"{tab.id}?view={shown}")
             comes_to(lambda tab=tab: tab.title in said(browser, "h2"), True)  # type: ignore[misc]
             assert browser.execute_script("return document.documentElement.scrollWidth") <= 390, (tab.id, shown)
+    # Nor does a list of tables with long names, as the published ones have.
+    assert browser.execute_script("""
+        const [one, select, option] = ['fieldset', 'select', 'option'].map((name) => document.createElement(name));
+        option.textContent = 'a table with a long name, '.repeat(4);
+        one.className = 'switch';
+        select.append(option); one.append(select); document.querySelector('.switches').append(one);
+        return document.documentElement.scrollWidth""") <= 390
     browser = visit(f"{TAB.id}?compare={TAB.measured[0].id}&compare={TAB.measured[1].id}", width=390)
     assert browser.execute_script("return document.querySelector('#drawer').getBoundingClientRect().right") <= 390
     for tab in (TAB.id, "geometry-stsb"):
