@@ -164,3 +164,15 @@ def test_numbers_beyond_float64_are_none_of_an_observation(runs):
     seen = type(seen)({**seen.arrays, "similarity": seen.arrays["similarity"].astype(np.longdouble)}, seen.names)
     with pytest.raises(StsbenchError, match="something that is not a number: similarity"):
         _check_names(path, seen)
+
+
+def test_times_of_any_zone_are_shown_in_one(copied, tmp_path):
+    """As texts 23:00+14:00 would be later than 12:00+00:00 of the same day, and is not."""
+    run = copied("letters")
+    for path, _ in load_records(run):
+        content = json.loads(path.read_text())
+        content["created"] = "2026-01-02T23:00:00+14:00"
+        path.write_text(json.dumps(content))
+    add(tmp_path, [run], "letters", Entry(method="m", backbone="b", setting="unsup"))
+    found = gather(tmp_path)
+    assert found.entries["letters"].runs[0]["measured"] == ["2026-01-02T09:00:00+00:00"] * 2
