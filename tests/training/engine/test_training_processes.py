@@ -12,6 +12,7 @@ import pytest
 import tiny_models
 import torch
 import training_runs
+from clirun import cli  # noqa: F401 - a fixture
 from safetensors.torch import load_file
 
 BIN = Path(sys.executable).parent
@@ -68,10 +69,12 @@ def test_two_ranks_equal_one(place, values):
     assert distance < 2e-3 * moved, (distance, moved)
 
 
-def test_several_processes_need_one_folder(place, values, tmp_path):
-    env = {**os.environ, "WORLD_SIZE": "2", "RANK": "0"}
-    done = subprocess.run([str(BIN / "stsbench"), "train", "simcse"], capture_output=True, text=True, env=env, cwd=tmp_path)
-    assert done.returncode == 2 and "several processes need --output" in done.stderr
+def test_several_processes_need_one_folder(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.chdir(tmp_path)
+    code, _, err = cli("train", "simcse")
+    assert code == 2 and "several processes need --output" in err
 
 
 def test_two_ranks_train_several_seeds(place, values):
