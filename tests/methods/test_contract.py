@@ -1,4 +1,5 @@
-"""What every method keeps, a plug-in's as well: a short run, resumed, exported, in two processes, on another device.
+"""What every method keeps, a plug-in's as well: a short run, resumed, exported, in two processes, on another device, and
+options that have an effect.
 
 A method that is installed beside those here is tested by what `stsbench train METHOD --sample` takes, as the one of
 docs/how-to/adding-a-method.md is.
@@ -11,6 +12,7 @@ import math
 import howto_package
 import numpy as np
 import pytest
+from method_options import changes_of, effect
 from method_runs import RUNS, TERMS, StopAt, Stopped, make_place, on_device, recipe_of, train
 from pretend_device import pretend_device
 from sentence_transformers import SentenceTransformer
@@ -25,7 +27,8 @@ from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.runs.trained import load_trained
 
 __all__ = ["one_thread"]
-NAMES = [*RUNS, *sorted({*METHODS, "plain-sbert"} - {method for method, _ in RUNS.values()})]
+ALL = sorted({*METHODS, "plain-sbert"})
+NAMES = [*RUNS, *sorted({*ALL} - {method for method, _ in RUNS.values()})]
 LONGER = {"training.max_steps": 4, "training.epochs": 9, "checkpoint_every": 3}
 DROPOUT = {"backbone.dropout": 0.1}
 VARIANTS = {"simcse-given", "promptbert-words", "diffaug-adapter", "sbert-triplet"}  # with no state of their own
@@ -98,6 +101,24 @@ def test_the_export_gives_every_reader_the_vectors_of_the_run(whole, name):
     if not (folder / "best" / "stsbench_prompt.json").exists():  # a prompt of learned vectors or words is ours alone
         library = SentenceTransformer(str(folder / "best"), device="cpu", trust_remote_code=True)
         assert np.abs(library.encode(TEXTS) - vectors).max() < 1e-5
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_every_option_has_an_effect(place, tmp_path, method):
+    """On the loss of the first batch, its gradients, the rates or the tested encoder."""
+    names, start, idle = [name for name in NAMES if RUNS.get(name, (name,))[0] == method], {}, {}
+    for option, tries in changes_of(method, names, place):
+        told = []
+        for name, needs, change in tries:
+            if (key := (name, repr(needs))) not in start:
+                start[key] = effect(place, tmp_path / "run", name, needs)
+                assert isinstance(start[key], str), (option, start[key])
+            told.append(effect(place, tmp_path / "run", name, {**needs, **change}))
+            if isinstance(told[-1], str) and told[-1] != start[key]:
+                break
+        else:
+            idle[option] = [each if isinstance(each, Exception) else "the same" for each in told]
+    assert not idle
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,134 @@
+"""What a method makes of an option: loss and gradients of the first batch of each stage, and the encoder that is tested."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Literal, get_args, get_origin
+from unittest import mock
+
+import numpy as np
+import torch
+from method_runs import recipe_of
+
+from stsbench.errors import StsbenchError
+from stsbench.training.engine.live import live_encoder
+from stsbench.training.engine.loop import Loop
+from stsbench.training.recipes.methods import options_of
+from stsbench.training.runs import prepare, run
+from stsbench.training.runs.options import TrainOptions
+
+OTHER = "a cat in the park : {} eats [MASK] ."
+VALUES = {"features": [["u", "v"]], "template": [OTHER], "second_template": [OTHER], "operators": [["insert"]],
+          "scale": [[0, 6], 3.0], "views": ["same"]}  # fmt: skip
+CROP, RATES = {"options.view": "crop", "options.rate": 0.3}, {"options.joint_rates": [None, 0.2]}
+DROPPED = {"options.joint_views": ["none", "dropout"], **RATES}
+MASKED = {"options.masked": 0.1, "options.probability": 0.6}
+# (method, option) -> name in RUNS, what it needs beside it, the change: where no change alone will do
+WITH = {
+    ("cmlm", "sentence"): ("cmlm", {"options.both_directions": False}, {"options.sentence": "same"}),
+    ("cmlm", "random"): ("cmlm", MASKED, {"options.random": 0.9}),
+    ("mlm", "random"): ("mlm", MASKED, {"options.random": 0.9}),
+    ("consert", "setting"): ("consert", DROPPED, {"options.setting": "joint", "data.file": None, "options.views": [
+        "feature_cutoff", "shuffle"]}),
+    ("consert", "views"): ("consert", {}, {"options.views": ["none", "shuffle"], "options.rates": [None, None]}),
+    ("consert", "rates"): ("consert", {}, {"options.rates": [0.4, None]}),
+    ("consert", "joint_views"): ("consert", {}, DROPPED),
+    ("consert", "joint_rates"): ("consert", DROPPED, {"options.joint_rates": [None, 0.4]}),
+    ("ct", "objective"): ("ct", {}, {"options.objective": "in-batch", "options.k": 7}),
+    ("ct", "k"): ("ct", {"training.batch_size": 15}, {"options.k": 2}),
+    ("diffcse", "combine"): ("diffcse-rtd", {"options.operators": ["replace", "delete"]}, {"options.combine": "choice"}),
+    ("diffcse", "edit_ratio"): ("diffcse-rtd", {"options.operators": ["replace", "delete"]}, {"options.edit_ratio": 0.6}),
+    ("mirror-bert", "min_chars"): ("mirror-bert", {}, {"options.min_chars": 1}),
+    ("promptbert", "denoise_second_shift"): (
+        "promptbert", {"options.second_template": OTHER}, {"options.denoise_second_shift": "first"}),
+    ("sbert", "objective"): ("sbert", {}, {"options.objective": "nli", "data.file": None}),
+    ("sg-opt", "last_layer"): ("sg-opt", {}, {"options.last_layer": 1}),
+    ("sg-opt", "reference_dropout"): ("sg-opt", {"backbone.dropout": 0.1}, {"options.reference_dropout": True}),
+    ("sg-opt", "skip_negative"): ("sg-opt", {"options.objective": "opt2"}, {"options.skip_negative": True}),
+    ("simcse", "rate"): ("simcse", CROP, {"options.rate": 0.6}),
+    ("simcse", "augment_both"): ("simcse", CROP, {"options.augment_both": True}),
+}  # fmt: skip
+# Other files, another tokenizer or model: the tests of the method.
+ELSEWHERE = {
+    ("declutr", "spans"), ("declutr", "short"), ("diffaug", "text"), ("promptbert", "text"), ("diffaug", "denoise_start"),
+    ("promptbert", "denoise_start"), ("diffcse", "generator"), ("diffcse", "augmented_as"), ("simcse", "thesaurus"),
+    ("simcse", "replacer"), ("diffaug", "diagnose"), ("mirror-bert", "first_occurrence"), ("mirror-bert", "literal_mask"),
+    *((method, "view") for method in ("diffaug", "diffcse", "promptbert", "sarcse")),
+}  # fmt: skip
+TEXTS = ["cat", "the man runs .", "blue dog"]
+
+
+class _Seen(Exception):  # noqa: N818
+    """The training is not begun."""
+
+
+def changes_of(method, names, place):
+    """option -> [(name in RUNS, what it needs, a change)] to be tried until one has an effect."""
+    options = options_of(method)
+    for option in options.model_fields:
+        if (method, option) in WITH:
+            yield option, [WITH[method, option]]
+        elif (method, option) not in ELSEWHERE:
+            yield option, [(name, {}, {f"options.{option}": value}) for name in names
+                           for value in _others(options, option, recipe_of(place, name).options[option])]  # fmt: skip
+
+
+def _others(options, name, value):
+    """Values that an option may have besides `value`."""
+    if name in VALUES or isinstance(value, list):
+        return VALUES.get(name, [])
+    kind = options.model_fields[name].annotation
+    kinds = [kind, *get_args(kind)] if get_origin(kind) is not Literal else [kind]
+    found = [each for kind in kinds if get_origin(kind) is Literal for each in get_args(kind)]
+    if bool in kinds:
+        found += [True, False]
+    elif int in kinds:
+        found += [value + 1, max(value - 1, 1)] if value is not None else [3]
+    elif float in kinds:
+        found += [value / 2, value + 0.3, value * 3] if value else [0.3]
+    return [each for each in found if each != value or type(each) is not type(value)]
+
+
+def effect(place, folder, name, changes):
+    """What a run of `name` in method_runs with these changes begins with; an error where it is refused."""
+    seen = []
+
+    def look(prepared, callback):
+        seen.append(_first_steps(prepared))
+        raise _Seen
+
+    shutil.rmtree(folder, ignore_errors=True)
+    with mock.patch.object(run, "_train_stages", look), mock.patch.object(prepare, "try_export", lambda *given: None):
+        try:
+            recipe = recipe_of(place, name, **changes)
+            run.train(TrainOptions(recipe=recipe, output=folder, device="cpu", data_dir=place / "data"), lambda line: None)
+        except _Seen:
+            return seen[0]
+        except StsbenchError as error:
+            return error
+
+
+def _first_steps(prepared):
+    method, found = prepared.method, []
+    for stage in prepared.stages:
+        method.gather_mode = stage.settings.gather
+        prepared.objective.start_stage(stage.name)
+        loop = Loop.__new__(Loop)
+        loop.stage, loop.recipe, loop.accelerator = stage, prepared.recipe, prepared.accelerator
+        loop.method, loop.objective = method, prepared.objective
+        torch.manual_seed(3)
+        prepared.objective.train()
+        terms = prepared.objective(loop._batch(stage.batches.step(0)[0], 0, 0))
+        prepared.objective.zero_grad()
+        sum(term.weight * term.value for term in terms.values()).backward()
+        found.append((stage.name, stage.labelled_only))
+        found.append({name: (term.weight, term.value.item(), term.count) for name, term in terms.items()})
+        found.append([(name, None if weight.grad is None else float(weight.grad.norm()))
+                      for name, weight in method.named_parameters() if weight.requires_grad])  # fmt: skip
+        found.append((method.rates(), sorted(method.candidates())))
+    method.eval()
+    with torch.no_grad():
+        found.append([np.round(live_encoder(each, "live").encode(TEXTS), 6).tolist()
+                      for each in (method.inference(), method.dev_inference())])  # fmt: skip
+        found.append(sorted(method.diagnose()))
+    return repr(found)
