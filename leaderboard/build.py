@@ -8,6 +8,7 @@ from pathlib import Path
 
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write
+from stsbench.leaderboard.page.backbone_table import backbone_table
 from stsbench.leaderboard.page.forest import forest
 from stsbench.leaderboard.page.picture import picture
 from stsbench.leaderboard.page.sensitivity_page import sensitivity_page
@@ -17,6 +18,7 @@ from stsbench.leaderboard.ranks.board import Board
 from stsbench.leaderboard.ranks.gather import gather
 
 FOREST = "leaderboard.svg"  # below docs/: the README's picture
+MINILM_PAGE = "methods-on-minilm.md"  # of docs/findings: prose with one table of the board
 SITE = "site"  # below the board's folder, ignored by git
 SHARDS = ("tabs", "entries", "pairs")  # the site's folders that hold files for each table and entry
 BEGIN, END = "<!-- leaderboard: made by `stsbench leaderboard build` -->", "<!-- end of leaderboard -->"
@@ -41,7 +43,7 @@ def outputs(board: Board) -> dict[str, Content]:
 
 def kept(root: Path, board: Board) -> dict[Path, Content]:
     """Path -> content of what is made from the board and yet stands in git, because pages of the repository show it: the
-    README's table and picture, and docs/findings/protocol-sensitivity, which README and docs link to.
+    README's table and picture, docs/findings/protocol-sensitivity, and the table of MINILM_PAGE.
 
     Only of a board in a checkout whose README has a place for the table: a second board must not replace the first.
     """
@@ -54,6 +56,8 @@ def kept(root: Path, board: Board) -> dict[Path, Content]:
     about = {findings / name: text for name, text in sensitivity_files(board).items()}
     if drawn := forest(board):
         about[home / "docs" / FOREST] = drawn
+    if (page := findings / MINILM_PAGE).is_file():
+        about[page] = with_table(page, backbone_table(board))
     return {**about, readme: with_table(readme, short_table(board))}
 
 
@@ -62,15 +66,15 @@ def sensitivity_files(board: Board) -> dict[str, Content]:
     if board.sensitivity is None:
         return {}
     return {"protocol-sensitivity.md": sensitivity_page(board),
-            "protocol-sensitivity.svg": picture(board.sensitivity, standalone=True)}  # fmt: skip
+            "protocol-sensitivity.svg": picture(board.sensitivity)}
 
 
-def with_table(readme: Path, table: str) -> str:
-    """The README's text with `table` between its two marks."""
-    before, _, rest = _text(readme).partition(BEGIN)
+def with_table(page: Path, table: str) -> str:
+    """The text of a page with `table` between its two marks."""
+    before, _, rest = _text(page).partition(BEGIN)
     _, end, after = rest.partition(END)
     if not end:
-        raise StsbenchError(f"{readme}: '{END}' is missing behind '{BEGIN}'")
+        raise StsbenchError(f"{page}: '{BEGIN}' or '{END}' behind it is missing")
     return f"{before}{BEGIN}\n\n{table.strip()}\n\n{END}{after}"
 
 

@@ -32,9 +32,9 @@ for command in (add, submit, placement, import_):
 def build(board: Path | None, only_check: bool, every: bool, output: Path | None) -> None:
     """Check every record against its observations, then write the page and the tables into the board's site/.
 
-    The README's table and docs/findings/protocol-sensitivity are written as well: they alone are kept in git. Needs no
-    torch, no data and no network. The same records give the same bytes. A build that is interrupted leaves every file as it
-    was or as it should be.
+    What the README and docs/findings show of the board is written as well, and alone is kept in git. Needs no torch, no data
+    and no network. The same records give the same bytes. A build that is interrupted leaves every file as it was or as it
+    should be.
     """
     from stsbench.leaderboard import build as building
     from stsbench.leaderboard.ranks import results

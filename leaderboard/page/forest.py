@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from xml.sax.saxutils import escape
 
-from stsbench.leaderboard.page.picture import COLOURS, PAPER, TEXT, ticks
+from stsbench.leaderboard.page.picture import COLOURS, DARK_STYLE, MUTED, PAPER, TEXT, ticks
 from stsbench.leaderboard.page.tables import comparable, readme_tab
 from stsbench.leaderboard.ranks.board import Board, Row, Tab
 
@@ -13,12 +13,6 @@ ROWS = 10  # of each kind of supervision
 # In user units: 800 wide fills a README's column.
 WIDTH, LEFT, RIGHT, LINE, TOP, FOOT = 800.0, 370.0, 620.0, 21.0, 46.0, 58.0
 LONGEST = 54  # characters of a label
-MUTED = "#59636e"
-# A page in the dark shows the picture dark: a style beats the attributes.
-DARK = (
-    "@media (prefers-color-scheme: dark) { svg { fill: #e6edf3; color: #e6edf3 } "
-    f'[fill="{PAPER}"] {{ fill: #0d1117 }} [fill="{MUTED}"] {{ fill: #9198a1 }} }}'
-)
 
 
 def forest(board: Board) -> str:
@@ -44,7 +38,7 @@ def forest(board: Board) -> str:
         f'height="{_n(height)}" role="img" aria-labelledby="forest-title" font-family="system-ui, sans-serif" '
         f'font-size="12" fill="{TEXT}">',
         f'<title id="forest-title">{escape(title)}</title>',
-        f"<style>{DARK}</style>",
+        DARK_STYLE,
         f'<rect width="{_n(WIDTH)}" height="{_n(height)}" fill="{PAPER}"/>',
         _words(10, 20, title, weight=600),
         _words(RIGHT + 30, TOP - 8, "Avg", weight=600),

@@ -16,34 +16,37 @@ LABEL, LINE = 12, 14.0  # font size, and the height a line of text takes
 PLACE, PLACE_LINE = 10, 11.0
 CHARACTERS = 22  # of a label's line: what fits at the right
 COLOURS = ("#1f6feb", "#c2410c", "#15803d", "#a21caf", "#0e7490", "#b91c1c", "#6d5a00", "#4f46e5")
+DARK_COLOURS = ("#6cb0ff", "#f0a45d", "#5fc98f", "#ec8fc8", "#6fc9d6", "#ff8f86", "#d9bc55", "#b5a0f5")
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2")  # as many as share no factor with the colours: 40 different lines
-TEXT, PAPER = "#1f2328", "#ffffff"
+TEXT, PAPER, MUTED = "#1f2328", "#ffffff", "#59636e"
+_DARK = {PAPER: "#14181d", MUTED: "#9198a1", **dict(zip(COLOURS, DARK_COLOURS, strict=True))}
+# A page in the dark shows a picture dark: a style beats the attributes.
+DARK_STYLE = "<style>@media (prefers-color-scheme: dark) {{ svg {{ fill: #e6edf3; color: #e6edf3 }} {} }}</style>".format(
+    " ".join(f'[{what}="{light}"] {{ {what}: {dark} }}' for light, dark in _DARK.items() for what in ("fill", "stroke"))
+)
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def picture(sensitivity: Sensitivity, standalone: bool = False) -> str:
-    """SVG. Inline, it takes the page's text colour, --line-1 to --line-8 and --bg, what it lies on; `standalone` is a
-    file of its own, on white. Equal input gives equal bytes on every machine."""
+def picture(sensitivity: Sensitivity) -> str:
+    """SVG, a file by itself, white or dark as the page. Equal input gives equal bytes on every machine."""
     plan = _Plan(sensitivity)
-    ink = f'fill="{TEXT if standalone else "currentColor"}"'
     opening = (
-        f'<svg {"xmlns=" + chr(34) + "http://www.w3.org/2000/svg" + chr(34) + " " if standalone else ""}'
-        f'class="sensitivity-picture" viewBox="0 0 {_n(WIDTH)} {_n(plan.height)}" '
-        + (f'width="{_n(1.5 * WIDTH)}" height="{_n(1.5 * plan.height)}" ' if standalone else "")
-        + f'role="img" aria-labelledby="sensitivity-title sensitivity-desc" font-family="system-ui, sans-serif" {ink}>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(WIDTH)} {_n(plan.height)}" width="{_n(1.5 * WIDTH)}" '
+        f'height="{_n(1.5 * plan.height)}" role="img" aria-labelledby="sensitivity-title sensitivity-desc" '
+        f'font-family="system-ui, sans-serif" fill="{TEXT}">'
     )
     parts = [
         opening,
         '<title id="sensitivity-title">STS average of the measured rows under each setting</title>',
         f'<desc id="sensitivity-desc">{_text(_described(sensitivity))}</desc>',
+        DARK_STYLE,
+        f'<rect width="{_n(WIDTH)}" height="{_n(plan.height)}" fill="{PAPER}"/>',
+        *_axes(plan),
     ]
-    if standalone:
-        parts.append(f'<rect width="{_n(WIDTH)}" height="{_n(plan.height)}" fill="{PAPER}"/>')
-    parts += _axes(plan)
     for index, row in enumerate(sensitivity.rows):
-        parts += _curve(plan, row, _look(index, standalone))
+        parts += _curve(plan, row, _look(index))
     for row in sensitivity.rows:
-        parts += _words(plan, row, PAPER if standalone else "var(--bg, Canvas)")
+        parts += _words(plan, row)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -134,11 +137,9 @@ class _Look:
     dash: str
 
 
-def _look(index: int, standalone: bool) -> _Look:
-    fallback = COLOURS[index % len(COLOURS)]
-    colour = fallback if standalone else f"var(--line-{index % len(COLOURS) + 1}, {fallback})"
+def _look(index: int) -> _Look:
     dash = DASHES[index % len(DASHES)]
-    return _Look(f'"{colour}"', f' stroke-dasharray="{dash}"' if dash else "")
+    return _Look(f'"{COLOURS[index % len(COLOURS)]}"', f' stroke-dasharray="{dash}"' if dash else "")
 
 
 def _axes(plan: _Plan) -> list[str]:
@@ -177,12 +178,12 @@ def _curve(plan: _Plan, row: str, look: _Look) -> list[str]:
             f"{look.dash}/></g>"]  # fmt: skip
 
 
-def _words(plan: _Plan, row: str, paper: str) -> list[str]:
+def _words(plan: _Plan, row: str) -> list[str]:
     """The places along the line and the name at its end."""
     parts = []
     for setting, x in plan.x.items():
         parts.append(f'<text class="place" x="{_n(x + 5)}" y="{_n(plan.number[setting, row] + 3.5)}" font-size="{PLACE}" '
-                     f'stroke="{paper}" stroke-width="3" stroke-linejoin="round" paint-order="stroke">'
+                     f'stroke="{PAPER}" stroke-width="3" stroke-linejoin="round" paint-order="stroke">'
                      f"{plan.place[setting, row]}</text>")  # fmt: skip
     lines = plan.names[row]
     for number, line in enumerate(lines):

@@ -41,11 +41,6 @@ def agreement(tabs: Sequence[Tab]) -> Agreement | None:
     return Agreement(tuple(chosen), short_names(rows), scores, tau)
 
 
-def place(scores: dict[str, float], row: str, digits: int) -> int:
-    """1 + the rows with a higher score; what is printed alike has one place."""
-    return 1 + sum(round(value, digits) > round(scores[row], digits) for value in scores.values())
-
-
 def _first(tabs: Sequence[Tab], group: str) -> Tab | None:
     usable = (tab for tab in tabs if tab.group == group and tab.known and not tab.sample)
     ranked = (tab for tab in usable if any(not row.unranked for row in tab.measured))

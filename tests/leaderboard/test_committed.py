@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from stsbench.evaluation.records import Record, read_record
 from stsbench.evaluation.rescore import observations_of, protocol_of_record, task_of
+from stsbench.leaderboard.build import BEGIN, END
 from stsbench.leaderboard.ranks.lines import lines_of
 from stsbench.leaderboard.records.entries import load_entries
 
@@ -81,3 +83,33 @@ def test_the_board_is_small():
     sizes = [sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) for run in runs]
     assert max(sizes) < 450_000 and sum(sizes) < 30_000_000
     assert sum(path.stat().st_size for path in (BOARD / "observations").iterdir()) < 1_500_000  # once for all runs
+
+
+def test_the_table_on_minilm_shows_the_committed_records(records):
+    """The findings' table against a plain loop over records: an entry's mean over runs, a run's mean over rounded tasks."""
+    text = (BOARD.parent / "docs/findings/methods-on-minilm.md").read_text("utf-8")
+    lines = [line for line in text.split(BEGIN)[1].split(END)[0].splitlines() if line.startswith("| ")]
+    table = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines]
+    shown = {line[0]: line for line in table[2:]}
+    columns = {"STS average": ("sts", None), "transfer": ("transfer", "torch"), "transfer, exact": ("transfer", "exact")}
+    by_run = {}
+    for path, record in records.items():
+        for heading, (protocol, classifier) in columns.items():
+            if (record.protocol.name, record.protocol.settings.get("classifier")) == (protocol, classifier):
+                metric, how = ("spearman", "all") if protocol == "sts" else ("accuracy", None)
+                values = [round(row.value, 2) for row in record.scores if row.task != "SICK-R-MTEB"
+                          and (row.metric, row.aggregation, row.subset) == (metric, how, None)]  # fmt: skip
+                by_run.setdefault((path.parts[-3], heading), {}).setdefault(path.parent, []).extend(values)
+    entries = {path.parts[-3] for path in records if path.parts[-3].startswith("minilm")}
+    names = {entry: yaml.safe_load((BOARD / "measured" / entry / "entry.yaml").read_text())["method"] for entry in entries}
+    assert set(shown) == set(names.values())
+    for (entry, heading), runs in by_run.items():
+        if entry in names:
+            assert all(len(values) == 7 for values in runs.values()), (entry, heading)
+            mean = np.mean([np.mean(values) for values in runs.values()])
+            cell = shown[names[entry]][table[0].index(heading)]
+            assert float(cell.split(" ±")[0]) == pytest.approx(mean, abs=0.0101), (entry, heading)
+
+
+def test_the_page_on_protocol_sensitivity_has_at_most_800_words():
+    assert len((BOARD.parent / "docs/findings/protocol-sensitivity.md").read_text("utf-8").split()) <= 800

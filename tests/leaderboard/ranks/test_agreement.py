@@ -5,8 +5,8 @@ from itertools import combinations
 
 import pytest
 
-from stsbench.leaderboard.page.agreement_section import agreement_section
-from stsbench.leaderboard.ranks.agreement import agreement, place
+from stsbench.leaderboard.page.sensitivity_page import agreement_section
+from stsbench.leaderboard.ranks.agreement import agreement
 from stsbench.leaderboard.ranks.board import Cell, Row, Tab
 
 # Invented: five rows under three protocols, with one tie under the last.
@@ -68,13 +68,3 @@ def test_one_score_for_all_has_no_tau():
     agreed = agreement([tab("sts", STS), tab("retrieval", dict.fromkeys(STS, 50.0))])
     assert agreed.tau[0] == (1.0, None)
     assert "| retrieval: Avg, Title |  |  |" in agreement_section(agreed.tabs)[-1]
-
-
-def test_what_is_printed_alike_has_one_place():
-    assert [place({"a": 81.444, "b": 81.441, "c": 81.43}, row, 2) for row in "abc"] == [1, 1, 3]
-
-
-def test_the_section_has_scores_with_places_best_first():
-    table = agreement_section(three())[2].splitlines()
-    assert table[2] == "| method a | 78.00 (1) | 80.00 (4) | 81.40 (1) |"
-    assert [line.split("|")[1].strip() for line in table[2:]] == [f"method {name}" for name in STS]
