@@ -12,7 +12,7 @@ from stsbench.evaluation.plan import presets, protocol_of
 from stsbench.registry import names
 from stsbench.settings import described
 from stsbench.training.recipes.describe import options, title
-from stsbench.training.recipes.methods import GROUP, default_recipe_of, find_method, stages_of
+from stsbench.training.recipes.methods import GROUP, find_method, options_of
 from stsbench.training.recipes.recipes import find_recipe, recipe_names
 
 Pages = dict[str, tuple[str, str]]
@@ -46,8 +46,9 @@ def recipe_pages(root: Path) -> Pages:
         card = f"../methods/{method}.md"
         recipes = [(name, find_recipe(method, name)[0]) for name in recipe_names(method)]
         rows.append([f"[{method}]({method}.md)", len(recipes), plain(title(method))])
-        text = f"# Recipes of {method}\n\n{plain(title(method))}: [card]({card}). Stages: {', '.join(stages_of(method))}. "
-        text += f"Default recipe: {code(default_recipe_of(method) or 'none')}.\n\n"
+        facts = options_of(method)
+        text = f"# Recipes of {method}\n\n{plain(title(method))}: [card]({card}). Stages: {', '.join(facts.stages)}. "
+        text += f"Default recipe: {code(facts.default_recipe or 'none')}.\n\n"
         text += table(["recipe", "backbone", "description"],
                       [[f"[{name}](#{name.replace('.', '')})", code(one.backbone.model), plain(one.description)]
                        for name, one in recipes])  # fmt: skip

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from stsbench.errors import StsbenchError
-from stsbench.methods.cmlm.options import CMLMOptions
+from stsbench.methods.cmlm.options import ConditionalMaskedLMOptions
 from stsbench.training.modules.backbone import Backbone
 
 
-def check_options(options: CMLMOptions) -> None:
+def check_options(options: ConditionalMaskedLMOptions) -> None:
     """Raises StsbenchError, one line, for options that contradict one another."""
     if options.masked + options.random > 1:
         raise StsbenchError(

@@ -15,7 +15,7 @@ from torch import Tensor
 from stsbench.data.text.following import followed, following
 from stsbench.methods.cmlm.checks import check_backbone, check_options
 from stsbench.methods.cmlm.condition import Projections, states_behind
-from stsbench.methods.cmlm.options import CMLMOptions
+from stsbench.methods.cmlm.options import ConditionalMaskedLMOptions
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.method import Method
 from stsbench.training.losses.masked_lm import count_guesses, guess_metrics, masked_lm
@@ -30,14 +30,13 @@ class ConditionalMaskedLM(Method):
     """L = mean over the masked tokens of s2 of -log p(token | masked s2, P(v(s1))). One encoder reads both sentences."""
 
     name = "cmlm"
-    default_recipe = "bert-base"
-    Options = CMLMOptions
+    Options = ConditionalMaskedLMOptions
     held_out_metric = "masked_accuracy"
     needs_negatives = False
-    options: CMLMOptions
+    options: ConditionalMaskedLMOptions
     guesses: Tensor  # (2,) correct guesses and guesses since the last `metrics`
 
-    def __init__(self, backbone: Backbone, options: CMLMOptions) -> None:
+    def __init__(self, backbone: Backbone, options: ConditionalMaskedLMOptions) -> None:
         """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for what cannot be meant."""
         super().__init__(backbone, options)
         check_options(options)
@@ -49,13 +48,13 @@ class ConditionalMaskedLM(Method):
         self.register_buffer("guesses", torch.zeros(2, dtype=torch.long))
 
     @classmethod
-    def usable(cls, options: CMLMOptions, rows: Any) -> NDArray[np.bool_] | None:
+    def usable(cls, options: ConditionalMaskedLMOptions, rows: Any) -> NDArray[np.bool_] | None:
         """Which of all rows can be trained on, (n,); None: all. StsbenchError where a next sentence is wanted in vain."""
         check_options(options)
         return None if options.sentence == "same" else followed(rows, "options.sentence next")
 
     @classmethod
-    def reach(cls, options: CMLMOptions) -> int:
+    def reach(cls, options: ConditionalMaskedLMOptions) -> int:
         """The next sentence."""
         return int(options.sentence == "next")
 

@@ -9,8 +9,10 @@ from pydantic import Field
 from stsbench.training.api.options import Options
 
 
-class CMLMOptions(Options):
+class ConditionalMaskedLMOptions(Options):
     """Defaults: the paper's as far as they are known; no training code was released."""
+
+    default_recipe = "bert-base"
 
     sentence: Literal["next", "same"] = "next"  # whose masked tokens are guessed; next needs data.contiguous
     both_directions: bool = False  # the sentence is also guessed with the vector of the next one; the two terms are added

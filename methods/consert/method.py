@@ -28,8 +28,6 @@ class ConSERT(Method):
     NT-Xent on plain sentences. No head: the pooled vectors are compared."""
 
     name = "consert"
-    stages = ("sup", "joint", "unsup")
-    default_recipe = "unsup-bert-base"
     Options = ConSERTOptions
     options: ConSERTOptions
     later_options = ("views", "rates", "weigh_unsup", "test_pooler")

@@ -18,6 +18,9 @@ Rate = Annotated[float, Field(gt=0, lt=1)] | None
 class ConSERTOptions(Options):
     """Defaults: the unsupervised ConSERT-base of the paper. A pair is what is done to the first and to the second view."""
 
+    stages = ("sup", "joint", "unsup")
+    default_recipe = "unsup-bert-base"
+
     setting: Setting = "unsup"  # its stages: sup, NLI's cross-entropy; unsup, the contrastive loss; joint, both
     views: tuple[Augmentation, Augmentation] = ("feature_cutoff", "shuffle")  # of stage unsup
     rates: tuple[Rate, Rate] = (0.2, None)  # share of tokens, features or elements set to 0; span: of tokens outside it

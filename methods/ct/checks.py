@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from stsbench.methods.ct.options import CTOptions
+from stsbench.methods.ct.options import ContrastiveTensionOptions
 from stsbench.training.api.options import refuse_idle
 
 _OF_PAIRS = ("negatives", "k", "reduction")
 _OF_BATCHES = ("similarity", "scale", "learned_scale")
 
 
-def check_options(options: CTOptions) -> None:
+def check_options(options: ContrastiveTensionOptions) -> None:
     """Raises StsbenchError, one line, for options that contradict one another."""
     if options.objective == "pairs":
         refuse_idle(options, _OF_BATCHES, "it is of options.objective in-batch, not of pairs")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from stsbench.methods.ct.checks import check_options
 from stsbench.methods.ct.losses import batch_term, pair_loss
-from stsbench.methods.ct.options import CTOptions
+from stsbench.methods.ct.options import ContrastiveTensionOptions
 from stsbench.methods.ct.pairs import group_size, pair_up
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.method import Inference, Method
@@ -25,12 +25,11 @@ class ContrastiveTension(Method):
     """Two encoders, both trained. `backbone` is model2, which sentence-transformers tests; `first` is model1."""
 
     name = "ct"
-    default_recipe = "bert-base"
-    Options = CTOptions
-    options: CTOptions
+    Options = ContrastiveTensionOptions
+    options: ContrastiveTensionOptions
     kept: Tensor  # () 1 or 2: the encoder that is tested
 
-    def __init__(self, backbone: Backbone, options: CTOptions) -> None:
+    def __init__(self, backbone: Backbone, options: ContrastiveTensionOptions) -> None:
         """Raises StsbenchError, one line, for options that do not go together."""
         super().__init__(backbone, options)
         check_options(options)
@@ -44,13 +43,13 @@ class ContrastiveTension(Method):
         self.in_tension = False  # before, model1 is not trained: model2 stands for both
 
     @classmethod
-    def roles(cls, options: CTOptions, available: tuple[str, ...]) -> tuple[str, ...]:
+    def roles(cls, options: ContrastiveTensionOptions, available: tuple[str, ...]) -> tuple[str, ...]:
         """("sentence",)."""
         check_options(options)
         return super().roles(options, available)
 
     @classmethod
-    def group_size(cls, options: CTOptions) -> int:
+    def group_size(cls, options: ContrastiveTensionOptions) -> int:
         """Sentences that make a positive pair and its negative ones."""
         return group_size(options)
 

@@ -9,8 +9,10 @@ from pydantic import Field
 from stsbench.training.api.options import Options
 
 
-class CTOptions(Options):
+class ContrastiveTensionOptions(Options):
     """Defaults: the authors' code. Dropout is `backbone.dropout`: 0 as there, null (the model's own) as in the library."""
+
+    default_recipe = "bert-base"
 
     objective: Literal["pairs", "in-batch"] = "pairs"  # cross-entropy of single pairs, or over the batch, both ways
     # fresh: n_i with n_(k+i), as the authors' code; consecutive: n_1 with n_2, ..., as sentence-transformers' loader

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from stsbench.methods.ct.options import CTOptions
+from stsbench.methods.ct.options import ContrastiveTensionOptions
 
 Pairs = tuple[list[int], list[int], list[int]]
 
 
-def group_size(options: CTOptions) -> int:
+def group_size(options: ContrastiveTensionOptions) -> int:
     """Sentences of a group: 1 + 2 k (fresh, consecutive), 1 + k (anchor); of the objective in-batch each stands alone."""
     if options.objective == "in-batch":
         return 1
     return 1 + options.k * (1 if options.negatives == "anchor" else 2)
 
 
-def pair_up(count: int, options: CTOptions) -> Pairs:
+def pair_up(count: int, options: ContrastiveTensionOptions) -> Pairs:
     """What the first encoder reads, what the second one reads, and 1 where they read the same: places among `count`
     sentences, whole groups one after another. A group gives 1 + k pairs, the positive one first.
     """

@@ -32,7 +32,6 @@ class DeCLUTR(Method):
     """
 
     name = "declutr"
-    default_recipe = "roberta-base"
     # its documents are short
     sample_settings: ClassVar[Mapping[str, Any]] = {"options.l_max": 32, "options.l_min": 8, "backbone.max_length": 34}
     Options = DeCLUTROptions

@@ -12,6 +12,8 @@ from stsbench.training.api.options import Options
 class DeCLUTROptions(Options):
     """Defaults: the paper's. Lengths are in word pieces, special tokens not counted."""
 
+    default_recipe = "roberta-base"
+
     anchors: int = Field(2, ge=1)  # A, spans a document
     positives: int = Field(2, ge=1)  # P, spans an anchor, whose vectors are averaged
     l_min: int = Field(32, ge=1)  # the shortest span

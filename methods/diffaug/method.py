@@ -28,8 +28,6 @@ class DiffAug(Method):
     """Stage prefix: Eq. 4, the model frozen. Stage joint: InfoNCE between the views, with or without Eq. 4 beside it."""
 
     name = "diffaug"
-    stages = ("prefix", "joint")
-    default_recipe = "bert-base-semi"
     Options = DiffAugOptions
     options: DiffAugOptions
     later_options = (
@@ -47,7 +45,7 @@ class DiffAug(Method):
         self.head = MLPHead(backbone.width, std)
         self.classifier = NLIClassifier(backbone.width, 2, std)
         self.modules_of_views = ViewModules(backbone, options)
-        self.stage = self.stages[0]
+        self.stage = type(options).stages[0]
         self.sample: list[Any] = []  # of the first stage's texts, which delta and kappa are measured on
 
     @classmethod

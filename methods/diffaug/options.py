@@ -12,6 +12,9 @@ from stsbench.training.api.options import Options
 class DiffAugOptions(Options):
     """Defaults: DiffAug with different prefixes as the paper describes it."""
 
+    stages = ("prefix", "joint")
+    default_recipe = "bert-base-semi"
+
     template: str = 'This sentence of "{}" means [MASK].'  # of all views and of the test
     module: Literal["prefix", "adapter", "lora"] = "prefix"  # what makes views differ (Table 3)
     views: Literal["different", "same"] = "different"  # one module a view, or one for all views

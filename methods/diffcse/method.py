@@ -29,7 +29,6 @@ class DiffCSE(Method):
     """L = L_contrast + lambda L_RTD (Eq. 1 to 3), and the ablations of Tables 3 to 8."""
 
     name = "diffcse"
-    default_recipe = "bert-base-sts"
     # no masked LM is in the package
     sample_settings: ClassVar[Mapping[str, Any]] = {"options.generator": None, "options.operators": ["delete"]}
     Options = DiffCSEOptions

@@ -14,6 +14,8 @@ Operator = Literal["replace", "insert", "delete"]
 class DiffCSEOptions(Options):
     """Defaults: what produced the published scores; rates and weights are those of BERT-base on STS."""
 
+    default_recipe = "bert-base-sts"
+
     view: Literal["dropout", "given"] = "dropout"  # the positive: the sentence again, or what the data give
     similarity: Literal["cosine", "dot"] = "cosine"
     temperature: float = Field(0.05, gt=0)

@@ -21,7 +21,6 @@ class ISBERT(Method):
     sentences. Encoder and CNN are trained, and both are tested; nothing else has weights."""
 
     name = "is-bert"
-    default_recipe = "bert-base-nli"
     Options = ISBERTOptions
     options: ISBERTOptions
 

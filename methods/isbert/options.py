@@ -10,6 +10,8 @@ from stsbench.training.api.options import Options
 class ISBERTOptions(Options):
     """Default: vectors that do not depend on the batch."""
 
+    default_recipe = "bert-base-nli"
+
     # what the convolutions read behind a text's end in training: zeros, or the encoder's states there, as the authors' code,
     # which pads a batch to one token more than its longest text
     padding: Literal["zeros", "states"] = "zeros"

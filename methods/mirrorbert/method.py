@@ -22,7 +22,6 @@ class MirrorBERT(Method):
     """Plain sentences, or pairs of anchor and positive. No head: the pooled vectors are compared."""
 
     name = "mirror-bert"
-    default_recipe = "bert-base"
     Options = MirrorBERTOptions
     options: MirrorBERTOptions
 

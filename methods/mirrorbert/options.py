@@ -10,6 +10,8 @@ from stsbench.training.api.options import Options
 class MirrorBERTOptions(Options):
     """Defaults: sentences with BERT. Dropout is `backbone.dropout`; `drophead` is meant to take its place."""
 
+    default_recipe = "bert-base"
+
     temperature: float = Field(0.04, gt=0)  # 0.2 for words and short phrases
     span_chars: int = Field(5, ge=0)  # characters of the second view that one mask token replaces; 0: none
     min_chars: int = Field(30, ge=0)  # shorter texts stay as they are

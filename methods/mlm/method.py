@@ -22,7 +22,6 @@ class MaskedLM(Method):
     """Guess the masked tokens. One view: the masked copy. The head is the checkpoint's own, or new where it has none."""
 
     name = "mlm"
-    default_recipe = "bert"
     Options = MaskedLMOptions
     held_out_metric = "masked_accuracy"
     needs_negatives = False

@@ -10,6 +10,8 @@ from stsbench.training.api.options import Options
 class MaskedLMOptions(Options):
     """Defaults: BERT's. Of the chosen positions, `masked` become [MASK], `random` a random token, the rest stay."""
 
+    default_recipe = "bert"
+
     probability: float = Field(0.15, gt=0, lt=1)
     masked: float = Field(0.8, ge=0, le=1)
     random: float = Field(0.1, ge=0, le=1)

@@ -30,7 +30,6 @@ class PromptBERT(Method):
     """Contrast of a sentence in two templates (or of pairs), each vector less that of its template alone; and OptiPrompt."""
 
     name = "promptbert"
-    default_recipe = "unsup-promptbert-base"
     Options = PromptBERTOptions
     options: PromptBERTOptions
 

@@ -12,6 +12,8 @@ from stsbench.training.api.options import Options
 class PromptBERTOptions(Options):
     """Defaults: unsupervised PromptBERT as published."""
 
+    default_recipe = "unsup-promptbert-base"
+
     template: str = 'This sentence of "{}" means [MASK].'  # of the first view and of the test
     second_template: str | None = 'This sentence : "{}" means [MASK].'  # of the other views; null: the first's
     view: Literal["dropout", "given"] = "dropout"  # the positive: the sentence again, or what the data give

@@ -32,7 +32,6 @@ class SARCSE(Method):
     of the first view and of all others, each token weighted by Eq. 8. With beta and gamma 0 there is no decoder."""
 
     name = "sarcse"
-    default_recipe = "roberta-base"
     Options = SARCSEOptions
     options: SARCSEOptions
     weights: Tensor  # (vocabulary,) of Eq. 8

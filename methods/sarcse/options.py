@@ -12,6 +12,8 @@ from stsbench.training.api.options import Options
 class SARCSEOptions(Options):
     """Defaults: the paper's, and where it is silent the plainest reading."""
 
+    default_recipe = "roberta-base"
+
     view: Literal["dropout", "given"] = "dropout"  # the positive: the sentence again, or what the data give
     similarity: Literal["cosine", "dot"] = "cosine"
     temperature: float = Field(0.05, gt=0)

@@ -21,8 +21,6 @@ class SBERT(Method):
     """Section 3: the classification, regression and triplet objectives; the classifier is no part of the tested encoder."""
 
     name = "sbert"
-    stages = ("nli", "sts", "triplet")
-    default_recipe = "nli-bert-base"
     Options = SBERTOptions
     later_options = ("objective", "scale", "similarity", "test_pooler")
     needs_negatives = False

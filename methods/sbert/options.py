@@ -15,6 +15,9 @@ TestPooler = Literal["mean", "cls", "max", "first_last:layer1", "last2"]
 class SBERTOptions(Options):
     """Defaults: the classification objective on NLI, as the authors' library trains it."""
 
+    stages = ("nli", "sts", "triplet")
+    default_recipe = "nli-bert-base"
+
     objective: Literal["nli", "sts", "nli-sts", "triplet"] = "nli"  # NLI labels, scores, one after the other, triplets
     features: Features = SBERT_FEATURES  # of the classifier; difference: |u - v|, product: u * v, max_square: max(u, v)^2
     bias: bool = True  # of the classifier: the library has one, the paper's formula none

@@ -21,7 +21,6 @@ class SGOPT(Method):
     """The backbone, trained, its frozen copy, and a projection of both, which the test leaves out."""
 
     name = "sg-opt"
-    default_recipe = "bert-base"
     Options = SGOPTOptions
     options: SGOPTOptions
 

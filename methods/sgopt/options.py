@@ -14,6 +14,8 @@ Objective = Literal["sg-opt", "sg", "opt1", "opt2"]
 class SGOPTOptions(Options):
     """Defaults: SG-OPT of the paper. c is a sentence's vector, h_k the one of the frozen copy's layer k."""
 
+    default_recipe = "bert-base"
+
     # sg: NT-Xent of c and the h of one layer, drawn for each sentence; opt1: c alone is an anchor; opt2: nor is another
     # sentence's c a negative; sg-opt: each c with the h of all layers
     objective: Objective = "sg-opt"  # sg, opt1, opt2: the positive is of one layer, drawn for each sentence (card)

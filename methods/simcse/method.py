@@ -30,7 +30,6 @@ class SimCSE(Method):
     """Eq. 4 (plain sentences), Eq. 5 and 8 (pairs, with or without hard negatives), and their ablations."""
 
     name = "simcse"
-    default_recipe = "unsup-bert-base"
     Options = SimCSEOptions
     options: SimCSEOptions
 

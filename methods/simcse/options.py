@@ -12,6 +12,8 @@ from stsbench.training.api.options import Options
 class SimCSEOptions(Options):
     """Defaults: unsupervised SimCSE as published."""
 
+    default_recipe = "unsup-bert-base"
+
     similarity: Literal["cosine", "dot"] = "cosine"  # dot: without temperature ("N/A" in Table D.1)
     temperature: float = Field(0.05, gt=0)
     head: Literal["mlp_train_only", "mlp", "none"] = "mlp_train_only"  # Table 6: dropped at test, kept, no MLP

@@ -181,12 +181,12 @@ def _show_post(name: str) -> None:
 
 def _show_method(name: str) -> None:
     from stsbench.training.recipes.describe import card, options
-    from stsbench.training.recipes.methods import canonical, default_recipe_of, stages_of
+    from stsbench.training.recipes.methods import canonical, options_of
 
     name = canonical(name)
-    default_recipe = default_recipe_of(name) or "none"
+    facts = options_of(name)
     echo(card(name).rstrip())
-    echo(f"\n## Options and stages\n\nStages: {', '.join(stages_of(name))}. Default recipe: {default_recipe}.")
+    echo(f"\n## Options and stages\n\nStages: {', '.join(facts.stages)}. Default recipe: {facts.default_recipe or 'none'}.")
     echo("A recipe's `options`, or `--set options.NAME=VALUE`:\n")
     for option in options(name):
         default = json.dumps(option.default)

@@ -53,7 +53,7 @@ def test_what_is_wrong_is_one_line(cli, plan, monkeypatch):
     Path("text.txt").write_text("One sentence.\n", "utf-8")
     monkeypatch.setitem(sys.modules, "ray", None)
     assert error_of(cli("run", plan, "--ray", "local")).endswith("--ray needs Ray: pip install 'stsbench[ray]'")
-    words = ("sweep", "simcse", "--data", "text.txt")
+    words = ("sweep", "simcse", "--data", "text.txt", "--sample")
     grid = ("--grid", "training.learning_rate=1e-5,3e-5")
     assert "either --space FILE, or --grid" in error_of(cli(*words))
     assert "--trials goes with" in error_of(cli(*words, *grid, "--trials", "3"))

@@ -30,8 +30,13 @@ def check_class(kind: Any, said: str) -> type[Method]:
         raise StsbenchError(f"{said} has no forward(self, batch): it gives the terms of the loss")
     if not (isinstance(kind.Options, type) and issubclass(kind.Options, Options)):
         raise StsbenchError(f"{said}: {kind.__name__}.Options must derive from stsbench.training.api.Options")
-    if isinstance(kind.stages, str) or not kind.stages:
-        raise StsbenchError(f"{said}: stages must be a tuple of names, not {kind.stages!r}")
+    stages, recipe = kind.Options.stages, kind.Options.default_recipe
+    if isinstance(stages, str) or not stages:
+        raise StsbenchError(f"{said}: stages must be a tuple of names, not {stages!r}")
+    if recipe is not None and not isinstance(recipe, str):
+        raise StsbenchError(f"{said}: default_recipe must be the name of a recipe, not {recipe!r}")
+    if moved := [name for name in ("stages", "default_recipe") if name in vars(kind)]:
+        raise StsbenchError(f"{said}: {moved[0]} belongs to the class's Options, {kind.__name__}.Options.{moved[0]}")
     for name in _OF_THE_CLASS:
         if isinstance(inspect.getattr_static(kind, name), FunctionType):
             raise StsbenchError(f"{where(kind, name)} must be a class method: write @classmethod above it")
@@ -40,8 +45,8 @@ def check_class(kind: Any, said: str) -> type[Method]:
 
 def check_stages_for(kind: type[Method], stages: Any) -> tuple[str, ...]:
     """What `Method.stages_for` gave, if it is some of the class's stages in their order."""
-    if not stages or stages != tuple(stage for stage in kind.stages if stage in stages):
-        must = f"must give a tuple of stages ({', '.join(kind.stages)}) in that order"
+    if not stages or stages != tuple(stage for stage in kind.Options.stages if stage in stages):
+        must = f"must give a tuple of stages ({', '.join(kind.Options.stages)}) in that order"
         raise StsbenchError(f"{where(kind, 'stages_for')} {must}, not {stages!r}")
     return tuple(stages)
 

@@ -50,9 +50,7 @@ class Method(nn.Module):
     """
 
     name: ClassVar[str]  # for messages and cards; by default the class's, in lower case
-    stages: ClassVar[tuple[str, ...]] = ("main",)  # all that there may be, in their order
-    default_recipe: ClassVar[str]  # recipes/NAME.yaml or NAME.yaml beside the module
-    Options: ClassVar[type[Options]] = Options
+    Options: ClassVar[type[Options]] = Options  # its choices, stages and default recipe
     later_options: ClassVar[tuple[str, ...]] = ()  # with an effect after the first stage only: `--from` may change them
     held_out_metric: ClassVar[str] = "loss"  # what selection by held-out rows looks at: "loss", or a name in `metrics`
     sample_settings: ClassVar[Mapping[str, Any]] = {}  # dotted key of a recipe -> what `train --sample` needs it to be
@@ -71,8 +69,8 @@ class Method(nn.Module):
 
     @classmethod
     def stages_for(cls, options: Any) -> tuple[str, ...]:
-        """Those of `stages` that a run by these options has, in the same order; by default all."""
-        return cls.stages
+        """Those of `Options.stages` that a run by these options has, in the same order; by default all."""
+        return cls.Options.stages
 
     @classmethod
     def roles(cls, options: Any, available: tuple[str, ...]) -> tuple[str, ...]:

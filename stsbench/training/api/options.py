@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -10,7 +11,10 @@ from stsbench.errors import StsbenchError
 
 
 class Options(BaseModel):
-    """A method's choices, as in a recipe's `options`; an unknown key is an error."""
+    """A method's choices, as in a recipe's `options`, with its stages; an unknown key is an error."""
+
+    stages: ClassVar[tuple[str, ...]] = ("main",)  # all that there may be, in their order
+    default_recipe: ClassVar[str | None] = None  # recipes/NAME.yaml or NAME.yaml beside the module
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

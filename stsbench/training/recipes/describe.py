@@ -12,7 +12,7 @@ from typing import Any
 
 from stsbench.config import values_of
 from stsbench.training.api.options import Options
-from stsbench.training.recipes.methods import docstring_of, find_method, options_of, short_name
+from stsbench.training.recipes.methods import find_method, load_method, options_of, short_name
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,9 @@ class Option:
 def card(method: str) -> str:
     """The method's card.md; of a method without one its name and its class's docstring."""
     path = find_method(method).folder / "card.md"
-    return path.read_text("utf-8") if path.is_file() else f"# {short_name(method)}\n\n{docstring_of(method)}"
+    if path.is_file():
+        return path.read_text("utf-8")
+    return f"# {short_name(method)}\n\n{inspect.cleandoc(load_method(method).__doc__ or '')}"
 
 
 def title(method: str) -> str:

@@ -48,7 +48,8 @@ class MethodPlan:
     def stream_of(self, stage: str) -> int:
         """The number by which a stage draws its batches; for the method's own stages the same with recipe.semi and without.
         """
-        return self.kind.stages.index(stage) if stage in self.kind.stages else len(self.kind.stages)
+        known = self.kind.Options.stages
+        return known.index(stage) if stage in known else len(known)
 
     def labelled(self, stage: str) -> LabelledUse:
         """Whether a stage trains on the recipe's labelled rows: as `Method.labelled` says, or as recipe.semi does."""

@@ -1,12 +1,11 @@
-"""Where a method is: an entry point's name, or FILE.py:CLASS. What its class says is read without torch where possible."""
+"""Where a method is: an entry point's name, or FILE.py:CLASS. Its options are read without torch where they can be."""
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import sys
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -101,54 +100,29 @@ def load_method(method: str) -> type[Method]:
         known = [name for name, value in vars(module).items() if _is_method(value) and value.__module__ == module.__name__]
         hint = did_you_mean(source.attribute, known) if known else ""
         raise StsbenchError(f"{source.said}: {source.file} has no class {source.attribute}{hint}")
-    return check_class(kind, source.said)
-
-
-def default_recipe_of(method: str) -> str | None:
-    """The name of the recipe that the class calls its default; None where it names none."""
-    name = _class_value(method, "default_recipe")
-    if name is not None and not isinstance(name, str):
-        raise StsbenchError(f"{find_method(method).said}: default_recipe must be the name of a recipe, not {name!r}")
-    return name
-
-
-def docstring_of(method: str) -> str:
-    """The class's docstring, "" without one."""
-    parsed = _parsed(find_method(method))
-    return (ast.get_docstring(parsed[1]) or "") if parsed is not None else ""
-
-
-def stages_of(method: str) -> tuple[str, ...]:
-    """The method's stages."""
-    return tuple(map(str, _class_value(method, "stages") or ("main",)))
+    kind = check_class(kind, source.said)
+    if (beside := _options_beside(source)) not in (None, kind.Options):
+        raise StsbenchError(f"{source.said}: {kind.__name__}.Options must be {beside.__name__} of the module beside it")
+    return kind
 
 
 def options_of(method: str) -> type[Options]:
-    """The class's Options. Where it imports them from another module, only that is loaded."""
+    """The method's Options, without torch where they stand in a module of their own (`_options_beside`)."""
     source = find_method(method)
-    parsed = _parsed(source)
-    if parsed is not None and source.module is not None:
-        tree, node = parsed
-        value = _assigned(node, "Options")
-        if value is None and _derives_from_method_only(node):
-            return Options
-        origin = _imported_from(tree, value.id) if isinstance(value, ast.Name) else None
-        if origin is not None:
-            return _checked_options(source, _import_options(source, *origin))
-    return _checked_options(source, load_method(method).Options)
+    return _options_beside(source) or load_method(method).Options
 
 
-def _import_options(source: MethodSource, module: str, name: str) -> Any:
+def _options_beside(source: MethodSource) -> type[Options] | None:
+    """The class NAMEOptions of the module `options` in the same package as the method NAME; None where there is none."""
+    package = (source.module or "").rpartition(".")[0]
+    module = f"{package}.options"
+    if not package or find_spec(module) is None:
+        return None
     try:
-        return getattr(import_module(module), name)
+        model = getattr(import_module(module), f"{source.attribute}Options", None)
     except Exception as error:
         raise StsbenchError(f"{source.said}: its options ({module}) failed to load: {error!r}") from error
-
-
-def _checked_options(source: MethodSource, model: Any) -> type[Options]:
-    if not (isinstance(model, type) and issubclass(model, Options)):
-        raise StsbenchError(f"{source.said}: {source.attribute}.Options must derive from stsbench.training.api.Options")
-    return model
+    return model if isinstance(model, type) and issubclass(model, Options) else None
 
 
 def _module(source: MethodSource) -> Any:
@@ -185,59 +159,3 @@ def _cause(error: Exception) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}:{error.lineno}: {error.msg}"
     return repr(error)
-
-
-def _class_value(method: str, name: str) -> Any:
-    """A class attribute: from the source where it is written as a literal, else of the loaded class, with torch."""
-    parsed = _parsed(find_method(method))
-    if parsed is not None:
-        value = _assigned(parsed[1], name)
-        if value is None and _derives_from_method_only(parsed[1]):
-            return None
-        try:
-            if value is not None:
-                return ast.literal_eval(value)
-        except ValueError:
-            pass  # not a literal
-    return getattr(load_method(method), name, None)
-
-
-def _parsed(source: MethodSource) -> tuple[ast.Module, ast.ClassDef] | None:
-    """The source file and the class in it; None where the class does not stand there."""
-    if source.file is None:
-        return None
-    try:
-        tree = _tree(source.file.read_text("utf-8"), str(source.file))
-    except (SyntaxError, ValueError) as error:
-        raise StsbenchError(f"{source.said} failed to load: {_cause(error)}") from error
-    nodes = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == source.attribute)
-    node = next(nodes, None)
-    return None if node is None else (tree, node)
-
-
-@lru_cache(maxsize=32)  # a recipe asks for a class's options, its stages and its default recipe
-def _tree(source: str, file: str) -> ast.Module:
-    return ast.parse(source, file)
-
-
-def _derives_from_method_only(node: ast.ClassDef) -> bool:
-    return [base.id for base in node.bases if isinstance(base, ast.Name)] == ["Method"]
-
-
-def _assigned(node: ast.ClassDef, name: str) -> ast.expr | None:
-    """The expression that the class body assigns to `name`; None without one."""
-    for each in node.body:
-        targets = each.targets if isinstance(each, ast.Assign) else [each.target] if isinstance(each, ast.AnnAssign) else []
-        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-            return each.value if isinstance(each, ast.Assign | ast.AnnAssign) else None
-    return None
-
-
-def _imported_from(tree: ast.Module, name: str) -> tuple[str, str] | None:
-    """(module, name there) of what the file imports as `name`; None where it defines it itself."""
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for alias in node.names:
-                if (alias.asname or alias.name) == name:
-                    return node.module, alias.name
-    return None

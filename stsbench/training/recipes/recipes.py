@@ -10,7 +10,7 @@ from typing import Any
 from stsbench.config import apply_sets, dump_yaml, flatten, load_config, put, read_yaml, shown, validate
 from stsbench.errors import StsbenchError
 from stsbench.registry import did_you_mean, names, namesakes
-from stsbench.training.recipes.methods import GROUP, canonical, default_recipe_of, find_method, options_of
+from stsbench.training.recipes.methods import GROUP, canonical, find_method, options_of
 from stsbench.training.recipes.optimisation import check_optimisation, note_shortened
 from stsbench.training.recipes.recipe import DataSettings, Recipe, Section, TrainingSettings
 
@@ -34,8 +34,8 @@ def recipe_names(method: str) -> list[str]:
 
 
 def default_recipe(method: str) -> str:
-    """The name of the recipe that is taken where none is given: the class's `default_recipe`."""
-    said, name = find_method(method).said, default_recipe_of(method)
+    """The name of the recipe that is taken where none is given: the options' `default_recipe`."""
+    said, name = find_method(method).said, options_of(method).default_recipe
     if name is None:
         raise StsbenchError(
             f"{said} has no default recipe: give one by --recipe NAME|FILE.yaml, or name it in its default_recipe"

@@ -10,7 +10,7 @@ from method_oracle import MemoryRows, batch_of, make, tokens, total
 
 from stsbench.errors import StsbenchError
 from stsbench.methods.cmlm.method import ConditionalMaskedLM
-from stsbench.methods.cmlm.options import CMLMOptions
+from stsbench.methods.cmlm.options import ConditionalMaskedLMOptions
 from stsbench.methods.mlm.method import MaskedLM
 from stsbench.training.api.batch import IGNORED
 
@@ -187,11 +187,11 @@ def test_a_batch_without_a_masked_token_has_no_loss_but_a_gradient(folders):
 
 def test_which_rows_can_be_used(folders):
     every = documents(folders["bert"], range(len(TEXTS)))
-    assert np.flatnonzero(ConditionalMaskedLM.usable(CMLMOptions(), every)).tolist() == PAIRED
-    assert ConditionalMaskedLM.usable(CMLMOptions(sentence="same"), every) is None
+    assert np.flatnonzero(ConditionalMaskedLM.usable(ConditionalMaskedLMOptions(), every)).tolist() == PAIRED
+    assert ConditionalMaskedLM.usable(ConditionalMaskedLMOptions(sentence="same"), every) is None
     apart = MemoryRows(folders["bert"], {"sentence": TEXTS}, documents=range(len(TEXTS)))
     with pytest.raises(StsbenchError, match=r"options.sentence next: no row has a next sentence; set data\.contiguous"):
-        ConditionalMaskedLM.usable(CMLMOptions(), apart)
+        ConditionalMaskedLM.usable(ConditionalMaskedLMOptions(), apart)
     with pytest.raises(StsbenchError, match="row 3 has no next sentence"):
         cmlm(folders["bert"]).views(documents(folders["bert"], [0, 3]), np.random.default_rng(0))
     assert DOCUMENTS[3] != DOCUMENTS[4]

@@ -3,7 +3,7 @@
 from shipped_recipes import WAY_OF, changed, held, printed, recipe, rows_of, settings
 
 from stsbench.methods.cmlm.checks import check_options
-from stsbench.methods.cmlm.options import CMLMOptions
+from stsbench.methods.cmlm.options import ConditionalMaskedLMOptions
 from stsbench.training.recipes.recipes import recipe_names
 
 NAMES = recipe_names("cmlm")
@@ -20,8 +20,8 @@ def test_no_recipe_holds_a_published_score_and_every_row_says_why():
 
 def test_the_options_of_a_recipe_go_together():
     for name in NAMES:
-        check_options(CMLMOptions(**recipe(name, "cmlm").options))
-    assert CMLMOptions(**recipe("bert-base", "cmlm").options) == CMLMOptions()  # they are the defaults
+        check_options(ConditionalMaskedLMOptions(**recipe(name, "cmlm").options))
+    assert ConditionalMaskedLMOptions(**recipe("bert-base", "cmlm").options) == ConditionalMaskedLMOptions()
 
 
 def test_what_differs():

@@ -14,7 +14,7 @@ from method_oracle import MemoryRows, batch_of
 from stsbench.errors import StsbenchError
 from stsbench.methods.ct.losses import pair_loss
 from stsbench.methods.ct.method import ContrastiveTension
-from stsbench.methods.ct.options import CTOptions
+from stsbench.methods.ct.options import ContrastiveTensionOptions
 from stsbench.training.engine.optimiser import make_optimiser
 from stsbench.training.recipes.recipe import TrainingSettings
 
@@ -194,7 +194,8 @@ def test_dropout_and_pooler_change_the_loss(folder):
     ({"objective": "in-batch", "reduction": "sum"}, "options.reduction sum has no effect"),
 ])  # fmt: skip
 def test_options_without_effect_are_refused(folder, options, message):
-    for call in (lambda: ContrastiveTension.roles(CTOptions(**options), ("sentence",)), lambda: ct(folder, **options)):
+    made = ContrastiveTensionOptions(**options)
+    for call in (lambda: ContrastiveTension.roles(made, ("sentence",)), lambda: ct(folder, **options)):
         with pytest.raises(StsbenchError) as caught:
             call()
         assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
@@ -202,7 +203,7 @@ def test_options_without_effect_are_refused(folder, options, message):
 
 def test_pairs_of_the_data_are_refused():
     with pytest.raises(StsbenchError, match="ct needs the column sentence"):
-        ContrastiveTension.roles(CTOptions(), ("anchor", "positive"))
+        ContrastiveTension.roles(ContrastiveTensionOptions(), ("anchor", "positive"))
 
 
 # --- two encoders ---

@@ -5,7 +5,7 @@ from shipped_recipes import BERT, BERT_LARGE, WAY_OF, changed, held, printed, re
 
 from stsbench.methods.ct.checks import check_options
 from stsbench.methods.ct.method import ContrastiveTension
-from stsbench.methods.ct.options import CTOptions
+from stsbench.methods.ct.options import ContrastiveTensionOptions
 from stsbench.training.recipes.recipes import recipe_names
 
 NAMES = recipe_names("ct")
@@ -22,7 +22,7 @@ def test_every_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_othe
 @pytest.mark.parametrize("name", NAMES)
 def test_the_options_of_a_recipe_go_together(name):
     shipped = recipe(name, "ct")
-    options = CTOptions(**shipped.options)
+    options = ContrastiveTensionOptions(**shipped.options)
     check_options(options)
     assert shipped.training.batch_size % ContrastiveTension.group_size(options) == 0
     assert ContrastiveTension.roles(options, ("sentence",)) == ("sentence",)
@@ -40,7 +40,7 @@ def test_the_settings_of_the_authors_code():
     }  # fmt: skip
     shipped = settings(recipe("bert-base", "ct"))
     assert {key: shipped[key] for key in expected} == expected
-    assert CTOptions(**recipe("bert-base", "ct").options) == CTOptions()  # they are the defaults
+    assert ContrastiveTensionOptions(**recipe("bert-base", "ct").options) == ContrastiveTensionOptions()
 
 
 @pytest.mark.parametrize(("base", "name", "expected"), [

@@ -28,7 +28,7 @@ from stsbench.methods.simcse.checks import check_head, check_options
 from stsbench.methods.simcse.method import SimCSE
 from stsbench.methods.simcse.options import SimCSEOptions
 from stsbench.training.recipes import describe
-from stsbench.training.recipes.methods import GROUP, options_of, stages_of
+from stsbench.training.recipes.methods import GROUP, options_of
 from stsbench.training.recipes.recipes import (
     default_recipe,
     find_recipe,
@@ -77,11 +77,10 @@ def test_a_printed_average_is_the_mean_of_its_scores(method, name):
 @pytest.mark.parametrize("method", METHODS)
 def test_what_is_read_without_torch_is_what_the_class_says(method):
     loaded = registry.resolve(GROUP, method)
-    assert default_recipe(method) == loaded.default_recipe in recipe_names(method)
+    assert default_recipe(method) == loaded.Options.default_recipe in recipe_names(method)
     assert options_of(method) is loaded.Options
-    assert stages_of(method) == loaded.stages
     assert [option.name for option in describe.options(method)] == list(loaded.Options.model_fields)
-    assert load_recipe(method) == recipe(loaded.default_recipe, method)
+    assert load_recipe(method) == recipe(loaded.Options.default_recipe, method)
 
 
 @pytest.mark.parametrize("name", recipe_names("simcse"))

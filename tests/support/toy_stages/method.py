@@ -16,8 +16,6 @@ from toy_stages.options import ToyOptions
 
 class Toy(Method):
     name = "toy"
-    stages = ("first", "second")
-    default_recipe = "toy"
     Options = ToyOptions
 
     def __init__(self, backbone, options):

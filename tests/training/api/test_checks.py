@@ -137,9 +137,8 @@ def test_a_wrong_class(backbone):
 
 def test_the_stages_of_a_run_go_by_the_options(backbone):
     class Chosen(Plain):
-        stages = ("first", "second")
-
         class Options(Options):
+            stages = ("first", "second")
             named: str = "second"
 
         @classmethod
@@ -153,7 +152,7 @@ def test_the_stages_of_a_run_go_by_the_options(backbone):
     def plan(named, semi=None):
         return MethodPlan(Chosen, Chosen.Options(named=named), semi)
 
-    assert plan("second").stages == ("second",) and plan("first second").stages == Chosen.stages
+    assert plan("second").stages == ("second",) and plan("first second").stages == Chosen.Options.stages
     assert [plan(named).stream_of("second") for named in ("second", "first second")] == [1, 1]
     assert plan("second", SemiSettings(procedure="sup-unsup")).stages == ("sup", "second")
     for named in ("second first", "", "third", "first first"):
