@@ -101,8 +101,8 @@ def load_method(method: str) -> type[Method]:
         hint = did_you_mean(source.attribute, known) if known else ""
         raise StsbenchError(f"{source.said}: {source.file} has no class {source.attribute}{hint}")
     kind = check_class(kind, source.said)
-    if (beside := _options_beside(source)) not in (None, kind.Options):
-        raise StsbenchError(f"{source.said}: {kind.__name__}.Options must be {beside.__name__} of the module beside it")
+    if (model := _options_beside(source)) not in (None, kind.Options):
+        raise StsbenchError(f"{source.said}: {kind.__name__}.Options must be {model.__name__} of the module beside it")
     return kind
 
 

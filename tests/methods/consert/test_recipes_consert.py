@@ -31,7 +31,8 @@ def test_the_options_of_a_recipe_go_together_and_its_stages_are_there(name):
     check_options(options)
     stages = plan_of(shipped).stages
     assert set(shipped.stages) <= set(stages)
-    assert [stage for stage in stages if stage in ConSERT.Options.stages] == list(ConSERT.stages_for(options)) or "sup" in stages
+    every = ConSERT.Options.stages
+    assert [stage for stage in stages if stage in every] == list(ConSERT.stages_for(options)) or "sup" in stages
     labelled = shipped.semi is not None or options.setting != "unsup"
     assert (shipped.labelled is not None) == labelled
     assert shipped.backbone.pooler == "mean" and options.test_pooler == "last2"
