@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from stsbench.cli.output.messages import echo
-from stsbench.leaderboard.entry_commands import add, import_, placement, submit
-from stsbench.leaderboard.options import BOARD
 from stsbench.wording import counted, sized
+
+from .entry_commands import add, import_, placement, submit
+from .options import BOARD
 
 FEW = 10  # files of a folder that a build names; of more it gives the number
 
@@ -102,8 +103,9 @@ def plot(board: Path | None, backbone: str, tab: str, column: str, output: Path)
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one.")
 def serve(board: Path | None, port: int) -> None:
     """Show the built page at http://127.0.0.1:PORT/, to this machine only."""
-    from stsbench.leaderboard.build import SITE
     from stsbench.leaderboard.records.paths import find_board
-    from stsbench.leaderboard.serve import serve as serving
+
+    from .build import SITE
+    from .serve import serve as serving
 
     serving(find_board(board) / SITE, port, lambda line: echo(line, err=True))

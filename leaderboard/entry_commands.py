@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from stsbench.cli.output.messages import echo
-from stsbench.leaderboard.options import BOARD, as_arguments, entry_options, writable_board
 from stsbench.wording import counted, sized
+
+from .options import BOARD, as_arguments, entry_options, writable_board
 
 
 @click.command(short_help="Add checked records to an entry.")
@@ -44,11 +45,12 @@ def submit(records: tuple[Path, ...], board: Path | None, slug: str, commit: boo
     The options are those of `leaderboard add`, and so are the checks. Nothing is written without --open, and nothing is ever
     pushed: the commands for that are printed.
     """
-    from stsbench.leaderboard.placement import headline
     from stsbench.leaderboard.records.add import described
     from stsbench.leaderboard.records.paths import find_board
-    from stsbench.leaderboard.submit import next_steps
-    from stsbench.leaderboard.submit import submit as submitting
+
+    from .placement import headline
+    from .submit import next_steps
+    from .submit import submit as submitting
 
     root = find_board(board)
     made = submitting(root, records, slug, described(stated), commit)
@@ -71,10 +73,11 @@ def submit(records: tuple[Path, ...], board: Path | None, slug: str, commit: boo
 def placement(board: Path | None, since: str) -> None:
     """Say, in Markdown, where entries would rank that are new or changed since a git revision, committed or not, how their
     descriptions differ, and which other files change."""
-    from stsbench.leaderboard.checkout import changes_since, others_since
-    from stsbench.leaderboard.placement import report
     from stsbench.leaderboard.ranks.gather import gather
     from stsbench.leaderboard.records.paths import find_board
+
+    from .checkout import changes_since, others_since
+    from .placement import report
 
     root = find_board(board)
     changes = changes_since(since, root / "measured")

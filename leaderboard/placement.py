@@ -8,11 +8,12 @@ from typing import Any
 
 import yaml
 
-from stsbench.leaderboard.checkout import EntryChange
 from stsbench.leaderboard.page.markdown_text import pipes, plain_markdown
 from stsbench.leaderboard.ranks.board import Board, Cell, Row, Tab
 from stsbench.parsing import TooLargeError, load_yaml
 from stsbench.wording import counted
+
+from .checkout import EntryChange
 
 Standing = tuple[Tab, Row]
 _LISTED = 10  # files named in a report

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.build import SITE
-from stsbench.leaderboard.checkout import commit_beside, top_of
-from stsbench.leaderboard.placement import Standing, standings
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry
 from stsbench.wording import counted
+
+from .build import SITE
+from .checkout import commit_beside, top_of
+from .placement import Standing, standings
 
 
 @dataclass(frozen=True)

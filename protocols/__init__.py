@@ -7,12 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stsbench.protocols.geometry import GeometryProtocol
-    from stsbench.protocols.mteb import MtebProtocol
-    from stsbench.protocols.regression import RegressionProtocol
-    from stsbench.protocols.retrieval import RetrievalProtocol
-    from stsbench.protocols.sts import StsProtocol
-    from stsbench.protocols.transfer import TransferProtocol
+    from .geometry import GeometryProtocol
+    from .mteb import MtebProtocol
+    from .regression import RegressionProtocol
+    from .retrieval import RetrievalProtocol
+    from .sts import StsProtocol
+    from .transfer import TransferProtocol
 
 __all__ = [
     "GeometryProtocol", "MtebProtocol", "RegressionProtocol", "RetrievalProtocol", "StsProtocol", "TransferProtocol",

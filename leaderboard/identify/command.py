@@ -19,9 +19,10 @@ _WIDE = 120  # columns of a terminal that has room for a setting in words and it
 
 if TYPE_CHECKING:
     from stsbench.encoders.base import Encoder
-    from stsbench.leaderboard.identify.numbers import Numbers
-    from stsbench.leaderboard.identify.observed import Observed
-    from stsbench.leaderboard.identify.search import SearchResult
+
+    from .numbers import Numbers
+    from .observed import Observed
+    from .search import SearchResult
 
 
 @click.command()
@@ -45,11 +46,11 @@ def identify(
     such as simcse:B.2:2; or a .json, .csv or .yaml file. What holds & or | needs quotes; NUMBERS that begin with - stand
     last, after --.
     """
-    from stsbench.leaderboard.identify.model import source
-    from stsbench.leaderboard.identify.numbers import read_numbers, refuse_impossible, resolved
-    from stsbench.leaderboard.identify.observed import known_tasks, observed, run_folders
-    from stsbench.leaderboard.identify.report import NOTHING, unchecked
-    from stsbench.leaderboard.identify.search import search
+    from .model import source
+    from .numbers import read_numbers, refuse_impossible, resolved
+    from .observed import known_tasks, observed, run_folders
+    from .report import NOTHING, unchecked
+    from .search import search
 
     if sample and data_dir:
         raise click.UsageError("--sample and --data-dir exclude each other")
@@ -73,7 +74,7 @@ def identify(
             echo(line, err=True)
         raise StsbenchError(NOTHING)
     if json_target:
-        from stsbench.leaderboard.identify.report import as_json
+        from .report import as_json
 
         write_json(as_json(result, len(seen) > 1), json_target)
     if json_target != "-":
@@ -120,7 +121,8 @@ def _measured(
 
 def _print(result: SearchResult, seen: Sequence[Observed], top: int) -> None:
     from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
-    from stsbench.leaderboard.identify.report import further, heading, named, sentence, signed, unchecked
+
+    from .report import further, heading, named, sentence, signed, unchecked
 
     console = console_of(markup=False)
     about, items = len(seen) > 1, result.numbers.items

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stsbench.leaderboard.identify.observed import Observed
-from stsbench.leaderboard.identify.search import Match, Merged, SearchResult
 from stsbench.wording import counted
+
+from .observed import Observed
+from .search import Match, Merged, SearchResult
 
 ABOUT = ("encoder", "text version")  # slots that a row needs only where there are several
 OPENING, FOLLOWING = ("protocol",), ("aggregation", "metric")  # slots whose choice says itself what it is

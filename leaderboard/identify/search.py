@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from stsbench.leaderboard.identify.numbers import Numbers, refuse_impossible
-from stsbench.leaderboard.identify.observed import Observed
-from stsbench.leaderboard.identify.settings import Candidate, Slot, candidates
+from .numbers import Numbers, refuse_impossible
+from .observed import Observed
+from .settings import Candidate, Slot, candidates
 
 SAME = 0.01  # of the last printed digit: settings whose scores differ by less count as equal
 RANK = "effective rank"  # the one score that may exceed 100

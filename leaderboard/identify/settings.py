@@ -10,10 +10,11 @@ from itertools import product
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.plan import presets
-from stsbench.leaderboard.identify.numbers import AVERAGE
-from stsbench.leaderboard.identify.observed import Form, Observed, empty, kept
 from stsbench.metrics.aggregation import AGGREGATIONS, average_of_printed
 from stsbench.metrics.correlation import METRICS
+
+from .numbers import AVERAGE
+from .observed import Form, Observed, empty, kept
 
 STSB, SICK, SICK_MTEB = "STS-B", "SICK-R", "SICK-R-MTEB"
 HEAD = "trained regressor"

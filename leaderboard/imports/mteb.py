@@ -18,9 +18,10 @@ from pydantic import BaseModel, ValidationError
 
 from stsbench.errors import StsbenchError
 from stsbench.files import create_whole, sha256_file
-from stsbench.leaderboard.imports.model import FOLDER, TASKS, Correlation, Imported, ImportedTask, as_yaml
-from stsbench.leaderboard.imports.remote import fetch_results
 from stsbench.parsing import read_json_object
+
+from .model import FOLDER, TASKS, Correlation, Imported, ImportedTask, as_yaml
+from .remote import fetch_results
 
 META = "model_meta.json"
 MODEL = re.compile(r"[\w.-]+/[\w.-]+")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from xml.sax.saxutils import escape
 
-from stsbench.leaderboard.page.picture import COLOURS, DARK_STYLE, MUTED, PAPER, TEXT, ticks
-from stsbench.leaderboard.page.tables import comparable, readme_tab
 from stsbench.leaderboard.ranks.board import Board, Row, Tab
+
+from .picture import COLOURS, DARK_STYLE, MUTED, PAPER, TEXT, ticks
+from .tables import comparable, readme_tab
 
 ROWS = 10  # of each kind of supervision
 # In user units: 800 wide fills a README's column.

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stsbench.leaderboard.page.index_json import SCHEMA
 from stsbench.leaderboard.ranks.board import Tab
+
+from .index_json import SCHEMA
 
 ROWS = 64  # of a file: of 1000 rows, the largest file has 62,000 pairs, some 90 kB gzipped
 Floats = NDArray[np.float64]

@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stsbench.leaderboard.page.checks import safe_link
-from stsbench.leaderboard.page.index_json import SCHEMA
-from stsbench.leaderboard.page.pair_shards import pair_files
-from stsbench.leaderboard.page.tables import comparable
 from stsbench.leaderboard.ranks.board import Board, Cell, Provenance, Row, Tab
+
+from .checks import safe_link
+from .index_json import SCHEMA
+from .pair_shards import pair_files
+from .tables import comparable
 
 _ARXIV = re.compile(r"arxiv\.org/(?:abs|pdf)/(\d\d)(?:0[1-9]|1[0-2])\.\d{4,5}", re.IGNORECASE)
 

@@ -6,12 +6,13 @@ import json
 from typing import Any
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.page.checks import check
-from stsbench.leaderboard.page.index_json import index
-from stsbench.leaderboard.page.pair_shards import pair_shards
-from stsbench.leaderboard.page.shards import entry_shard, rows_of, tab_shard
 from stsbench.leaderboard.ranks.board import Board
 from stsbench.leaderboard.records.paths import BUNDLE
+
+from .checks import check
+from .index_json import index
+from .pair_shards import pair_shards
+from .shards import entry_shard, rows_of, tab_shard
 
 PAGE = ("index.html", "board.js", "board.css", "LICENSES.txt")
 

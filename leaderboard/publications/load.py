@@ -11,10 +11,11 @@ from pydantic import ValidationError
 
 from stsbench.config import parse_yaml
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.publications.model import Heading, Paper, Publication, PublishedModel, PublishedRow, PublishedTable
 from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.parsing import MOST_YAML, read_text
 from stsbench.registry import did_you_mean
+
+from .model import Heading, Paper, Publication, PublishedModel, PublishedRow, PublishedTable
 
 _Model = TypeVar("_Model", bound=PublishedModel)
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stsbench.evaluation.load import kinds
-from stsbench.leaderboard.ranks.board import Row, Tab
-from stsbench.leaderboard.ranks.sensitivity import rows_in_all, short_names
+
+from .board import Row, Tab
+from .sensitivity import rows_in_all, short_names
 
 LEAST = 3  # rows; of two, an order says nothing
 

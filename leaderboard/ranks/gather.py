@@ -17,20 +17,21 @@ from stsbench.evaluation.records import Record
 from stsbench.evaluation.schema import Metric
 from stsbench.leaderboard.imports.model import FOLDER, load_imported
 from stsbench.leaderboard.publications.load import load_publications
-from stsbench.leaderboard.ranks.board import FLAGS, Board, PairTests, Provenance, Rank, Row, Tab
-from stsbench.leaderboard.ranks.imported_rows import with_imported
-from stsbench.leaderboard.ranks.lines import AVERAGE, ScoreLine
-from stsbench.leaderboard.ranks.processes import across
-from stsbench.leaderboard.ranks.published_tabs import published_rows, published_tabs
-from stsbench.leaderboard.ranks.scored import scored_entries
-from stsbench.leaderboard.ranks.seeds import merged
-from stsbench.leaderboard.ranks.sensitivity import Tested, sensitivity
-from stsbench.leaderboard.ranks.wording import about, digits_of, form, metric_of, slug, title
 from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.leaderboard.records.together import SEED
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.ranks import Significance, letters, rank_intervals, significantly_different
 from stsbench.threads import cores
+
+from .board import FLAGS, Board, PairTests, Provenance, Rank, Row, Tab
+from .imported_rows import with_imported
+from .lines import AVERAGE, ScoreLine
+from .processes import across
+from .published_tabs import published_rows, published_tabs
+from .scored import scored_entries
+from .seeds import merged
+from .sensitivity import Tested, sensitivity
+from .wording import about, digits_of, form, metric_of, slug, title
 
 Values = NDArray[np.float64]
 Placed = tuple[LoadedEntry, ScoreLine, tuple[str, ...]]  # a line, whose it is, and what is odd about it

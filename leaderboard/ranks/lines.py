@@ -13,11 +13,12 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import Measured, Setting
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import ScoreRow
-from stsbench.leaderboard.ranks.board import Cell
 from stsbench.leaderboard.records.admission import proven
 from stsbench.leaderboard.records.entries import EntryRun
 from stsbench.leaderboard.records.together import RESAMPLES, SEED, drawn_with
 from stsbench.metrics.bootstrap import interval
+
+from .board import Cell
 
 AVERAGE = "Avg"
 Draws = NDArray[np.float64]

@@ -27,10 +27,11 @@ import scipy
 from stsbench.evaluation.comparability import Setting
 from stsbench.evaluation.load import load_protocol
 from stsbench.files import atomic_write, cache_root, sha256_file
-from stsbench.leaderboard.ranks.board import Cell
-from stsbench.leaderboard.ranks.lines import ScoreLine
 from stsbench.leaderboard.records.entries import EntryRun
 from stsbench.leaderboard.records.together import RESAMPLES
+
+from .board import Cell
+from .lines import ScoreLine
 
 FORM = 4  # of the files
 KEPT = 30 * 24 * 3600  # seconds that a file which no build has used stays

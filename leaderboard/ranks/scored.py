@@ -8,14 +8,15 @@ from pathlib import Path
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks import results
-from stsbench.leaderboard.ranks.lines import ScoreLine, lines_together
-from stsbench.leaderboard.ranks.processes import across
-from stsbench.leaderboard.ranks.results import RunResult
 from stsbench.leaderboard.records.admission import check_decided, decided_by
 from stsbench.leaderboard.records.copies import near_copies, said_of, sketch
 from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry, check_seeds, checked_run, read_entries, read_run
 from stsbench.leaderboard.records.together import draw_together
 from stsbench.threads import cores
+
+from .lines import ScoreLine, lines_together
+from .processes import across
+from .results import RunResult
 
 BATCH = 32  # runs whose draws are computed together: counts and gold ranks are then a small part of the work
 FEW = 12  # runs that are not worth starting processes for

@@ -9,12 +9,13 @@ import numpy as np
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import Setting
 from stsbench.evaluation.schema import Metric
-from stsbench.leaderboard.ranks.board import Cell
-from stsbench.leaderboard.ranks.lines import Draws, ScoreLine
-from stsbench.leaderboard.ranks.wording import metric_of
 from stsbench.leaderboard.records.entries import LoadedEntry
 from stsbench.leaderboard.records.together import RESAMPLES, SEED
 from stsbench.metrics.bootstrap import interval
+
+from .board import Cell
+from .lines import Draws, ScoreLine
+from .wording import metric_of
 
 
 def merged(entry: LoadedEntry, runs: Sequence[Sequence[ScoreLine]]) -> list[tuple[ScoreLine, tuple[str, ...]]]:

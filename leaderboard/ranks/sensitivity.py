@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from types import MappingProxyType
 
-from stsbench.leaderboard.ranks.board import Row, Sensitivity, Tab
 from stsbench.metrics.ranks import Significance, significant_in_all
 from stsbench.registry import DEFAULT_PROTOCOL
+
+from .board import Row, Sensitivity, Tab
 
 AGGREGATIONS = ("all", "mean", "wmean")
 METRICS = ("spearman", "pearson")

@@ -8,7 +8,8 @@ import re
 from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.schema import Metric
-from stsbench.leaderboard.ranks.lines import ScoreLine
+
+from .lines import ScoreLine
 
 # What papers print beside scores of protocols: group -> its title and a sentence.
 PRINTED = {

@@ -19,10 +19,11 @@ from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.records import Record, load_records, read_record, record_text, tested_seeds
 from stsbench.evaluation.rescore import observations_of
 from stsbench.files import create_whole
-from stsbench.leaderboard.records.admission import check_decided, check_record, check_widths, decided_by
-from stsbench.leaderboard.records.board_form import BoardRecord, board_forms, write_observations
-from stsbench.leaderboard.records.copies import refuse_equal
-from stsbench.leaderboard.records.entries import (
+
+from .admission import check_decided, check_record, check_widths, decided_by
+from .board_form import BoardRecord, board_forms, write_observations
+from .copies import refuse_equal
+from .entries import (
     DESCRIPTION,
     Entry,
     check_copies,

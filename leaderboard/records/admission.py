@@ -16,8 +16,9 @@ from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.provenance import why_not_repeatable
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import reread
-from stsbench.leaderboard.records.expected import decided, unexpected
 from stsbench.wording import visible
+
+from .expected import decided, unexpected
 
 # What Unicode calls ignorable beside control and format characters, and a blank of Braille's: not one is seen.
 BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0").union(

@@ -17,7 +17,8 @@ from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import ObservationFile, Record, ScoreRow, SharedFile
 from stsbench.evaluation.rescore import observations_of
 from stsbench.files import create_whole
-from stsbench.leaderboard.records.together import draw_together
+
+from .together import draw_together
 
 MOVED = 5e-7  # at most, in the unit of a score, by rounding: half of what a record's check allows
 

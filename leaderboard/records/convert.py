@@ -9,8 +9,9 @@ from pathlib import Path
 from stsbench.evaluation.records import record_text
 from stsbench.evaluation.rescore import observations_of
 from stsbench.files import atomic_write
-from stsbench.leaderboard.records.board_form import board_forms, write_observations
-from stsbench.leaderboard.records.entries import EntryRun, read_entries
+
+from .board_form import board_forms, write_observations
+from .entries import EntryRun, read_entries
 
 BATCH = 32  # runs at a time: what the data decide of their draws is computed once for them
 

@@ -18,9 +18,10 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import Measured, measured
 from stsbench.evaluation.records import Record, load_records, read_record
 from stsbench.evaluation.rescore import encoder_key, refuse_doubles
-from stsbench.leaderboard.records.admission import EMOJI, check_record, check_widths, hidden_in
-from stsbench.leaderboard.records.copies import refuse_equal, refuse_near
 from stsbench.parsing import MOST_YAML, read_text
+
+from .admission import EMOJI, check_record, check_widths, hidden_in
+from .copies import refuse_equal, refuse_near
 
 DESCRIPTION = "entry.yaml"
 CHANGED = ("-changed", "-swept")  # how the name of a recipe ends that was changed before it trained

@@ -21,7 +21,8 @@ from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import Record, load_records
 from stsbench.evaluation.rescore import protocol_of_record, reread
 from stsbench.files import atomic_write
-from stsbench.leaderboard.records.paths import EXPECTED
+
+from .paths import EXPECTED
 
 HEAD = """\
 # Protocol -> set -> part -> sha256 of what SentEval's data decide of a record's observations, as each protocol declares it

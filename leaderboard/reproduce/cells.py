@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stsbench.leaderboard.publications.model import PublishedRow
-from stsbench.leaderboard.reproduce.measured import AVERAGE, Mean, Reproduction, columns_of, printed
-from stsbench.leaderboard.reproduce.table import Line
+
+from .measured import AVERAGE, Mean, Reproduction, columns_of, printed
+from .table import Line
 
 FOOT = (
     "published: as printed, ± over the paper's runs; measured: here, ± over seeds (n - 1); difference: measured minus "

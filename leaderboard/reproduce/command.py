@@ -13,7 +13,7 @@ from stsbench.cli.output.messages import echo
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from stsbench.leaderboard.reproduce.table import Line
+    from .table import Line
 
 
 @click.command("reproduce")
@@ -64,7 +64,8 @@ def _list(paper: str | None) -> None:
 
     from stsbench.cli.output.grid import plain
     from stsbench.leaderboard.reproduce import table as rows_of
-    from stsbench.leaderboard.reproduce.forms import about
+
+    from .forms import about
 
     publications, ways = rows_of.all_ways()
     grid = Table()
@@ -91,8 +92,9 @@ def print_lines(lines: list[Line], form: str) -> None:
     """Write rows to stdout as a table for people, or in a form to paste."""
     from stsbench.cli.output.grid import print_text
     from stsbench.leaderboard.reproduce import forms
-    from stsbench.leaderboard.reproduce.cells import FOOT, grid
-    from stsbench.leaderboard.reproduce.table import by_heading
+
+    from .cells import FOOT, grid
+    from .table import by_heading
 
     if form != "table":
         echo({"latex": forms.latex, "markdown": forms.markdown, "csv": forms.as_csv}[form](lines), nl=False)

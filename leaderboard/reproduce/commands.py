@@ -9,9 +9,10 @@ from stsbench.data.sets.catalog import entries
 from stsbench.data.text.sts_texts import NAMED
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.model import Heading, PublishedRow
-from stsbench.leaderboard.reproduce.ways import Way
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import shipped_recipe
+
+from .ways import Way
 
 SUBSETS, SEEDS = 5, 3  # of few labels: DiffAug's Table 2; of all labels: SEEDS runs
 NO_LABELS = "0 %"  # the column of the unsupervised method: one run

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stsbench.leaderboard.publications.model import Heading
-from stsbench.leaderboard.reproduce.cells import FOOT, grid
-from stsbench.leaderboard.reproduce.measured import columns_of, printed
-from stsbench.leaderboard.reproduce.table import Line, by_heading, missing_of
 from stsbench.publish.latex import escaped
+
+from .cells import FOOT, grid
+from .measured import columns_of, printed
+from .table import Line, by_heading, missing_of
 
 COLUMNS = ("row", "method", "backbone", "protocol", "aggregation", "metric", "split", "column", "published", "name",
            "measured", "sd", "n")  # fmt: skip

@@ -10,8 +10,9 @@ from statistics import fmean, stdev
 
 from stsbench.evaluation.load import load_protocol
 from stsbench.leaderboard.publications.model import PublishedRow
-from stsbench.leaderboard.reproduce.runs import DEV, Key, Run
-from stsbench.leaderboard.reproduce.ways import Way
+
+from .runs import DEV, Key, Run
+from .ways import Way
 
 AVERAGE = "Avg"
 # Options of `stsbench eval` that make another encoder; one that only the command has, or only the way, is a difference.

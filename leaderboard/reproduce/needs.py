@@ -9,10 +9,11 @@ from pathlib import Path
 
 from stsbench.errors import DataError, StsbenchError
 from stsbench.leaderboard.publications.model import Heading
-from stsbench.leaderboard.reproduce.commands import known_data, protocol_of
-from stsbench.leaderboard.reproduce.ways import Way
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import shipped_recipe
+
+from .commands import known_data, protocol_of
+from .ways import Way
 
 _MODELS = ("generator", "replacer")  # options of methods that name a further model
 

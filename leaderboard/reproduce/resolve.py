@@ -8,10 +8,11 @@ from functools import cache
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.model import Heading, Paper, Publication, PublishedRow
-from stsbench.leaderboard.reproduce.ways import Way
 from stsbench.registry import names
 from stsbench.training.recipes.methods import GROUP
 from stsbench.training.recipes.recipes import find_recipe, recipe_names
+
+from .ways import Way
 
 ENOUGH = 5  # figures that agree by chance in no two rows
 Figure = tuple[str, str, str, float]  # protocol and metric as recipes name them, task, score

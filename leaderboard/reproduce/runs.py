@@ -17,13 +17,14 @@ from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import Record, load_records
 from stsbench.evaluation.rescore import rescored, several_encoders
 from stsbench.leaderboard.records.admission import proven
-from stsbench.leaderboard.reproduce.commands import known_data
-from stsbench.leaderboard.reproduce.ways import Way
 from stsbench.parsing import read_json_object
 from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import changes, shipped_recipe, stored_recipe
 from stsbench.training.runs.report import read_summary
+
+from .commands import known_data
+from .ways import Way
 
 Key = tuple[str, str | None, str, str]  # protocol, aggregation, metric, task
 DEV = "sts-b dev"

@@ -10,15 +10,16 @@ from typing import Any
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.publications.model import Heading, Publication, PublishedRow
-from stsbench.leaderboard.reproduce.commands import commands, protocol_of
-from stsbench.leaderboard.reproduce.measured import Reproduction, changed, columns_of, printed, reproductions
-from stsbench.leaderboard.reproduce.needs import Surroundings
-from stsbench.leaderboard.reproduce.resolve import resolve
-from stsbench.leaderboard.reproduce.runs import Run, board_runs, local_runs
-from stsbench.leaderboard.reproduce.ways import Way, load_ways
 from stsbench.registry import did_you_mean, names
 from stsbench.training.recipes.methods import GROUP
 from stsbench.training.recipes.recipes import recipe_names
+
+from .commands import commands, protocol_of
+from .measured import Reproduction, changed, columns_of, printed, reproductions
+from .needs import Surroundings
+from .resolve import resolve
+from .runs import Run, board_runs, local_runs
+from .ways import Way, load_ways
 
 NO_WAY = "no recipe holds these figures, and no command is stated for them"
 

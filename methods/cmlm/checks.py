@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from stsbench.errors import StsbenchError
-from stsbench.methods.cmlm.options import ConditionalMaskedLMOptions
 from stsbench.training.modules.backbone import Backbone
+
+from .options import ConditionalMaskedLMOptions
 
 
 def check_options(options: ConditionalMaskedLMOptions) -> None:

@@ -13,15 +13,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from stsbench.data.text.following import followed, following
-from stsbench.methods.cmlm.checks import check_backbone, check_options
-from stsbench.methods.cmlm.condition import Projections, states_behind
-from stsbench.methods.cmlm.options import ConditionalMaskedLMOptions
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.method import Method
 from stsbench.training.losses.masked_lm import count_guesses, guess_metrics, masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import LMHead, made_up
 from stsbench.training.modules.masking import mask_tokens
+
+from .checks import check_backbone, check_options
+from .condition import Projections, states_behind
+from .options import ConditionalMaskedLMOptions
 
 _TERMS = ("mlm", "mlm_back")  # of the sentence guessed, and of the one before it where both directions are
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from stsbench.encoders.forward.padded import check_family
 from stsbench.errors import StsbenchError
-from stsbench.methods.consert.options import ConSERTOptions
 from stsbench.training.api.options import refuse_idle
 from stsbench.training.modules.backbone import Backbone
+
+from .options import ConSERTOptions
 
 RATED = ("token_cutoff", "feature_cutoff", "dropout", "span")
 _POOLERS = ("mean", "cls", "max", "last2", "first_last:embeddings", "first_last:layer1")

@@ -9,9 +9,6 @@ import torch
 from torch import Tensor
 
 from stsbench.encoders.forward.pooling import STATES
-from stsbench.methods.consert.augment import SLOTS, add_draws, changed
-from stsbench.methods.consert.checks import augmentations, check_backbone, check_options, shares, stages_of
-from stsbench.methods.consert.options import ConSERTOptions
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles, nli_views
@@ -19,6 +16,10 @@ from stsbench.training.api.method import Inference, LabelledUse, Method
 from stsbench.training.modules.backbone import Backbone, pool_padded
 from stsbench.training.modules.embedding_change import EmbeddingChange
 from stsbench.training.modules.soft_prompt import SoftPrompt
+
+from .augment import SLOTS, add_draws, changed
+from .checks import augmentations, check_backbone, check_options, shares, stages_of
+from .options import ConSERTOptions
 
 _TINY = 1e-10  # added to the norm that the adversarial gradient is divided by, as in the released code
 

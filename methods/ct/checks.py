@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from stsbench.methods.ct.options import ContrastiveTensionOptions
 from stsbench.training.api.options import refuse_idle
+
+from .options import ContrastiveTensionOptions
 
 _OF_PAIRS = ("negatives", "k", "reduction")
 _OF_BATCHES = ("similarity", "scale", "learned_scale")

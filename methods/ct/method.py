@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stsbench.methods.ct.checks import check_options
-from stsbench.methods.ct.losses import batch_term, pair_loss
-from stsbench.methods.ct.options import ContrastiveTensionOptions
-from stsbench.methods.ct.pairs import group_size, pair_up
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.modules.backbone import Backbone
+
+from .checks import check_options
+from .losses import batch_term, pair_loss
+from .options import ContrastiveTensionOptions
+from .pairs import group_size, pair_up
 
 MODELS = ("model2", "model1")  # where both score the same, the authors' code keeps model2
 

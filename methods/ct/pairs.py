@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stsbench.methods.ct.options import ContrastiveTensionOptions
+from .options import ContrastiveTensionOptions
 
 Pairs = tuple[list[int], list[int], list[int]]
 

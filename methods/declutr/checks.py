@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from stsbench.encoders.forward.pooling import padded_length
 from stsbench.errors import DataError, StsbenchError
-from stsbench.methods.declutr.options import DeCLUTROptions
-from stsbench.methods.declutr.spans import least
 from stsbench.training.api.options import refuse_idle
 from stsbench.training.modules.backbone import Backbone
+
+from .options import DeCLUTROptions
+from .spans import least
 
 
 def check_options(options: DeCLUTROptions) -> None:

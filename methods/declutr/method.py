@@ -11,9 +11,6 @@ from torch import Tensor
 
 from stsbench.encoders.forward.pooling import STATES
 from stsbench.errors import StsbenchError
-from stsbench.methods.declutr.checks import check_backbone, check_options, long_enough
-from stsbench.methods.declutr.options import DeCLUTROptions
-from stsbench.methods.declutr.spans import RandomDraws, Span, least, sample_spans
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.method import Method
@@ -21,6 +18,10 @@ from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import LMHead, made_up
 from stsbench.training.modules.masking import mask_tokens
+
+from .checks import check_backbone, check_options, long_enough
+from .options import DeCLUTROptions
+from .spans import RandomDraws, Span, least, sample_spans
 
 _LABELS = "mlm_labels"  # of the anchors' views, the first in a batch
 

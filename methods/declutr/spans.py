@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from stsbench.methods.declutr.options import DeCLUTROptions
+from .options import DeCLUTROptions
 
 _ANCHOR, _POSITIVE = (4, 2), (2, 4)  # of the Beta distributions of lengths: anchors long, positives short
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from stsbench.encoders.forward.checkpoint import position_limit
 from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import StsbenchError
-from stsbench.methods.diffaug.options import DiffAugOptions
 from stsbench.training.api.options import changed
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.denoising import check_prompted
+
+from .options import DiffAugOptions
 
 _OF_MODULE = {  # option -> the modules it belongs to
     "prefix_length": ("prefix",), "rank": ("adapter", "lora"), "adapter_activation": ("adapter",), "lora_scale": ("lora",),

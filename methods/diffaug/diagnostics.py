@@ -5,9 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from stsbench.methods.diffaug.modules import ViewModules
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.soft_prompt import SoftPrompt
+
+from .modules import ViewModules
 
 
 def divergence(first: Tensor, second: Tensor) -> tuple[float, float]:

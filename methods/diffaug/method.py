@@ -11,10 +11,6 @@ from torch import Tensor
 from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import TokenTemplate
-from stsbench.methods.diffaug.checks import check_backbone, check_length, check_options
-from stsbench.methods.diffaug.diagnostics import by_dropout, convergence, divergence
-from stsbench.methods.diffaug.modules import ViewModules, is_module
-from stsbench.methods.diffaug.options import DiffAugOptions
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.labelled import NLIClassifier, nli_roles, nli_views
@@ -22,6 +18,11 @@ from stsbench.training.api.method import Inference, LabelledUse, Method
 from stsbench.training.api.roles import pairs_or_sentence, role_views
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.denoising import template_vectors
+
+from .checks import check_backbone, check_length, check_options
+from .diagnostics import by_dropout, convergence, divergence
+from .modules import ViewModules, is_module
+from .options import DiffAugOptions
 
 
 class DiffAug(Method):

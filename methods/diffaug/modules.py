@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from stsbench.encoders.forward.soft import KeyValues
 from stsbench.encoders.prompt.bottlenecks import Bottlenecks, attached
-from stsbench.methods.diffaug.options import DiffAugOptions
-from stsbench.methods.diffaug.prefix import PrefixEncoder
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lora import add_lora, merged, using
 from stsbench.training.modules.soft_prompt import Prefix, SoftPrompt
+
+from .options import DiffAugOptions
+from .prefix import PrefixEncoder
 
 
 class ViewModules(nn.Module):

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.errors import StsbenchError
-from stsbench.methods.diffcse.checks import generates
-from stsbench.methods.diffcse.options import DiffCSEOptions
 from stsbench.training.api.batch import IGNORED, Term
 from stsbench.training.losses.corrective_lm import corrective_loss
 from stsbench.training.losses.masked_lm import masked_lm
@@ -18,6 +16,9 @@ from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.conditioned import Conditioned
 from stsbench.training.modules.generator import Generator
 from stsbench.training.modules.lm_head import LMHead
+
+from .checks import generates
+from .options import DiffCSEOptions
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from stsbench.errors import StsbenchError
-from stsbench.methods.diffcse.options import DiffCSEOptions
 from stsbench.training.api.options import refuse_idle
+
+from .options import DiffCSEOptions
 
 _GENERATOR = ("generator", "generator_mode", "replacement", "replace")
 _DISCRIMINATOR = ("task", "condition", "detach", "rtd_mean")

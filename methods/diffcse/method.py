@@ -11,10 +11,6 @@ from torch import Tensor, cat, nn
 
 from stsbench.data.text.following import followed
 from stsbench.encoders.prompt.mlp_head import MLPHead
-from stsbench.methods.diffcse.auxiliary import Auxiliary, Block, Changer
-from stsbench.methods.diffcse.checks import check_options
-from stsbench.methods.diffcse.options import DiffCSEOptions
-from stsbench.methods.diffcse.views import ViewMaker, blocks
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.gathering import counted, gather
@@ -23,6 +19,11 @@ from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import made_up
 from stsbench.training.modules.projector import BatchNormProjector
+
+from .auxiliary import Auxiliary, Block, Changer
+from .checks import check_options
+from .options import DiffCSEOptions
+from .views import ViewMaker, blocks
 
 
 class DiffCSE(Method):

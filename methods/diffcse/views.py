@@ -8,12 +8,13 @@ import numpy as np
 
 from stsbench.data.text.following import following
 from stsbench.errors import StsbenchError
-from stsbench.methods.diffcse.checks import changes, detects
-from stsbench.methods.diffcse.options import DiffCSEOptions, Operator
 from stsbench.training.api.batch import Examples, Ragged, Views
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.edits import delete_tokens, insert_masks
 from stsbench.training.modules.masking import mask_tokens
+
+from .checks import changes, detects
+from .options import DiffCSEOptions, Operator
 
 _LABELS = " labels"
 

@@ -8,12 +8,13 @@ from torch.nn import functional
 
 from stsbench.encoders.forward.mean_cnn import MeanCNN
 from stsbench.errors import StsbenchError
-from stsbench.methods.isbert.options import ISBERTOptions
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.gathering import gather
 from stsbench.training.api.method import Method
 from stsbench.training.losses.mutual_information import jensen_shannon
 from stsbench.training.modules.backbone import Backbone
+
+from .options import ISBERTOptions
 
 
 class ISBERT(Method):

@@ -6,9 +6,10 @@ from stsbench.encoders.forward.checkpoint import position_limit
 from stsbench.encoders.forward.padded import check_family
 from stsbench.encoders.forward.pooling import padded_length
 from stsbench.errors import StsbenchError
-from stsbench.methods.mirrorbert.options import MirrorBERTOptions
 from stsbench.training.api.options import refuse_idle
 from stsbench.training.modules.backbone import Backbone
+
+from .options import MirrorBERTOptions
 
 
 def check_options(options: MirrorBERTOptions) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from stsbench.methods.mirrorbert.checks import check_backbone, check_options
-from stsbench.methods.mirrorbert.options import MirrorBERTOptions
-from stsbench.methods.mirrorbert.span_mask import mask_spans
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.drophead import head_factors
+
+from .checks import check_backbone, check_options
+from .options import MirrorBERTOptions
+from .span_mask import mask_spans
 
 _KEPT = "kept heads"  # name of the draws in a batch
 

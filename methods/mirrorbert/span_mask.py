@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stsbench.methods.mirrorbert.options import MirrorBERTOptions
+from .options import MirrorBERTOptions
 
 LITERAL = "[MASK]"
 

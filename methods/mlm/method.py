@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 
 from stsbench.errors import StsbenchError
-from stsbench.methods.mlm.options import MaskedLMOptions
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Term, Views
 from stsbench.training.api.method import Inference, Method
 from stsbench.training.losses.masked_lm import count_guesses, guess_metrics, masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import LMHead, as_masked_lm, made_up
 from stsbench.training.modules.masking import mask_tokens
+
+from .options import MaskedLMOptions
 
 _ROLES = ("sentence", "anchor")  # the first of them that the data give
 

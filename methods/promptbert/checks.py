@@ -5,10 +5,11 @@ from __future__ import annotations
 from stsbench.encoders.forward.checkpoint import position_limit
 from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import StsbenchError
-from stsbench.methods.promptbert.options import PromptBERTOptions
 from stsbench.training.api.options import refuse_idle
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.denoising import check_prompted
+
+from .options import PromptBERTOptions
 
 _IN_TRAINING = ("denoise_second_shift", "denoise_gradient")
 _ANYWHERE = ("denoise_positions", "denoise_start")

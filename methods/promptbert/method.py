@@ -13,9 +13,6 @@ from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.encoders.prompt.prompt import Prompt
 from stsbench.encoders.prompt.template import TokenTemplate
 from stsbench.errors import StsbenchError
-from stsbench.methods.promptbert.checks import TRANSFORMS, check_backbone, check_length, check_options
-from stsbench.methods.promptbert.options import PromptBERTOptions
-from stsbench.methods.promptbert.views import ViewMaker
 from stsbench.training.api.batch import Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method
@@ -24,6 +21,10 @@ from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.denoising import template_vectors
 from stsbench.training.modules.lm_transform import load_transform
 from stsbench.training.modules.soft_prompt import SoftPrompt
+
+from .checks import TRANSFORMS, check_backbone, check_length, check_options
+from .options import PromptBERTOptions
+from .views import ViewMaker
 
 
 class PromptBERT(Method):

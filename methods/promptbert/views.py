@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from stsbench.encoders.prompt.template import TokenTemplate
-from stsbench.methods.promptbert.options import PromptBERTOptions
 from stsbench.training.api.batch import Examples, Ragged, Views
+
+from .options import PromptBERTOptions
 
 
 class ViewMaker:

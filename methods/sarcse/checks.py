@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from stsbench.errors import StsbenchError
-from stsbench.methods.sarcse.options import SARCSEOptions
 from stsbench.training.api.options import changed
+
+from .options import SARCSEOptions
 
 _OF_THE_WEIGHTS = ("theta", "frequency_scale")
 _OF_THE_DECODER = ("unpool", "transposed_fusion", "mse_reduction", "detach_target")

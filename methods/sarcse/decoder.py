@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.encoders.forward.text_cnn import Features, TextCNN
-from stsbench.methods.sarcse.options import SARCSEOptions
+
+from .options import SARCSEOptions
 
 
 class Decoder(nn.Module):

@@ -13,9 +13,6 @@ from stsbench.data.text.frequency import token_counts
 from stsbench.encoders.forward.borrowed import borrowed
 from stsbench.encoders.forward.text_cnn import Features, TextCNN
 from stsbench.errors import StsbenchError
-from stsbench.methods.sarcse.checks import check_options, check_pooler, rebuilds
-from stsbench.methods.sarcse.decoder import Decoder
-from stsbench.methods.sarcse.options import SARCSEOptions
 from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method
@@ -23,6 +20,10 @@ from stsbench.training.api.roles import pairs_or_sentence, role_views
 from stsbench.training.losses.reconstruction import reconstruction_loss, token_errors, token_weights
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.rows.batches import to_batch
+
+from .checks import check_options, check_pooler, rebuilds
+from .decoder import Decoder
+from .options import SARCSEOptions
 
 _TEXTS = 64  # a pass of `token_losses`
 

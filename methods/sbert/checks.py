@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from stsbench.errors import StsbenchError
-from stsbench.methods.sbert.options import SBERTOptions
 from stsbench.training.api.options import refuse_idle
+
+from .options import SBERTOptions
 
 PAIRS = ("sentence1", "sentence2", "score")
 TRIPLET = ("anchor", "positive", "negative")

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from stsbench.methods.sbert.checks import STAGES, TRIPLET, check_options, data_roles
-from stsbench.methods.sbert.options import SBERTOptions
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles
 from stsbench.training.api.method import Inference, LabelledUse, Method
 from stsbench.training.losses.cosine_regression import cosine_regression
 from stsbench.training.losses.triplet import triplet
 from stsbench.training.modules.backbone import Backbone
+
+from .checks import STAGES, TRIPLET, check_options, data_roles
+from .options import SBERTOptions
 
 
 class SBERT(Method):

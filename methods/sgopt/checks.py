@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from stsbench.errors import StsbenchError
-from stsbench.methods.sgopt.options import SGOPTOptions
 from stsbench.training.api.options import refuse_idle
 from stsbench.training.modules.backbone import Backbone
+
+from .options import SGOPTOptions
 
 
 def check_options(options: SGOPTOptions) -> None:

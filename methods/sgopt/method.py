@@ -6,15 +6,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stsbench.methods.sgopt.checks import check_options, layers_of
-from stsbench.methods.sgopt.losses import all_layers_term, one_layer_term
-from stsbench.methods.sgopt.options import SGOPTOptions
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.method import Method
 from stsbench.training.modules.backbone import Backbone, pool_layers
 from stsbench.training.modules.projector import GELUProjector
 from stsbench.training.modules.reference import Reference
+
+from .checks import check_options, layers_of
+from .losses import all_layers_term, one_layer_term
+from .options import SGOPTOptions
 
 
 class SGOPT(Method):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from stsbench.errors import StsbenchError
-from stsbench.methods.simcse.options import SimCSEOptions
+
+from .options import SimCSEOptions
 
 NEXT = {"next": 1, "next3": 3}  # view -> how many following sentences may be the positive
 _RATED = ("crop", "delete_words", "mlm")

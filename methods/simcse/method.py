@@ -13,10 +13,6 @@ from torch import Tensor, nn
 from stsbench.data.text.following import followed
 from stsbench.encoders.prompt.mlp_head import MLPHead
 from stsbench.files import sha256_file
-from stsbench.methods.simcse.checks import NEXT, check_alpha, check_head, check_options
-from stsbench.methods.simcse.options import SimCSEOptions
-from stsbench.methods.simcse.replacement import Replacer
-from stsbench.methods.simcse.views import ViewMaker
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast
 from stsbench.training.api.method import Inference, Method
@@ -24,6 +20,11 @@ from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.lm_head import LMHead, made_up
+
+from .checks import NEXT, check_alpha, check_head, check_options
+from .options import SimCSEOptions
+from .replacement import Replacer
+from .views import ViewMaker
 
 
 class SimCSE(Method):

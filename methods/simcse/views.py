@@ -13,12 +13,13 @@ import numpy as np
 from stsbench.data.text.augment import crop, delete_one_word, delete_words, read_thesaurus, synonym
 from stsbench.data.text.following import following
 from stsbench.errors import StsbenchError
-from stsbench.methods.simcse.checks import NEXT
-from stsbench.methods.simcse.options import SimCSEOptions
-from stsbench.methods.simcse.replacement import words_to_replace
 from stsbench.training.api.batch import IGNORED, Examples, Ragged, Views
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.masking import mask_tokens
+
+from .checks import NEXT
+from .options import SimCSEOptions
+from .replacement import words_to_replace
 
 Change = Callable[..., list[str]]  # (words, rng=...) -> words
 
