@@ -50,10 +50,16 @@ def same(first, second):
     )  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """What is computed of a kind of folder for one edit is there for the next."""
+    return EmbeddingCache(tmp_path_factory.mktemp("shared"))
+
+
 @pytest.mark.parametrize("name", EDITS)
-def test_an_edit_in_place_gives_no_old_vector(tmp_path, name):
+def test_an_edit_in_place_gives_no_old_vector(tmp_path, shared, name):
     edit = EDITS[name]
-    kind, folder, cache = edit.kind, tmp_path / "f", EmbeddingCache(tmp_path / "cache")
+    kind, folder, cache = edit.kind, tmp_path / "f", shared
     texts = [text for text in TEXTS if text or kind.empty]
     folder.mkdir()
     kind.build(folder)

@@ -8,6 +8,8 @@ docs/how-to/adding-a-method.md is.
 from __future__ import annotations
 
 import math
+from importlib import import_module
+from importlib.util import find_spec
 
 import howto_package
 import numpy as np
@@ -24,6 +26,7 @@ from stsbench import registry
 from stsbench.encoders.load import load_encoder
 from stsbench.training.engine.live import live_encoder
 from stsbench.training.recipes.method_plan import plan_of
+from stsbench.training.recipes.recipes import load_recipe, recipe_names
 from stsbench.training.runs.trained import load_trained
 
 __all__ = ["one_thread"]
@@ -69,6 +72,23 @@ def whole(place):
         return folders[name]
 
     return run
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_the_options_of_every_recipe_go_together_and_fit_its_data(place, method):
+    for name in recipe_names(method):
+        shipped = load_recipe(method, name)
+        plan = plan_of(shipped)
+        checks = f"{plan.kind.__module__.rpartition('.')[0]}.checks"
+        if find_spec(checks) and hasattr(module := import_module(checks), "check_options"):
+            module.check_options(plan.options)
+        assert set(shipped.stages) <= set(plan.stages), name
+        uses = {plan.labelled(stage) for stage in plan.stages}
+        assert (shipped.labelled is not None) == (uses != {"none"}), name
+        assert shipped.training.batch_size % plan.kind.group_size(plan.options) == 0, name
+        if shipped.data.columns or str(shipped.data.file).endswith((".txt", "-texts")):  # else a file's header says them
+            given = tuple(shipped.data.columns) or ("sentence",)
+            assert set(plan.kind.roles(plan.options, given)) == set(given), name
 
 
 @pytest.mark.parametrize("name", NAMES)

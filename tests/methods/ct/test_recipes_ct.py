@@ -3,8 +3,6 @@
 import pytest
 from shipped_recipes import BERT, BERT_LARGE, WAY_OF, changed, held, printed, recipe, rows_of, settings
 
-from stsbench.methods.ct.checks import check_options
-from stsbench.methods.ct.method import ContrastiveTension
 from stsbench.methods.ct.options import ContrastiveTensionOptions
 from stsbench.training.recipes.recipes import recipe_names
 
@@ -17,15 +15,6 @@ def test_every_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_othe
     papers = ("consert", "simcse", "diffcse", "ct-readme", "sentence-transformers")
     own = rows_of(papers, lambda row: row.method.startswith("CT") or row.method.endswith("-CT"))
     assert len(own) == 33 and all(WAY_OF[row.id].recipe for row in own)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_options_of_a_recipe_go_together(name):
-    shipped = recipe(name, "ct")
-    options = ContrastiveTensionOptions(**shipped.options)
-    check_options(options)
-    assert shipped.training.batch_size % ContrastiveTension.group_size(options) == 0
-    assert ContrastiveTension.roles(options, ("sentence",)) == ("sentence",)
 
 
 def test_the_settings_of_the_authors_code():

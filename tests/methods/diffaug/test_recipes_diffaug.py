@@ -5,9 +5,7 @@ from recipe_runs import NLI, TRIPLES, session
 from shipped_recipes import BERT, ROBERTA, WAY_OF, changed, held, one_of_each, printed, recipe, rows_of, settings
 from training_runs import one_thread
 
-from stsbench.methods.diffaug.checks import check_options
 from stsbench.methods.diffaug.options import DiffAugOptions
-from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.recipes.describe import card
 from stsbench.training.recipes.recipes import default_recipe, recipe_names
 
@@ -22,11 +20,7 @@ OF, THIS = 'This sentence of "{}" means [MASK].', "This sentence : ' {} ' means 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_options_of_a_recipe_go_together(name):
     found = recipe(name, "diffaug")
-    options = DiffAugOptions(**found.options)
-    check_options(options)
     assert found.backbone.pooler == "mask" and found.backbone.max_length == 34
-    given = tuple(found.data.columns) or ("sentence",)
-    assert pairs_or_sentence("diffaug", options.view, given) == given
     assert found.labelled is not None and found.labelled.columns == TRIPLES and found.semi is None
     if found.data.columns:  # the same rows in both stages
         same = ("file", "columns", "share", "sample_seed")

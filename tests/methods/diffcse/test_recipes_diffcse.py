@@ -3,7 +3,7 @@
 import pytest
 from shipped_recipes import BERT, BERT_LARGE, ROBERTA, WAY_OF, changed, held, printed, recipe, rows_of, settings
 
-from stsbench.methods.diffcse.checks import check_options, generates
+from stsbench.methods.diffcse.checks import generates
 from stsbench.methods.diffcse.method import DiffCSE
 from stsbench.methods.diffcse.options import DiffCSEOptions
 from stsbench.training.recipes.describe import card
@@ -18,7 +18,6 @@ NAMES = recipe_names("diffcse")
 def test_the_options_of_a_recipe_go_together(name):
     found = recipe(name, "diffcse")
     options = DiffCSEOptions(**found.options)
-    check_options(options)
     assert DiffCSE.roles(options, ("sentence",)) == ("sentence",) and found.data.columns == {}
     assert (options.generator is not None) == generates(options)
     assert found.data.contiguous == (options.sentence != "same")

@@ -3,7 +3,6 @@
 import pytest
 from shipped_recipes import BERT, ROBERTA, WAY_OF, changed, held, printed, recipe, rows_of, settings
 
-from stsbench.methods.mirrorbert.checks import check_options
 from stsbench.methods.mirrorbert.method import MirrorBERT
 from stsbench.methods.mirrorbert.options import MirrorBERTOptions
 from stsbench.training.recipes.recipes import recipe_names
@@ -27,7 +26,6 @@ def test_every_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_othe
 def test_the_options_of_a_recipe_go_together(name):
     shipped = recipe(name, METHOD)
     options = MirrorBERTOptions(**shipped.options)
-    check_options(options)
     roles = MirrorBERT.roles(options, tuple(shipped.data.columns) or ("sentence",))
     assert roles == (("anchor", "positive") if name == "roberta-base-pairs" else ("sentence",))
     assert (options.drophead > 0) == (shipped.backbone.dropout == 0)

@@ -5,8 +5,6 @@ from recipe_runs import NLI, TRIPLES, session
 from shipped_recipes import BERT, ROBERTA, WAY_OF, changed, held, one_of_each, printed, recipe, rows_of, settings
 from training_runs import one_thread
 
-from stsbench.methods.promptbert.checks import check_options
-from stsbench.methods.promptbert.method import PromptBERT
 from stsbench.methods.promptbert.options import PromptBERTOptions
 from stsbench.training.recipes.describe import card
 from stsbench.training.recipes.recipes import default_recipe, recipe_names
@@ -22,10 +20,6 @@ THIS, THE = "This sentence : ' {} ' means [MASK].", "The sentence : ' {} ' means
 @pytest.mark.parametrize("name", NAMES)
 def test_the_options_of_a_recipe_go_together(name):
     found = recipe(name, "promptbert")
-    options = PromptBERTOptions(**found.options)
-    check_options(options)
-    given = tuple(found.data.columns) or ("sentence",)
-    assert PromptBERT.roles(options, given) == given
     assert (found.labelled is None) == (found.semi is None)
     assert found.backbone.pooler == "mask" and found.backbone.max_length == 34
 

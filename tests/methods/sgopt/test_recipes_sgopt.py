@@ -9,7 +9,6 @@ from tiny_models import build
 from training_runs import one_thread
 
 import stsbench
-from stsbench.methods.sgopt.checks import check_options
 from stsbench.methods.sgopt.options import SGOPTOptions
 from stsbench.training.recipes.describe import card
 from stsbench.training.recipes.recipes import default_recipe, recipe_names
@@ -32,8 +31,7 @@ def test_the_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_others
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_options_of_a_recipe_go_together_and_the_card_names_it(name):
-    check_options(SGOPTOptions(**recipe(name, "sg-opt").options))
+def test_the_card_names_every_recipe(name):
     assert f"`{name}`" in card("sg-opt")
 
 
