@@ -11,9 +11,14 @@ from .picture import COLOURS, DARK_STYLE, MUTED, PAPER, TEXT, ticks
 from .tables import comparable, readme_tab
 
 ROWS = 10  # of each kind of supervision
-# In user units: 800 wide fills a README's column.
-WIDTH, LEFT, RIGHT, LINE, TOP, FOOT = 800.0, 370.0, 620.0, 21.0, 46.0, 58.0
-LONGEST = 54  # characters of a label
+# In user units: 560 across is still read on a phone.
+WIDTH, LEFT, RIGHT, LINE, TOP, FOOT = 560.0, 262.0, 440.0, 21.0, 46.0, 73.0
+LONGEST = 42  # characters of a label
+NOTES = (
+    "Dot: average of the seven tasks, × 100; line: its 95 % interval. Filled: could be first.",
+    "Rank: its 95 % interval, jointly, among all rows measured here, those with STS labels",
+    "or test sentences, too.",
+)
 
 
 def forest(board: Board) -> str:
@@ -33,17 +38,17 @@ def forest(board: Board) -> str:
 
     bottom = TOP + LINE * (len(rows) + len(groups))
     height = bottom + FOOT
-    title = f"The best measured here without STS labels and test sentences: STS, {tab.title}"
+    title = f"Measured without STS labels and test sentences: STS, {tab.title}"
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(WIDTH)} {_n(height)}" width="{_n(WIDTH)}" '
-        f'height="{_n(height)}" role="img" aria-labelledby="forest-title" font-family="system-ui, sans-serif" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(WIDTH)} {_n(height)}" width="{_n(1.25 * WIDTH)}" '
+        f'height="{_n(1.25 * height)}" role="img" aria-labelledby="forest-title" font-family="system-ui, sans-serif" '
         f'font-size="12" fill="{TEXT}">',
         f'<title id="forest-title">{escape(title)}</title>',
         DARK_STYLE,
         f'<rect width="{_n(WIDTH)}" height="{_n(height)}" fill="{PAPER}"/>',
         _words(10, 20, title, weight=600),
-        _words(RIGHT + 30, TOP - 8, "Avg", weight=600),
-        _words(RIGHT + 95, TOP - 8, "Rank, 95 %", weight=600),
+        _words(RIGHT + 20, TOP - 8, "Avg", weight=600),
+        _words(RIGHT + 66, TOP - 8, "Rank", weight=600),
     ]
     for tick in ticks(low, high):
         parts.append(f'<line x1="{_n(across(tick))}" x2="{_n(across(tick))}" y1="{_n(TOP)}" y2="{_n(bottom)}" '
@@ -57,10 +62,7 @@ def forest(board: Board) -> str:
             name = row.method if methods.count(row.method) == 1 else f"{row.method} ({row.backbone})"
             parts += _drawn(tab, row, name, y + LINE * number, across)
         y += LINE * (1 + len(some))
-    parts.append(_words(10, bottom + 36, "Dot: average of the seven tasks, × 100; line: its 95 % interval. Filled: could be "
-                        "first, at 95 % jointly.", colour=MUTED))  # fmt: skip
-    all_rows = "Ranks are among all rows measured here, those with STS labels or test sentences, too."
-    parts.append(_words(10, bottom + 51, all_rows, colour=MUTED))
+    parts += [_words(10, bottom + 36 + 15 * number, line, colour=MUTED) for number, line in enumerate(NOTES)]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -78,8 +80,8 @@ def _drawn(tab: Tab, row: Row, name: str, y: float, across: Callable[[float], fl
     fill = colour if rank.first == 1 else PAPER
     parts.append(f'<circle cx="{_n(across(cell.value))}" cy="{_n(y)}" r="4.5" fill="{fill}" stroke="{colour}" '
                  'stroke-width="1.5"/>')  # fmt: skip
-    parts.append(_words(RIGHT + 30, y + 4, f"{cell.value:.{tab.digits}f}"))
-    parts.append(_words(RIGHT + 95, y + 4, place))
+    parts.append(_words(RIGHT + 20, y + 4, f"{cell.value:.{tab.digits}f}"))
+    parts.append(_words(RIGHT + 66, y + 4, place))
     return parts
 
 
