@@ -17,13 +17,6 @@ from stsbench.errors import StsbenchError
 from stsbench.registry import DEFAULT_PROTOCOL
 
 
-def _split(text: str | None) -> list[str] | None:
-    """Parts between commas."""
-    from stsbench.evaluation.plan import words_of
-
-    return None if text is None else list(words_of(text))
-
-
 @click.command("eval")
 @encoder_options
 @process_options
@@ -62,6 +55,7 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     from stsbench.cli.output.report import print_report
     from stsbench.cli.output.tables import SAMPLE, print_failures
     from stsbench.evaluation.api import EvalOptions, run
+    from stsbench.evaluation.plan import words_of
 
     if options["offline"]:
         os.environ["HF_HUB_OFFLINE"] = "1"  # for the libraries that load from the Hub by themselves, such as mteb
@@ -71,9 +65,8 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
         raise click.UsageError("--sample is its own text version: leave --text out")
     if options["cache_dir"] and options["no_cache"]:
         raise click.UsageError("--cache and --no-cache exclude each other")
-    names: dict[str, Any] = {key: _split(options.pop(key)) for key in ("protocols", "tasks", "without_overlap")}
     for key, option in (("protocols", "--protocol"), ("tasks", "--tasks")):
-        if names[key] == []:
+        if words_of(options[key]) == ():
             raise click.UsageError(f"{option} names nothing")
     pairs = [_setting(word) for word in options["settings"]]
     options["settings"] = dict(pairs)
@@ -81,7 +74,7 @@ def evaluate(json_target: str | None, form: str, **options: Any) -> int:
         raise click.UsageError(f"--set {twice[0]} is given twice")
     output = options.pop("output") or _default_output(options["model"])
     command = ["stsbench", *sys.argv[1:]]
-    options.update({key: value for key, value in names.items() if value is not None})
+    options["without_overlap"] = options["without_overlap"] or ()
     chosen = EvalOptions(output=output, command=command, extra_provenance=_of_training(options), **options)
     with progress_bar() as progress:
         result = run(chosen, log=log, progress=progress, **({"doing": progress.doing} if progress else {}))

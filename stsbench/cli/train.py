@@ -55,7 +55,7 @@ def train(
 
     Several processes: torchrun --no-python --nproc_per_node 4 stsbench train ...
     """
-    from stsbench.cli.eval import _split
+    from stsbench.evaluation.plan import words_of
     from stsbench.training.recipes.methods import canonical
     from stsbench.training.recipes.precision import load_for_device
     from stsbench.training.recipes.recipes import load_recipe, namesakes_of
@@ -102,7 +102,7 @@ def train(
     run_options = {
         "recipe": chosen, "output": folder, "resume": resume, "device": options["device"], "trackers": track,
         "data_dir": options["data_dir"], "sample": options["sample"], "offline": options["offline"],
-        "evaluate": _split(protocols) or (), "command": ["stsbench", *sys.argv[1:]], "stage": stage,
+        "evaluate": words_of(protocols) or (), "command": ["stsbench", *sys.argv[1:]], "stage": stage,
         "start_from": start_from,
     }  # fmt: skip
     code = _run(run_options, seeds, subsets)

@@ -62,7 +62,26 @@ def compare(
         _of_all([_verified(letter, loaded[side][i], chosen, result) for i in orders[side]], letter, result)
         for side, letter in enumerate("AB")
     )
-    pairs = _matched(mine, theirs, result)
+    tables = _tables(_matched(mine, theirs, result), chosen, metric, result)
+    pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1))  # numpy lets go of the interpreter; each needs 300 MB
+    try:
+        drawing = {
+            key: [pool.submit(_draws, pair, row, resamples, seed) for pair, row, _ in items] for key, items in tables.items()
+        }
+        for (setting, aside), items in tables.items():
+            draws = [each.result() for each in drawing[setting, aside]]
+            average = _average_draws(items, resamples, seed)
+            result.tables.append(_table(setting, aside, items, draws, average, paired))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C does not wait for what has not begun
+    return result
+
+
+def _tables(
+    pairs: Sequence[Sides], chosen: Callable[[Measured], Protocol | None], metric: str | None, result: Comparison
+) -> dict[tuple[Setting, bool], list[tuple[Sides, ScoreRow, ScoreRow]]]:
+    """The rows that are compared, by what makes them a table: the setting, and whether the protocol's average leaves them
+    out. Raises StsbenchError for a metric that no pair of runs has."""
     tables: dict[tuple[Setting, bool], list[tuple[Sides, ScoreRow, ScoreRow]]] = {}
     for pair in pairs:
         item = pair[0][0]
@@ -84,18 +103,7 @@ def compare(
     if metric is not None and pairs and not tables:
         known = {row.metric for pair in pairs for row in pair[0][0].record.scores}
         raise StsbenchError(f"no score that both runs have is called '{metric}'{did_you_mean(metric, sorted(known))}")
-    pool = ThreadPoolExecutor(min(4, os.cpu_count() or 1))  # numpy lets go of the interpreter; each needs 300 MB
-    try:
-        drawing = {
-            key: [pool.submit(_draws, pair, row, resamples, seed) for pair, row, _ in items] for key, items in tables.items()
-        }
-        for (setting, aside), items in tables.items():
-            draws = [each.result() for each in drawing[setting, aside]]
-            average = _average_draws(items, resamples, seed)
-            result.tables.append(_table(setting, aside, items, draws, average, paired))
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C does not wait for what has not begun
-    return result
+    return tables
 
 
 def _loaded(folder: Path) -> list[tuple[Path, Record]]:

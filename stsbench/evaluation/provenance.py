@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,9 +18,6 @@ _CHANGES = "+changes"
 _PACKAGES = ("stsbench", "torch", "transformers", "sentence-transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
 
 _CODE = ("stsbench/", "methods/", "protocols/", "leaderboard/")
-# What `stsbench leaderboard` writes into a checkout: no score depends on it.
-_WRITTEN = ("leaderboard/measured", "leaderboard/imported", "leaderboard/observations",
-            "docs/findings/protocol-sensitivity.*", "docs/findings/methods-on-minilm.md", "README.md")  # fmt: skip
 
 
 @cache  # each record asks for all of them
@@ -38,8 +36,9 @@ def git_revision() -> str | None:
         return None
     try:
         revision = _git(root, "rev-parse", "HEAD")
-        changes = _git(root, "status", "--porcelain", "--", ".", *(f":(exclude){path}" for path in _WRITTEN)).splitlines()
-    except (OSError, subprocess.CalledProcessError):
+        written = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["stsbench"]["written"]
+        changes = _git(root, "status", "--porcelain", "--", ".", *(f":(exclude){path}" for path in written)).splitlines()
+    except (OSError, subprocess.CalledProcessError, KeyError):
         return None
     # A user's texts, runs and models beside the code are not part of it.
     dirty = any(not line.startswith("?? ") or line[3:].strip('"').startswith(_CODE) for line in changes)

@@ -1,12 +1,14 @@
 """The revision that a record names: what changes the code counts, what lies beside it does not."""
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
 import stsbench
 from stsbench.evaluation import provenance
 
+ROOT = Path(__file__).resolve().parents[2]
 WRITTEN = ["leaderboard/measured/a/run.json", "docs/findings/protocol-sensitivity.md", "README.md"]
 BESIDE = ["sentences.txt", "runs/mean/a.json", "mymodel.py", "entries.svg", "docs/new.md"]
 
@@ -17,6 +19,7 @@ def checkout(tmp_path, monkeypatch):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("1\n")
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text("utf-8"), "utf-8")
     for words in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"]):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
     monkeypatch.setattr(stsbench, "__file__", str(tmp_path / "stsbench" / "__init__.py"))
