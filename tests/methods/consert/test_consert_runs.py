@@ -1,4 +1,4 @@
-"""ConSERT in whole runs: two processes, killed and resumed, exported, tested, marked as transductive."""
+"""ConSERT in whole runs: exported, tested, marked as transductive; the gradient of two processes."""
 
 from __future__ import annotations
 

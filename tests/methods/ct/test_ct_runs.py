@@ -1,4 +1,4 @@
-"""Contrastive Tension in whole runs: resumed, in two processes, selected, exported, with labelled rows, from a run."""
+"""Contrastive Tension in whole runs: selected, exported, with labelled rows, from a run, in two processes."""
 
 from __future__ import annotations
 

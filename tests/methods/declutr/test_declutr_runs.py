@@ -1,4 +1,4 @@
-"""DeCLUTR in whole runs: short documents, two processes, killed and resumed, exported."""
+"""DeCLUTR in whole runs: short documents, exported; the gradient of two processes."""
 
 from __future__ import annotations
 

@@ -1,19 +1,12 @@
-"""DiffAug in whole runs: what its log says of either stage, and its export."""
+"""DiffAug in whole runs: what its log says of either stage."""
 
 from __future__ import annotations
 
-import json
-
-import numpy as np
 import pytest
 import training_runs
 from diffaug_oracle import TEMPLATES, build
 from nli_files import triplets
 from training_runs import log_of, undisturbed
-
-from stsbench.encoders.load import load_encoder
-from stsbench.training.engine.live import live_encoder
-from stsbench.training.runs.trained import load_trained
 
 MODULES = {"prefix": {"options.prefix_length": 2, "options.aux_weight": 0.1}, "lora": {"options.module": "lora"}}
 
@@ -54,14 +47,3 @@ def test_the_log_tells_of_either_stage(whole):
     watched = [line for line in lines if line["kind"] == "dev" and "delta" in line]
     assert watched and {line["stage"] for line in watched} == {"prefix"}
     assert all(("kappa" in line) == (module == "prefix") and line["delta"] > 0 for line in watched if line["step"])
-
-
-def test_the_export_gives_the_vectors_of_the_best_weights(whole):
-    folder, module = whole
-    texts = ["the cat plays", "a woman eats food in the park", "", "dog"]
-    found = load_encoder(str(folder / "best"), device="cpu").run(texts).vectors
-    method = load_trained(folder, "cpu")
-    assert np.abs(found - live_encoder(method.inference(), "best").run(texts).vectors).max() < 1e-4
-    assert (folder / "best" / "prompt.safetensors").is_file() == (module == "prefix")
-    said = json.loads((folder / "train.json").read_text("utf-8"))
-    assert set(said["stages"]) == {"prefix", "joint"}

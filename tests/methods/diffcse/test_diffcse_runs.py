@@ -1,4 +1,4 @@
-"""DiffCSE in whole runs: SimCSE inside it, killed and resumed, exported, and refused in one line."""
+"""DiffCSE in whole runs: SimCSE inside it, exported, and refused in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IS-BERT in whole runs: resumed, in two processes, exported, as a backbone, with labelled rows."""
+"""IS-BERT in whole runs: exported, as a backbone, with labelled rows; the gradient of two processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mirror-BERT in whole runs: two processes, killed and resumed, exported with the length of the test."""
+"""Mirror-BERT in whole runs: exported with the length of the test; the gradient of two processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PromptBERT in two processes: the gradient of one, and a whole run."""
+"""PromptBERT in two processes: the gradient of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PromptBERT in whole runs: killed and resumed, with two seeds, exported and tested, refused."""
+"""PromptBERT in whole runs: learned words resumed, with two seeds, exported and tested, refused."""
 
 from __future__ import annotations
 

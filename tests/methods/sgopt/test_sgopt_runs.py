@@ -1,4 +1,4 @@
-"""SG-OPT in whole runs: two processes, killed and resumed, exported, after labelled rows, on the sentences of STS-B."""
+"""SG-OPT in whole runs: exported, after labelled rows, on the sentences of STS-B; the gradient of two processes."""
 
 from __future__ import annotations
 
