@@ -91,6 +91,9 @@ class Selection:
     def _correlated(self, data: Any) -> Score:
         assert isinstance(data, PairSet)
         self._note(data)
+        if len(set(data.gold.tolist())) < 2 or len(set(zip(data.first, data.second, strict=True))) < 2:
+            raise DataError(f"{data.id} from {data.origin}: all gold scores or all pairs are one, so no encoder has a "
+                            "development score: put the data right, or --set selection.by=none")  # fmt: skip
 
         def score(inference: Inference) -> float:
             encoder = live_encoder(inference, "dev")

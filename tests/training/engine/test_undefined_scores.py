@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
 import training_runs
+from clirun import SAMPLE
 from training_runs import cache, one_thread, place
 
 import stsbench
@@ -86,6 +88,19 @@ def test_a_backbone_that_gives_nan_is_an_error_before_the_first_step(place, tmp_
     broken(monkeypatch, degenerate, {0})
     with pytest.raises(StsbenchError, match="NaN or infinity"):
         run(place, tmp_path / "out")
+
+
+@pytest.mark.parametrize("changed", [{4: "3.0"}, {5: "a cat", 6: "a dog"}])
+def test_dev_data_that_give_no_encoder_a_score_are_an_error(place, tmp_path, changed):
+    """Such a run scored nothing and kept its last step, with a warning an evaluation."""
+    shutil.copytree(SAMPLE, tmp_path / "data")
+    path = next((tmp_path / "data").rglob("sts-dev.csv"))
+    rows = [line.split("\t") for line in path.read_text("utf-8").splitlines()]
+    path.write_text("\n".join("\t".join(changed.get(at, cell) for at, cell in enumerate(row)) for row in rows), "utf-8")
+    values = training_runs.settings(place / "tiny", place / "text.txt")
+    with pytest.raises(StsbenchError, match=r"^stsb/dev from .*data: all gold scores or all pairs are one"):
+        stsbench.train("simcse", output=tmp_path / "out", settings=values, device="cpu", data_dir=tmp_path / "data")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_held_out_loss_that_is_nan(place, tmp_path, monkeypatch):
