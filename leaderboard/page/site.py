@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.ranks.board import Board
+from stsbench.leaderboard.ranks.board import Board, Cell, Provenance, Row, Tab
 from stsbench.leaderboard.records.paths import BUNDLE
 
-from .checks import check
-from .index_json import index
-from .pair_shards import pair_shards
-from .shards import entry_shard, rows_of, tab_shard
+from .checks import check, safe_link
+from .index_json import SCHEMA, index
+from .pair_shards import pair_files, pair_shards
+from .tables import comparable
 
 PAGE = ("index.html", "board.js", "board.css", "LICENSES.txt")
 
@@ -46,3 +48,112 @@ def _both(name: str, data: dict[str, Any]) -> dict[str, str]:
     # Line separators would end a script's line in old readers; "<" could end the element that a script stands in.
     safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return {f"{name}.json": text + "\n", f"{name}.js": f"stsbench({json.dumps(name)},{safe});\n"}
+
+
+_ARXIV = re.compile(r"arxiv\.org/(?:abs|pdf)/(\d\d)(?:0[1-9]|1[0-2])\.\d{4,5}", re.IGNORECASE)
+
+
+def tab_shard(board: Board, tab: Tab) -> dict[str, Any]:
+    """A tab's rows, and the files with the tests of their pairs."""
+    kinds = {row.id: name for name, rows in comparable(tab).items() for row in rows}
+    return {
+        "schema_version": SCHEMA, "id": tab.id,
+        "settings": {key: tab.settings[key] for key in sorted(tab.settings)},
+        "data": {key: tab.data[key] for key in sorted(tab.data)}, "notes": list(tab.notes),
+        "measured": [_row(board, tab, row, kinds.get(row.id)) for row in _best_first(tab)],
+        "published": [_row(board, tab, row, None) for row in tab.published],
+        **_filled({"pairs": [f"{name}.json" for name in pair_files(tab)]}),
+    }  # fmt: skip
+
+
+def entry_shard(entry: Provenance, rows: Sequence[tuple[Tab, Row]]) -> dict[str, Any]:
+    """What stands behind an entry: note, recipe, its runs, and the parts of its tasks in every tab (`rows_of`)."""
+    return {
+        "schema_version": SCHEMA, "id": entry.id, "name": entry.name, "note": entry.note, "recipe": entry.recipe,
+        "runs": [{name: run[name] for name in sorted(run)} for run in entry.runs], "parts": _parts(rows),
+    }  # fmt: skip
+
+
+def rows_of(board: Board) -> dict[str, list[tuple[Tab, Row]]]:
+    """Entry -> its rows, each with its tab."""
+    rows: dict[str, list[tuple[Tab, Row]]] = {key: [] for key in sorted(board.entries)}
+    for tab in board.tabs:
+        for row in tab.measured:
+            if row.entry:
+                rows[row.entry].append((tab, row))
+    return rows
+
+
+def _best_first(tab: Tab) -> list[Row]:
+    """The board's order; where nothing is ranked, by what is better in the lead column, rows without it last."""
+    rows = list(tab.measured)
+    if any(row.rank for row in rows):
+        return rows
+    sign = tab.sign(tab.lead)
+
+    def key(row: Row) -> tuple[bool, float]:
+        cell = row.cells.get(tab.lead)
+        return cell is None, sign * cell.value if cell else 0.0
+
+    return sorted(rows, key=key)
+
+
+def _row(board: Board, tab: Tab, row: Row, kind: str | None) -> dict[str, Any]:
+    """A row without its empty fields; kind: what a comparable row was trained with."""
+    rank = row.rank and {"place": row.rank.place, "first": row.rank.first, "last": row.rank.last, "ties": row.rank.ties,
+                         "alone": list(row.rank.alone) if any(row.rank.alone) else None}  # fmt: skip
+    fields = {
+        "id": row.id, "method": row.method, "backbone": row.backbone, "setting": row.setting, "flags": list(row.flags),
+        "seeds": row.seeds, "best_of": row.best_of, "rank": rank and _filled(rank), "unranked": row.unranked,
+        "average_printed": row.average_printed, "marks": list(row.marks), "source": row.source, "link": safe_link(row.link),
+        "card": row.card, "entry": row.entry, "year": row.year or _arxiv_year(row.link),
+        "comparable": kind,
+        **_size(board.entries.get(row.entry)),
+    }  # fmt: skip
+    return {
+        **_filled(fields),
+        "scores": {name: scores(row.cells[name], tab.digits) for name in tab.columns if name in row.cells},
+    }
+
+
+def _filled(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value not in (None, "", [], {})}
+
+
+def scores(cell: Cell, digits: int) -> list[float | int | None]:
+    """[value, low, high, sd, n] without the empty end. A value has two digits more than are shown: rows are sorted by it."""
+    noise = [None if number is None else round(number, digits) + 0.0 for number in (cell.low, cell.high, cell.sd)]
+    fields: list[float | int | None] = [round(cell.value, digits + 2) + 0.0, *noise, cell.n]
+    while fields[-1] is None:
+        fields.pop()
+    return fields
+
+
+def _arxiv_year(link: str) -> int | None:
+    """The year that an arXiv identifier begins with."""
+    match = _ARXIV.search(link)
+    return 2000 + int(match[1]) if match else None
+
+
+def _size(entry: Provenance | None) -> dict[str, Any]:
+    """What the records hold of an encoder's size and speed, where all runs agree: most records hold the width alone."""
+    sizes: dict[str, Any] = {}
+    for name in ("width", "parameters", "sentences_per_second"):
+        values = {run[name] for run in entry.runs if isinstance(run.get(name), int | float)} if entry else set()
+        if len(values) == 1:
+            sizes[name] = values.pop()
+    return sizes
+
+
+def _parts(rows: Sequence[tuple[Tab, Row]]) -> list[dict[str, Any]]:
+    """The parts of an entry's tasks, once for all tabs that show the same: aggregations of one metric share them."""
+    parts: dict[str, dict[str, Any]] = {}
+    for tab, row in rows:
+        if row.subsets:
+            place = {column: i for i, column in enumerate(tab.columns)}
+            names = sorted(row.subsets, key=lambda name: (place.get(name[0], len(place)), name))
+            lines = [[task, part, scores(row.subsets[task, part], tab.digits)] for task, part in names]
+            parts.setdefault(repr((tab.metric, lines)), {"metric": tab.metric, "tabs": [], "scores": lines})["tabs"].append(
+                tab.id
+            )
+    return list(parts.values())

@@ -10,18 +10,21 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from stsbench.data.text.following import followed, following
+from stsbench.encoders.forward.packed import own_positions
+from stsbench.encoders.forward.padded import check_family
+from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Ragged, Term, Views
 from stsbench.training.api.method import Method
 from stsbench.training.losses.masked_lm import count_guesses, guess_metrics, masked_lm
 from stsbench.training.modules.backbone import Backbone
+from stsbench.training.modules.embedding_change import EmbeddingChange
 from stsbench.training.modules.lm_head import LMHead, made_up
 from stsbench.training.modules.masking import mask_tokens
+from stsbench.training.modules.soft_prompt import SoftPrompt
 
-from .checks import check_backbone, check_options
-from .condition import Projections, states_behind
 from .options import ConditionalMaskedLMOptions
 
 _TERMS = ("mlm", "mlm_back")  # of the sentence guessed, and of the one before it where both directions are
@@ -123,3 +126,59 @@ class ConditionalMaskedLM(Method):
         """(n, L) of each term."""
         labels: tuple[Tensor, ...] = batch.extra["mlm_labels"].split(len(batch))
         return labels
+
+
+def check_options(options: ConditionalMaskedLMOptions) -> None:
+    """Raises StsbenchError, one line, for options that contradict one another."""
+    if options.masked + options.random > 1:
+        raise StsbenchError(
+            f"options.masked {options.masked:g} and options.random {options.random:g} are shares of the chosen tokens: "
+            "their sum may not exceed 1"
+        )
+    if options.both_directions and options.sentence == "same":
+        raise StsbenchError("options.both_directions is of a sentence and its next one: options.sentence must be next")
+
+
+def check_backbone(backbone: Backbone) -> None:
+    """Raises StsbenchError, one line, for a pooler of another width or a tokenizer without mask token."""
+    if backbone.head is not None:
+        raise StsbenchError("cmlm reads the sentence's vector as one more token: set backbone.pooler to mean, max or cls")
+    if backbone.tokenizer.mask_token_id is None:
+        raise StsbenchError(f"cmlm needs a mask token, and the tokenizer of {backbone.name} has none")
+
+
+class Projections(nn.Module):
+    """P(v): a sentence's vector and N - 1 learned projections of it, each Linear(d, d), GELU, LayerNorm."""
+
+    def __init__(self, width: int, count: int, std: float, epsilon: float) -> None:
+        """width: d; count: N, 1 at least; std: of the linear weights, biases are 0; epsilon: of the LayerNorms."""
+        super().__init__()
+        self.learned = nn.ModuleList(_projection(width, std, epsilon) for _ in range(count - 1))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(n, d) -> (n, N, d), the vectors themselves first."""
+        return torch.stack([vectors, *(projection(vectors) for projection in self.learned)], 1)
+
+
+def _projection(width: int, std: float, epsilon: float) -> nn.Sequential:
+    linear = nn.Linear(width, width)
+    nn.init.normal_(linear.weight, std=std)
+    nn.init.zeros_(linear.bias)
+    return nn.Sequential(linear, nn.GELU(), nn.LayerNorm(width, eps=epsilon))
+
+
+def states_behind(backbone: Backbone, vectors: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
+    """(n, L, d) last hidden states of the texts ids, mask (n, L), each read behind its `vectors` (n, N, d).
+
+    The vectors enter behind the embeddings' LayerNorm and dropout and have neither position nor type; the text has the
+    positions that it has alone; everything attends to everything. Rows begin with a real token. EncoderError for a model
+    that is neither BERT nor RoBERTa.
+    """
+    check_family(backbone.model)
+    count = vectors.shape[1]
+    positions = own_positions(backbone.model.embeddings, ids)
+    # what stands at the first N places is overwritten: any real token serves
+    places = [torch.cat([part[:, :1].expand(-1, count), part], 1) for part in (ids, mask, positions)]
+    soft = SoftPrompt(places[2], change=EmbeddingChange(leading=vectors))
+    states: Tensor = backbone(places[0], places[1], soft=soft)[0]
+    return states[:, count:]

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from stsbench.training.api.batch import Batch, Examples, Term, Views
+from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
+from stsbench.training.api.contrasting import contrast
+from stsbench.training.api.gathering import Gathering
 from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.options import refuse_idle
 from stsbench.training.modules.backbone import Backbone
 
-from .checks import check_options
-from .losses import batch_term, pair_loss
 from .options import ContrastiveTensionOptions
-from .pairs import group_size, pair_up
 
 MODELS = ("model2", "model1")  # where both score the same, the authors' code keeps model2
 
@@ -107,3 +108,77 @@ class ContrastiveTension(Method):
     def _encoder(self, name: str) -> Inference:
         encoder: Any = self.first if name == "model1" else self.backbone
         return Inference(encoder.model, encoder.tokenizer, encoder.pooler, token_pooler=encoder.head)
+
+
+_OF_PAIRS = ("negatives", "k", "reduction")
+_OF_BATCHES = ("similarity", "scale", "learned_scale")
+
+
+def check_options(options: ContrastiveTensionOptions) -> None:
+    """Raises StsbenchError, one line, for options that contradict one another."""
+    if options.objective == "pairs":
+        refuse_idle(options, _OF_BATCHES, "it is of options.objective in-batch, not of pairs")
+    else:
+        refuse_idle(options, _OF_PAIRS, "it is of options.objective pairs, not of in-batch")
+
+
+Pairs = tuple[list[int], list[int], list[int]]
+
+
+def group_size(options: ContrastiveTensionOptions) -> int:
+    """Sentences of a group: 1 + 2 k (fresh, consecutive), 1 + k (anchor); of the objective in-batch each stands alone."""
+    if options.objective == "in-batch":
+        return 1
+    return 1 + options.k * (1 if options.negatives == "anchor" else 2)
+
+
+def pair_up(count: int, options: ContrastiveTensionOptions) -> Pairs:
+    """What the first encoder reads, what the second one reads, and 1 where they read the same: places among `count`
+    sentences, whole groups one after another. A group gives 1 + k pairs, the positive one first.
+    """
+    size = group_size(options)
+    if count % size:
+        raise ValueError(f"{count} sentences are not whole groups of {size}")
+    first: list[int] = []
+    second: list[int] = []
+    for start in range(0, count, size):
+        others = list(range(start + 1, start + size))
+        if options.negatives == "anchor":
+            left, right = [start] * options.k, others
+        elif options.negatives == "fresh":
+            left, right = others[: options.k], others[options.k :]
+        else:
+            left, right = others[::2], others[1::2]
+        first += [start, *left]
+        second += [start, *right]
+    return first, second, [int(a == b) for a, b in zip(first, second, strict=True)]
+
+
+def pair_loss(first: Tensor, second: Tensor, labels: Tensor) -> Tensor:
+    """The mean over pairs of -log s(z) where the label is 1, of -log(1 - s(z)) where it is 0; z = first . second.
+
+    first, second: (n, d), by the two encoders; labels: (n,), 0 or 1; s: the logistic function. In float32 at least, also
+    under autocast, and from the logit: a dot product is unbounded, and its exponential overflows float16 at 11. No pair
+    (n = 0) gives 0. Source: ContrastiveTensionModel.py of the authors, `predictAndUpdate`.
+    """
+    with torch.autocast(first.device.type, enabled=False):
+        logits = (_wide(first) * _wide(second)).sum(1)
+        losses = functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
+    return losses / max(len(first), 1)
+
+
+def batch_term(first: Tensor, second: Tensor, scale: Tensor | float, cosine: bool, shares: Shares, mode: Gathering) -> Term:
+    """(CE(S) + CE(S^T)) / 2 with S_ij = scale * sim(first_i, second_j) of all processes; the right column of row i is i.
+
+    first, second: (n, d), this process's rows; scale: a positive number, or a (1, 1) tensor. Source: sentence-transformers,
+    ContrastiveTensionLossInBatchNegatives.
+    """
+    x, y = _wide(first), _wide(second)
+    if cosine:
+        x, y = functional.normalize(x, dim=1), functional.normalize(y, dim=1)
+    one, other = (contrast(a * scale, b, [], shares, mode, similarity="dot") for a, b in ((x, y), (y, x)))
+    return Term((one.value + other.value) / 2, one.count)
+
+
+def _wide(vectors: Tensor) -> Tensor:
+    return vectors.to(torch.promote_types(vectors.dtype, torch.float32))

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from torch import Tensor
 
+from stsbench.encoders.forward.checkpoint import position_limit
+from stsbench.encoders.forward.padded import check_family
+from stsbench.encoders.forward.pooling import padded_length
+from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.options import refuse_idle
 from stsbench.training.api.roles import pairs_or_sentence
 from stsbench.training.modules.backbone import Backbone
 from stsbench.training.modules.drophead import head_factors
 
-from .checks import check_backbone, check_options
 from .options import MirrorBERTOptions
-from .span_mask import mask_spans
 
 _KEPT = "kept heads"  # name of the draws in a batch
 
@@ -83,3 +88,53 @@ class MirrorBERT(Method):
         kept = batch.by_row.get(_KEPT)
         heads = None if kept is None or not self.training else head_factors(kept[rows], self.backbone.model.dtype)
         return self.backbone.pooled(batch.ids[rows], batch.mask[rows], heads=heads)
+
+
+def check_options(options: MirrorBERTOptions) -> None:
+    """Raises StsbenchError, one line, for options that contradict one another."""
+    if not options.span_chars:
+        refuse_idle(options, ("min_chars", "first_occurrence", "literal_mask"), "options.span_chars 0 masks nothing")
+
+
+def check_backbone(options: MirrorBERTOptions, backbone: Backbone) -> None:
+    """Raises StsbenchError, one line, for what the backbone and its pooler cannot do."""
+    if options.span_chars and not options.literal_mask and backbone.tokenizer.mask_token is None:
+        raise StsbenchError("the tokenizer has no mask token: set options.literal_mask, or options.span_chars 0")
+    if options.drophead:
+        check_family(backbone.model)
+    if options.test_length is None:
+        return
+    if padded_length(backbone.pooler) is None:
+        raise StsbenchError(
+            f"options.test_length {options.test_length} has no effect: it is of the pooler mean_padded, not of "
+            f"{backbone.pooler}; leave it at null"
+        )
+    limit = position_limit(backbone.model, backbone.tokenizer)
+    if limit is not None and options.test_length > limit:
+        length, name = options.test_length, backbone.name
+        raise StsbenchError(f"options.test_length {length} is more than the {limit} positions of {name}")
+
+
+LITERAL = "[MASK]"
+
+
+def mask_spans(
+    texts: Sequence[str], options: MirrorBERTOptions, mask_token: str, rng: np.random.Generator
+) -> list[str]:
+    """The texts, each with a span masked; too short ones as they are. One number is drawn for each text, in their order."""
+    mask = LITERAL if options.literal_mask else mask_token
+    return [mask_span(text, float(draw), options, mask) for text, draw in zip(texts, rng.random(len(texts)), strict=True)]
+
+
+def mask_span(text: str, draw: float, options: MirrorBERTOptions, mask: str) -> str:
+    """`text` with `mask` between blanks for the span_chars characters from place floor(draw * (length - span_chars)) on.
+
+    draw: in [0, 1). A text of fewer than min_chars characters, or of no more than span_chars, comes back as it is.
+    """
+    size = options.span_chars
+    if len(text) < options.min_chars or len(text) <= size:
+        return text
+    start = int(draw * (len(text) - size))
+    if options.first_occurrence:
+        start = text.index(text[start : start + size])
+    return f"{text[:start]} {mask} {text[start + size :]}"

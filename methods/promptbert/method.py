@@ -24,7 +24,6 @@ from stsbench.training.modules.soft_prompt import SoftPrompt
 
 from .checks import TRANSFORMS, check_backbone, check_length, check_options
 from .options import PromptBERTOptions
-from .views import ViewMaker
 
 
 class PromptBERT(Method):
@@ -185,3 +184,28 @@ def _words(backbone: Backbone, options: PromptBERTOptions, template: TokenTempla
         )
     table = backbone.model.get_input_embeddings().weight
     return nn.Parameter(table[torch.as_tensor(template.word_ids, device=table.device)].detach().clone())
+
+
+class ViewMaker:
+    """Rows to views. max_length: tokens of a sentence with two special ones, as backbone.max_length counts them."""
+
+    def __init__(self, options: PromptBERTOptions, first: TokenTemplate, second: TokenTemplate, max_length: int) -> None:
+        self.inside = options.text == "inside"
+        self.first, self.second = first, second
+        self.limit = max_length - 2  # the authors' code counts the sentence's pieces alone
+
+    def __call__(self, rows: Examples) -> Views:
+        """The first view inside the first template, all others inside the second."""
+        if rows.roles != ("sentence",):
+            anchor, *others = rows.roles
+            return Views([self._read(rows, anchor, self.first), *(self._read(rows, role, self.second) for role in others)])
+        first = self._read(rows, "sentence", self.first)
+        return Views([first, first if self.second is self.first else self._read(rows, "sentence", self.second)])
+
+    def read(self, rows: Examples, role: str) -> Ragged:
+        """The texts of a role inside the first template."""
+        return self._read(rows, role, self.first)
+
+    def _read(self, rows: Examples, role: str, template: TokenTemplate) -> Ragged:
+        pieces = template.pieces(rows.texts(role), self.limit) if self.inside else rows.ids(role)
+        return template.wrap(pieces)

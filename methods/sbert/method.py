@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from stsbench.errors import StsbenchError
 from stsbench.training.api.batch import Batch, Examples, Term, Views
 from stsbench.training.api.labelled import NLIClassifier, classes_of, nli_roles
 from stsbench.training.api.method import Inference, LabelledUse, Method
+from stsbench.training.api.options import refuse_idle
 from stsbench.training.losses.cosine_regression import cosine_regression
 from stsbench.training.losses.triplet import triplet
 from stsbench.training.modules.backbone import Backbone
 
-from .checks import STAGES, TRIPLET, check_options, data_roles
 from .options import SBERTOptions
 
 
@@ -103,3 +104,32 @@ class SBERT(Method):
     def dev_inference(self) -> Inference:
         """Development scores are those of the vectors that are trained."""
         return super().inference()
+
+
+PAIRS = ("sentence1", "sentence2", "score")
+TRIPLET = ("anchor", "positive", "negative")
+STAGES = {"nli": ("nli",), "sts": ("sts",), "nli-sts": ("nli", "sts"), "triplet": ("triplet",)}  # objective -> stages
+# stage -> the options that only it has a use for
+_OF_STAGE = {"nli": ("features", "bias", "classifier_init"), "sts": ("scale", "similarity"), "triplet": ("margin",)}
+
+
+def check_options(options: SBERTOptions) -> None:
+    """Raises StsbenchError, one line, for options that the objective has no use for, and for a scale of no width."""
+    for stage, names in _OF_STAGE.items():
+        if stage not in STAGES[options.objective]:
+            refuse_idle(options, names, f"options.objective is {options.objective}")
+    low, high = options.scale
+    if low >= high:
+        raise StsbenchError(f"options.scale [{low:g}, {high:g}]: the least score comes first, then the greatest")
+
+
+def data_roles(options: SBERTOptions, available: tuple[str, ...]) -> tuple[str, ...]:
+    """PAIRS or TRIPLET, whichever the objective trains on. Raises StsbenchError for roles that `available` lacks."""
+    wanted = TRIPLET if options.objective == "triplet" else PAIRS
+    if not set(wanted) <= set(available):
+        first, second, third = wanted
+        raise StsbenchError(
+            f"sbert with options.objective {options.objective} needs the columns {first}, {second} and {third} (the data "
+            f"give {', '.join(available) or 'no column'}): name them in data.columns"
+        )
+    return wanted

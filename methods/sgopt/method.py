@@ -5,16 +5,18 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from stsbench.training.api.batch import Batch, Examples, Term, Views
+from stsbench.errors import StsbenchError
+from stsbench.training.api.batch import Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast_views
+from stsbench.training.api.gathering import Gathering, gather
 from stsbench.training.api.method import Method
+from stsbench.training.api.options import refuse_idle
 from stsbench.training.modules.backbone import Backbone, pool_layers
 from stsbench.training.modules.projector import GELUProjector
 from stsbench.training.modules.reference import Reference
 
-from .checks import check_options, layers_of
-from .losses import all_layers_term, one_layer_term
 from .options import SGOPTOptions
 
 
@@ -80,3 +82,91 @@ class SGOPT(Method):
             vectors, one, options.temperature, shares, mode,
             with_vectors=options.objective == "opt1", skip_negative=options.skip_negative,
         )  # fmt: skip
+
+
+def check_options(options: SGOPTOptions) -> None:
+    """Raises StsbenchError, one line, for options that contradict one another."""
+    first, last = options.first_layer, options.last_layer
+    if last is not None and last < first:
+        raise StsbenchError(f"options.first_layer {first} is above options.last_layer {last}: no layer is left")
+    if options.objective != "opt2":
+        refuse_idle(options, ("skip_negative",), f"it is of options.objective opt2, not of {options.objective}")
+
+
+def layers_of(options: SGOPTOptions, backbone: Backbone) -> tuple[int, ...]:
+    """The hidden states that give vectors, 0 the embedding output. Raises StsbenchError, one line, for layers that the
+    model lacks, and for a pooler whose vectors are not of a hidden state's width."""
+    if backbone.vector_width != backbone.width or backbone.pooler == "mask":
+        raise StsbenchError(
+            "sg-opt compares sentence vectors with hidden states by one projection, and those of the pooler "
+            f"{backbone.pooler} do not go with it: set backbone.pooler, e.g. cls"
+        )
+    depth = int(backbone.model.config.num_hidden_layers)
+    last = depth if options.last_layer is None else options.last_layer
+    for name, layer in (("first_layer", options.first_layer), ("last_layer", last)):
+        if layer > depth:
+            raise StsbenchError(f"options.{name} {layer}: the model has {depth} layers: set it to {depth} at most")
+    return tuple(range(options.first_layer, last + 1))
+
+
+def all_layers_term(vectors: Tensor, layers: Tensor, temperature: float, shares: Shares, mode: Gathering) -> Term:
+    """The mean over i and k of -log(e(c_i, h_ik) / (e(c_i, h_ik) + sum over m other than i and all n of e(c_i, h_mn))).
+
+    vectors: (n, D), layers: (n, K, D), this process's rows; m runs over those of all processes. e(a, b) = exp(cos(a, b) /
+    temperature). Neither other sentences' c nor a sentence's own other layers are negatives.
+    """
+    with torch.autocast(vectors.device.type, enabled=False):
+        x, y = _unit(vectors), _unit(layers)
+        every = gather(y.flatten(1), shares, mode)
+        if mode == "simcse":
+            x = gather(x, shares, mode)
+        logits = (x @ every.reshape(-1, x.shape[1]).T / temperature).view(len(x), len(every), -1)  # (n, N, K)
+        columns, itself = _columns(x, every, shares, mode)
+        positives = logits[torch.arange(len(x), device=x.device), columns]  # (n, K)
+        lowest = torch.finfo(logits.dtype).min  # no infinity, whose gradient would be NaN where nothing else is left
+        negatives = logits.masked_fill(itself.unsqueeze(2), lowest).flatten(1).logsumexp(1, keepdim=True)
+        losses = torch.logaddexp(positives, negatives) - positives
+    return Term(losses.sum() / max(losses.numel(), 1), len(x))
+
+
+def one_layer_term(
+    vectors: Tensor, layer: Tensor, temperature: float, shares: Shares, mode: Gathering, *,
+    with_vectors: bool, skip_negative: bool = False,
+) -> Term:  # fmt: skip
+    """The mean over i of the cross-entropy of h_i among all h and, `with_vectors`, the c of other sentences: c_i the anchor.
+
+    vectors, layer: (n, D), this process's rows. with_vectors: objective opt1, else opt2. skip_negative: without the first
+    other sentence's h, which the released code's opt2 cuts off with the c.
+    """
+    with torch.autocast(vectors.device.type, enabled=False):
+        x, y = _unit(vectors), _unit(layer)
+        every, others = gather(torch.cat([y, x], 1), shares, mode).chunk(2, 1)
+        if mode == "simcse":
+            x = others
+        columns, itself = _columns(x, every, shares, mode)
+        logits = x @ every.T
+        if skip_negative:
+            logits = logits.masked_fill(_first_other(itself), -torch.inf)
+        if with_vectors:
+            logits = torch.cat([logits, (x @ others.T).masked_fill(itself, -torch.inf)], 1)
+        losses = functional.cross_entropy(logits / temperature, columns, reduction="sum")
+    return Term(losses / max(len(x), 1), len(x))
+
+
+def _columns(vectors: Tensor, every: Tensor, shares: Shares, mode: Gathering) -> tuple[Tensor, Tensor]:
+    """(n,) the places of this process's rows among all N, and (n, N) true there."""
+    columns = torch.arange(len(vectors), device=vectors.device) + (shares.start if mode == "exact" else 0)
+    return columns, columns.unsqueeze(1) == torch.arange(len(every), device=vectors.device)
+
+
+def _first_other(itself: Tensor) -> Tensor:
+    """(n, N) true at the first column of each row that is not its own."""
+    first = torch.zeros_like(itself)
+    first[:, 0] = ~itself[:, 0]
+    first[:, 1:2] = itself[:, :1]
+    return first
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    """The vectors in float32 or better, of norm 1."""
+    return functional.normalize(vectors.to(torch.promote_types(vectors.dtype, torch.float32)), dim=-1)

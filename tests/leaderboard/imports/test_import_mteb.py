@@ -15,7 +15,7 @@ from clirun import cli, place  # noqa: F401  fixtures
 
 from stsbench.data.fetch import download as download_module
 from stsbench.errors import StsbenchError
-from stsbench.leaderboard.imports import remote
+from stsbench.leaderboard.imports import mteb
 from stsbench.leaderboard.imports.model import load_imported
 from stsbench.leaderboard.imports.mteb import import_results
 from stsbench.leaderboard.page.tables import csv_table, markdown_tables
@@ -149,8 +149,8 @@ def server(cache, monkeypatch):
     http = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(cache)))
     threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     address = f"http://127.0.0.1:{http.server_address[1]}"
-    monkeypatch.setattr(remote, "LISTING", f"{address}/api")
-    monkeypatch.setattr(remote, "FILES", f"{address}/results")
+    monkeypatch.setattr(mteb, "LISTING", f"{address}/api")
+    monkeypatch.setattr(mteb, "FILES", f"{address}/results")
     monkeypatch.setattr(download_module.time, "sleep", lambda seconds: None)
     yield http
     http.shutdown()

@@ -10,9 +10,8 @@ from training_runs import one_thread
 from transformers import BertConfig, BertModel
 
 from stsbench.encoders.forward.soft import KeyValues
-from stsbench.methods.diffaug.modules import is_module
+from stsbench.methods.diffaug.modules import PrefixEncoder, is_module
 from stsbench.methods.diffaug.options import DiffAugOptions
-from stsbench.methods.diffaug.prefix import PrefixEncoder
 from stsbench.training.modules.soft_prompt import Prefix, SoftPrompt
 
 __all__ = ["folders", "one_thread"]

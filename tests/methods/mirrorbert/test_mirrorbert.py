@@ -10,10 +10,8 @@ from tiny_models import build
 from training_runs import one_thread
 
 from stsbench.errors import EncoderError, StsbenchError
-from stsbench.methods.mirrorbert.checks import check_options
-from stsbench.methods.mirrorbert.method import MirrorBERT
+from stsbench.methods.mirrorbert.method import MirrorBERT, check_options, mask_span, mask_spans
 from stsbench.methods.mirrorbert.options import MirrorBERTOptions
-from stsbench.methods.mirrorbert.span_mask import mask_span, mask_spans
 from stsbench.training.modules.backbone import load_backbone
 
 __all__ = ["folders", "one_thread"]

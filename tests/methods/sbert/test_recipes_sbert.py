@@ -3,8 +3,7 @@
 import pytest
 from shipped_recipes import BERT, BERT_LARGE, ROBERTA, ROBERTA_LARGE, changed, held, printed, recipe, settings
 
-from stsbench.methods.sbert.checks import STAGES
-from stsbench.methods.sbert.method import SBERT
+from stsbench.methods.sbert.method import SBERT, STAGES
 from stsbench.methods.sbert.options import SBERTOptions
 from stsbench.training.recipes.recipes import default_recipe, recipe_names
 

@@ -22,9 +22,7 @@ from tiny_models import build
 from training_runs import one_thread
 
 from stsbench.errors import StsbenchError
-from stsbench.methods.sgopt.checks import check_options
-from stsbench.methods.sgopt.losses import all_layers_term
-from stsbench.methods.sgopt.method import SGOPT
+from stsbench.methods.sgopt.method import SGOPT, all_layers_term, check_options
 from stsbench.methods.sgopt.options import SGOPTOptions
 from stsbench.training.api.batch import Shares
 from stsbench.training.engine.optimiser import make_optimiser
