@@ -1,5 +1,6 @@
 """A plug-in whose score is an error: smaller is better wherever scores are printed, compared, ranked and drawn."""
 
+import hashlib
 import json
 import re
 import sys
@@ -10,7 +11,11 @@ from click.testing import CliRunner
 
 from stsbench import registry
 from stsbench.cli.main import cli
+from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.measure import _packed
+from stsbench.evaluation.records import ObservationFile, load_records, record_stem, write_record
+from stsbench.evaluation.rescore import observations_of, protocol_of_record
 from stsbench.leaderboard.page.entries_picture import figure
 from stsbench.leaderboard.page.site import site
 from stsbench.leaderboard.ranks.gather import gather
@@ -115,3 +120,48 @@ def test_a_metric_that_only_describes_ranks_nothing(measured, tmp_path):
     (tab,) = [each for each in board_of(runs, tmp_path / "board").tabs if each.group == "sts-error"]
     assert {row.unranked for row in tab.measured} == {"not ranked: neither a higher nor a lower error is better"}
     assert not any(row.rank for row in tab.measured)
+
+
+def rewritten(folder, change, place):
+    """A copy of the run whose one record is of changed observations, with all that follows from them made to fit."""
+    (path, record), = load_records(folder)
+    observations = observations_of(path.parent, record)
+    change(observations.arrays)
+    protocol = protocol_of_record(path, record)
+    record.scores = protocol.score(observations, record.data.id, "STS-B")
+    content = _packed(observations)
+    record.encoder.spec = {**record.encoder.spec, "weights": "f" * 64}
+    spec = {key: value for key, value in record.encoder.spec.items() if key != "name"}
+    record.encoder.fingerprint = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
+    file = f"observations/{record_stem(record.encoder, record.protocol, record.data)}.npz"
+    record.observations = ObservationFile(file=file, sha256=hashlib.sha256(content).hexdigest())
+    (place / "observations").mkdir(parents=True)
+    (place / file).write_bytes(content)
+    write_record(place, record)
+    return place
+
+
+CHANGES = {
+    "another array": (lambda arrays: arrays.update(more=arrays["gold"]), "hold more, which the protocol does not declare"),
+    "no gold": (lambda arrays: arrays.pop("gold"), "the observations lack gold"),
+    "another kind": (lambda arrays: arrays.update(gold=arrays["gold"].astype(int)), "gold of the observations is of"),
+    "another length": (lambda arrays: arrays.update(gold=arrays["gold"][1:]), "gold of the observations has the shape"),
+    "other gold": (lambda arrays: arrays.update(gold=arrays["gold"][::-1].copy()), "gold of its observations is not that"),
+    "a copy": (lambda arrays: None, "has the distance of .*: one run, measured twice"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_leaderboard_checks_a_plug_ins_record_as_any_other(measured, tmp_path, name):
+    change, message = CHANGES[name]
+    runs, board = measured("lower"), tmp_path / "board"
+    board_of({"good": runs["good"]}, board)
+    other = rewritten(runs["good"].folder, change, tmp_path / "forged")
+    with pytest.raises(StsbenchError, match=message):
+        add(board, [other], "forged", Entry(method="forged", backbone="none", setting="unsup"))
+    assert not (board / "measured" / "forged").exists()
+
+
+def test_what_the_data_decide_is_kept_once_for_a_plug_in(measured, tmp_path):
+    board_of(measured("lower"), tmp_path / "board")
+    assert len(list((tmp_path / "board" / "observations").glob("sts-error.*.parquet"))) == 1
