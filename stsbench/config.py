@@ -222,7 +222,8 @@ def _in_words(model: type[BaseModel], error: Any, above: str) -> str:
     key = above + ".".join(map(str, error["loc"]))
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        return f"unknown key '{key}'{did_you_mean(str(last), _fields(model, outer))}"
+        whole = key.removesuffix(str(last))
+        return f"unknown key '{key}'{did_you_mean(str(last), _fields(model, outer), whole)}"
     if kind == "missing":
         return f"needs a value for {key}"
     if kind == "literal_error":

@@ -14,14 +14,17 @@ from stsbench.errors import StsbenchError
 DEFAULT_PROTOCOL = "sts"  # what is measured where nobody names a protocol, and what a leaderboard opens with
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """'; did you mean ...?' with the closest known names, else those that begin with `name`, else '; known: ...'."""
+def did_you_mean(name: str, known: Iterable[str], before: str = "") -> str:
+    """'; did you mean ...?' with the closest known names, else those that begin with `name`, else '; known: ...'.
+
+    before: what stands before the closest ones where they are given, as `data.`.
+    """
     names = list(known)
     lower = {candidate.lower(): candidate for candidate in names}
     close = [lower[match] for match in difflib.get_close_matches(name.lower(), lower, n=2, cutoff=0.6)]
     if not close and len(name) > 1:
         close = [lower[candidate] for candidate in lower if candidate.startswith(name.lower())][:2]
-    return f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(names)}"
+    return f"; did you mean {' or '.join(before + each for each in close)}?" if close else f"; known: {', '.join(names)}"
 
 
 def namesakes(name: str, meaning: str, before: str = "") -> tuple[str, ...]:

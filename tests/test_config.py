@@ -202,10 +202,10 @@ class Outer(BaseModel):
 @pytest.mark.parametrize(
     ("data", "parts"),
     [
-        ({"inner": {"rtae": 1}}, ["unknown key 'at.inner.rtae'; did you mean rate?"]),
-        ({"iner": {}}, ["unknown key 'at.iner'; did you mean inner?"]),  # and not that `inner` is missing
-        ({"inner": {}, "maybe": {"wrod": 1}}, ["'at.maybe.wrod'; did you mean word?"]),
-        ({"inner": {}, "several": [{}, {"flga": 1}]}, ["'at.several.1.flga'; did you mean flag?"]),
+        ({"inner": {"rtae": 1}}, ["unknown key 'at.inner.rtae'; did you mean at.inner.rate?"]),
+        ({"iner": {}}, ["unknown key 'at.iner'; did you mean at.inner?"]),  # and not that `inner` is missing
+        ({"inner": {}, "maybe": {"wrod": 1}}, ["'at.maybe.wrod'; did you mean at.maybe.word?"]),
+        ({"inner": {}, "several": [{}, {"flga": 1}]}, ["'at.several.1.flga'; did you mean at.several.1.flag?"]),
         ({}, ["needs a value for at.inner"]),
         ({"inner": {"rate": 0}}, ["at.inner.rate must be above 0", "not 0"]),
         ({"inner": {"rate": 1.5}}, ["at.inner.rate must be at most 1", "not 1.5"]),

@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from stsbench.cli.output.messages import be_quiet, echo, escape_unencodable
+from stsbench.cli.output.messages import at_words, be_quiet, echo, escape_unencodable
 from stsbench.errors import StsbenchError
 from stsbench.interrupt import exit_code, stop_on_sigterm
 from stsbench.wording import printable
@@ -137,7 +137,8 @@ def main() -> None:
         _readable(arguments)
         code = cli.main(arguments, prog_name="stsbench", standalone_mode=False)
     except click.ClickException as error:
-        vars(error)["message"] = printable(error.message)  # click declares it final
+        text = at_words(f"Error: {printable(error.message)}").removeprefix("Error: ")
+        vars(error)["message"] = text  # click declares it final
         error.show(sys.stderr)  # a file of its own, or click writes UTF-8 on an ASCII console
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:

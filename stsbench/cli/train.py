@@ -59,7 +59,7 @@ def train(
     from stsbench.training.recipes.methods import canonical
     from stsbench.training.recipes.precision import load_for_device
     from stsbench.training.recipes.recipes import load_recipe, namesakes_of
-    from stsbench.training.recipes.sample import WARNING, is_of_sample, sample_settings
+    from stsbench.training.recipes.sample import WARNING, is_of_sample, of_the_users_own, sample_settings
     from stsbench.training.rows.at_hand import backbone_at_hand
 
     method = canonical(method)
@@ -81,7 +81,7 @@ def train(
         recipe = resumed or _stored_recipe(None, start_from, options["seed"])
     chosen = load_recipe(method, recipe, list(sets), overrides)
     keys = {*overrides, *(word.partition("=")[0] for word in sets)}
-    on_sample = options["sample"] and not (stored or start_from or _of_the_users_own(recipe, keys))
+    on_sample = options["sample"] and not (stored or start_from or of_the_users_own(recipe, keys))
     if on_sample:
         overrides |= sample_settings(chosen, keys, _log)
         chosen = load_recipe(method, recipe, list(sets), overrides)
@@ -168,11 +168,6 @@ def _run(run_options: dict[str, Any], seeds: int | None, subsets: int | None) ->
         print_summary(folder, summary)
         _log(f"run: {folder}")
     return 3 if summary.get("failures") else 0
-
-
-def _of_the_users_own(recipe: str | None, keys: set[str]) -> bool:
-    """Whether a training has texts of the user's own: then --sample means the development data alone."""
-    return bool(recipe and Path(recipe).is_file()) or any(key.endswith(("data.file", "labelled.file")) for key in keys)
 
 
 def _stored_recipe(resumed: Path | None, start_from: Path | None, seed: int | None) -> str | None:

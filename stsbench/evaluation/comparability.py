@@ -12,12 +12,15 @@ from pathlib import Path
 from stsbench.encoders.probe import IDENTITY, has_identity
 from stsbench.encoders.prompt.prompt import described
 from stsbench.evaluation.load import load_protocol
+from stsbench.evaluation.plan import changed_settings
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.rescore import observations_of, protocol_of_record, task_of
 from stsbench.metrics.paired import Difference
 from stsbench.notebook import html_table, text_table
 from stsbench.wording import counted
+
+SAME = "A and B name the same encoder"
 
 
 @dataclass(frozen=True, order=True)
@@ -189,7 +192,8 @@ class ComparisonTable:
     @property
     def title(self) -> str:
         how = self.setting
-        notes = [how.text_version] * (how.text_version in ("sample", "raw")) + ["not part of the average"] * self.aside
+        notes = list(filter(None, [changed_settings(self.records[0].protocol)]))
+        notes += [how.text_version] * (how.text_version in ("sample", "raw")) + ["not part of the average"] * self.aside
         what = ", ".join(filter(None, [how.metric, how.aggregation]))
         return f"{how.protocol}: {what}" + (f" ({'; '.join(notes)})" if notes else "")
 
@@ -242,8 +246,13 @@ class Comparison:
 
     def _who(self) -> str:
         sides = zip("AB", self.runs, self.seeds, strict=True)
-        return "; ".join(f"{letter}: {encoder_in_words(run)}{f', {seeds} seeds' if seeds > 1 else ''}"
-                         for letter, run, seeds in sides)  # fmt: skip
+        who = [f"{letter}: {encoder_in_words(run)}{f', {seeds} seeds' if seeds > 1 else ''}" for letter, run, seeds in sides]
+        return "; ".join([*who, *([SAME] if self.same else [])])
+
+    @property
+    def same(self) -> bool:
+        """Whether A and B are known to be one encoder, of one run each."""
+        return self.seeds == (1, 1) and same_encoder(*self.runs)
 
     def _missing(self) -> list[str]:
         return [f"{kind}: {label} {task}: {reason}" for kind, which in

@@ -25,7 +25,7 @@ from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError, one_line
 from stsbench.evaluation.fitting import Targets
-from stsbench.evaluation.plan import metric_of
+from stsbench.evaluation.plan import changed_settings, metric_of
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.provenance import provenance
 from stsbench.evaluation.records import (
@@ -98,8 +98,15 @@ class Result:
             for task, subset in dict.fromkeys((row.task, row.subset) for row in rows):
                 values = [cells.get((task, subset, *column), "") for column in columns]
                 lines.append([f"{task}, {subset}" if subset else task, counts[task, subset], *values])
-            tables.append((protocol, lines))
+            tables.append((self.named(protocol), lines))
         return tables
+
+    def named(self, protocol: str) -> str:
+        """A protocol's label and, in brackets, its settings that are not the default."""
+        its = [record.protocol for record in self.records if record.protocol.label == protocol]
+        unlike = {each.model_dump_json(): each for each in its}.values()
+        changes = "; ".join(dict.fromkeys(filter(None, map(changed_settings, unlike))))
+        return f"{protocol} ({changes})" if changes else protocol
 
     def _remarks(self) -> list[str]:
         unknown = ", ".join(record.data.id for record in self.records if not record.data.known)

@@ -9,6 +9,7 @@ from clirun import MODULE
 from rich.console import Console
 from terminal import screen
 
+from stsbench.cli.output import messages
 from stsbench.cli.output.grid import Column, print_columns
 
 EVAL = ["eval", "--model", "python:mine_cli:hashed", "--sample", "--output", "run"]
@@ -121,3 +122,25 @@ def test_the_line_of_each_command_is_whole(folder, group):
     code, lines = screen([*group, "--help"], 80, folder)
     commands = lines[lines.index("Commands:") + 1 :]
     assert code == 0 and any(commands) and not any(line.endswith("...") for line in commands)
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_messages_are_broken_between_words_and_commands_stay_whole(folder, columns, monkeypatch):
+    texts = [
+        "encoder minilm, pooler mean, max length 256, 384 dimensions, normalised, run by our own forward pass",
+        "the 7 tasks measured are kept: stsbench score runs/20261125-1200-minilm; --protocol and --tasks measure others",
+        "give your copy, or fetch it by `stsbench data fetch wiki1m_for_simcse.txt --data-dir there` (it is not here yet)",
+        "write --set 'data.columns={anchor: question, positive: answer}' for the roles of a file's own columns, all of them",
+    ]  # fmt: skip
+    monkeypatch.setattr(messages, "_width", lambda: columns)
+    for text in texts:
+        lines = messages.at_words(text).split("\n")
+        assert " ".join(lines) == text and len(lines) > 1
+        assert all(len(line) <= columns or re.match(r"stsbench|`|--set|runs/", line) for line in lines)
+    whole = ["stsbench score runs/20261125-1200-minilm;", "`stsbench data fetch wiki1m_for_simcse.txt --data-dir there`",
+             "--set 'data.columns={anchor: question, positive: answer}'"]  # fmt: skip
+    for text, command in zip(texts[1:], whole, strict=True):
+        assert any(command in line for line in messages.at_words(text).split("\n"))
+    code, lines = screen(["eval", "--model", "lexical:token-set", "--sample", "--output", "again"], columns, folder)
+    said = " ".join(lines[: next(i for i, line in enumerate(lines) if "distinct" in line)]).split()
+    assert code == 0 and {"sts14/test", "stsb/test", "fingerprint"} <= set(said)

@@ -20,6 +20,7 @@ from stsbench.cli.output.tables import (
     shown,
     title_of,
 )
+from stsbench.cli.output.training_report import print_summary
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.load import kinds
 from stsbench.evaluation.measure import Result
@@ -249,3 +250,21 @@ def test_a_title_names_the_text_view_that_could_be_mistaken(result):
     assert "not MTEB's own scores; MTEB's SICK-R is SICK-R-MTEB" in titled("mteb", "senteval")
     assert "MTEB's own" not in titled("mteb", "raw") and "(text version raw)" in titled("sts", "raw")
     assert "text version" not in titled("sts", "senteval")
+
+
+def test_scores_that_no_resample_changes_have_no_interval_and_a_word_why(tmp_path, capsys):
+    (tmp_path / "queries.tsv").write_text("".join(f"{i}\tword{i} here\n" for i in range(5)))
+    (tmp_path / "corpus.tsv").write_text("".join(f"c{i}\tword{i} there\n" for i in range(9)))
+    (tmp_path / "relevance.tsv").write_text("".join(f"{i}\tc{i}\n" for i in range(5)))
+    print_scores(evaluate("lexical:token-set", output=tmp_path / "run", protocols=f"retrieval:{tmp_path}", no_cache=True))
+    out = capsys.readouterr().out
+    assert "100.00" in out and f"{tmp_path.name}: no interval, as every resample scores the same" in out
+
+
+@pytest.mark.parametrize(("best", "words"), [
+    (53.37, "best 53.37 at step 1 (below the start), "), (53.8, "best 53.80 at step 1, "),
+])  # fmt: skip
+def test_a_best_step_below_the_start_says_so(best, words, tmp_path, capsys):
+    print_summary(tmp_path, {"selected_by": "sts-b dev", "before": 53.69, "after": 51.0, "stages": ["main"],
+                             "best": {"score": best, "step": 1, "stage": "main"}, "exported": "step 1"})  # fmt: skip
+    assert f"sts-b dev: 53.69 before, {words}51.00 after" in capsys.readouterr().out

@@ -178,3 +178,20 @@ def test_a_p_below_the_decimals_is_not_printed_as_zero(plain):
     table = compare(plain, other, resamples=100).tables[0]
     table = replace(table, rows=(replace(table.rows[0], corrected=0.00001),), average=None)
     assert table.lines()[1][-1] == "<0.0001"
+
+
+def test_titles_name_changed_settings_and_a_comparison_one_encoder(tmp_path):
+    result = evaluate(letters, tasks="STS-B", similarity="dot", fingerprint="1", **{**ASKED, "resamples": 20})
+    assert str(result).startswith("sts (similarity dot, resamples 20)") or str(result).startswith("sts (similarity dot)")
+    same = compare(result, result, resamples=20)
+    assert str(same).splitlines()[0].endswith("A and B name the same encoder") and "(similarity dot" in str(same)
+    other = evaluate(letters, tasks="STS-B", similarity="dot", fingerprint="2", **ASKED)
+    assert "same encoder" not in str(compare(result, other, resamples=20))
+
+
+def test_the_sample_means_for_a_training_what_it_means_on_the_command_line(tmp_path):
+    settings = {"training.max_steps": 1, "training.batch_size": 4}
+    with pytest.warns(StsbenchWarning, match="trained on the package's sample"):
+        stsbench.train("simcse", output=tmp_path / "run", sample=True, backbone=build(tmp_path / "model"), device="cpu",
+                       settings=settings)  # fmt: skip
+    assert "wiki_sentences.txt" in (tmp_path / "run" / "recipe.yaml").read_text("utf-8")

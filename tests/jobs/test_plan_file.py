@@ -23,7 +23,7 @@ def said(plan, name="plan.yaml"):
 @pytest.mark.parametrize(
     "plan, message",
     [
-        ({"train": {"a": {"metod": "simcse"}}}, "plan.yaml: unknown key 'train.a.metod'; did you mean method?"),
+        ({"train": {"a": {"metod": "simcse"}}}, "plan.yaml: unknown key 'train.a.metod'; did you mean train.a.method?"),
         ({"train": {"a": {"recipe": "x"}}}, "plan.yaml: needs a value for train.a.method"),
         ({"train": {"a": {"method": "simcse", "max_steps": "9"}}}, "plan.yaml: train.a.max_steps must be"),
         ({"train": {"a": {"method": "simcs"}}}, "plan.yaml: train.a: unknown method 'simcs'; did you mean simcse?"),
@@ -39,7 +39,7 @@ def said(plan, name="plan.yaml"):
         ({"train": {"a": training(), "b": training()}}, "plan.yaml: a-1 and b-1 are one command: leave one out"),
         ({"train": {"a": training(seeds=[1, 2]), "b": training(backbone="job:a", seeds=3)}},
          "plan.yaml: train.b: a has no seed 3, but 1, 2"),
-        ({"defaults": {"seed": 1}, "train": {"a": training()}}, "unknown key 'defaults.seed'; did you mean seeds?"),
+        ({"defaults": {"seed": 1}, "train": {"a": training()}}, "unknown key 'defaults.seed'; did you mean defaults.seeds?"),
         ({}, "plan.yaml: it names no job"),
     ],
 )  # fmt: skip

@@ -50,7 +50,8 @@ def test_a_grid_is_tried_once_and_its_best_becomes_a_recipe(here, start):
     log = []
     started, results = run(chosen, start, log)
     assert len(started) == len(set(started)) == 4
-    assert [each.trial.state for each in results] == ["complete"] * 2 and len(log) == 6
+    assert [each.trial.state for each in results] == ["complete"] * 2 and len(log) == 10
+    assert sum("started; what it prints is in out/.jobs/trial-" in line for line in log) == 4
     assert {each.trial.values["training.learning_rate"] for each in results} == {1e-5, 1e-2}
     for each in results:  # a trial's score is the mean of what its runs say
         runs = [json.loads((job.folder(Path("out")) / "train.json").read_text("utf-8")) for job in each.jobs]

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from stsbench.cli.output.grid import Column, console_of, print_columns, print_text
 from stsbench.cli.output.tables import SAMPLE
-from stsbench.evaluation.comparability import Compared, Comparison, ComparisonTable, encoder_in_words, same_encoder
+from stsbench.evaluation.comparability import SAME, Compared, Comparison, ComparisonTable, encoder_in_words
 from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.plan import changed_settings
 from stsbench.evaluation.schema import Metric
@@ -39,8 +39,8 @@ def print_who(comparison: Comparison, a: Sequence[Path], b: Sequence[Path], stre
         print_text(console, f"{letter}: {several}{', '.join(map(str, paths))} ({encoder_in_words(record)})")
     if line := pairing(comparison):
         print_text(console, line)
-    if comparison.seeds == (1, 1) and same_encoder(*comparison.runs):
-        print_text(console, "A and B name the same encoder.")
+    if comparison.same:
+        print_text(console, f"{SAME}.")
 
 
 def print_table(table: ComparisonTable, stream: TextIO) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import re
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,8 @@ from stsbench.wording import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
+# Copied in one piece: what stands between backquotes, an option with its quoted value, a command up to the next mark.
+_COPIED = re.compile(r"`[^`]+`[^\s]*|--[\w-]+ '[^']+'[^\s]*|\bstsbench [a-z-]+(?: (?!-- )[^\s;:,)]+)*[^\s]*|\S+")
 _QUIET = False
 _BAR: Console | None = None
 
@@ -27,8 +31,37 @@ def escape_unencodable() -> None:
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Text on stdout or stderr, in the console's own encoding."""
     stream = sys.stderr if err else sys.stdout  # click.echo would write UTF-8 on an ASCII console
-    stream.write(printable(text) + ("\n" if nl else ""))
+    stream.write((at_words(printable(text)) if err else printable(text)) + ("\n" if nl else ""))
     stream.flush()
+
+
+def at_words(text: str) -> str:
+    """`text` in lines that fit stderr where that is a terminal: none ends within a word, or within a command or a path,
+    which is copied in one piece."""
+    width = _width()
+    return "\n".join(_broken(line, width) if width else line for line in text.split("\n"))
+
+
+def _width() -> int:
+    """Columns of the terminal that stderr is; 0 where it is none."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else 0
+    except (OSError, ValueError):
+        return 0
+
+
+def _broken(line: str, width: int) -> str:
+    if len(line.encode()) <= width:
+        return line
+    from rich.cells import cell_len
+
+    lines = [re.match(r"\s*", line)[0]]  # type: ignore[index]  # it matches always
+    for gap, piece in re.findall(rf"(\s*)({_COPIED.pattern})", line.lstrip()):
+        if lines[-1].strip() and cell_len(lines[-1] + gap + piece) > width:
+            lines.append(piece)
+        else:
+            lines[-1] += gap + piece
+    return "\n".join(lines)
 
 
 def be_quiet(quiet: bool) -> None:
@@ -66,7 +99,7 @@ def tell(line: str) -> None:
         if _BAR is None:
             echo(line, err=True)
         else:  # written past the bar's console, it would stand in the bar's own line
-            _BAR.print(printable(line), soft_wrap=True, markup=False, highlight=False)
+            _BAR.print(at_words(printable(line)), soft_wrap=True, markup=False, highlight=False)
 
 
 def warnings_as_lines() -> None:

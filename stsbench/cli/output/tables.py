@@ -8,7 +8,7 @@ from stsbench.cli.output.grid import Column, console_of, print_columns, print_te
 from stsbench.cli.output.messages import echo
 from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.measure import Result
-from stsbench.evaluation.plan import changed_settings, metric_of, presets
+from stsbench.evaluation.plan import metric_of, presets
 from stsbench.evaluation.records import ScoreRow
 
 SAMPLE = "sample data: not comparable with published numbers"
@@ -75,18 +75,10 @@ def firsts(rows: Sequence[ScoreRow]) -> dict[tuple[str, str | None], ScoreRow]:
     return first
 
 
-def named(result: Result, protocol: str) -> str:
-    """A protocol's label and, in brackets, its settings that are not the default."""
-    mine = [record.protocol for record in result.records if record.protocol.label == protocol]
-    unlike = {each.model_dump_json(): each for each in mine}.values()
-    said = "; ".join(dict.fromkeys(filter(None, map(changed_settings, unlike))))
-    return f"{protocol} ({said})" if said else protocol
-
-
 def title_of(result: Result, protocol: str) -> str:
     """The line above a protocol's table, with whatever makes its scores incomparable."""
     rows = main_rows(result, protocol)
-    title = named(result, protocol)
+    title = result.named(protocol)
     plain = list(dict.fromkeys(row.metric for row in rows if metric_of(row).scale == 1))
     if all(row.metric in plain for row in rows):
         title += f": {', '.join(plain)}, not x 100" if plain else ""
@@ -141,6 +133,9 @@ def print_scores(result: Result) -> None:
         print_columns(console, _columns(rows, altered_tasks(result, protocol)))
         if len(equal := equal_aggregations([row for row in result.rows if row.protocol == protocol])) > 1:
             print_text(console, f"{', '.join(equal[:-1])} and {equal[-1]} are equal: no set here has subsets")
+        if certain := [row for row in firsts(rows).values() if row.low is not None and row.low == row.high]:
+            tasks = ", ".join(dict.fromkeys(row.task for row in certain))
+            print_text(console, f"{tasks}: no interval, as every resample scores the same")
         averages = [f"{task}: {how}" for task, how in AVERAGES.items() if any(row.task == task for row in rows)]
         if averages:
             print_text(console, "; ".join(averages))
@@ -197,7 +192,7 @@ def headlines(result: Result) -> list[tuple[str, str]]:
             name = " ".join(filter(None, (row.metric, row.aggregation)))
             parts.setdefault(name, []).append(" ".join(filter(None, (row.task, row.subset, shown(row)))))
         text = "; ".join(f"{name}: {', '.join(scores)}" for name, scores in parts.items())
-        lines.append((named(result, protocol), text))
+        lines.append((result.named(protocol), text))
     return lines
 
 

@@ -22,6 +22,8 @@ def print_summary(folder: Path, summary: dict[str, Any]) -> None:
 
 
 def _run(folder: Path, summary: dict[str, Any]) -> None:
+    from stsbench.cli.output.grid import console_of, print_text
+
     name = summary["selected_by"]
     before, after = (
         "undefined" if summary[when] is None else f"{summary[when]:.2f}" for when in ("before", "after")
@@ -31,9 +33,11 @@ def _run(folder: Path, summary: dict[str, Any]) -> None:
         kept = summary["best"]
         stage = f" of stage {kept['stage']}" if kept and set(summary["stages"]) != {kept["stage"]} else ""
         best = f"best {kept['score']:.2f} at step {kept['step']}{stage}" if kept else "no step in between was scored"
+        if kept and summary["before"] is not None and kept["score"] < summary["before"]:
+            best += " (below the start)"
         if not kept and undefined:
             best = "no step that could be kept has a score"
-        echo(f"{name}: {before} before, {best}, {after} after the last step")
+        print_text(console_of(), f"{name}: {before} before, {best}, {after} after the last step")
     echo(f"exported {summary['exported']}: {folder / 'best'}")
     if (folder / "eval").is_dir():
         from stsbench.cli.output.report import print_report

@@ -37,7 +37,7 @@ class CallableEncoder(Encoder):
             raise EncoderError(f"{name or fn!r} is not callable: its type is {type(fn).__name__}; {hint}")
         owner = getattr(fn, "__self__", None)
         stated = (fingerprint, getattr(fn, "fingerprint", None), getattr(owner, "fingerprint", None))
-        self._fn, self._name = fn, name or f"python:{_qualified(fn)}"
+        self._fn, self._name = fn, name or f"python:{_qualified(fn)}{_of_model(owner)}"
         self._stated = next((each for each in stated if isinstance(each, str) and each), None)
         self.cacheable = self._stated is not None
 
@@ -132,6 +132,24 @@ def _qualified(fn: Any) -> str:
         fn = fn.func
     named = fn if hasattr(fn, "__qualname__") else type(fn)
     return f"{named.__module__}:{named.__qualname__}"
+
+
+def _of_model(owner: Any) -> str:
+    """" of NAME" of the model whose method is called, where it knows what it was loaded from; two of one class are told
+    apart by it. Of a path the last part only: a record names no folder of this machine."""
+    attributes = ("name_or_path", "model_card_data.model_id", "config._name_or_path", "model_card_data.base_model")
+    parts = [owner, *([owner[0], getattr(owner[0], "auto_model", None)] if hasattr(owner, "_modules") and
+                      hasattr(owner, "__getitem__") and len(owner) else [])]  # fmt: skip
+    for part in parts:
+        for attribute in attributes:
+            try:
+                value = operator.attrgetter(attribute)(part)
+            except Exception:  # whatever the user's object does when it is asked
+                continue
+            if isinstance(value, str) and value:
+                path = Path(value)
+                return f" of {path.name if path.is_absolute() or value.startswith(('.', '~')) else value}"
+    return ""
 
 
 def _source_digest(fn: Any) -> str:

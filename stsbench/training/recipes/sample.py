@@ -58,6 +58,13 @@ def sample_settings(recipe: Recipe, chosen: Collection[str], log: Callable[[str]
     return settings
 
 
+def of_the_users_own(recipe: str | Path | Recipe | None, keys: Collection[str]) -> bool:
+    """Whether a training has texts of the user's own: then the sample means the development data alone. keys: those that
+    the user set."""
+    is_file = isinstance(recipe, Recipe) or bool(recipe and Path(recipe).is_file())
+    return is_file or any(key.endswith(("data.file", "labelled.file")) for key in keys)
+
+
 def is_of_sample(recipe: Recipe) -> bool:
     """Whether a recipe trains on the sample's texts, as that of a run goes on to do: resumed, or in a further stage."""
     sections = [recipe.data, recipe.labelled, *(recipe.stage_data(stage) for stage in recipe.stages)]

@@ -27,12 +27,14 @@ def train(
     ("training.learning_rate"); without "precision" among them fp16 is float32 where there is no CUDA device; backbone: the
     one of them that is called backbone.model; seeds: so many runs, seeds counted up; subsets: the recipe's sampled rows are
     drawn anew so many times, each trained on with all these seeds; options: those of
-    stsbench.training.runs.options.TrainOptions (stage, start_from, ...). Nothing is printed; in a notebook there is a
+    stsbench.training.runs.options.TrainOptions (stage, start_from, ...); sample=True is --sample: model, texts and
+    development data from the package, the data alone beside texts of your own. Nothing is printed; in a notebook there is a
     progress bar. What the command line prints as a warning is a StsbenchWarning. Returns what the folder's train.json (or
     seeds.json, subsets.json) holds. Raises StsbenchError, one line.
     """
     from stsbench.training.recipes.precision import load_for_device
     from stsbench.training.recipes.recipes import load_recipe
+    from stsbench.training.recipes.sample import WARNING, is_of_sample, of_the_users_own, sample_settings
     from stsbench.training.runs.options import TrainOptions
     from stsbench.training.runs.run import train as run
     from stsbench.training.runs.seed_runs import train_seeds
@@ -53,9 +55,15 @@ def train(
     if backbone is not None:
         settings = {**(settings or {}), "backbone.model": str(backbone)}
     bar = TrainingBar() if in_notebook() else None
+    on_sample = options.get("sample") and not (options.get("start_from") or of_the_users_own(recipe, settings or {}))
     if not isinstance(recipe, Recipe):
         load = partial(load_recipe, method, None if recipe is None else str(recipe), [])
-        recipe = load_for_device(load, dict(settings or {}), options.get("device"), log)
+        wanted = dict(settings or {})
+        if on_sample:
+            wanted |= sample_settings(load(wanted), wanted, log)
+        recipe = load_for_device(load, wanted, options.get("device"), log)
+        if is_of_sample(recipe):
+            log(WARNING)
     chosen = TrainOptions(recipe=recipe, output=Path(output), **options)
     try:
         if subsets:

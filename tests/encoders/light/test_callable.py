@@ -1,6 +1,7 @@
 """python:module:callable and CallableEncoder: what may be returned, and what is said when it is something else."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -112,3 +113,26 @@ def test_torch_tensors():
         assert isinstance(got, np.ndarray) and got.dtype == np.float32 and got.shape == (2, 3)
     with pytest.raises(EncoderError, match=r"Tensor of .*shape \(3,\)"):
         CallableEncoder(lambda texts: torch.ones(3)).encode(["a", "b"])
+
+
+class _Loaded:
+    """A model as sentence-transformers' are: what it was loaded from stands in its first module."""
+
+    def __init__(self, path):
+        self._modules, self.path = {}, path
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, number):
+        return SimpleNamespace(auto_model=SimpleNamespace(config=SimpleNamespace(_name_or_path=self.path)))
+
+    def encode(self, texts):
+        return np.eye(len(texts))
+
+
+def test_two_models_of_one_class_have_two_names_without_a_path_of_this_machine():
+    names = [CallableEncoder.of(_Loaded(path))._name for path in ("org/one", "/home/me/models/two", "./three", "")]
+    assert [name.rpartition(":")[2] for name in names] == [
+        "_Loaded.encode of org/one", "_Loaded.encode of two", "_Loaded.encode of three", "_Loaded.encode"]  # fmt: skip
+    assert CallableEncoder(len)._name == "python:builtins:len"

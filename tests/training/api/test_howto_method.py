@@ -188,6 +188,6 @@ def test_a_mistake_in_the_loss_is_one_line(cli, folder, name):
 
 def test_an_unknown_option_and_a_missing_class_name(cli, folder):
     line = refused(cli, *words(TRAIN), "--set", "options.lables=2")
-    assert "unknown key 'options.lables'; did you mean labels?" in line
+    assert "unknown key 'options.lables'; did you mean options.labels?" in line
     assert "name the method's class, too: sbert.py:CLASS" in refused(cli, "train", "sbert.py", "--labelled", "pairs.csv")
     assert load_recipe("./sbert.py:SBERT").method == f"{folder / 'sbert.py'}:SBERT"
