@@ -182,6 +182,20 @@ def test_a_query_itself_is_known_by_its_id_or_else_by_its_text(tmp_path):
         assert (found.hidden, found.notes) == (hidden, (line + note,))
 
 
+def test_a_split_that_is_not_read_is_named_and_an_equal_judgement_counts_once(tmp_path):
+    files = beir()
+    judged = files.pop("qrels/test.tsv")
+    folder = write(tmp_path / "mine", files | {"qrels/dev.tsv": judged, "qrels/train.tsv": judged})
+    with pytest.raises(DataError, match=r"it has neither; of qrels/dev.tsv, qrels/train.tsv copy the split to measure"):
+        read_relevance(folder)
+    write(folder, {"qrels.tsv": judged})
+    once = read_relevance(folder)
+    write(folder, {"qrels.tsv": judged + judged.splitlines()[1] + "\n"})
+    twice = read_relevance(folder)
+    assert (twice.id, twice.relevant) == (once.id, once.relevant) and len(twice.warnings) == len(once.warnings) + 1
+    assert "qrels.tsv:7: 'q1' and 'd1' are judged twice, the same both times (1 such judgements)" in twice.warnings[0]
+
+
 def test_equal_data_are_one_set_whatever_the_folder_is_called(tmp_path):
     one, two = (read_relevance(write(tmp_path / name, OWN)) for name in ("a", "b"))
     assert one.id == two.id and one.digest == two.digest and (one.task, two.task) == ("a", "b")
@@ -244,7 +258,9 @@ FAULTS = [
     ({"corpus.tsv": b"d1\ta\nd2\t\xff\n"}, "corpus.tsv:2: not valid UTF-8"),
     ({"corpus.tsv": ""}, "corpus.tsv is empty"),
     ({"relevance.tsv": "q8\td1\t1\nq9\td1\t1\n"}, "no query has the id 'q8' (2 such judgements)"),
-    ({"relevance.tsv": "q1\td1\nq1\td1\t2\n"}, "relevance.tsv:2: 'q1' and 'd1' are judged twice"),
+    ({"relevance.tsv": "q1\td1\nq1\td1\t2\n"}, "relevance.tsv:2: 'q1' and 'd1' are judged twice, 1 and 2"),
+    ({"queries.tsv": None, "queries.jsonl.gz": b"\x1f\x8b"}, "queries.jsonl.gz is gzip-compressed, not plain text: unpack"),
+    ({"corpus.tsv": None, "corpus.tsv.gz": b"\x1f\x8b"}, "corpus.tsv.gz is gzip-compressed, not plain text: unpack it"),
     ({"relevance.tsv": "q1\td1\tyes\n"}, "relevance.tsv:1: the score 'yes' is not a number"),
     ({"relevance.tsv": "q1\td1\nq2\n"}, "relevance.tsv:2: expected query id"),
     ({"relevance.tsv": "q1\td1\t0\nq2\td2\t-1\n"}, "relevance.tsv: no relevant text for query 'q1', nor for any other"),

@@ -29,14 +29,14 @@ def read_relevance(folder: Path) -> RetrievalSet:
     row.
     """
     name = path_name(folder)
-    layouts = [suffix for suffix in (".tsv", ".jsonl") if (folder / f"queries{suffix}").is_file()]
+    layouts = [suffix for suffix in (".tsv", ".jsonl") if _unpacked(folder / f"queries{suffix}").is_file()]
     if len(layouts) != 1:
         which = "both" if layouts else "neither"
         raise DataError(f"{folder} must hold queries.tsv (your own files) or queries.jsonl (BEIR's layout): it has {which}")
     beir = layouts == [".jsonl"]
     texts = _texts_jsonl if beir else _texts_tsv
     queries, _ = texts(folder / f"queries{layouts[0]}", False)
-    corpus, untitled = texts(folder / f"corpus{layouts[0]}", True)
+    corpus, untitled = texts(_unpacked(folder / f"corpus{layouts[0]}"), True)
     judged = _judgements(folder) if beir else folder / "relevance.tsv"
     position = {key: place for place, key in enumerate(corpus)}
     relevant, warnings = _relevance(judged, queries, position)
@@ -124,18 +124,29 @@ def _texts_jsonl(path: Path, empty: bool) -> tuple[Texts, Texts]:
 
 
 def _judgements(folder: Path) -> Path:
-    files = [folder / name for name in _JUDGEMENTS if (folder / name).is_file()]
+    files = [folder / name for name in _JUDGEMENTS if _unpacked(folder / name).is_file()]
     if len(files) != 1:
         which = f"both {files[0].name} and {files[1].name}" if files else "neither"
-        raise DataError(f"{folder} must hold one of {' and '.join(_JUDGEMENTS[:2])}: it has {which}")
+        others = sorted(f"qrels/{path.name}" for path in (folder / "qrels").glob("*"))
+        hint = f"; of {', '.join(others)} copy the split to measure, as tab-separated text, to {folder / 'qrels.tsv'}"
+        raise DataError(f"{folder} must hold one of {' and '.join(_JUDGEMENTS[:2])}: it has {which}"
+                        + (hint if others and not files else ""))  # fmt: skip
     return files[0]
+
+
+def _unpacked(path: Path) -> Path:
+    """`path`; DataError where only its compressed form is there."""
+    packed = path.with_name(f"{path.name}.gz")
+    if packed.is_file() and not path.exists():
+        raise DataError(f"{packed} is gzip-compressed, not plain text: unpack it first")
+    return path
 
 
 def _relevance(path: Path, queries: Texts, position: dict[str, int]) -> tuple[dict[str, list[int]], list[str]]:
     """Query id -> positions of its relevant texts, -1 for one that is not in the corpus, for every query; and warnings."""
     relevant: dict[str, list[int]] = {key: [] for key in queries}
-    judged: set[tuple[str, str]] = set()
-    strangers, absent = list[str](), list[str]()
+    judged: dict[tuple[str, str], float] = {}
+    strangers, absent, again = list[str](), list[str](), list[str]()
     for number, line in numbered_lines(path):
         if not line.strip():
             continue
@@ -145,8 +156,11 @@ def _relevance(path: Path, queries: Texts, position: dict[str, int]) -> tuple[di
             continue
         score = _score(cells[2], path, number) if len(cells) > 2 else 1.0
         if (query, text) in judged:
-            raise DataError(f"{path}:{number}: {query!r} and {text!r} are judged twice")
-        judged.add((query, text))
+            if (earlier := judged[query, text]) != score:
+                raise DataError(f"{path}:{number}: {query!r} and {text!r} are judged twice, {earlier:g} and {score:g}")
+            again.append(f"{path}:{number}: {query!r} and {text!r} are judged twice, the same both times")
+            continue
+        judged[query, text] = score
         if query not in relevant:
             strangers.append(f"{path}:{number}: no query has the id {query!r}")
         elif score > 0:
@@ -154,7 +168,8 @@ def _relevance(path: Path, queries: Texts, position: dict[str, int]) -> tuple[di
                 absent.append(f"{path}:{number}: no corpus text has the id {text!r}")
             relevant[query].append(position.get(text, -1))
     warnings = [f"{lines[0]} ({len(lines)} such judgements): {meaning}" for lines, meaning in
-                ((strangers, "left out, as by trec_eval"), (absent, "counted as not found, as by trec_eval")) if lines]
+                ((strangers, "left out, as by trec_eval"), (absent, "counted as not found, as by trec_eval"),
+                 (again, "counted once")) if lines]
     return {key: sorted(places) for key, places in relevant.items()}, warnings
 
 
