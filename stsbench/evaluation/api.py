@@ -372,8 +372,10 @@ def evaluate(model: Any, *, output: str | Path | None = None, **options: Any) ->
     heard: list[str] = []
     result = run(_options(model, output, options), log=heard.append, progress=progress)
     said = [line.removeprefix("warning: ") for line in heard if line.startswith("warning: ")]
-    for line in dict.fromkeys([*said, *(f"failed: {name}: {reason}" for name, reason in result.failures.items())]):
-        warnings.warn(line, StsbenchWarning, stacklevel=2)
+    caller = sys._getframe(1)
+    for line in dict.fromkeys([*said, *result.failed_lines()]):
+        # of no registry: Python would keep to itself what a loop over models says of the second one in the same words
+        warnings.warn_explicit(line, StsbenchWarning, caller.f_code.co_filename, caller.f_lineno)
     return result
 
 

@@ -114,8 +114,21 @@ class Result:
         return [
             *([f"Data differ from the catalog: {unknown}. Not comparable with other results."] if unknown else []),
             *(["sample data: not comparable with published numbers"] if sample else []),
-            *(f"failed: {name}: {reason}" for name, reason in self.failures.items()),
+            *self.failed_lines(),
+            *self.left_out_lines(),
         ]
+
+    def failed_lines(self) -> list[str]:
+        """A line for each failed task: its protocol, its name and why."""
+        return [f"failed: {label} {reason}" if reason.startswith(task) else f"failed: {label} {task}: {reason}"
+                for (label, _, task), reason in ((name.rpartition(" "), why) for name, why in self.failures.items())]
+
+    def left_out_lines(self) -> list[str]:
+        """A line for each reason why something was not measured: one where several protocols lack the same."""
+        names: dict[str, list[str]] = {}
+        for name, reason in self.left_out.items():
+            names.setdefault(reason, []).append(name)
+        return [f"left out: {', '.join(its)}: {reason}" for reason, its in names.items()]
 
     def save(self) -> None:
         """Write the records and observations as one: the run folder appears whole, or not at all."""

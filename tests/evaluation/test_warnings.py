@@ -47,3 +47,15 @@ def test_altered_data(tmp_path):
     shutil.copytree(SAMPLE, tmp_path / "data")
     lines = heard(letters, tmp_path / "run", data_dir=tmp_path / "data", tasks=["STS-B", "STS12"])
     assert any(f"{tmp_path / 'data' / STSB} differs from the file known" in line for line in lines)
+
+
+def test_a_loop_over_models_is_told_of_each_in_the_command_lines_words(tmp_path):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")  # Python's own: once for each line and text
+        for name in "ab":
+            asked = {"sample": True, "tasks": ["STS-B"], "fingerprint": name, "resamples": 0, "no_cache": True}
+            result = evaluate(constant, output=tmp_path / name, protocols="sts,transfer", **asked)
+    lines = [str(each.message) for each in caught if "failed" in str(each.message)]
+    assert len(lines) == 2 and lines[0] == lines[1] and lines[0].count("STS-B") == 1
+    assert {each.filename for each in caught} == {__file__}
+    assert "left out: transfer: it has none of the tasks STS-B" in str(result)

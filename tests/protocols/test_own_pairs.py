@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,7 @@ def test_three_formats_hold_the_same_pairs(tmp_path, monkeypatch):
     ("a.csv", "text,label\na,1\n", "labelled texts of your own cannot be measured yet"),
     ("a.csv", "text1,text2,label\na,b,entailment\n", "a.csv:2: the label 'entailment' is not a number"),
     ("a.csv", "sentence1,sentence2,label,rating\na,b,1,2\n", "a.csv:1: which column holds the scores"),
+    ("a.csv", "sentence1,sentence2,score\ra,b,1\rc,d,2\r", "a.csv:1: its lines end in carriage returns alone"),
     ("a.csv", "one:two:three\n", "a.csv:1: one column: no commas, semicolons, tabs, bars"),
     ("a.csv", "left,right,value\na,b,c\n", "own pairs need sentence1, sentence2, score; or text1, text2, label"),
     ("a.xlsx", "PK", "a.xlsx: own pairs are a .csv"),
@@ -98,7 +100,7 @@ def test_three_formats_hold_the_same_pairs(tmp_path, monkeypatch):
 ])  # fmt: skip
 def test_what_is_wrong_is_named(tmp_path, monkeypatch, name, text, message):
     monkeypatch.chdir(tmp_path)
-    Path(name).write_text(text, "utf-8")
+    Path(name).write_text(text, "utf-8", newline="")
     with pytest.raises(DataError) as error:
         read_scored_pairs(Path(name))
     assert message in str(error.value)
@@ -147,14 +149,15 @@ def test_usual_delimiters_names_and_formats_hold_one_set(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     columns = {"sentence1": ["a", "c, d"], "sentence2": ["b", "e"], "score": [1.0, 2.0]}
     parquet.write_table(pa.table(columns), "i.parquet")
+    parquet.write_table(pa.table({**columns, "score": [Decimal("1.00"), Decimal("2.00")]}), "j.parquet")
     datasets.disable_progress_bars()
     datasets.Dataset.from_dict(columns).save_to_disk("saved")
     for name, text in VARIANTS.items():
-        Path(name).write_text(text, "utf-8")
-    sets = {name: read_scored_pairs(Path(name)) for name in (*VARIANTS, "i.parquet", "saved")}
+        Path(name).write_text(text, "utf-8", newline="")
+    sets = {name: read_scored_pairs(Path(name)) for name in (*VARIANTS, "i.parquet", "j.parquet", "saved")}
     assert {tuple(each.rows()) for each in sets.values()} == {(("all", "a", "b", 1.0), ("all", "c, d", "e", 2.0))}
     assert len({(each.id, each.digest) for each in sets.values()}) == 1
-    assert {name for name, each in sets.items() if not each.warnings} == {"i.parquet", "saved"}
+    assert {name for name, each in sets.items() if not each.warnings} == {"i.parquet", "j.parquet", "saved"}
     assert sets["a.csv"].warnings == ("a.csv: its columns are separated by semicolons",)
     datasets.DatasetDict({"test": datasets.Dataset.from_dict(columns)}).save_to_disk("splits")
     with pytest.raises(DataError, match=r"several splits: name the one to measure \(splits/test\)"):

@@ -198,9 +198,5 @@ def headlines(result: Result) -> list[tuple[str, str]]:
 
 def print_failures(result: Result) -> None:
     """One line on stderr for each failed task and each protocol left out."""
-    for name, reason in result.failures.items():
-        label, _, task = name.rpartition(" ")
-        echo(f"failed: {label} {reason}" if reason.startswith(task) else f"failed: {name}: {reason}", err=True)
-    for reason in dict.fromkeys(result.left_out.values()):  # one line where several protocols lack the same
-        names = [name for name, its in result.left_out.items() if its == reason]
-        echo(f"left out: {', '.join(names)}: {reason}", err=True)
+    for line in (*result.failed_lines(), *result.left_out_lines()):
+        echo(line, err=True)

@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -188,9 +189,9 @@ def pair_of(first: str, second: str, path: Path, number: int) -> tuple[str, str]
 
 
 def number_of(value: object, place: str) -> float:
-    """A score, in a text or as JSON has it; it may be infinite or NaN. DataError, beginning with `place`: no number."""
+    """A score, in a text or as JSON and Parquet have it, perhaps infinite or NaN. DataError, with `place`: no number."""
     try:
-        if isinstance(value, bool) or not isinstance(value, str | int | float) or "_" in str(value):
+        if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal) or "_" in str(value):
             raise ValueError  # Python reads "1_0" as ten
         return float(value)
     except (ValueError, OverflowError):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.data.sets.lines import check_text, numbered_lines
+from stsbench.data.sets.lines import check_text, numbered_lines, without_end
 from stsbench.data.sets.readers import number_of
 from stsbench.data.sets.sets import PairSet, named_by_content, path_name
 from stsbench.data.text.rows import READERS, separated
@@ -132,6 +132,8 @@ def _table(path: Path, usual: str, warnings: list[str]) -> Rows:
     mark = fitting[0] if fitting else usual
     if mark != usual:
         warnings.append(f"{path_name(path)}: its columns are separated by {_DELIMITERS[mark]}")
+    elif not fitting and "\r" in without_end(line).rstrip("\r"):
+        raise DataError(f"{path}:1: its lines end in carriage returns alone: save it with line feeds")
     elif not fitting and len(next(csv.reader([line], delimiter=usual), [])) < 2 and line:
         raise DataError(
             f"{path}:1: one column: no {', '.join(_DELIMITERS.values())} separate columns; own pairs need {_USUAL}"
