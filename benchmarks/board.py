@@ -27,8 +27,8 @@ from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import Record, load_records, record_stem, record_text
 from stsbench.evaluation.rescore import observations_of
 from stsbench.leaderboard.records.board_form import board_forms, write_observations
+from stsbench.leaderboard.records.draws import draw_many
 from stsbench.leaderboard.records.entries import run_name
-from stsbench.leaderboard.records.together import draw_together
 
 ROOT = Path(__file__).resolve().parents[1]
 BATCH = 32  # entries whose scores are computed together
@@ -97,7 +97,7 @@ def add_entries(board: Path, items: list[tuple[Path, Record, Observations]], num
     """Entries of these numbers, which are not there yet."""
     invented = [each for number in numbers if not (board / "measured" / f"entry-{number:04}").exists()
                 for each in invented_records(items, number)]  # fmt: skip
-    draw_together(each for each in invented)
+    draw_many(each for each in invented)
     for each in invented:
         each.record.scores = each.protocol.score(each.observed(), each.set_id, each.task)
     for made in board_forms([(each.path, each.record, each.observed()) for each in invented]):

@@ -144,9 +144,9 @@ class GeometryProtocol(Protocol):
 
         No alignment where a zero vector left a positive pair out: other encoders' draws are of other pairs.
         """
-        return self.draws_together([observations], data_id, resamples, seed)[0]
+        return self.draws_of_many([observations], data_id, resamples, seed)[0]
 
-    def draws_together(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
+    def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
         """The counts are drawn once for all encoders that have the same groups of pairs."""
         if not resamples:
             return [{} for _ in observed]

@@ -178,9 +178,9 @@ class RegressionProtocol(Protocol):
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
         """Test pairs are redrawn; of relatedness only the `metrics` that are reported."""
-        return self.draws_together([observations], data_id, resamples, seed)[0]
+        return self.draws_of_many([observations], data_id, resamples, seed)[0]
 
-    def draws_together(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
+    def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
         """The counts and the gold scores' ranks are computed once for all encoders."""
         drawn: list[Drawn] = [{} for _ in observed]
         kinds = ("row", "gold") if any("dev_accuracy" in each.arrays for each in observed) else ("gold",)

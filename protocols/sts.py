@@ -180,9 +180,9 @@ class StsProtocol(Protocol):
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
         """Pairs are redrawn within their subset."""
-        return self.draws_together([observations], data_id, resamples, seed)[0]
+        return self.draws_of_many([observations], data_id, resamples, seed)[0]
 
-    def draws_together(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
+    def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
         """The counts and the gold scores' ranks are computed once for all encoders."""
         drawn: list[Drawn] = [{} for _ in observed]
         for places in alike(observed, ("gold", "subset"), ("subsets",)) if resamples else ():
@@ -234,9 +234,9 @@ class StsProtocol(Protocol):
     def average_draws(self, observed: Mapping[str, tuple[Observations, str]], resamples: int, seed: int) -> Drawn:
         """STS-B is made of STS12-16's pairs: equal pairs are redrawn together, whatever task they stand in, by a Poisson
         bootstrap (every distinct pair is drawn a Poisson(1) number of times; Chamandy et al. 2012)."""
-        return self.average_draws_together([observed], resamples, seed)[0]
+        return self.average_draws_of_many([observed], resamples, seed)[0]
 
-    def average_draws_together(
+    def average_draws_of_many(
         self, observed: Sequence[Mapping[str, tuple[Observations, str]]], resamples: int, seed: int
     ) -> list[Drawn]:
         drawn: list[Drawn] = [{} for _ in observed]
@@ -246,7 +246,7 @@ class StsProtocol(Protocol):
                 keys = (tasks[task][0].arrays["pair"] for task in AVERAGED)
                 by_pairs.setdefault(tuple(each.astype("<u8").tobytes() for each in keys), []).append(at)
         for pairs, places in by_pairs.items():
-            counts = _drawn_together(pairs, resamples, seed)
+            counts = _pair_counts(pairs, resamples, seed)
             members = [observed[at] for at in places]
             for at, each in zip(places, self._averaged(members, counts), strict=True):
                 drawn[at] = each
@@ -338,7 +338,7 @@ def _key(texts: Sequence[str]) -> int:
 
 
 @lru_cache(maxsize=1)  # a leaderboard asks for the same pairs with every run
-def _drawn_together(pairs: tuple[bytes, ...], resamples: int, seed: int) -> tuple[NDArray[np.uint8], ...]:
+def _pair_counts(pairs: tuple[bytes, ...], resamples: int, seed: int) -> tuple[NDArray[np.uint8], ...]:
     """(resamples, n) of each task: how often each pair was drawn, equal keys (little-endian uint64) alike."""
     keys = [np.frombuffer(each, dtype="<u8") for each in pairs]
     distinct, where = np.unique(np.concatenate(keys), return_inverse=True)

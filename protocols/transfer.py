@@ -203,9 +203,9 @@ class TransferProtocol(Protocol):
 
         NaN: a fold that no item was drawn from, an F1 without an item of class 1.
         """
-        return self.draws_together([observations], data_id, resamples, seed)[0]
+        return self.draws_of_many([observations], data_id, resamples, seed)[0]
 
-    def draws_together(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
+    def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
         """The counts are drawn once for all encoders whose items are in the same folds."""
         drawn: list[Drawn] = [{} for _ in observed]
         by_item = [_by_item(each) for each in observed]  # in whatever order an encoder's folds list them

@@ -13,7 +13,7 @@ from stsbench.errors import StsbenchError
 from stsbench.parsing import compose_yaml, parse_json
 from stsbench.registry import did_you_mean
 
-from .typed import ABSENT, HOW, cells, decimal_commas, pairs
+from .pasted import ABSENT, HOW, cells, decimal_commas, pairs
 
 ORDER = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 AVERAGE = "Avg"

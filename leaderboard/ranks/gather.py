@@ -17,8 +17,8 @@ from stsbench.evaluation.records import Record
 from stsbench.evaluation.schema import Metric
 from stsbench.leaderboard.imports.model import FOLDER, load_imported
 from stsbench.leaderboard.publications.load import load_publications
+from stsbench.leaderboard.records.draws import SEED
 from stsbench.leaderboard.records.entries import LoadedEntry
-from stsbench.leaderboard.records.together import SEED
 from stsbench.metrics.noise import Scores
 from stsbench.metrics.ranks import Significance, letters, rank_intervals, significantly_different
 from stsbench.threads import cores

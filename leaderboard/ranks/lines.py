@@ -14,8 +14,8 @@ from stsbench.evaluation.comparability import Measured, Setting
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.records import ScoreRow
 from stsbench.leaderboard.records.admission import proven
+from stsbench.leaderboard.records.draws import RESAMPLES, SEED, drawn_with
 from stsbench.leaderboard.records.entries import EntryRun
-from stsbench.leaderboard.records.together import RESAMPLES, SEED, drawn_with
 from stsbench.metrics.bootstrap import interval
 
 from .board import Cell
@@ -47,10 +47,10 @@ Parts = dict[str, Measured]  # task -> the record that scored it
 
 def lines_of(run: EntryRun) -> list[ScoreLine]:
     """Every setting that a run was measured under, with the averages its protocols define."""
-    return lines_together([run])[0]
+    return lines_of_runs([run])[0]
 
 
-def lines_together(runs: Sequence[EntryRun]) -> list[list[ScoreLine]]:
+def lines_of_runs(runs: Sequence[EntryRun]) -> list[list[ScoreLine]]:
     """`lines_of` of several runs, in their order, whose averages are redrawn together."""
     filled = [_filled(run) for run in runs]
     averages = [(line, mine) for lines in filled for line, parts in lines if (mine := _averaged_parts(line, parts))]
@@ -157,7 +157,7 @@ def _draw_averages(averaged: Sequence[tuple[Protocol, Parts]]) -> None:
     for members in together.values():
         protocol = next(iter(members.values()))[0]
         observed = [{task: (each.observed(), each.set_id) for task, each in parts.items()} for _, parts in members.values()]
-        drawn = protocol.average_draws_together(observed, RESAMPLES, SEED)
+        drawn = protocol.average_draws_of_many(observed, RESAMPLES, SEED)
         for (each_protocol, parts), draws in zip(members.values(), drawn, strict=True):
             memo, key = _average_memo(each_protocol, parts)
             memo[key] = draws

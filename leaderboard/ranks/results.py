@@ -27,8 +27,8 @@ import scipy
 from stsbench.evaluation.comparability import Setting
 from stsbench.evaluation.load import load_protocol
 from stsbench.files import atomic_write, cache_root, sha256_file
+from stsbench.leaderboard.records.draws import RESAMPLES
 from stsbench.leaderboard.records.entries import EntryRun
-from stsbench.leaderboard.records.together import RESAMPLES
 
 from .board import Cell
 from .lines import ScoreLine

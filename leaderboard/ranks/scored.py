@@ -9,12 +9,12 @@ from pathlib import Path
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks import results
 from stsbench.leaderboard.records.admission import check_decided, decided_by
-from stsbench.leaderboard.records.copies import near_copies, said_of, sketch
+from stsbench.leaderboard.records.copies import near_copies, near_copy_notes, sketch
+from stsbench.leaderboard.records.draws import draw_many
 from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry, check_seeds, checked_run, read_entries, read_run
-from stsbench.leaderboard.records.together import draw_together
 from stsbench.threads import cores
 
-from .lines import ScoreLine, lines_together
+from .lines import ScoreLine, lines_of_runs
 from .processes import across
 from .results import RunResult
 
@@ -43,7 +43,7 @@ def scored_entries(folder: Path) -> tuple[list[LoadedEntry], dict[Path, list[Sco
     check_seeds(entries)
     twins = near_copies([(entry.id, each, scored[run.folder].sketches[each.path.name])
                          for entry in entries for run in entry.runs for each in run.records])  # fmt: skip
-    entries = [replace(entry, twins=said_of(entry.id, twins.get(entry.id, {}))) for entry in entries]
+    entries = [replace(entry, twins=near_copy_notes(entry.id, twins.get(entry.id, {}))) for entry in entries]
     check_decided((each.path, each.record, scored[run.folder].decided[each.path.name])
                   for run in runs.values() for each in run.records)  # fmt: skip
     return entries, {path: result.lines for path, result in scored.items()}
@@ -71,7 +71,7 @@ def score_batch(folders: Sequence[Path]) -> list[str]:
             read.append((results.key_of(run), run))  # before it is scored: what is kept is of these bytes
         except StsbenchError as error:
             faults.append(str(error))
-    draw_together([each for _, run in read for each in run.records])
+    draw_many([each for _, run in read for each in run.records])
     for key, run in read:
         try:
             runs.append(checked_run(run))
@@ -79,7 +79,7 @@ def score_batch(folders: Sequence[Path]) -> list[str]:
         except StsbenchError as error:
             faults.append(str(error))
     try:
-        lines = lines_together(runs)
+        lines = lines_of_runs(runs)
     except StsbenchError as error:
         return [*faults, str(error)]
     for key, run, mine in zip(keys, runs, lines, strict=True):

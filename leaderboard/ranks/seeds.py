@@ -9,8 +9,8 @@ import numpy as np
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import Setting
 from stsbench.evaluation.schema import Metric
+from stsbench.leaderboard.records.draws import RESAMPLES, SEED
 from stsbench.leaderboard.records.entries import LoadedEntry
-from stsbench.leaderboard.records.together import RESAMPLES, SEED
 from stsbench.metrics.bootstrap import interval
 
 from .board import Cell

@@ -69,7 +69,7 @@ def settings_of(tabs: Sequence[Tab]) -> dict[str, Tab]:
         if tab.group != DEFAULT_PROTOCOL or tab.sample or tab.lead != "Avg" or not tab.measured:
             continue
         if tab.aggregation in AGGREGATIONS and tab.metric in METRICS:
-            family = families.setdefault(_measured_alike(tab), {})
+            family = families.setdefault(_measurement(tab), {})
             family.setdefault(f"{tab.aggregation} {tab.metric.capitalize()}", tab)
     order = [f"{how} {metric.capitalize()}" for metric in METRICS for how in AGGREGATIONS]
     best = max(families.values(), key=_weight, default={})
@@ -81,7 +81,7 @@ def _weight(family: Mapping[str, Tab]) -> tuple[bool, int, int]:
     return all(tab.known for tab in tabs), len(tabs), len(rows_in_all(tabs))
 
 
-def _measured_alike(tab: Tab) -> str:
+def _measurement(tab: Tab) -> str:
     kept = {key: value for key, value in tab.settings.items() if key not in _NAMED_BY_THE_TAB}
     digests = {task: tab.data.get(task) for task in _before(tab)}
     return json.dumps([kept, digests], sort_keys=True, default=str)

@@ -18,7 +18,7 @@ from stsbench.evaluation.records import ObservationFile, Record, ScoreRow, Share
 from stsbench.evaluation.rescore import observations_of
 from stsbench.files import create_whole
 
-from .together import draw_together
+from .draws import draw_many
 
 MOVED = 5e-7  # at most, in the unit of a score, by rounding: half of what a record's check allows
 
@@ -37,7 +37,7 @@ class BoardRecord:
 def board_forms(items: list[tuple[Path, Record, Observations]]) -> list[BoardRecord]:
     """The records in the board's form; the draws that tell whether their scores stay are computed together."""
     rounded = [measured(path, record, _rounded(record, observations)) for path, record, observations in items]
-    draw_together(rounded)
+    draw_many(rounded)
     return [_form(each, observations) for each, (_, _, observations) in zip(rounded, items, strict=True)]
 
 

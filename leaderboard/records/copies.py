@@ -176,7 +176,7 @@ def _candidates(sketches: Floats) -> Iterator[tuple[int, int]]:
         yield from ((i, i + 1 + int(j)) for j in np.flatnonzero(may))
 
 
-def said_of(entry: str, others: Mapping[str, str]) -> tuple[str, ...]:
+def near_copy_notes(entry: str, others: Mapping[str, str]) -> tuple[str, ...]:
     """A sentence for each entry that a row is a near-copy of."""
     return tuple(f"two of its seeds are nearly one: {reason}" if other == entry else f"nearly the row of {other}: {reason}"
                  for other, reason in sorted(others.items()))  # fmt: skip

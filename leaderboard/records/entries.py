@@ -51,7 +51,7 @@ class Entry(BaseModel):
     note: str = Field(default="", max_length=4000)
 
     @model_validator(mode="after")
-    def _is_seen(self) -> Self:
+    def _is_visible(self) -> Self:
         for name in ("method", "backbone", "recipe", "paper", "card", "note"):
             if hidden := hidden_in(getattr(self, name) or "", kept="\n\t" + EMOJI if name == "note" else ""):
                 raise ValueError(f"{name} holds a character that is not seen ({hidden})")

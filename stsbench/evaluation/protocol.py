@@ -182,7 +182,7 @@ class Protocol(ABC):
         """
         return {}
 
-    def draws_together(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
+    def draws_of_many(self, observed: Sequence[Observations], data_id: str, resamples: int, seed: int) -> list[Drawn]:
         """`draws` of several encoders' observations of one set; a protocol may share work among them."""
         return [self.draws(each, data_id, resamples, seed) for each in observed]
 
@@ -196,7 +196,7 @@ class Protocol(ABC):
         """Let `drawn` have its answer for each of these, computed together."""
         key = self._key(data_id, resamples, seed)
         missing = [each for each in observed if key not in each.memo]
-        for each, drawn in zip(missing, self.draws_together(missing, data_id, resamples, seed), strict=True):
+        for each, drawn in zip(missing, self.draws_of_many(missing, data_id, resamples, seed), strict=True):
             each.memo[key] = drawn
 
     def _key(self, data_id: str, resamples: int, seed: int) -> tuple[object, ...]:
@@ -215,7 +215,7 @@ class Protocol(ABC):
         return {key: np.mean([part[key] for part in parts], axis=0) for key in parts[0]
                 if key[0] is None and all(key in part for part in parts)}  # fmt: skip
 
-    def average_draws_together(
+    def average_draws_of_many(
         self, observed: Sequence[Mapping[str, tuple[Observations, str]]], resamples: int, seed: int
     ) -> list[Drawn]:
         """`average_draws` of several encoders; a protocol may share work among them."""

@@ -18,9 +18,9 @@ import numpy as np
 
 from stsbench.data.sets.lines import line_blocks
 from stsbench.data.text.columns import LABEL, SCORE, VALUES
+from stsbench.data.text.earlier_rows import SIZE, EarlierRows
 from stsbench.data.text.ragged import ArrayWriter, RaggedWriter, mapped
 from stsbench.data.text.rows import OnBytes, RowReader, read_rows
-from stsbench.data.text.seen import SIZE, Seen
 from stsbench.errors import DataError
 
 META = "meta.json"
@@ -90,7 +90,7 @@ class _Writer:
         self._part, self._last_part = 0, -1  # of the file, between empty lines: being read; of the last row kept
         self.classes: dict[str, int] = {}  # label -> number, in order of appearance
         self.sha = hashlib.sha256(json.dumps([roles, settings.contiguous]).encode())
-        self._seen = Seen()
+        self._seen = EarlierRows()
         self._texts = {
             i: stack.enter_context(RaggedWriter(folder, f"text{i}", "u1"))
             for i, role in enumerate(roles) if role not in VALUES

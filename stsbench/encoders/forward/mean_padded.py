@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from stsbench.encoders.forward.batch_effects import restore
 from stsbench.encoders.forward.batching import Groups
-from stsbench.encoders.forward.company import restore
 
 
 class MeanPaddedForward:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from stsbench.encoders.base import Encoded, Encoder, Progress
-from stsbench.encoders.forward import company
+from stsbench.encoders.forward import batch_effects
+from stsbench.encoders.forward.batch_effects import NO_LIMIT, restore, sharing_limit
 from stsbench.encoders.forward.checkpoint import check_code, check_weights, first_line, position_limit, quiet
-from stsbench.encoders.forward.company import NO_LIMIT, restore, sharing_limit
 from stsbench.encoders.forward.identity import walk
 from stsbench.encoders.model_folder import check_module, read_settings
 from stsbench.encoders.prompt.tokenizer import check_ids, reads_as
@@ -85,15 +85,15 @@ class SentenceTransformerEncoder(Encoder):
 
     def _probe(self) -> None:
         """Find out whether texts may stand beside longer ones. EncoderError: the pooler cannot tell texts apart."""
-        short, long = self._encode([company.SHORT], 1), self._encode([company.LONG], 1)
+        short, long = self._encode([batch_effects.SHORT], 1), self._encode([batch_effects.LONG], 1)
         modes = [mode for part in self.model for mode in np.atleast_1d(getattr(part, "pooling_mode", []))]
         if "cls" in modes and np.array_equal(short, long) and short.any():
             raise EncoderError(
                 f"{self.config.name} declares the pooling cls of a causal model, whose first state knows the first token "
                 "alone: choose a --pooler (last, mean, weighted_mean)"
             )
-        cut = _is_fast(self.model.tokenizer) and len({len(self._ids(text, True)) for text in company.PROBES}) == 1
-        if cut or company.depends_on_company(lambda texts: self._encode(texts, len(texts)), self.config.dtype):
+        cut = _is_fast(self.model.tokenizer) and len({len(self._ids(text, True)) for text in batch_effects.PROBES}) == 1
+        if cut or batch_effects.depends_on_batch(lambda texts: self._encode(texts, len(texts)), self.config.dtype):
             self.keep_lengths_apart()  # where all are cut to one length nothing was padded, and nothing is known
 
     def for_role(self, role: str | None, prompt: str | None = None) -> Encoder:
@@ -138,7 +138,7 @@ class SentenceTransformerEncoder(Encoder):
         return np.asarray(vectors, dtype=np.float32)
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[int]]:
-        """Positions of texts that are encoded by one call: any, or those of one length where company matters."""
+        """Positions of texts that are encoded by one call: any, or those of one length where the batch matters."""
         limit = 0 if self.equal_lengths else min(map(sharing_limit, self._models), default=NO_LIMIT)
         if limit == NO_LIMIT:
             for start in range(0, len(texts), _CHUNK):

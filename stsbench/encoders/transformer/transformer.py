@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.encoders.base import Encoded, Encoder, Progress
-from stsbench.encoders.forward import batching, company
+from stsbench.encoders.forward import batch_effects, batching
+from stsbench.encoders.forward.batch_effects import sharing_limit
 from stsbench.encoders.forward.checkpoint import position_limit
-from stsbench.encoders.forward.company import sharing_limit
 from stsbench.encoders.forward.pooling import STATES, check_pooler, padded_length, pool
 from stsbench.encoders.prompt.prompt import Prompt, PromptSettings
 from stsbench.encoders.prompt.template import parse_template
@@ -89,7 +89,7 @@ class TransformerEncoder(Encoder):
         self.packed &= self.prompt.bottlenecks is None  # they hook into the model's own pass
 
     def run(self, texts: Sequence[str], progress: Progress | None = None) -> Encoded:
-        """float32 (n, d) vectors of n texts and which were cut. A vector moves by less than 1e-5 with its company."""
+        """float32 (n, d) vectors of n texts and which were cut. A batch moves a vector by less than 1e-5."""
         vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
         truncated = np.zeros(len(texts), dtype=np.bool_)
         with self._guard(), self._adapted():
@@ -110,14 +110,14 @@ class TransformerEncoder(Encoder):
             return self._chunk(forward, texts, self.tokeniser(texts)[0], None)
 
         try:
-            short, long = encode([company.SHORT]), encode([company.LONG])
+            short, long = encode([batch_effects.SHORT]), encode([batch_effects.LONG])
             if self.pooler in ("cls", "cls+dense") and np.array_equal(short, long):
                 raise DegenerateError(
                     f"--pooler {self.pooler}: {type(self.model).__name__} is causal, and its first state knows the first "
                     "token alone: use --pooler last, mean or weighted_mean"
                 )
-            cut = len({len(ids) for ids in self.tokeniser(company.PROBES)[0]}) == 1
-            if cut or company.depends_on_company(encode, self.spec.dtype):
+            cut = len({len(ids) for ids in self.tokeniser(batch_effects.PROBES)[0]}) == 1
+            if cut or batch_effects.depends_on_batch(encode, self.spec.dtype):
                 self.keep_lengths_apart()  # where both are cut to one length nothing was padded, and nothing is known
         finally:
             self.budget = min(budget, self.budget)

@@ -105,7 +105,7 @@ class Checkpoints:
 
     def newest(self) -> tuple[Position, Path] | None:
         """The newest sound checkpoint; damaged ones are passed over with a warning. None where there is none."""
-        newest = newest_sound(self.folder, warn=self.accelerator.is_main_process)
+        newest = newest_whole(self.folder, warn=self.accelerator.is_main_process)
         if newest and newest[0].processes != self.accelerator.num_processes:
             raise StsbenchError(
                 f"{newest[1]} was written by {newest[0].processes} processes; resume with as many, "
@@ -173,7 +173,7 @@ class Checkpoints:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def newest_sound(folder: Path, warn: bool = True) -> tuple[Position, Path] | None:
+def newest_whole(folder: Path, warn: bool = True) -> tuple[Position, Path] | None:
     """The newest sound checkpoint in the folder checkpoints/, whoever wrote it; damaged ones are passed over."""
     for path in reversed(_all(folder)):
         try:

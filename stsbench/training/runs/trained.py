@@ -11,7 +11,7 @@ from stsbench.encoders.transformer.parts import choose_device
 from stsbench.errors import DataError, StsbenchError
 from stsbench.registry import names
 from stsbench.training.api.method import Method
-from stsbench.training.engine.checkpoint import Checkpoints, Position, newest_sound
+from stsbench.training.engine.checkpoint import Checkpoints, Position, newest_whole
 from stsbench.training.engine.semi import make_objective
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.methods import GROUP, is_file_method
@@ -72,7 +72,7 @@ def _kept(run: Path) -> tuple[Position, Path]:
     except (KeyError, IndexError) as error:
         raise DataError(f"{run / 'train.json'} holds no summary of a run: {error!r}") from error
     folder = run / "checkpoints"
-    newest = newest_sound(folder)
+    newest = newest_whole(folder)
     if newest is None:
         raise StsbenchError(f"{folder} holds no sound checkpoint: only the encoder in {run / 'best'} is left")
     position, path = newest

@@ -19,8 +19,8 @@ from transformers import CanineTokenizer
 
 from stsbench.data.sets import lines
 from stsbench.data.text import built, fingerprint, store_writer
+from stsbench.data.text.earlier_rows import EarlierRows
 from stsbench.data.text.examples import TextRows
-from stsbench.data.text.seen import Seen
 from stsbench.data.text.store import open_store
 from stsbench.data.text.tokens import tokenised
 from stsbench.encoders.post.texts import read_texts
@@ -157,7 +157,7 @@ def test_the_report_says_what_became_of_the_rows(tmp_path):
     st.lists(st.lists(st.integers(0, 40) | st.sampled_from([1 << 64, 1 << 100, (1 << 100) + 7]), max_size=12), max_size=12)
 )
 def test_seen_equals_a_set(chunks):
-    seen, known = Seen(), set()
+    seen, known = EarlierRows(), set()
     for chunk in chunks:
         expected = [value not in known and not known.add(value) for value in chunk]
         assert seen.fresh([value.to_bytes(16, "big") for value in chunk]).tolist() == expected

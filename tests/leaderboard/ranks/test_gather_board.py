@@ -15,7 +15,7 @@ from stsbench.evaluation.schema import CORRELATION
 from stsbench.leaderboard.ranks import gather as gather_module
 from stsbench.leaderboard.ranks.board import Cell
 from stsbench.leaderboard.ranks.seeds import _joined_part
-from stsbench.leaderboard.records.together import RESAMPLES, SEED
+from stsbench.leaderboard.records.draws import RESAMPLES, SEED
 
 
 def test_alike_is_one_tab_and_its_numbers_are_the_records(board, runs):

@@ -15,7 +15,7 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import load_records
 from stsbench.leaderboard.ranks import gather as gather_module
 from stsbench.leaderboard.ranks.gather import gather, rounded
-from stsbench.leaderboard.records.together import RESAMPLES
+from stsbench.leaderboard.records.draws import RESAMPLES
 
 
 def test_scores_are_one_where_only_the_order_of_a_sum_differs():

@@ -10,7 +10,7 @@ from board_runs import copied, read_once, runs  # noqa: F401
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import load_records
 from stsbench.leaderboard.ranks import results, scored
-from stsbench.leaderboard.ranks.lines import lines_of, lines_together
+from stsbench.leaderboard.ranks.lines import lines_of, lines_of_runs
 from stsbench.leaderboard.ranks.scored import scored_entries
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry, load_entries
@@ -58,7 +58,7 @@ def test_what_is_kept_is_what_scoring_gives(board, counted):
 
 
 def test_runs_together_are_as_each_by_itself(board):
-    together = lines_together([run for entry in load_entries(board) for run in entry.runs])
+    together = lines_of_runs([run for entry in load_entries(board) for run in entry.runs])
     alone = [lines_of(run) for entry in load_entries(board) for run in entry.runs]
     for some, others in zip(together, alone, strict=True):
         assert_same(some, others)

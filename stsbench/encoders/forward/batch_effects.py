@@ -26,7 +26,7 @@ NO_LIMIT = sys.maxsize
 _FIRST_LENGTH = "original_max_position_embeddings"
 
 
-def depends_on_company(encode: Callable[[list[str]], Any], dtype: str) -> bool:
+def depends_on_batch(encode: Callable[[list[str]], Any], dtype: str) -> bool:
     """Whether SHORT has another vector beside LONG than alone.
 
     encode: texts, all in one batch, to (n, d) vectors.

@@ -12,7 +12,7 @@ SIZE = 16  # bytes of a hash: among a billion rows two different ones collide wi
 _Halves = NDArray[np.uint64]  # (2, n): the first and the last eight bytes of sorted hashes; numbers sort faster than bytes
 
 
-class Seen:
+class EarlierRows:
     """16-byte hashes seen so far: 16 bytes each, and briefly three times that while two runs are merged."""
 
     def __init__(self) -> None:

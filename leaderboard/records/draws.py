@@ -18,7 +18,7 @@ def drawn_with(protocol: Protocol) -> tuple[int, int]:
     return int(settings["resamples"]), int(settings.get("bootstrap_seed", settings.get("seed", SEED)))
 
 
-def draw_together(records: Iterable[Measured]) -> None:
+def draw_many(records: Iterable[Measured]) -> None:
     """Draw what checking and scoring these records will need, all encoders of a data set together."""
     groups: dict[tuple[str, ...], tuple[int, int, list[Measured]]] = {}
     for each in records:
