@@ -23,7 +23,7 @@ EVAL = "eval --model m --sample --tasks STS-B --resamples 0 --no-cache --output 
 PLAIN = f"{EVAL} --pooler mean"
 ENCODE = "encode --model m --input text.txt --output v --device cpu --offline"
 TRAIN = ("train simcse --backbone m --data text.txt --sample --offline --max-steps 1 --set training.batch_size=10 "
-         "--set selection.every=1 --device cpu --output run")  # fmt: skip
+         "--set selection.every=1 --device cpu --output run")
 DEEP, HUGE = '{"a":' * 100_000 + "1" + "}" * 100_000, 10**400
 SECRET = f"../../{OUTSIDE}/secret"
 CATASTROPHE = "(.*a)*(.*b)*(.+)+$(?!x)"
@@ -308,7 +308,7 @@ def check(words, work, line):
     """The command did none of what it may not; with a `line`, it was refused in one line that has this in it."""
     done = told(words.split(), work)
     assert (done.ran, done.read) == ((), ()), (words, done)
-    assert done.seconds < 20 and done.mebibytes < 600, (words, done)
+    assert done.seconds < 10 and done.mebibytes < 600, (words, done)
     assert done.code in ((0, 1) if line is None else (1,)), (words, done)
     assert not any("Traceback" in each for each in done.lines), (words, done)
     if done.code == 1:
@@ -329,7 +329,7 @@ def test_what_a_model_folder_names_is_data(base, work, name):
 @pytest.mark.parametrize("name", [
     "auto_map of its own", "tokenizer's auto_map", "kernels", "zipped pickle", "transformers_weights",
     "module outside", "notes a pipe", "num_hidden_layers of 1e+09", "vocab_size of 2e+07", "config.json deep",
-])  # fmt: skip
+])
 def test_every_reader_reads_it_so(base, work, name, words):
     spoil, line, *_ = VARIANTS[name]
     shutil.copytree(base / "m", work / "m")

@@ -24,7 +24,8 @@ _STARTED = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "socket.connec
 @dataclass(frozen=True)
 class Told:
     """How a command ended. lines: of stderr, the last being the error; ran: code it imported, compiled or started; read:
-    files outside; seconds; mebibytes: of memory that it took beyond what it began with."""
+    files outside; seconds: of processor time in all its threads, which a busy machine does not stretch; mebibytes: memory
+    beyond what it began with."""
 
     code: int
     out: str
@@ -36,19 +37,17 @@ class Told:
 
 
 def told(words, folder: Path, seconds: float = 30) -> Told:
-    """`stsbench WORDS` in `folder`, killed after so many seconds."""
+    """`stsbench WORDS` in `folder`, killed after so many seconds by the clock: of one that waits for ever."""
     training_runs.serve()
     mine, theirs = training_runs._context.Pipe(duplex=False)
     out, err = folder.parent / "stdout", folder.parent / "stderr"
     child = training_runs._context.Process(target=_run, args=([*map(str, words)], folder, out, err, theirs, {**os.environ}))
-    began = time.monotonic()
     child.start()
     theirs.close()
-    code, ran, read, grown = None, ("killed",), (), 0.0
+    code, ran, read, taken, grown = None, ("killed",), (), seconds, 0.0
     with contextlib.suppress(EOFError):
         if mine.poll(seconds):
-            code, ran, read, grown = mine.recv()
-    taken = time.monotonic() - began
+            code, ran, read, taken, grown = mine.recv()
     child.kill()
     child.join()
     lines = tuple(line for line in err.read_text("utf-8", "replace").splitlines() if line.strip())
@@ -65,7 +64,7 @@ def _run(words, folder, out, err, connection, environment):
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
     from stsbench.cli.main import main
 
-    before, modules = _peak(), {*sys.modules}
+    before, modules, began = _peak(), {*sys.modules}, time.process_time()
     watching = [True]
     sys.addaudithook(_hook(folder, ran, read, watching))
     sys.argv = ["stsbench", *words]
@@ -81,7 +80,8 @@ def _run(words, folder, out, err, connection, environment):
     new = [sys.modules[name] for name in {*sys.modules} - modules]
     ran |= {module.__file__ for module in new if str(getattr(module, "__file__", None)).startswith(str(folder))}
     ran |= {MARKER} if Path(folder, MARKER).exists() else set()
-    connection.send((code, tuple(sorted(ran)), tuple(sorted(read)), (_peak() - before) / 1024))
+    used = time.process_time() - began
+    connection.send((code, tuple(sorted(ran)), tuple(sorted(read)), used, (_peak() - before) / 1024))
 
 
 def _peak():
