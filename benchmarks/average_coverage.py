@@ -19,7 +19,7 @@ from stsbench.metrics.bootstrap import fisher_interval, interval, resample_count
 CASES = {
     "subsets": (20, 30, 40, 50, 60), "seven small": (20, 30, 42, 60, 100, 150, 200),
     "seven tasks": (3108, 1500, 3750, 3000, 1186, 1379, 4927),
-}  # fmt: skip
+}
 SEEDS, RHO, SPREAD = (42, 200, 1379), 0.8, 0.02  # pairs; the mean of all seeds' correlations, and their sd
 
 
@@ -40,7 +40,7 @@ def of_parts(sizes: tuple[int, ...], rounds: int) -> dict[str, np.ndarray]:
     truths = np.array([point(x, y)[0] for x, y in big])
     for start in range(0, rounds, BATCH):
         counts = [np.random.default_rng([n, start]).poisson(1.0, (DRAWS, n)).astype(float) if len(sizes) == 7
-                  else resample_counts(n, DRAWS, (n, start)) for n in sizes]  # fmt: skip
+                  else resample_counts(n, DRAWS, (n, start)) for n in sizes]
         pairs = [drawn("grid", rho, BATCH, n, rng) for rho, n in zip(rhos, sizes, strict=True)]
         values = np.array([point(x, y) for x, y in pairs])
         draws = np.array([pearson_draws(x, y, each) for (x, y), each in zip(pairs, counts, strict=True)])

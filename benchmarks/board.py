@@ -59,7 +59,7 @@ def main() -> None:
     args = parser.parse_args()
     template = args.template or next((ROOT / "leaderboard" / "measured" / "minilm-mean").glob("*/"))
     items = [(path, record, observations_of(path.parent, record)) for path, record in load_records(template)
-             if record.protocol.name in args.protocols]  # fmt: skip
+             if record.protocol.name in args.protocols]
     board = args.folder / "board"
     made = 0
     for count in sorted(args.entries):
@@ -78,7 +78,7 @@ def main() -> None:
         size = sum(path.stat().st_size for path in (args.folder / "cache").rglob("*") if path.is_file())
         print(json.dumps({"entries": count, "records": len(items) * count, "cache MB": round(size / 1e6), **{
             name: dict(zip(("CPU s", "seconds", "MB"), each, strict=True))
-            for name, each in zip(("cold", f"{NEW} new", "nothing new"), figures, strict=True)}}), flush=True)  # fmt: skip
+            for name, each in zip(("cold", f"{NEW} new", "nothing new"), figures, strict=True)}}), flush=True)
 
 
 def timed(board: Path, what: str, environment: dict[str, str]) -> tuple[float, float, int]:
@@ -96,7 +96,7 @@ def timed(board: Path, what: str, environment: dict[str, str]) -> tuple[float, f
 def add_entries(board: Path, items: list[tuple[Path, Record, Observations]], numbers: range) -> None:
     """Entries of these numbers, which are not there yet."""
     invented = [each for number in numbers if not (board / "measured" / f"entry-{number:04}").exists()
-                for each in invented_records(items, number)]  # fmt: skip
+                for each in invented_records(items, number)]
     draw_many(each for each in invented)
     for each in invented:
         each.record.scores = each.protocol.score(each.observed(), each.set_id, each.task)

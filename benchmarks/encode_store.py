@@ -30,7 +30,7 @@ WORDS = [
     "the", "a", "one", "old", "young", "small", "red", "green", "blue", "cold", "bright", "man", "woman", "child", "dog",
     "bird", "horse", "house", "river", "garden", "street", "reads", "sees", "finds", "follows", "carries", "paints", "opens",
     "walks", "sleeps", "sings", "near", "under", "behind", "with", "without", "and", "while", "today",
-]  # fmt: skip
+]
 MARKS = (1_000_000, 5_000_000, 10_000_000)
 POLL = 1.0  # seconds between two looks at the process
 
@@ -52,12 +52,12 @@ def tiny_model(folder: Path) -> Path:
     PreTrainedTokenizerFast(
         tokenizer_object=backend, cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]", unk_token="[UNK]",
         mask_token="[MASK]", model_max_length=64,
-    ).save_pretrained(folder)  # fmt: skip
+    ).save_pretrained(folder)
     torch.manual_seed(0)
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     BertModel(
         BertConfig(vocab_size=len(vocabulary), max_position_embeddings=64, initializer_range=0.3, **shape)
-    ).save_pretrained(folder)  # fmt: skip
+    ).save_pretrained(folder)
     return folder
 
 
@@ -76,7 +76,7 @@ def sentences(path: Path, count: int) -> Path:
 
 def command(model: Path, source: Path, store: Path, processes: int = 1) -> list[str]:
     return [sys.executable, "-m", "stsbench", "encode", "--model", str(model), "--pooler", "mean", "--batch-tokens", "8192",
-            "--input", str(source), "--output", str(store), "--processes", str(processes)]  # fmt: skip
+            "--input", str(source), "--output", str(store), "--processes", str(processes)]
 
 
 def resident(pid: int) -> tuple[float, float, float]:
@@ -123,7 +123,7 @@ def watched(arguments: list[str], store: Path, kill_at: int | None) -> bool:
 def show(what: str, numbers: tuple[float, float, float], began: float) -> None:
     peak, anonymous, seconds = numbers
     print(f"{what}: peak {peak:.0f} MiB resident, now {anonymous:.0f} MiB without files; {seconds:.0f} processor seconds, "
-          f"{time.monotonic() - began:.0f} s of wall clock", flush=True)  # fmt: skip
+          f"{time.monotonic() - began:.0f} s of wall clock", flush=True)
 
 
 def check(model: Path, source: Path, store: Path, texts: int) -> None:
@@ -165,7 +165,7 @@ def processes(folder: Path, texts: int, rounds: int) -> None:
             digests[count] = [shard["files"]["vectors.npy"]["sha256"] for shard in shards]
             wall, busy, steady = taken[count][-1]
             print(f"{count} process(es): {wall:.1f} s, {busy:.1f} processor seconds; once started {steady:.1f} us a text",
-                  flush=True)  # fmt: skip
+                  flush=True)
     one, two = np.array(taken[1]), np.array(taken[2])
     names = {0: "wall clock, one over two", 2: "the same once started", 1: "processor seconds, one over two"}
     for column, what in names.items():

@@ -41,11 +41,11 @@ def first_step(text: Path, model: str, folder: Path, held_out: int) -> dict[str,
     settings = {
         "data.held_out": held_out, "selection.by": "none", "training.max_steps": 1, "training.batch_size": 64,
         "precision": "float32",
-    }  # fmt: skip
+    }
     command = [
         sys.executable, "-m", "stsbench", "train", "simcse", "--backbone", model, "--data", str(text), "--output", str(run),
         *(word for key, value in settings.items() for word in ("--set", f"{key}={value}")),
-    ]  # fmt: skip
+    ]
     began = time.perf_counter()
     log = run / "log.jsonl"
     anonymous = 0.0

@@ -81,7 +81,7 @@ def run_method(side: str, work: Path, args: argparse.Namespace) -> float | None:
             "selection": {"by": "none"}, "precision": args.precision, **more,
         },
         "benchmark",
-    )  # fmt: skip
+    )
     with tempfile.TemporaryDirectory(dir=work) as output:
         with contextlib.suppress(Finished):
             train(TrainOptions(recipe=recipe, output=Path(output) / "run", device=args.device), log=lambda line: None)
@@ -319,7 +319,7 @@ def show(rows: list[dict[str, Any]], args: argparse.Namespace) -> dict[str, Any]
     unit, units = ("batch", "batches") if args.what == "generator" else ("step", "steps")
     print(f"{Path(args.model).name}, batch {args.batch} x 2 views, {args.precision}, {args.device}, {args.threads} "
           f"thread(s), {args.steps} {units} after {args.warm_up}; ratios to {first}: median (least, most) of "
-          f"{args.rounds} round(s)")  # fmt: skip
+          f"{args.rounds} round(s)")
     print(f"{'':18}{f's a {unit}':>10}{'ratio':>20}{'processor s':>13}{'ratio':>20}{'MiB':>8}{'ratio':>7}{'loss':>9}")
     summary: dict[str, Any] = {}
     for side in (side for side in _sides(args) if side in by_side):

@@ -89,7 +89,7 @@ def ours(folder: Path, data: Path, work: Path, args: argparse.Namespace, padded:
         "backbone.model": str(folder), "data.file": str(data), "training.batch_size": args.batch,
         "training.max_steps": args.warm_up + args.steps + 1, "precision": args.precision, "selection.by": "none",
         "options.head": "none" if args.no_head else "mlp_train_only",
-    }  # fmt: skip
+    }
     recipe = load_recipe("simcse", None, [], values)
     options = TrainOptions(recipe=recipe, output=work / "run", device=args.device, offline=True)
     with contextlib.suppress(Finished):
@@ -127,7 +127,7 @@ def library(folder: Path, data: Path, work: Path, args: argparse.Namespace) -> l
         ),
         train_dataset=Dataset.from_dict({"anchor": texts, "positive": texts}),
         loss=MultipleNegativesRankingLoss(model, scale=20.0),
-    )  # fmt: skip
+    )
     with contextlib.suppress(Finished):
         trainer.train()
     return [line["loss"] for line in trainer.state.log_history if "loss" in line]
@@ -174,7 +174,7 @@ def show(rows: list[dict[str, Any]], args: argparse.Namespace) -> dict[str, Any]
     summary: dict[str, Any] = {}
     print(f"{Path(args.model).name}, batch {args.batch} x 2 views, {args.precision}, {args.device}, "
           f"{args.threads} thread(s), {args.steps} steps after {args.warm_up}; ratios: median (least, most) of "
-          f"{args.rounds} round(s)")  # fmt: skip
+          f"{args.rounds} round(s)")
     print(f"{'':8}{'sentences/s':>12}{'s a step':>10}{'ratio':>20}{'processor s':>13}{'ratio':>20}{'MiB':>8}{'loss':>9}")
     for side, mine in by_side.items():
         cells = [f"{side:8}"]

@@ -25,7 +25,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 REGS = [1e-5, 1e-4, 1e-3, 1e-2]
 NESTED = {"MR": ("rt-polarity.neg", "rt-polarity.pos"), "CR": ("custrev.neg", "custrev.pos"),
-          "SUBJ": ("subj.subjective", "subj.objective"), "MPQA": ("mpqa.neg", "mpqa.pos")}  # fmt: skip
+          "SUBJ": ("subj.subjective", "subj.objective"), "MPQA": ("mpqa.neg", "mpqa.pos")}
 
 
 def vectors(task: str, downstream: Path, model: str) -> tuple[Any, Any, int]:
@@ -107,7 +107,7 @@ def lockstep(x: Any, y: Any, training: int, args: argparse.Namespace) -> dict[st
         result[dtype] = {
             "lockstep": seconds, "alone": alone * len(fits) / len(some), "ms a step": 1000 * alone / steps,
             "classes moved": moved, "fits moved": fits_moved, "classes": sum(len(fits[i].predict) for i in some),
-        }  # fmt: skip
+        }
     return result
 
 

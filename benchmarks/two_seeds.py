@@ -39,7 +39,7 @@ def main() -> None:
 
     def told(name: str, power: float, of_20: float, errors: list[float]) -> None:
         sys.stdout.write(f"{name}: power {100 * power:.1f}, of 20: {100 * of_20:.1f}; errors at {RATIOS}: "
-                         f"{', '.join(f'{100 * each:.1f}' for each in errors)}\n")  # fmt: skip
+                         f"{', '.join(f'{100 * each:.1f}' for each in errors)}\n")
 
     df = np.linspace(1, 2, 201)
     quantiles = stats.t.ppf(0.975, df)
@@ -56,7 +56,7 @@ def main() -> None:
         best = linprog(-gain.ravel(), np.stack([each.ravel() for each in losses]), bounds, one_each, np.ones(BINS))
         rule = best.x.reshape(gain.shape)
         told(f"best within {limit}", *(float((rule * each).sum()) for each in (gain, gain_far)),
-             errors=[float((rule * each).sum()) for each in losses])  # fmt: skip
+             errors=[float((rule * each).sum()) for each in losses])
 
 
 if __name__ == "__main__":

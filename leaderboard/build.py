@@ -38,7 +38,7 @@ def outputs(board: Board) -> dict[str, Content]:
     return {
         **site(board), "leaderboard.md": markdown_tables(board), "leaderboard.csv": csv_table(board),
         "leaderboard.tex": latex_tables(board),
-    }  # fmt: skip
+    }
 
 
 def kept(root: Path, board: Board) -> dict[Path, Content]:

@@ -27,7 +27,7 @@ for command in (add, submit, placement, import_):
 @leaderboard.command(short_help="Check every record, then write the page and the tables.")
 @BOARD
 @click.option("--check", "only_check", is_flag=True,
-              help="Write nothing; fail where the board is not valid, or the README's table is out of date.")  # fmt: skip
+              help="Write nothing; fail where the board is not valid, or the README's table is out of date.")
 @click.option("--all", "every", is_flag=True, help="Score every run again, not only those that changed since a build.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write the page and the tables there; touch nothing else.")
 def build(board: Path | None, only_check: bool, every: bool, output: Path | None) -> None:
@@ -76,7 +76,7 @@ def convert(board: Path | None) -> None:
 
     done = converting(find_board(board))
     echo(f"{counted(done.records, 'record')} converted: observations {sized(done.before)} -> "
-               f"{sized(done.after)}, largest change of a score {done.moved:.1g}")  # fmt: skip
+               f"{sized(done.after)}, largest change of a score {done.moved:.1g}")
 
 
 @leaderboard.command(short_help="Draw the measured entries on one backbone.")
@@ -85,7 +85,7 @@ def convert(board: Path | None) -> None:
 @click.option("--tab", default="sts-spearman-all", show_default=True, help="A tab, by its name in the page's address.")
 @click.option("--column", default="Avg", show_default=True)
 @click.option("--output", metavar="FILE.png|.svg", type=click.Path(path_type=Path), default=Path("entries"),
-              help="Where to write; without a suffix, both .png and .svg. Default: entries.")  # fmt: skip
+              help="Where to write; without a suffix, both .png and .svg. Default: entries.")
 def plot(board: Path | None, backbone: str, tab: str, column: str, output: Path) -> None:
     """Draw the measured entries on one backbone: a point for each seed, a bar at their mean."""
     from stsbench.leaderboard.page.entries_picture import figure

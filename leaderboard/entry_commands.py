@@ -38,7 +38,7 @@ def add(records: tuple[Path, ...], board: Path | None, slug: str, **stated: Any)
 @click.command(short_help="Show what an entry would add, and how to publish it.")
 @entry_options
 @click.option("--open", "commit", is_flag=True,
-              help="Commit the files on a new branch, entry-NAME; the working tree stays as it is.")  # fmt: skip
+              help="Commit the files on a new branch, entry-NAME; the working tree stays as it is.")
 def submit(records: tuple[Path, ...], board: Path | None, slug: str, commit: bool, **stated: Any) -> None:
     """Show what RUN folders or single RECORDs would add to the board, where the entry would rank, and how to publish it.
 
@@ -57,7 +57,7 @@ def submit(records: tuple[Path, ...], board: Path | None, slug: str, commit: boo
     for place in made.standings:
         echo(f"would {headline(place)}")
     echo(f"{'on the branch ' + made.branch if commit else 'to be committed'}: {counted(len(made.files), 'file')}, "
-               f"{sized(made.size)}")  # fmt: skip
+               f"{sized(made.size)}")
     for path in made.files:
         echo(f"  {path}")
     for line in made.warnings:

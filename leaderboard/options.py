@@ -25,7 +25,7 @@ ENTRY = (
     click.option("--paper", help="The paper's address."),
     click.option("--card", default="", help="The address of the method's card."),
     click.option("--note", default="", help="What else a reader should know."),
-)  # fmt: skip
+)
 
 
 def entry_options(command: Callable[..., Any]) -> Callable[..., Any]:

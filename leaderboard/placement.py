@@ -59,7 +59,7 @@ def _section(board: Board, change: EntryChange) -> str:
     if placed[1:]:
         grid = [["Protocol", "Tab", "Score", "Rank"]]
         grid += [[protocol_of(tab), plain_markdown(tab.title), plain_markdown(_score(tab, row)),
-                  plain_markdown(_place(tab, row) if row.rank else _reason(row))] for tab, row in placed[1:]]  # fmt: skip
+                  plain_markdown(_place(tab, row) if row.rank else _reason(row))] for tab, row in placed[1:]]
         lines.append(pipes(grid, 4))
     if notes := list(dict.fromkeys(mark for _, row in placed for mark in row.marks)):
         lines.append("\n".join(f"- {plain_markdown(note)}" for note in notes))

@@ -74,7 +74,7 @@ def next_steps(board: Path, submission: Submission, arguments: Sequence[str]) ->
     steps = [] if submission.branch else [
         ["git", "switch", "-c", branch], ["stsbench", "leaderboard", "add", *arguments],
         ["git", "add", *_folders(board, submission)], ["git", "commit", "-m", _title(slug)],
-    ]  # fmt: skip
+    ]
     steps += [["git", "push", "-u", "origin", branch], ["gh", "pr", "create", "--head", branch, "--fill"]]
     return [shlex.join(step) for step in steps]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GeometryProtocol", "MtebProtocol", "RegressionProtocol", "RetrievalProtocol", "StsProtocol", "TransferProtocol",
-]  # fmt: skip
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -33,7 +33,7 @@ class GeometrySettings(Settings):
     split: Literal["test", "dev", "whole"] = setting(
         "test", "the split of STS-B; whole: train, dev and test together", "DiffCSE (Chuang et al. 2022), table 11: test",
         by="--protocol geometry:dev, geometry:whole or geometry",
-    )  # fmt: skip
+    )
     alpha: Exponent = setting(2.0, "the exponent of the distances in alignment", "Wang & Isola 2020, section 4.1")
     t: Exponent = setting(2.0, "the factor of the squared distances in uniformity", "Wang & Isola 2020, section 4.1")
     positive_above: float = setting(
@@ -61,12 +61,12 @@ class GeometryProtocol(Protocol):
         "alignment": Metric("neither", 1, 3, (0.0, inf)), "uniformity": Metric("neither", 1, 3, (-inf, 0.0)),
         "anisotropy": Metric("neither", 1, 3, (-1.0, 1.0)), "explained by first": Metric("neither", 100, 2, (0.0, 100.0)),
         "effective rank": Metric("neither", 1, 3, (0.0, inf)), "mean cosine": Metric("neither", 1, 3, (-1.0, 1.0)),
-    }  # fmt: skip
+    }
     arrays: ClassVar[Mapping[str, Array]] = {
         "cosine": Array("float", rounded=True, per_item=True), "gold": Array("float", shared=True),
         "distance": Array("float", "p", rounded=True), "uniformity": Array("float", ""), "anisotropy": Array("float", ""),
         "spectrum": Array("float", "r"), "sentences": Array("int", "2"),
-    }  # fmt: skip
+    }
     title: ClassVar[str] = "Geometry"
     about: ClassVar[str] = "Where STS-B's sentences lie on the unit sphere. 'explained by first' is a share x 100."
     lead: ClassVar[str] = "alignment"
@@ -128,7 +128,7 @@ class GeometryProtocol(Protocol):
             self._row(task, None, "anisotropy", float(arrays["anisotropy"]), distinct),
             self._row(task, None, "explained by first", 100 * geometry.explained_by_first(spectrum), sentences),
             self._row(task, None, "effective rank", geometry.effective_rank(spectrum), sentences),
-        ]  # fmt: skip
+        ]
         for name, cosine in geometry.by_rating(arrays["cosine"], arrays["gold"]).items():
             rows.append(self._row(task, name, "mean cosine", float(cosine.mean()), len(cosine), bounds[name]))
         return rows

@@ -29,13 +29,13 @@ from stsbench.registry import did_you_mean
 TASKS = {
     "STS12": "sts12/test", "STS13": "sts13/test", "STS14": "sts14/test", "STS15": "sts15/test", "STS16": "sts16/test",
     "STS-B": "stsb/test", "SICK-R": "sick-r/test", "SICK-R-MTEB": "sick-r/mteb",
-}  # fmt: skip
+}
 RENAMED = {"STSBenchmark": "STS-B", "SICK-R": "SICK-R-MTEB"}  # mteb's name -> ours, where they differ
 # What mteb computes for a pair task beside its main score; of other tasks' dozens of figures the rows hold the main one.
 STS_METRICS = (
     "cosine_spearman", "cosine_pearson", "spearman", "pearson", "manhattan_spearman", "manhattan_pearson",
     "euclidean_spearman", "euclidean_pearson",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ class MtebSettings(Settings):
     tasks: Annotated[dict[str, str], BeforeValidator(_known_sets)] = setting(
         TASKS, "task -> id of the set it is measured on", "the STS tasks of Muennighoff et al. 2023, on the data held here",
         by="--protocol mteb:NAME",
-    )  # fmt: skip
+    )
     benchmark: Text | None = setting(
         None, "mteb's name of the benchmark that the tasks belong to; it decides the languages of a task",
         "mteb, benchmarks", by="--protocol mteb:NAME",
-    )  # fmt: skip
+    )
 
 
 class MtebProtocol(Protocol):
@@ -89,11 +89,11 @@ class MtebProtocol(Protocol):
     metrics: ClassVar[Mapping[str, Metric]] = {
         **dict.fromkeys(STS_METRICS, CORRELATION), "cosine_spearman": replace(CORRELATION, title="Spearman of cosines"),
         "*": Metric(),
-    }  # fmt: skip
+    }
     arrays: ClassVar[Mapping[str, Array]] = {"value": Array("float", "k"), "items": Array("int", "k")}
     names: ClassVar[Mapping[str, Names]] = {
         "metric": Names("k"), "split": Names("k"), "subset": Names("k"), "mteb_task": Names("1"), "task_result": Names("1"),
-    }  # fmt: skip
+    }
     title: ClassVar[str] = "MTEB"
     about: ClassVar[str] = "Scored by mteb's own evaluators. On SentEval's text these are not MTEB's leaderboard scores."
     unranked: ClassVar[str] = "mteb keeps no score per item, so differences cannot be tested"
@@ -101,7 +101,7 @@ class MtebProtocol(Protocol):
     main_metric: ClassVar[bool] = True
     text_notes: ClassVar[Mapping[str, str]] = {
         **Protocol.text_notes, "senteval": "on SentEval's text: not MTEB's own scores; MTEB's SICK-R is SICK-R-MTEB",
-    }  # fmt: skip
+    }
     hub_task: ClassVar[str] = "sentence-similarity"
     position: ClassVar[int] = 5
     # A benchmark chooses the splits and subsets a task is run on; those stand in the data's digest (HubData.parts).
@@ -160,7 +160,7 @@ class MtebProtocol(Protocol):
             try:
                 result = _evaluated(mteb, encoder, task)
                 items = {(split, each["hf_subset"]): _items(task, split, each["hf_subset"])
-                         for split, scores in result.scores.items() for each in scores}  # fmt: skip
+                         for split, scores in result.scores.items() for each in scores}
             finally:
                 for each in _leaves(task):
                     each.unload_data()
@@ -172,12 +172,12 @@ class MtebProtocol(Protocol):
             (metric, split, each["hf_subset"], each["main_score" if metric == main else metric])
             for split, scores in result.scores.items() for each in scores
             for metric in dict.fromkeys([main, *(name for name in STS_METRICS if name in each)])
-        ]  # fmt: skip
+        ]
         metrics, splits, subsets, values = (list(column) for column in zip(*scored, strict=True))
         arrays = {"value": np.array(values, dtype=np.float64),
-                  "items": np.array([items[key] for key in zip(splits, subsets, strict=True)], dtype=np.int64)}  # fmt: skip
+                  "items": np.array([items[key] for key in zip(splits, subsets, strict=True)], dtype=np.int64)}
         names = {"metric": metrics, "split": splits, "subset": subsets, "mteb_task": [task.metadata.name],
-                 "task_result": [result.model_dump_json()]}  # fmt: skip
+                 "task_result": [result.model_dump_json()]}
         names["notes"] = [
             *(f"{role} read behind the stored prompt {prompt!r}" for role, prompt in sorted(encoder.prompted.items())),
             *_notes({each: list(texts) for each, texts in encoder.texts.items()}, isinstance(data, HubData)),

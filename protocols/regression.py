@@ -44,7 +44,7 @@ class RegressionSettings(Settings):
     soft_labels: Literal["bit-compatible"] = setting(
         "bit-compatible", "a score as probabilities of the two whole scores beside it, with SentEval's loss of class 0",
         "Tai, Socher & Manning 2015, section 4.2; " + RELATEDNESS,
-    )  # fmt: skip
+    )
     learning_rate: Factor = setting(1e-3, "Adam's, of the relatedness head", RELATEDNESS)
     batch: Count = setting(64, "pairs of a training step of the relatedness head", RELATEDNESS)
     round_epochs: Count = setting(50, "epochs between two looks at the dev split", RELATEDNESS)
@@ -74,13 +74,13 @@ class RegressionProtocol(Protocol):
     metrics: ClassVar[Mapping[str, Metric]] = {
         "pearson": CORRELATION, "spearman": CORRELATION, "mse": Metric("lower", 1, 3, (0.0, inf), "MSE"),
         "dev spearman": DEV_CORRELATION, "accuracy": SHARE, "dev accuracy": DEV_SHARE,
-    }  # fmt: skip
+    }
     arrays: ClassVar[Mapping[str, Array]] = {
         "row": Array("int", "m", shared=True, places=True), "gold": Array("number", "m", shared=True),
         "predicted": Array("number", "m", rounded=True, per_item=True), "sizes": Array("int", "3", shared=True),
         "dev_spearman": Array("float", "t", optional=True), "epochs": Array("int", "1", optional=True),
         "dev_accuracy": Array("float", "r", optional=True),
-    }  # fmt: skip
+    }
     title: ClassVar[str] = "Regression"
     about: ClassVar[str] = (
         "SentEval's trained head on [|u - v| ; u * v]: relatedness (STS-B, SICK-R) or entailment (SICK-E)."
@@ -118,7 +118,7 @@ class RegressionProtocol(Protocol):
         fitted = fit_regressor(
             features["train"], gold[rows["train"]], features["dev"], gold[rows["dev"]], features["test"],
             RegressorSettings(**{key: self.settings[key] for key in taken}),
-        )  # fmt: skip
+        )
         epochs = np.array([fitted.epochs], dtype=np.int64)
         return {"predicted": fitted.predicted, "dev_spearman": fitted.dev_spearman, "epochs": epochs}
 
@@ -137,7 +137,7 @@ class RegressionProtocol(Protocol):
         solver = lockstep_solver(
             x, y, ENTAILMENT_CLASSES, seed=self.settings["seed"], device=_device(embed),
             **{key: self.settings[f"entailment_{key}"] for key in taken},
-        )  # fmt: skip
+        )
         probed = given_splits(y, train, dev, test, self.settings["entailment_regs"], solver)
         return {"predicted": probed.predicted, "dev_accuracy": probed.grid[0]}
 
@@ -207,7 +207,7 @@ class RegressionProtocol(Protocol):
                 if metric in self.settings["metrics"]:
                     scores[metric] = bootstrap_correlation(predicted, gold, counts, metric)
         drawn: list[Drawn] = [{(None, None, metric): 100 * each[i] for metric, each in scores.items()}
-                              for i in range(len(seen))]  # fmt: skip
+                              for i in range(len(seen))]
         if "dev_accuracy" not in seen[0] and "mse" in self.settings["metrics"]:
             for each, squares in zip(drawn, (predicted - gold) ** 2 @ counts.T / len(gold), strict=True):
                 each[None, None, "mse"] = squares

@@ -30,7 +30,7 @@ class RetrievalSettings(Settings):
     duplicates: Literal["merge", "keep", "drop"] = setting(
         "merge", "equal sentences: merge, they are one text; keep, copies are distractors; drop, copies of the query do "
         "not count", "our choice: it fits the figures of DiffCSE (Chuang et al. 2022), table 10",
-    )  # fmt: skip
+    )
     ties: Literal["worst", "mid"] = setting(
         "worst", "the rank of a relevant text among texts of equal cosine: behind them, or in their middle", "our choice"
     )
@@ -43,7 +43,7 @@ class FolderSettings(RetrievalSettings):
     folder: Text = setting(
         ..., "the name of the user's folder of queries, corpus and relevance judgements", "our choice",
         by="--protocol retrieval:FOLDER",
-    )  # fmt: skip
+    )
 
 
 class RetrievalProtocol(Protocol):
@@ -54,11 +54,11 @@ class RetrievalProtocol(Protocol):
     version: ClassVar[int] = 1
     metrics: ClassVar[Mapping[str, Metric]] = {
         "recall": SHARE, "hit": SHARE, "mrr": Metric(range=SHARE.range, title="MRR"),
-    }  # fmt: skip
+    }
     arrays: ClassVar[Mapping[str, Array]] = {
         "rank": Array("float", "p"), "query": Array("int", "p", shared=("duplicates",)),
         "group": Array("int", "q", shared=("duplicates",)), "corpus": Array("int", "1", shared=("duplicates",)),
-    }  # fmt: skip
+    }
     title: ClassVar[str] = "Retrieval"
     about: ClassVar[str] = (
         "Is what belongs to a sentence among its nearest neighbours? On STS-B: the 97 test pairs rated highest."
@@ -119,7 +119,7 @@ class RetrievalProtocol(Protocol):
             notes += [f"{side} are read behind the stored prompt {prompt!r}" for side, prompt in sides.items() if prompt]
             # the run has counted the texts without prompts
             notes += [f"{int(cut[side].sum())} {side} were truncated behind their prompt"
-                      for side, prompt in sides.items() if prompt and cut[side].any()]  # fmt: skip
+                      for side, prompt in sides.items() if prompt and cut[side].any()]
         rank, query = ranks_of(
             queries(task.queries), corpus(task.corpus), task.relevant, hidden, ties=self.settings["ties"]
         )
@@ -137,7 +137,7 @@ class RetrievalProtocol(Protocol):
             rows.append(ScoreRow(
                 protocol=self.label, task=task, metric=metric, value=100 * float(np.mean(each)), low=low, high=high,
                 n=len(group),
-            ))  # fmt: skip
+            ))
         return rows
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
@@ -197,7 +197,7 @@ def from_pairs(data: PairSet, duplicates: str) -> RetrievalSet:
         id=data.id, task=data.task, text_version=data.text_version, origin=data.origin, known=data.known,
         queries=tuple(corpus[i] for i in places), corpus=corpus, relevant=tuple((i,) for i in (*other, *one)),
         hidden=tuple((place,) for place in places),
-    )  # fmt: skip
+    )
 
 
 def _places(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:

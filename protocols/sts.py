@@ -33,7 +33,7 @@ from stsbench.metrics.similarity import paired_similarity
 TASKS = {
     "STS12": "sts12/test", "STS13": "sts13/test", "STS14": "sts14/test", "STS15": "sts15/test", "STS16": "sts16/test",
     "STS-B": "stsb/test", "SICK-R": "sick-r/test", "SICK-R-MTEB": "sick-r/mteb",
-}  # fmt: skip
+}
 AVERAGED = tuple(TASKS)[:7]
 YEARS = tuple(TASKS.values())[:5]  # the sets made of subsets
 LARGEST_COSINE = 1 + 1e-6  # float32 vectors, rounded
@@ -45,24 +45,24 @@ class StsSettings(Settings):
         "how a year's subsets become one score: one correlation over all pairs, the mean of the subsets' correlations, or "
         "their mean weighted by pairs",
         "all: SimCSE (Gao et al. 2021), appendix B; mean, wmean: SentEval",
-    )  # fmt: skip
+    )
     metrics: SomeOf[Literal["spearman", "pearson"]] = setting(
         list(METRICS), "the correlations reported", "Reimers & Gurevych 2019, section 4; SentEval prints both"
     )
     similarity: Literal["cosine", "dot", "euclidean", "manhattan"] = setting(
         "cosine", "of the two vectors; distances are negated",
         "SentEval, senteval/sts.py; the distances: Reimers & Gurevych 2019, section 4",
-    )  # fmt: skip
+    )
     resamples: Whole = setting(1000, "bootstrap resamples of each interval; 0: no intervals", "our choice")
     seed: Whole = setting(0, "of the bootstrap", "our choice")
     pearson_interval: Literal["fisher-z", "percentile"] = setting(
         "fisher-z", "Pearson's interval: the draws' distances from the score on Fisher's z, or the draws' percentiles, too "
         "narrow for fewer than some 200 pairs", "our choice",
-    )  # fmt: skip
+    )
     without_overlap: AnyOf[Text] = setting(
         [], "ids of the sets whose sentences were taken out before scoring (`stsbench eval --without-overlap`)",
         "our choice", by="--without-overlap",
-    )  # fmt: skip
+    )
 
 
 class FileSettings(StsSettings):
@@ -79,7 +79,7 @@ class StsProtocol(Protocol):
     arrays: ClassVar[Mapping[str, Array]] = {
         "similarity": Array("float", rounded=True, per_item=True), "gold": Array("float", shared=True),
         "subset": Array("int", shared=True), "pair": Array("uint", shared=True),
-    }  # fmt: skip
+    }
     names: ClassVar[Mapping[str, Names]] = {"subsets": Names(shared=True)}
     title: ClassVar[str] = "STS"
     about: ClassVar[str] = "Cosine of two sentences' vectors against human scores; nothing is trained."
@@ -176,7 +176,7 @@ class StsProtocol(Protocol):
         return ScoreRow(
             protocol=self.label, task=task, subset=subset, aggregation=how, metric=metric, value=100 * value, low=low,
             high=high, n=n,
-        )  # fmt: skip
+        )
 
     def draws(self, observations: Observations, data_id: str, resamples: int, seed: int) -> Drawn:
         """Pairs are redrawn within their subset."""
@@ -205,7 +205,7 @@ class StsProtocol(Protocol):
         else:
             del places[None]
         correlate = {(name, metric): BootstrapCorrelation(similarity[:, at], gold[at], metric)
-                     for name, at in places.items() for metric in self.settings["metrics"]}  # fmt: skip
+                     for name, at in places.items() for metric in self.settings["metrics"]}
         rows: dict[tuple[str | None, str], list[NDArray[np.float64]]] = {key: [] for key in correlate}
         for counts in blocks:
             weights = {name: counts[:, at] for name, at in places.items()}
@@ -214,7 +214,7 @@ class StsProtocol(Protocol):
         scores = {key: 100 * np.concatenate(parts, axis=1) for key, parts in rows.items()}
         sizes = [len(gold[at]) for at in groups.values()]
         return [self._combined({key: values[i] for key, values in scores.items()}, [*groups], sizes)
-                for i in range(len(observed))]  # fmt: skip
+                for i in range(len(observed))]
 
     def _combined(
         self, scores: Mapping[tuple[str | None, str], NDArray[np.float64]], groups: Sequence[str], sizes: Sequence[int]
@@ -266,7 +266,7 @@ class StsProtocol(Protocol):
                         if key[0] is None:
                             parts[at].setdefault(key, []).append(values)
         return [{key: np.mean(values, axis=0) for key, values in part.items() if len(values) == len(AVERAGED)}
-                for part in parts]  # fmt: skip
+                for part in parts]
 
     def summarise(self, records: Sequence[Record]) -> list[ScoreRow]:
         """The STS average, twice: `Avg` of two-decimal scores as papers print it, `Avg-full` of unrounded scores.

@@ -46,7 +46,7 @@ class ProbeSettings(Settings):
         "torch", "SentEval's probe in torch; scikit-learn's; or the same objective solved to its optimum",
         "torch, sklearn: SentEval's usepytorch; exact: our choice",
         by="--protocol transfer:exact, transfer:sklearn or transfer",
-    )  # fmt: skip
+    )
     k: Folds = setting(10, "folds", README)
     seed: Whole = setting(1111, "of folds and training", "SentEval, senteval/engine.py")
     blank: str = setting(BLANK, "what is encoded for a line without words", "SentEval, examples/bow.py")
@@ -77,11 +77,11 @@ class TorchSettings(ProbeSettings):
     validation: Fraction = setting(
         0.05, "the share of its training items that the final fit watches, where no dev split is there",
         SENTEVAL + "validation.py",
-    )  # fmt: skip
+    )
     dtype: Literal["float64", "float32"] = setting(
         "float64", "what the probe computes in",
         "our choice: predictions are then the same on every device; SentEval has float32",
-    )  # fmt: skip
+    )
 
 
 class TransferProtocol(Protocol):
@@ -92,13 +92,13 @@ class TransferProtocol(Protocol):
     version: ClassVar[int] = 1
     metrics: ClassVar[Mapping[str, Metric]] = {
         "accuracy": SHARE, "f1": Metric(range=SHARE.range, title="F1"), "dev accuracy": DEV_SHARE,
-    }  # fmt: skip
+    }
     arrays: ClassVar[Mapping[str, Array]] = {
         "rows": Array("int", "m", shared=True, places=True), "predicted": Array("int", "m", per_item=True),
         "gold": Array("int", "m", shared=True), "fold": Array("int", "m", shared=("k", "seed")),
         "grid": Array("float", "or"), "chosen": Array("int", "o"),
         "regs": Array("float", "r", shared=("grid", "grid_kfold")), "counts": Array("int", "3"),
-    }  # fmt: skip
+    }
     names: ClassVar[Mapping[str, Names]] = {"counts": Names("3")}
     title: ClassVar[str] = "Transfer"
     about: ClassVar[str] = "SentEval's probe: a logistic regression on frozen vectors."
@@ -152,7 +152,7 @@ class TransferProtocol(Protocol):
         vectors = [
             embed([texts[i] or self.settings["blank"] for i in order.tolist()])
             for texts in (data.first, data.second) if texts
-        ]  # fmt: skip
+        ]
         x, y = _features(data.id, vectors, self.settings["classifier"] == "sklearn"), data.labels[order]
         bounds = np.cumsum([0, *(len(part) for part in splits.values())])
         rows = {name: np.arange(bounds[i], bounds[i + 1], dtype=np.int64) for i, name in enumerate(splits)}
@@ -174,7 +174,7 @@ class TransferProtocol(Protocol):
                 "counts": ["fits", "unconverged", "development items"],
                 "notes": [f"{unconverged} of {fits} fits stopped before convergence"] if unconverged else [],
             },
-        )  # fmt: skip
+        )
 
     def decided(self, observations: Observations) -> dict[str, Sequence[NDArray[Any] | Sequence[str]]]:
         """By item: a classifier's folds list the items in an order of its own."""

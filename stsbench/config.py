@@ -211,9 +211,9 @@ def _leaves(data: Any, above: str, joint: str, whole: frozenset[str], lists: boo
 _WORDS = {
     "bool": "true or false", "int": "a whole number", "float": "a number", "string": "a text", "dict": "a mapping",
     "model": "a mapping", "list": "a list", "tuple": "a list",
-}  # fmt: skip
+}
 _BOUNDS = {"greater_than": ("gt", "above"), "greater_than_equal": ("ge", "at least"), "less_than": ("lt", "below"),
-           "less_than_equal": ("le", "at most")}  # fmt: skip
+           "less_than_equal": ("le", "at most")}
 
 
 def _in_words(model: type[BaseModel], error: Any, above: str) -> str:
@@ -278,7 +278,7 @@ def _constraints(metadata: Iterable[Any]) -> list[Any]:
 
 def _bounds(metadata: Iterable[Any]) -> list[str]:
     bounds = [(sign, getattr(each, name)) for each in metadata
-              for name, sign in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<=")) if hasattr(each, name)]  # fmt: skip
+              for name, sign in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<=")) if hasattr(each, name)]
     return [f"{sign} {_bound(bound)}" for sign, bound in bounds]
 
 

@@ -32,7 +32,7 @@ def text_table(lines: Sequence[Sequence[str]]) -> str:
 def html_table(caption: str, lines: Sequence[Sequence[str]]) -> str:
     """The same as HTML."""
     cells = ("".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in line)
-             for tag, line in zip(["th", *["td"] * (len(lines) - 1)], lines, strict=True))  # fmt: skip
+             for tag, line in zip(["th", *["td"] * (len(lines) - 1)], lines, strict=True))
     body = "".join(f"<tr>{row}</tr>" for row in cells)
     return f"<table><caption>{escape(caption)}</caption>{body}</table>"
 

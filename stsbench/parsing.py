@@ -112,7 +112,7 @@ def compose_yaml(text: str, loader: Any) -> tuple[Any, Any]:
 
 _DEEPER = {
     yaml.SequenceStartEvent: 1, yaml.MappingStartEvent: 1, yaml.SequenceEndEvent: -1, yaml.MappingEndEvent: -1,
-}  # fmt: skip
+}
 
 
 def _check_aliases(node: Any, sizes: dict[int, int], above: set[int]) -> int:

@@ -22,7 +22,7 @@ def without_main() -> Iterator[None]:
     """
     if multiprocessing.current_process().daemon:  # which Python lets start none
         raise StsbenchError("a process that was started to encode would start others: a file that it imports runs the work "
-                            f"again; put that under {GUARD}")  # fmt: skip
+                            f"again; put that under {GUARD}")
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:

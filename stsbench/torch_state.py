@@ -13,7 +13,7 @@ from typing import Any
 _DEVICES = ("cpu", "cuda", "mps", "xpu")
 # In this order: what an operation has not been given it takes from its backend, and a backend from "generic".
 _FLOAT32 = [("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"),
-            ("mkldnn", "all"), ("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn")]  # fmt: skip
+            ("mkldnn", "all"), ("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn")]
 _Setting = tuple[Callable[[], Any], Callable[[Any], Any], Any]
 
 

@@ -114,11 +114,11 @@ def test_the_tests_of_their_own_read_their_page():
 def test_a_block_is_run_saved_or_marked():
     text = ("Save this as `a.py`:\n\n```python\nx = 1\n```\n\nThen:\n\n```sh\nstsbench list data\n```\n\n"
             "```\nprinted\n```\n\n<!-- not run by the tests: it costs money -->\n```sh\nbuy\n```\n\n"
-            "```python\nprint(1)\n```\n\nprints\n\n```\n1\n```\n")  # fmt: skip
+            "```python\nprint(1)\n```\n\nprints\n\n```\n1\n```\n")
     assert blocks(text) == [
         Block("python", "x = 1\n", file="a.py"), Block("sh", "stsbench list data\n"),
         Block("sh", "buy\n", reason="it costs money"), Block("python", "print(1)\n", output="1\n"),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(

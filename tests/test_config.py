@@ -111,10 +111,10 @@ def test_files_that_cannot_be_read(tmp_path):
 
 def test_extends_merges_mappings_and_replaces_lists(tmp_path):
     write(tmp_path, top="a: {x: 1, y: {p: 1, q: 2}}\nl: [1, 2, 3]\nkept: 1\n",
-          mid="extends: top\na: {y: {q: 3}}\nl: [4]\n", low="extends: mid\na: {x: null}\nnew: {z: 1}\n")  # fmt: skip
+          mid="extends: top\na: {y: {q: 3}}\nl: [4]\n", low="extends: mid\na: {x: null}\nnew: {z: 1}\n")
     assert load_config(tmp_path / "low.yaml") == {
         "a": {"x": None, "y": {"p": 1, "q": 3}}, "l": [4], "kept": 1, "new": {"z": 1}
-    }  # fmt: skip
+    }
 
 
 def test_own_keys_are_not_inherited(tmp_path):

@@ -65,7 +65,7 @@ def test_every_page_of_the_docs_is_listed():
         ("https://example.org/x", True),
         ("missing.md", False), ("other.md#three-words", False), ("#there", False), ("../other.md", False),
     ],
-)  # fmt: skip
+)
 def test_a_planted_link_is_judged(tmp_path, link, ok):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/other.md").write_text("# Title\n\n## Two words\n", "utf-8")

@@ -33,7 +33,7 @@ def module(name):
         ("../../code.py", "https://host/blob/main/code.py"), ("../../cards", "https://host/tree/main/cards"),
         ("#here", "#here"), ("https://example.org/x", "https://example.org/x"), ("missing.md", "missing.md"),
     ],
-)  # fmt: skip
+)
 def test_a_link_of_the_repository_becomes_one_of_the_site(tmp_path, link, expected):
     for name in ("docs/reference/a.md", "docs/how-to/b.md", "cards/x.md", "code.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -53,11 +53,11 @@ def test_lists_get_four_columns_a_level_and_a_blank_line_before():
 
 def test_what_a_page_loads_from_elsewhere_is_named(tmp_path):
     (tmp_path / "a.html").write_text('<a href="https://x.org">x</a><script src="https://x.org/a.js"></script><img alt="" '
-                                     'src="a.png"><link rel="stylesheet" href="//x.org/a.css">', "utf-8")  # fmt: skip
+                                     'src="a.png"><link rel="stylesheet" href="//x.org/a.css">', "utf-8")
     (tmp_path / "b.css").write_text("@import 'https://x.org/b.css'; a { background: url(c.png) }", "utf-8")
     assert module("build").foreign(tmp_path) == [
         "a.html: https://x.org/a.js", "a.html: //x.org/a.css", "b.css: https://x.org/b.css"
-    ]  # fmt: skip
+    ]
 
 
 def test_every_public_name_is_on_a_page_with_its_definition():

@@ -22,7 +22,7 @@ STORED = {("methods/diffcse/auxiliary.py", "found")}
 SKIPPED = (
     "leaderboard/measured", "leaderboard/published", "leaderboard/site", "stsbench/data/sample",
     "docs/findings/protocol-sensitivity.md", "leaderboard/web/node_modules", "tests/test_glossary.py", "CHANGELOG.md",
-)  # fmt: skip
+)
 FOLDERS = ("stsbench", "protocols", "methods", "leaderboard", "tests", "benchmarks", "docs")
 GLOSSARY = re.compile(r"^## Words\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)  # of CONTRIBUTING.md
 

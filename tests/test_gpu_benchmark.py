@@ -46,7 +46,7 @@ def test_it_goes_on_behind_what_fails(modules, monkeypatch, tmp_path):
     answers = [
         [{"name": "a", "status": "ok"}, {"name": "b", "status": "failed", "why": "an illegal address", "ended": True}],
         [{"name": "c", "status": "ok"}], subprocess.TimeoutExpired("python", 1, output=b""),
-    ]  # fmt: skip
+    ]
     asked = []
 
     def run(command, **options):
@@ -73,7 +73,7 @@ def test_the_report_names_what_failed(modules, tmp_path):
         {"part": "methods", "name": "simcse", "status": "ok", "precisions": {"float32": figures}},
         {"part": "methods", "name": "mlm", "status": "failed", "why": "fp16: losses differ", "precisions": {}},
         {"part": "encode", "name": "bf16", "status": "ok", "over st 32": [2.5, 2.0, 3.0], "aim": True},
-    ]  # fmt: skip
+    ]
     modules.report.write_report(tmp_path / "out", setting, rows, 10.2)
     page = (tmp_path / "out" / "report.md").read_text()
     assert "3 measured, **1 failed**" in page and "- methods, mlm: fp16: losses differ" in page

@@ -26,10 +26,10 @@ CORE = (
     "training.losses", "training.modules", "training.api", "training.recipes", "training.rows", "training.engine",
     "training.export", "training.runs",
     "jobs", "doctor", "plots", "cli.output", "cli.setup", "cli.jobs", "cli",
-)  # fmt: skip
+)
 # Rooms of the board, which may import the core, too.
 BOARD = ("leaderboard.records", "leaderboard.publications", "leaderboard.imports", "leaderboard.ranks",
-         "leaderboard.page", "leaderboard.identify", "leaderboard.reproduce", "leaderboard")  # fmt: skip
+         "leaderboard.page", "leaderboard.identify", "leaderboard.reproduce", "leaderboard")
 MOST = 16  # modules that a reader meets in one room
 
 
@@ -155,7 +155,7 @@ def test_an_editor_finds_a_sibling():
     """jedi, which Jupyter and many editors ask, on twenty of these imports."""
     jedi = pytest.importorskip("jedi")
     siblings = [(file, node) for file, text in tree().items() if file.split("/")[0] in OUTER
-                for node in imports(text) if isinstance(node, ast.ImportFrom) and node.level]  # fmt: skip
+                for node in imports(text) if isinstance(node, ast.ImportFrom) and node.level]
     assert len(siblings) > 150
     for file, node in random.Random(20).sample(siblings, 20):
         path, word = ROOT / file, node.names[0].name
@@ -239,6 +239,6 @@ def test_help_of_commands_loads_no_torch():
     commands = [
         ["eval", "--help"], ["score", "--help"], ["list", "protocols"], ["list", "encoders"], ["list", "methods"],
         ["list", "recipes"], ["show", "method", "simcse"], ["show", "recipe", "simcse/unsup-bert-base"],
-    ]  # fmt: skip
+    ]
     said = said_by(each(commands, ("torch", "transformers", "sklearn")), "-P")
     assert said.endswith("\nevery command was run\n") and said.count("Usage: ") == 2

@@ -48,7 +48,7 @@ def test_models(folder, model):
 def test_variants_of_protocols(folder):
     (folder / "mean").write_text("")
     assert any("for the file of that name in this folder write sts:./mean" in line
-               for line in lines_of(folder, protocols=["sts:mean"]))  # fmt: skip
+               for line in lines_of(folder, protocols=["sts:mean"]))
 
 
 def test_what_a_post_processing_is_fitted_on(folder):

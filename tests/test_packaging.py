@@ -19,7 +19,7 @@ def test_every_package_is_listed():
     outer = {
         ".".join(("stsbench", *path.parent.relative_to(ROOT).parts))
         for name in ("protocols", "methods", "leaderboard") for path in (ROOT / name).rglob("*.py")
-    }  # fmt: skip
+    }
     assert sorted(SETTINGS["packages"]) == sorted(core | outer)
 
 
@@ -55,7 +55,7 @@ def script(path):
         ("![rows](docs/board.png)", "![rows](https://raw.githubusercontent.com/a/b/v1.2/docs/board.png)"),
         ("[paper](https://arxiv.org/abs/1), [below](#here)", "[paper](https://arxiv.org/abs/1), [below](#here)"),
     ],
-)  # fmt: skip
+)
 def test_links_of_the_description_are_absolute(relative, absolute):
     assert script("setup.py")["description"](relative, "https://github.com/a/b", "1.2") == absolute
 

@@ -41,7 +41,7 @@ def refused(call, *parts, error=StsbenchError):
     (BOMB, "aliases"), (MERGED, "aliases"), (LONG, "aliases"), (CIRCLE, "holds the alias itself"),
     (NESTED, "deep"), ("a:\n" + "".join(" " * i + "a:\n" for i in range(1, 500)), "deep"), ("x" * 1_000_001, "1,000,001"),
     (ENDLESS, "nest"),  # libyaml 0.2.6 counts them too, and may be the first to refuse
-])  # fmt: skip
+])
 def test_a_yaml_text_beyond_the_limits_is_refused_at_once(text, reason):
     refused(lambda: parse_yaml(text, "recipe.yaml"), "recipe.yaml: ", reason)
 
@@ -63,7 +63,7 @@ def test_a_file_without_an_end_is_not_read_to_its_end(read, tmp_path, monkeypatc
     (b'{"a": ' + b"[" * 500 + b"]" * 500 + b"}", "deep"), (b"[" * 100_000, "deep"),
     (b'{"a": ', "not valid JSON"), (b"", "not valid JSON"),
     (b'"\xff"', "UTF-8"), (b"1" * 5_000, "not valid JSON"), (b"\xef\xbb\xbf{}", "not valid JSON"),
-])  # fmt: skip
+])
 def test_a_json_file_that_cannot_be_read_is_an_error_of_the_callers_class_that_names_it(content, reason, tmp_path):
     path = tmp_path / "config.json"
     path.write_bytes(content)
@@ -102,7 +102,7 @@ def bundle_of(folder, manifest):
     ("entry.yaml", DEEP_JSON, read_entry),
     ("record.json", DEEP_JSON, read_record),
     ("line.jsonl", DEEP_JSON, lambda path: json_object(path.read_text(), path, 1)),
-])  # fmt: skip
+])
 def test_every_reader_of_strangers_files_keeps_to_the_limits(name, content, read, tmp_path):
     (tmp_path / name).write_text(content, "utf-8")
     refused(lambda: read(tmp_path / name))

@@ -40,7 +40,7 @@ OWNERS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 def _strings(source: str) -> Iterator[ast.Constant]:
     tree = ast.parse(source)
     docs = {id(node.body[0].value) for node in ast.walk(tree)
-            if isinstance(node, OWNERS) and node.body and isinstance(node.body[0], ast.Expr)}  # fmt: skip
+            if isinstance(node, OWNERS) and node.body and isinstance(node.body[0], ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
             yield node
@@ -52,7 +52,7 @@ def named_in(source: str, path: str) -> list[str]:
     protocol = re.compile(rf"(?:{names})(?::\S*)?")
     allowed = [words for place, (words, _) in ALLOWED.items() if Path(path).is_relative_to(place)]
     return [f"{path}:{each.lineno}: {each.value}" for each in _strings(source) if protocol.fullmatch(str(each.value))
-            and not any(words is None or each.value in words for words in allowed)]  # fmt: skip
+            and not any(words is None or each.value in words for words in allowed)]
 
 
 def test_nothing_outside_protocols_names_one():

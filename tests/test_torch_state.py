@@ -61,7 +61,7 @@ STATES = {
     "no mkldnn": lambda: attribute(torch.backends.mkldnn, "enabled", False),
     "no flash": lambda: put(torch.backends.cuda.enable_flash_sdp, False, True),
     "no fast path": lambda: put(torch.backends.mha.set_fastpath_enabled, False, True),
-}  # fmt: skip
+}
 if hasattr(torch._C, "_get_fp32_precision_getter"):
     STATES |= {"bf16 by its new name": lambda: new_names("bf16"), "tf32 by its new name": lambda: new_names("tf32")}
 

@@ -9,5 +9,5 @@ def test_one_is_singular():
 
 def test_sizes_have_two_digits_or_three():
     sizes = {0: "0 bytes", 999: "999 bytes", 1000: "1.0 kB", 9_949: "9.9 kB", 9_951: "10 kB", 999_499: "999 kB",
-             999_500: "1.0 MB", 17_400_000: "17 MB", 1_850_000_000: "1.9 GB", 5 * 10**15: "5,000 TB"}  # fmt: skip
+             999_500: "1.0 MB", 17_400_000: "17 MB", 1_850_000_000: "1.9 GB", 5 * 10**15: "5,000 TB"}
     assert {count: sized(count) for count in sizes} == sizes

@@ -28,7 +28,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> method, settings
     "sg-opt": ("sg-opt", {}),
     "cmlm": ("cmlm", {"options.sentence": "same"}),
     "is-bert": ("is-bert", {}),
-}  # fmt: skip
+}
 _RECIPES = {"declutr": "scaled"}
 
 
@@ -43,7 +43,7 @@ def recipe_of(name: str, model: str, precision: str) -> Any:
         "data.file": str(SAMPLE / "wiki_sentences.txt"), "data.drop_blank": True, "checkpoint_every": STEPS,
         **{f"training.{key}": value for key, value in training.items()}, "training.schedule": "constant",
         "training.milestones": [], "training.rates": [], "selection.by": "none", "selection.every": 1, **more,
-    }  # fmt: skip
+    }
     for stage in ("prefix", "joint") if method == "diffaug" else ():
         values |= {f"stages.{stage}.training.{key}": value for key, value in training.items()}
     if values.pop("data", None) is not None:

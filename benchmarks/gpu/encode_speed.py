@@ -55,7 +55,7 @@ def measure(name: str, setting: Setting) -> dict[str, Any]:
         "status": "ok", "texts": len(texts), "texts a second": round(len(texts) / best),
         "1 - cosine to st": float(np.abs(1 - cosines).max()), "share of the product rate": work / best
         / product_rate(device, kind), "share of tokenising": tokenising / best,
-    }  # fmt: skip
+    }
     for side in list(sides)[1:]:
         ratios = [there / here for here, there in zip(seconds["ours"], seconds[side], strict=True)]
         row[f"over {side}"] = [statistics.median(ratios), min(ratios), max(ratios)]
@@ -69,7 +69,7 @@ def _with_modules(folder: Path) -> Path:
     """sentence-transformers' files: mean pooling."""
     kinds = {"": "Transformer", "1_Pooling": "Pooling"}
     modules = [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-               for i, (path, kind) in enumerate(kinds.items())]  # fmt: skip
+               for i, (path, kind) in enumerate(kinds.items())]
     width = json.loads((folder / "config.json").read_text("utf-8"))["hidden_size"]
     (folder / "1_Pooling").mkdir(exist_ok=True)
     (folder / "1_Pooling" / "config.json").write_text(

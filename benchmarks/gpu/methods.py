@@ -52,7 +52,7 @@ def _trained(name: str, setting: Setting, precision: str, device: str) -> dict[s
     steps = Steps(loop.Loop, device)
     try:
         train(TrainOptions(recipe_of(name, setting.models["small"], precision), folder, device=device, offline=True),
-              log=lambda line: None)  # fmt: skip
+              log=lambda line: None)
     finally:
         steps.stop()
     lines = [json.loads(line) for line in Path(folder / "log.jsonl").read_text("utf-8").splitlines()]
@@ -62,7 +62,7 @@ def _trained(name: str, setting: Setting, precision: str, device: str) -> dict[s
     if device == "cuda":
         torch.cuda.empty_cache()
     return {"losses": [line["loss"] for line in lines], "skipped": sum(line.get("skipped_steps", 0) for line in lines),
-            "vectors": vectors, **steps.figures()}  # fmt: skip
+            "vectors": vectors, **steps.figures()}
 
 
 class Steps:

@@ -12,7 +12,7 @@ _TITLES = {
     "methods": "Methods: ten steps against float32 on the CPU", "scores": "Scores: `eval` of MiniLM against the CPU",
     "encode": "Encoding against sentence-transformers", "train": "Training against sentence-transformers",
     "processes": "Two processes against one",
-}  # fmt: skip
+}
 
 
 def write_report(folder: Path, setting: Setting, rows: list[dict[str, Any]], seconds: float) -> None:
@@ -32,7 +32,7 @@ def _page(whole: dict[str, Any]) -> list[str]:
     failed = [row for row in rows if row["status"] == "failed"]
     lines = ["# GPU report" + (" (dry run on a CPU)" if whole["device"] == "cpu" else ""), ""]
     lines += [f"{len(rows)} measured, **{len(failed)} failed**, in {whole['seconds']} s; data: "
-              f"{'the sample' if whole['data'] == 'sample' else 'a data folder'}.", ""]  # fmt: skip
+              f"{'the sample' if whole['data'] == 'sample' else 'a data folder'}.", ""]
     lines += [f"- {row['part']}, {row['name']}: {row.get('why', '')}" for row in failed]
     shown = {**{key: value for key, value in facts.items() if key != "versions"}, **facts.get("versions", {})}
     lines += ["" if failed else None, "| | |", "| --- | --- |"]

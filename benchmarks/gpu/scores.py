@@ -38,8 +38,8 @@ def _scores(dtype: str, device: str, setting: Setting) -> dict[str, float]:
             sample=setting.data_dir is None, no_cache=True, resamples=0,
         ),
         log=lambda line: None,
-    )  # fmt: skip
+    )
     if result.failures:
         raise RuntimeError(f"not scored: {result.failures}")
     return {" ".join(str(part) for part in (row.protocol, row.task, row.subset, row.aggregation, row.metric) if part):
-            row.value for row in result.rows}  # fmt: skip
+            row.value for row in result.rows}

@@ -10,7 +10,7 @@ from typing import Any
 
 PARTS = {  # part -> its module, which has `measure(name, setting)`; the longest comes last
     "methods": "methods", "scores": "scores", "encode": "encode_speed", "processes": "processes", "train": "train_speed",
-}  # fmt: skip
+}
 SAMPLE = Path(__file__).resolve().parents[2] / "stsbench" / "data" / "sample" / "train"
 _SHAPES = {  # hidden, layers, heads, feed-forward
     "small": {"cuda": (256, 4, 8, 1024), "cpu": (32, 2, 4, 64)},
@@ -91,7 +91,7 @@ def facts(device: str) -> dict[str, Any]:
         properties = torch.cuda.get_device_properties(0)
         more = {"devices": torch.cuda.device_count(), "memory GiB": round(properties.total_memory / 2**30, 1),
                 "capability": f"{properties.major}.{properties.minor}", "cuda": torch.version.cuda, "driver": _driver(),
-                "cudnn": torch.backends.cudnn.version()}  # fmt: skip
+                "cudnn": torch.backends.cudnn.version()}
     return {**provenance(), **more}
 
 
@@ -119,7 +119,7 @@ def _model(folder: Path, width: int, layers: int, heads: int, inner: int) -> Pat
     config = BertConfig(
         vocab_size=len(tokenizer), hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
         intermediate_size=inner, initializer_range=0.05,
-    )  # fmt: skip
+    )
     BertForMaskedLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -130,7 +130,7 @@ def _driver() -> str | None:
 
     try:
         done = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-                              capture_output=True, text=True, check=True, timeout=20)  # fmt: skip
+                              capture_output=True, text=True, check=True, timeout=20)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.splitlines()[0].strip()

@@ -26,7 +26,7 @@ def measure(name: str, setting: Setting) -> dict[str, Any]:
         sys.executable, str(Path(__file__).resolve().parents[1] / "train.py"), "--model", model, "--data",
         str(setting.folder / "texts.txt"), "--batch", str(batch), "--warm-up", str(warm), "--steps", str(steps), "--rounds",
         str(rounds), "--precision", name, "--device", setting.device, "--json", str(out),
-    ]  # fmt: skip
+    ]
     # transformers' trainer would spread its batch over all devices
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -45,4 +45,4 @@ def measure(name: str, setting: Setting) -> dict[str, Any]:
         "share of the product rate": work / a_step / product_rate(setting.device, torch_type(name)),
         "MiB": round(summary["ours"]["mib"]), "MiB of st": round(summary["st"]["mib"]),
         "aim": statistics.median(ratios) >= AIM,
-    }  # fmt: skip
+    }

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # What a browser loads without a click: sources, stylesheets and icons, url(...) and @import of styles.
 _TAGS = re.compile(r"<(?:script|img|iframe|source|video|audio|embed)\b[^>]*?\ssrc=[\"']?((?:https?:)?//[^\"'\s>]+)|"
                    r"<link\b(?=[^>]*\brel=[\"']?(?:stylesheet|icon|preload|preconnect|dns-prefetch|modulepreload))"
-                   r"[^>]*?\shref=[\"']?((?:https?:)?//[^\"'\s>]+)", re.IGNORECASE)  # fmt: skip
+                   r"[^>]*?\shref=[\"']?((?:https?:)?//[^\"'\s>]+)", re.IGNORECASE)
 _STYLES = re.compile(r"(?:url\(\s*|@import\s+)[\"']?((?:https?:)?//[^\"')\s]+)", re.IGNORECASE)
 
 

@@ -43,7 +43,7 @@ def _elsewhere() -> dict[str, str]:
         folder = find_method(name).folder.resolve()
         cards[(folder / "card.md").relative_to(ROOT).as_posix()] = f"methods/{name}.md"
     post = {path.relative_to(ROOT).as_posix(): f"post/{path.parent.name if path.stem == 'card' else path.stem}.md"
-            for path in sorted((ROOT / "stsbench/encoders/post").rglob("*.md"))}  # fmt: skip
+            for path in sorted((ROOT / "stsbench/encoders/post").rglob("*.md"))}
     return {**ELSEWHERE, **cards, **post}
 
 

@@ -51,11 +51,11 @@ def recipe_pages(root: Path) -> Pages:
         text += f"Default recipe: {code(facts.default_recipe or 'none')}.\n\n"
         text += table(["recipe", "backbone", "description"],
                       [[f"[{name}](#{name.replace('.', '')})", code(one.backbone.model), plain(one.description)]
-                       for name, one in recipes])  # fmt: skip
+                       for name, one in recipes])
         if chosen := options(method):
             text += "\n## Options\n\n`--set options.NAME=VALUE`, or `options` of a recipe.\n\n"
             cells = [[code(one.name), code(json.dumps(one.default)), plain(one.values), plain(one.meaning)]
-                     for one in chosen]  # fmt: skip
+                     for one in chosen]
             text += table(["option", "default", "values", "meaning"], cells)
         text += "\n## Files\n\nWhat a file does not say, the one that it `extends` says.\n"
         parts = sorted((folder / "recipes").glob("_*.yaml"))
@@ -122,5 +122,5 @@ def schema_page(root: Path) -> str:
         required = set(part.get("required", []))
         text += table(["field", "type", "required"],
                       [[code(key), _type(field), "yes" if key in required else "no"]
-                       for key, field in part.get("properties", {}).items()])  # fmt: skip
+                       for key, field in part.get("properties", {}).items()])
     return text

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("numbers", nargs=-1, required=True)
 @click.option("--model", "models", required=True, multiple=True, help="A run folder, a folder of run folders, or anything "
-              "that `stsbench eval --model` takes, which is measured first; repeatable.")  # fmt: skip
+              "that `stsbench eval --model` takes, which is measured first; repeatable.")
 @click.option("--pooler", "poolers", multiple=True, help="For models that are measured first, as in `stsbench eval`; "
-              "repeatable: each is a setting of its own.")  # fmt: skip
+              "repeatable: each is a setting of its own.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder in SentEval's layout.")
 @click.option("--sample", is_flag=True, help="The small data set inside the package.")
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Rows of the table.")
@@ -66,7 +66,7 @@ def identify(
     sources = {model: source(model, next(iter(poolers), None)) for model in models if not runs_of[model]}
     folders = [folder for model in models for folder in runs_of[model] or [
         _measured(model, sources[model], pooler, published, data_dir, sample) for pooler in poolers or (None,)
-    ]]  # fmt: skip
+    ]]
     seen = observed(dict.fromkeys(folder.resolve() for folder in folders), log)
     result = search(resolved(published, known_tasks(seen)), seen)
     if not result.matches:
@@ -110,7 +110,7 @@ def _measured(
     result = run(EvalOptions(
         model=source, output=Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{slug}", protocols=chosen,
         tasks=sorted(tasks), pooler=pooler, data_dir=data_dir, sample=sample, command=["stsbench", *sys.argv[1:]],
-    ), log=log)  # fmt: skip
+    ), log=log)
     for name, reason in result.failures.items():
         log(f"failed: {name}: {reason}")
     if not result.records:

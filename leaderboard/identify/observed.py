@@ -164,7 +164,7 @@ def _numbered(encoders: list[Observed]) -> list[Observed]:
     """Encoders of one name get a number each."""
     for each in encoders:
         same = [other for other in encoders
-                if (other.encoder, other.text_version) == (each.encoder, each.text_version)]  # fmt: skip
+                if (other.encoder, other.text_version) == (each.encoder, each.text_version)]
         if len(same) > 1:
             for number, other in enumerate(same, 1):
                 other.encoder += f" (number {number})"

@@ -138,4 +138,4 @@ def as_json(result: SearchResult, about: bool) -> dict[str, Any]:
             for match in result.matches
         ],
         "unchecked": [{"setting": described(each, True), "missing": list(missing)} for each, missing in result.unchecked],
-    }  # fmt: skip
+    }

@@ -77,7 +77,7 @@ def candidates(seen: Sequence[Observed], tasks: Sequence[str]) -> list[Candidate
                 {task: cell for part in parts for task, cell in part.cells.items()},
                 tuple(dict.fromkeys(task for part in parts for task in part.missing)),
                 tuple(task for part in parts for task in part.averaged),
-            ))  # fmt: skip
+            ))
     return combined
 
 

@@ -156,7 +156,7 @@ def _task(path: Path, notes: list[str]) -> ImportedTask | None:
         return ImportedTask.model_validate({
             "task": result.task_name, "cosine_spearman": scores.cosine_spearman, "cosine_pearson": scores.cosine_pearson,
             "dataset_revision": result.dataset_revision, "mteb_version": result.mteb_version, "sha256": sha256_file(path),
-        })  # fmt: skip
+        })
     except ValidationError as error:
         raise StsbenchError(f"{path}: {_first(error)}") from error
 

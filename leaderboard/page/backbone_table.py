@@ -19,7 +19,7 @@ COLUMNS = (
     ("regression-accuracy", "SICK-E", "SICK-E"), ("transfer-accuracy", "Avg", "transfer"),
     ("transfer-accuracy-transfer-exact", "Avg", "transfer, exact"), ("retrieval", "recall@1", "recall@1"),
     ("geometry", "alignment", "alignment"), ("geometry", "uniformity", "uniformity"),
-)  # fmt: skip
+)
 
 
 def backbone_table(board: Board, backbones: Collection[str] = MINILM) -> str:
@@ -27,7 +27,7 @@ def backbone_table(board: Board, backbones: Collection[str] = MINILM) -> str:
     that average, and its scores, ± the standard deviation over seeds. Empty where a protocol was not measured."""
     tabs = {tab.id: tab for tab in board.tabs}
     cells = [{row.id: row.cells.get(column) for row in tabs[tab].measured} if tab in tabs else {}
-             for tab, column, _ in COLUMNS]  # fmt: skip
+             for tab, column, _ in COLUMNS]
     headings = [heading for _, _, heading in COLUMNS]
     grid = [["method", "pooler", headings[0], "published", *headings[1:]]]
     for row in tabs[STS].measured if STS in tabs else ():
@@ -59,7 +59,7 @@ def _published(board: Board, row: Row) -> str:
         except StsbenchError:
             continue
         averages = [each.scores["Avg"] for each in recipe.published
-                    if each.protocol == "sts:all" and each.metric == "spearman" and "Avg" in each.scores]  # fmt: skip
+                    if each.protocol == "sts:all" and each.metric == "spearman" and "Avg" in each.scores]
         if averages:
             model = recipe.backbone.model.rpartition("/")[2]
             return f"{averages[0]:.2f}" + ("" if model == USUAL else f" ({plain_markdown(model)})")

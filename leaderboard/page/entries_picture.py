@@ -35,7 +35,7 @@ def figure(root: Path, backbone: str, tab: str = TAB, column: str = AVERAGE) -> 
         raise StsbenchError(f"no entry of {root} has the backbone '{backbone}'{did_you_mean(backbone, known)}")
     rows = [(_label(entry), scores) for entry in chosen if (scores := seed_scores(entry, lines, tab, column))]
     metric = next((metric_of(line, column) for of_run in lines.values() for line in of_run
-                   if slug(line) == tab and column in line.cells), Metric())  # fmt: skip
+                   if slug(line) == tab and column in line.cells), Metric())
     if not rows:
         raise StsbenchError(f"no entry of {root} on {backbone} has the column '{column}' of the tab '{tab}'")
     rows.sort(key=lambda row: -metric.sign * float(np.mean(row[1])))  # the best at the top

@@ -52,7 +52,7 @@ def forest(board: Board) -> str:
     ]
     for tick in ticks(low, high):
         parts.append(f'<line x1="{_n(across(tick))}" x2="{_n(across(tick))}" y1="{_n(TOP)}" y2="{_n(bottom)}" '
-                     'stroke="currentColor" stroke-opacity="0.15"/>')  # fmt: skip
+                     'stroke="currentColor" stroke-opacity="0.15"/>')
         parts.append(_words(across(tick), bottom + 16, f"{tick:g}", anchor="middle"))
     methods = [row.method for row in rows]
     y = TOP + 0.5 * LINE
@@ -76,10 +76,10 @@ def _drawn(tab: Tab, row: Row, name: str, y: float, across: Callable[[float], fl
     parts = [_words(LEFT - 14, y + 4, label, anchor="end")]
     if cell.low is not None and cell.high is not None:
         parts.append(f'<line x1="{_n(across(cell.low))}" x2="{_n(across(cell.high))}" y1="{_n(y)}" y2="{_n(y)}" '
-                     f'stroke="{colour}" stroke-width="2"/>')  # fmt: skip
+                     f'stroke="{colour}" stroke-width="2"/>')
     fill = colour if rank.first == 1 else PAPER
     parts.append(f'<circle cx="{_n(across(cell.value))}" cy="{_n(y)}" r="4.5" fill="{fill}" stroke="{colour}" '
-                 'stroke-width="1.5"/>')  # fmt: skip
+                 'stroke-width="1.5"/>')
     parts.append(_words(RIGHT + 20, y + 4, f"{cell.value:.{tab.digits}f}"))
     parts.append(_words(RIGHT + 66, y + 4, place))
     return parts

@@ -13,7 +13,7 @@ CELL = ("value", "low", "high", "sd", "n")  # what a score's list holds, in this
 SETTINGS = {
     "unsup": "no labels", "semi": "labels of natural language inference, through a classifier",
     "sup": "labels used otherwise, by the backbone of a measured row, too; or what a paper calls supervised",
-}  # fmt: skip
+}
 
 
 def index(board: Board) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _tab(tab: Tab) -> dict[str, Any]:
                     for column in _columns(tab)],
         "sample": tab.sample, "known_data": tab.known, "measured": len(tab.measured), "published": len(tab.published),
         "file": f"tabs/{tab.id}.json",
-    }  # fmt: skip
+    }
 
 
 def _columns(tab: Tab) -> list[str]:

@@ -38,7 +38,7 @@ def pair_shards(tab: Tab) -> dict[str, dict[str, Any]]:
             "schema_version": SCHEMA, "id": tab.id, "column": tab.lead, "first": some.start,
             "rows": [{"id": ranked[at].id, "different": "".join("01"[each] for each in different[at, :at].tolist()),
                       "half": [None if each < 0 else each for each in shown[at, :at].tolist()]} for at in some],
-        }  # fmt: skip
+        }
     return shards
 
 

@@ -145,24 +145,24 @@ def _look(index: int) -> _Look:
 def _axes(plan: _Plan) -> list[str]:
     left, right = plan.x[plan.settings[0]], plan.x[plan.settings[-1]]
     parts = [f'<text x="{_n(LEFT - 10)}" y="{_n(TOP - 12)}" font-size="{LABEL}" font-weight="600" text-anchor="end">'
-             "Avg</text>"]  # fmt: skip
+             "Avg</text>"]
     for tick in ticks(plan.low, plan.high):
         y = plan.y(tick)
         parts.append(f'<line x1="{_n(LEFT - 6)}" x2="{_n(right)}" y1="{_n(y)}" y2="{_n(y)}" stroke="currentColor" '
-                     'stroke-opacity="0.15"/>')  # fmt: skip
+                     'stroke-opacity="0.15"/>')
         parts.append(f'<text x="{_n(LEFT - 10)}" y="{_n(y + 4)}" font-size="{LABEL}" text-anchor="end">{_n(tick)}</text>')
     groups: dict[str, list[float]] = {}
     for setting, x in plan.x.items():
         how, metric = setting.rsplit(" ", 1)
         groups.setdefault(metric, []).append(x)
         parts.append(f'<line x1="{_n(x)}" x2="{_n(x)}" y1="{_n(TOP)}" y2="{_n(plan.bottom)}" stroke="currentColor" '
-                     'stroke-opacity="0.3"/>')  # fmt: skip
+                     'stroke-opacity="0.3"/>')
         parts.append(f'<text x="{_n(x)}" y="{_n(plan.bottom + 18)}" font-size="{LABEL}" text-anchor="middle">'
-                     f"{_text(how)}</text>")  # fmt: skip
+                     f"{_text(how)}</text>")
     for metric, xs in groups.items():
         middle = max((xs[0] + xs[-1]) / 2, left)
         parts.append(f'<text x="{_n(middle)}" y="{_n(plan.bottom + 36)}" font-size="{LABEL}" font-weight="600" '
-                     f'text-anchor="middle">{_text(metric)}</text>')  # fmt: skip
+                     f'text-anchor="middle">{_text(metric)}</text>')
     return parts
 
 
@@ -175,7 +175,7 @@ def _curve(plan: _Plan, row: str, look: _Look) -> list[str]:
     return [f'<g stroke-width="2"><title>{_text(row)}</title>',
             f'<polyline points="{points}" fill="none" stroke={look.colour}{look.dash}/>', *dots,
             f'<line x1="{_n(end + 14)}" y1="{_n(y)}" x2="{_n(end + 33)}" y2="{_n(plan.label[row])}" stroke={look.colour}'
-            f"{look.dash}/></g>"]  # fmt: skip
+            f"{look.dash}/></g>"]
 
 
 def _words(plan: _Plan, row: str) -> list[str]:
@@ -184,7 +184,7 @@ def _words(plan: _Plan, row: str) -> list[str]:
     for setting, x in plan.x.items():
         parts.append(f'<text class="place" x="{_n(x + 5)}" y="{_n(plan.number[setting, row] + 3.5)}" font-size="{PLACE}" '
                      f'stroke="{PAPER}" stroke-width="3" stroke-linejoin="round" paint-order="stroke">'
-                     f"{plan.place[setting, row]}</text>")  # fmt: skip
+                     f"{plan.place[setting, row]}</text>")
     lines = plan.names[row]
     for number, line in enumerate(lines):
         y = plan.label[row] + LINE * (number - (len(lines) - 1) / 2) + 4

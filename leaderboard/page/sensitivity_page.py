@@ -40,7 +40,7 @@ def sensitivity_page(board: Board) -> str:
         parts += [
             f"![Averages of the measured rows under each setting; lines that cross are rows that swap]({PICTURE})",
             *_changes(sensitivity), *_swaps(sensitivity), REST, *_taus(sensitivity),
-        ]  # fmt: skip
+        ]
     parts += agreement_section(board.tabs)
     return "\n\n".join([*parts, GENERATED]) + "\n"
 
@@ -48,7 +48,7 @@ def sensitivity_page(board: Board) -> str:
 def _changes(sensitivity: Sensitivity) -> list[str]:
     """How far one row's average moves, and of each task the largest change and how many pairs of rows swap."""
     ranges = {row: [(sensitivity.average[setting, row], setting) for setting in sensitivity.settings]
-              for row in sensitivity.rows}  # fmt: skip
+              for row in sensitivity.rows}
     row, values = max(ranges.items(), key=lambda item: round(max(item[1])[0] - min(item[1])[0], 9))
     (low, lowest), (high, highest) = min(values), max(values)
     moved = (
@@ -70,7 +70,7 @@ def _changes(sensitivity: Sensitivity) -> list[str]:
         _, task, a, b, row = max(largest, key=lambda change: change[0])
         one, other = (sensitivity.scores[task, setting, row] for setting in (a, b))
         top = (f" The largest of them: {plain_markdown(row)} has {one:.2f} on {plain_markdown(task)} under {a}, {other:.2f} "
-               f"under {b}.")  # fmt: skip
+               f"under {b}.")
     n = len(sensitivity.rows)
     intro = (
         f"{moved} Single tasks move further. Of each: how many of the {n * (n - 1) // 2} pairs of rows stand in opposite "
@@ -113,7 +113,7 @@ def _swaps(sensitivity: Sensitivity) -> list[str]:
     grid = [["", "is ahead of", "by at most", "and behind by at most", *(["significant under"] if tested else [])]]
     for a, b in shown:
         margins = [(round(sensitivity.average[setting, a] - sensitivity.average[setting, b], 6), setting)
-                   for setting in sensitivity.settings]  # fmt: skip
+                   for setting in sensitivity.settings]
         (low, under_low), (high, under_high) = min(margins), max(margins)
         ends = [f"{_margin(high)}, {under_high}", f"{_margin(-low)}, {under_low}"]
         count = sum(bool(verdict) for verdict in _verdicts(sensitivity, (a, b)).values())
@@ -153,7 +153,7 @@ def _significant_orders(sensitivity: Sensitivity, pair: tuple[str, str]) -> int 
         return None
     a, b = pair
     return len({sensitivity.average[setting, a] > sensitivity.average[setting, b]
-                for setting, verdict in verdicts.items() if verdict})  # fmt: skip
+                for setting, verdict in verdicts.items() if verdict})
 
 
 def _margin(margin: float) -> str:

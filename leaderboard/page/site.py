@@ -63,7 +63,7 @@ def tab_shard(board: Board, tab: Tab) -> dict[str, Any]:
         "measured": [_row(board, tab, row, kinds.get(row.id)) for row in _best_first(tab)],
         "published": [_row(board, tab, row, None) for row in tab.published],
         **_filled({"pairs": [f"{name}.json" for name in pair_files(tab)]}),
-    }  # fmt: skip
+    }
 
 
 def entry_shard(entry: Provenance, rows: Sequence[tuple[Tab, Row]]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def entry_shard(entry: Provenance, rows: Sequence[tuple[Tab, Row]]) -> dict[str,
     return {
         "schema_version": SCHEMA, "id": entry.id, "name": entry.name, "note": entry.note, "recipe": entry.recipe,
         "runs": [{name: run[name] for name in sorted(run)} for run in entry.runs], "parts": _parts(rows),
-    }  # fmt: skip
+    }
 
 
 def rows_of(board: Board) -> dict[str, list[tuple[Tab, Row]]]:
@@ -101,7 +101,7 @@ def _best_first(tab: Tab) -> list[Row]:
 def _row(board: Board, tab: Tab, row: Row, kind: str | None) -> dict[str, Any]:
     """A row without its empty fields; kind: what a comparable row was trained with."""
     rank = row.rank and {"place": row.rank.place, "first": row.rank.first, "last": row.rank.last, "ties": row.rank.ties,
-                         "alone": list(row.rank.alone) if any(row.rank.alone) else None}  # fmt: skip
+                         "alone": list(row.rank.alone) if any(row.rank.alone) else None}
     fields = {
         "id": row.id, "method": row.method, "backbone": row.backbone, "setting": row.setting, "flags": list(row.flags),
         "seeds": row.seeds, "best_of": row.best_of, "rank": rank and _filled(rank), "unranked": row.unranked,
@@ -109,7 +109,7 @@ def _row(board: Board, tab: Tab, row: Row, kind: str | None) -> dict[str, Any]:
         "card": row.card, "entry": row.entry, "year": row.year or _arxiv_year(row.link),
         "comparable": kind,
         **_size(board.entries.get(row.entry)),
-    }  # fmt: skip
+    }
     return {
         **_filled(fields),
         "scores": {name: scores(row.cells[name], tab.digits) for name in tab.columns if name in row.cells},

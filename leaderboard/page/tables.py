@@ -26,7 +26,7 @@ NEVER_RANKED = "never ranked: papers give no digest of their data, and few say w
 CSV_COLUMNS = (
     "tab", "kind", "id", "method", "backbone", "setting", "flags", "seeds", "best_of", "column", "value", "low", "high",
     "sd", "n", "place", "first", "last", "ties", "source", "printed", "notes",
-)  # fmt: skip
+)
 
 
 def markdown_tables(board: Board) -> str:
@@ -101,7 +101,7 @@ def csv_table(board: Board) -> str:
                 "place": rank and rank.place, "first": rank and rank.first, "last": rank and rank.last,
                 "ties": rank and rank.ties, "source": _cell(row.source), "printed": _number(row.average_printed),
                 "notes": _cell("; ".join([*notes, *_sentences(row)])),
-            }  # fmt: skip
+            }
             for column in tab.columns:
                 if (cell := row.cells.get(column)) is not None:
                     numbers = {key: _number(getattr(cell, key), tab.digits) for key in ("value", "low", "high", "sd")}
@@ -135,7 +135,7 @@ def short_table(board: Board) -> str:
     rows = [(name, row) for name, some in groups.items() for row in some[:README_ROWS]]
     flagged, notes = any(set(row.flags) - {"nli"} for _, row in rows), _Notes()
     grid = [["Trained with", "Method", "Backbone", plain_markdown(tab.lead), "95 % interval", "Rank",
-             *(["Flags"] if flagged else [])]]  # fmt: skip
+             *(["Flags"] if flagged else [])]]
     for name, row in rows:
         lead = row.cells.get(tab.lead)
         method = plain_markdown(row.method) + _superscript(notes.marks(_sentences(row)))
@@ -147,7 +147,7 @@ def short_table(board: Board) -> str:
     what = f"{plain_markdown(group_title(tab.group))}, {plain_markdown(tab.title)}: {plain_markdown(tab.about)}"
     fair = sum(map(len, groups.values()))
     shown = (f"Of the {len(tab.measured)} rows measured here, {fair} are ranked and saw neither STS labels nor sentences of "
-             f"the tests: the best {README_ROWS} of each kind. The others are on the leaderboard's page.")  # fmt: skip
+             f"the tests: the best {README_ROWS} of each kind. The others are on the leaderboard's page.")
     what = " ".join((what, shown, "Rank: the 95 % interval of the place among all measured rows."))
     return "\n\n".join([what, pipes(grid, 3), *_footnotes(notes)]) + "\n"
 

@@ -21,7 +21,7 @@ PRINTED = ("dev", "few-labels", "cost")  # what papers print beside the scores o
 Metric = Literal[
     "spearman", "pearson", "accuracy", "recall@k", "mean recall@k", "alignment", "uniformity", "minutes", "memory",
     "parameters", "mixed",
-]  # fmt: skip
+]
 
 COSTS = {"minutes", "memory", "parameters"}
 

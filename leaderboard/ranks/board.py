@@ -171,4 +171,4 @@ FLAGS: dict[str, tuple[str, str]] = {
     "near-copy": ("near-copy", "similarities that are another row's but for tiny noise: the row's note names it"),
     "imported": ("imported, not checked", "taken from another tool's result files: nothing behind the scores was checked"),
     "best-of-n": ("best of n", "the best of several seeds: never ranked"),
-}  # fmt: skip
+}

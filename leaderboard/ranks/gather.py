@@ -44,7 +44,7 @@ def gather(root: Path) -> Board:
     """The board of the folder `root`: measured/, published/, imported/. Raises StsbenchError naming the file at fault."""
     entries, lines = scored_entries(root / "measured")
     placed = [(entry, line, marks) for entry in entries
-              for line, marks in merged(entry, [lines[run.folder] for run in entry.runs])]  # fmt: skip
+              for line, marks in merged(entry, [lines[run.folder] for run in entry.runs])]
     shipped = root / "published"
     publications = load_publications(shipped if shipped.is_dir() else None)
     tests: dict[str, Tested] = {}
@@ -115,7 +115,7 @@ def _tabs(groups: Sequence[Sequence[Placed]], tests: dict[str, Tested]) -> list[
             data={column: digest for _, line, _ in members for column, digest in line.digests.items()},
             pairs=_pairs(tests[plan.name]) if len(able) > 1 else None,
             better={column: metric_of(first, column).better for column in columns},
-        ))  # fmt: skip
+        ))
     return tabs
 
 
@@ -250,7 +250,7 @@ def _row(
         flags=flags_of(loaded), seeds=len(loaded.runs), best_of=entry.best_of, rank=rank,
         unranked=unranked, marks=(*marks, *loaded.twins, *notes), source=loaded.id, link=str(entry.paper or ""),
         card=entry.card, entry=loaded.id, subsets=dict(line.subsets),
-    )  # fmt: skip
+    )
 
 
 def _provenance(loaded: LoadedEntry) -> Provenance:
@@ -269,7 +269,7 @@ def _provenance(loaded: LoadedEntry) -> Provenance:
             "command": _distinct(" ".join(each["command"]) if each.get("command") else None for each in provenances),
             "measured": [end.astimezone(UTC).isoformat() for end in (min(times), max(times))],
             "records": f"{len(run.records)} in leaderboard/measured/{loaded.id}/{run.folder.name}/",
-        })  # fmt: skip
+        })
     entry = loaded.entry
     return Provenance(loaded.id, entry.method, entry.note, entry.recipe, tuple(runs))
 

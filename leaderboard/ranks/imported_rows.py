@@ -18,7 +18,7 @@ from .published_tabs import by_lead
 
 METRICS = {  # a tab's id -> which of the scores it shows
     "sts-spearman-all": "cosine_spearman", "sts-pearson-all": "cosine_pearson", "mteb-cosine-spearman": "cosine_spearman",
-}  # fmt: skip
+}
 RAW = "-raw-text"  # ends the id of a tab that was measured on MTEB's own text
 MARK = "imported from mteb's result files, not checked: no similarity stands behind the scores, no digest names the data"
 OTHER = "of another revision of the data than the one that MTEB pinned when this catalog was written"
@@ -52,7 +52,7 @@ def _row(imported: Imported, metric: str, marks: tuple[str, ...]) -> Row:
         id=f"{imported.tool}:{imported.model}", kind="published", method=imported.model, backbone="", setting=None,
         cells=cells, flags=("imported",), marks=(MARK, *marks), source=f"{source}, revision {imported.revision[:12]}",
         link=imported.source,
-    )  # fmt: skip
+    )
 
 
 def _pinned(task: str) -> str:

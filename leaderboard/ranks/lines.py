@@ -130,7 +130,7 @@ def _add_average(line: ScoreLine, mine: Parts) -> None:
     label = line.protocol.label
     # A protocol averages rows of its own name; a paper's preset may have given some of these another.
     records = [each.record.model_copy(update={"scores": [row.model_copy(update={"protocol": label})
-               for row in each.record.scores]}) for each in mine.values()]  # fmt: skip
+               for row in each.record.scores]}) for each in mine.values()]
     for row in line.protocol.summarise(records):
         if (row.task, row.metric, row.aggregation) == (AVERAGE, line.setting.metric, line.setting.aggregation):
             memo, key = _average_memo(line.protocol, mine)

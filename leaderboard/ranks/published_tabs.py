@@ -16,7 +16,7 @@ from .wording import AGGREGATIONS, PRINTED, group_about, named, plain
 TASKS = {  # short, for a tab's title
     "mean of the unsupervised STS tasks": "STS mean", "mean of the 7 STS tasks": "mean of 7",
     "downstream tasks without SNLI": "downstream mean",
-}  # fmt: skip
+}
 Left = list[list[PublishedTable]]  # of each publication: the tables without a measured peer
 
 
@@ -122,14 +122,14 @@ def _tab(tables: Sequence[PublishedTable], taken: Sequence[str]) -> Tab:
         aggregation=first.aggregation, columns=columns, lead=lead,
         lower_is_better=first.direction == "lower", better=_directions(tables, columns),
         digits=max(row.printed_decimals for table in tables for row in table.rows), measured=(), published=(),
-    )  # fmt: skip
+    )
     return replace(tab, published=by_lead(rows, tab))
 
 
 def _notes(tables: Iterable[PublishedTable]) -> tuple[str, ...]:
     """"Gao et al. 2021, table 5: ...": what is noted of the tables themselves."""
     return tuple(f"{' '.join(filter(None, (table.paper.authors, str(table.paper.year or ''))))}, "
-                 f"{_where(table)}: {table.note}" for table in tables if table.note)  # fmt: skip
+                 f"{_where(table)}: {table.note}" for table in tables if table.note)
 
 
 def _where(heading: Heading) -> str:
@@ -153,7 +153,7 @@ def _row(row: PublishedRow) -> Row:
     heading = row.heading
     sd = row.sd or (None,) * len(row.scores)
     cells = {column: Cell(score, sd=spread) for column, score, spread in zip(_columns(heading), row.scores, sd, strict=True)
-             if score is not None}  # fmt: skip
+             if score is not None}
     average = row.recomputed if row.disagrees or row.average is None else row.average
     if average is not None:
         cells[AVERAGE] = Cell(average, sd=row.average_sd)
@@ -171,7 +171,7 @@ def _row(row: PublishedRow) -> Row:
         id=row.id, kind="published", method=row.method, backbone=row.backbone or "", setting=row.setting, cells=cells,
         flags=row.flags, seeds=row.runs, best_of=row.best_of, average_printed=row.average if row.disagrees else None,
         marks=tuple(marks), source=source, link=paper.url, year=paper.year,
-    )  # fmt: skip
+    )
 
 
 def by_lead(rows: Sequence[Row], tab: Tab) -> tuple[Row, ...]:

@@ -123,7 +123,7 @@ def write(key: str, result: RunResult, run: EntryRun) -> None:
             "draws": {column: rows.setdefault(id(drawn), (len(rows), drawn))[0] for column, drawn in line.draws.items()},
             "subsets": [[*part, dataclasses.asdict(cell)] for part, cell in line.subsets.items()],
             "digests": line.digests, "cut": line.cut, "marks": line.marks,
-        }  # fmt: skip
+        }
         lines.append(kept)
     decided = {name: dict(parts) for name, parts in result.decided.items()}
     said = {"decided": decided, "sketches": dict(result.sketches), "rows": len(rows), "lines": lines}
@@ -161,7 +161,7 @@ def _lines(kept: list[dict[str, Any]], matrix: np.ndarray[Any, Any], run: EntryR
             {column: matrix[row] for column, row in each["draws"].items()}, each["digests"], each["cut"], each["marks"],
             {(task, subset): Cell(**values) for task, subset, values in each["subsets"]},
             sample=each["sample"], known=each["known"],
-        )  # fmt: skip
+        )
 
 
 def _path(key: str) -> Path:

@@ -42,10 +42,10 @@ def scored_entries(folder: Path) -> tuple[list[LoadedEntry], dict[Path, list[Sco
             scored[path] = result
     check_seeds(entries)
     twins = near_copies([(entry.id, each, scored[run.folder].sketches[each.path.name])
-                         for entry in entries for run in entry.runs for each in run.records])  # fmt: skip
+                         for entry in entries for run in entry.runs for each in run.records])
     entries = [replace(entry, twins=near_copy_notes(entry.id, twins.get(entry.id, {}))) for entry in entries]
     check_decided((each.path, each.record, scored[run.folder].decided[each.path.name])
-                  for run in runs.values() for each in run.records)  # fmt: skip
+                  for run in runs.values() for each in run.records)
     return entries, {path: result.lines for path, result in scored.items()}
 
 

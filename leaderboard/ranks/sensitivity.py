@@ -55,7 +55,7 @@ def sensitivity(tabs: Sequence[Tab], tests: Mapping[str, Tested] = MappingProxyT
         significant=_significant(names, {name: tests[tab.id] for name, tab in chosen.items() if tab.id in tests}),
         scores={(*key, row): values[row] for key, values in single.items() for row in rows},
         task_swaps={(task, a, b): _swapped(rows, single[task, a], single[task, b]) for task in tasks for a, b in pairs},
-    )  # fmt: skip
+    )
 
 
 def settings_of(tabs: Sequence[Tab]) -> dict[str, Tab]:
@@ -103,7 +103,7 @@ def short_names(rows: Sequence[Row]) -> dict[str, str]:
     longest = {row.id: f"{row.method} ({row.backbone}, {row.id})" for row in rows}
     counts = Counter(short.values()), Counter(longer.values())
     names = {id: short[id] if counts[0][short[id]] == 1 else longer[id] if counts[1][longer[id]] == 1 else longest[id]
-             for id in short}  # fmt: skip
+             for id in short}
     return names if len(set(names.values())) == len(names) else longest
 
 

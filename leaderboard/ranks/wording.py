@@ -18,7 +18,7 @@ PRINTED = {
         "Few labels", "The mean of the seven STS tasks, by the share of the labelled training data (NLI) that was used.",
     ),
     "cost": ("Cost", ""),
-}  # fmt: skip
+}
 AGGREGATIONS = {
     "all": "One correlation over all pairs of a year.",
     "mean": "The mean of the subsets' correlations.",
@@ -27,7 +27,7 @@ AGGREGATIONS = {
 }
 TEXT_VERSIONS = {
     "senteval": "SentEval's tokenised text", "raw": "the Hub's raw text", "sample": "sample data", "own": "own files",
-}  # fmt: skip
+}
 
 
 def group_title(group: str) -> str:
@@ -79,7 +79,7 @@ def _changes(protocol: Protocol, kind: type[Protocol], word: str) -> list[str]:
     default = kind(kind.variants[word] if word else {}).settings
     unsaid = kind.cosmetic | {"without_overlap"}
     changed = [f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in protocol.settings.items()
-               if key not in unsaid and (key not in default or default[key] != value)]  # fmt: skip
+               if key not in unsaid and (key not in default or default[key] != value)]
     plain_default = {key: value for key, value in kind({}).settings.items() if key not in unsaid}
     named = word and {key: value for key, value in default.items() if key not in unsaid} != plain_default
     return [*([f"{kind.name}:{word}"] if named else []), *changed]

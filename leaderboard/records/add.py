@@ -93,13 +93,13 @@ def _refuse_copies(measured: Path, slug: str, made: Sequence[BoardRecord]) -> No
     others = [entry for entry in sorted(measured.iterdir()) if entry.name != slug] if measured.is_dir() else []
     equal = [each.record.observations.sha256.encode() for each in made]
     equal += [f'"value": {each.record.scores[0].value!r}'.encode() for each in made
-              if load_protocol(each.record.protocol.name).main_metric]  # fmt: skip
+              if load_protocol(each.record.protocol.name).main_metric]
     theirs = [(str(entry), path) for entry in others for run in run_folders(entry) for path in sorted(run.glob("*.json"))]
     check_widths([*((path, read_record(path)) for run in run_folders(folder) for path in run.glob("*.json")),
-                  *((each.path, each.record) for each in made)])  # fmt: skip
+                  *((each.path, each.record) for each in made)])
     _check_decided(made, [*(path for _, path in theirs), *folder.glob("*/*.json")])
     same = [(entry, as_measured(path, read_record(path))) for entry, path in theirs
-            if any(map(path.read_bytes().__contains__, equal))]  # fmt: skip
+            if any(map(path.read_bytes().__contains__, equal))]
     mine = [(str(folder), as_measured(each.path, each.record, each.observations)) for each in made]
     refuse_equal([*same, *mine])
 
@@ -162,7 +162,7 @@ def described(stated: Mapping[str, Any]) -> Entry | None:
             raise StsbenchError(f"--{first['msg'].removeprefix('Value error, ')}") from error
         option = str(first["loc"][0]).replace("_", "-")
         wanted = {"paper": "an address that begins with http:// or https://", "card": "an address or a path",
-                  "method": "1 to 80 characters", "backbone": "1 to 80 characters"}  # fmt: skip
+                  "method": "1 to 80 characters", "backbone": "1 to 80 characters"}
         raise StsbenchError(f"--{option}: {wanted.get(option, first['msg'])}") from error
 
 

@@ -45,7 +45,7 @@ def _rounded(record: Record, observations: Observations) -> Observations:
     arrays = observations.arrays
     declared = load_protocol(record.protocol.name).arrays
     coarse = {key: in_steps(array) for key, array in arrays.items()
-              if declared[key].rounded and array.dtype == np.float64 and np.isfinite(array).all()}  # fmt: skip
+              if declared[key].rounded and array.dtype == np.float64 and np.isfinite(array).all()}
     return Observations({**arrays, **coarse}, observations.names) if coarse else observations
 
 

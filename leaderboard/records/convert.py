@@ -36,7 +36,7 @@ def convert(board: Path) -> Converted:
     runs = [run for entry in read_entries(board / "measured") for run in entry.runs]
     for batch in _batches([run for run in runs if any(_old(each.record.observations.file) for each in run.records)]):
         items = [(each.path, each.record, observations_of(each.path.parent, each.record))
-                 for run in batch for each in run.records if _old(each.record.observations.file)]  # fmt: skip
+                 for run in batch for each in run.records if _old(each.record.observations.file)]
         for made in board_forms(items):
             write_observations(made.path.parent, made)
             with atomic_write(made.path) as stream:

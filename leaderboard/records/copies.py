@@ -54,7 +54,7 @@ def _never_equal(each: Measured) -> str:
 def refuse_near(runs: Sequence[tuple[str, Sequence[Measured]]]) -> None:
     """Raises StsbenchError where two runs of an entry differ by less than two seeds ever do. runs: path and records."""
     measured = [(name, [(each.set_id, values) for each in records if (values := values_of(each)) is not None])
-                for name, records in runs]  # fmt: skip
+                for name, records in runs]
     for (one, its), (other, others) in combinations(measured, 2):
         for (set_id, a), (_, b) in product(its, others):
             if reason := nearly_equal(a, b, SAME):
@@ -134,7 +134,7 @@ def sketch(each: Measured) -> list[float]:
         return []
     parts = _parts(values)
     kinds = [(values, DIRECTIONS), (_ranks(values), DIRECTIONS), (np.sort(values), FEWER),
-             (parts, FEWEST_DIRECTIONS), (_ranks(parts), FEWEST_DIRECTIONS)]  # fmt: skip
+             (parts, FEWEST_DIRECTIONS), (_ranks(parts), FEWEST_DIRECTIONS)]
     along = [_unit(part) @ _directions(part.shape[-1], most).T for part, most in kinds]
     return [len(values), *np.concatenate([part.ravel() for part in along]).round(9).tolist()]
 
@@ -179,4 +179,4 @@ def _candidates(sketches: Floats) -> Iterator[tuple[int, int]]:
 def near_copy_notes(entry: str, others: Mapping[str, str]) -> tuple[str, ...]:
     """A sentence for each entry that a row is a near-copy of."""
     return tuple(f"two of its seeds are nearly one: {reason}" if other == entry else f"nearly the row of {other}: {reason}"
-                 for other, reason in sorted(others.items()))  # fmt: skip
+                 for other, reason in sorted(others.items()))

@@ -133,7 +133,7 @@ def read_entries(folder: Path) -> list[LoadedEntry]:
     entries = [_read(each) for each in sorted(folder.iterdir()) if not each.name.startswith(".")]
     weights = {run.spec.get("weights") for entry in entries for run in entry.runs if _by_changed_recipe(run)} - {None, ""}
     return [replace(entry, changed=any(_by_changed_recipe(run) or run.spec.get("weights") in weights for run in entry.runs))
-            for entry in entries]  # fmt: skip
+            for entry in entries]
 
 
 def _by_changed_recipe(run: EntryRun) -> bool:
@@ -165,7 +165,7 @@ def check_seeds(entries: Sequence[LoadedEntry]) -> None:
         check_runs(folder, {run.folder.name: run.records[0].record for run in entry.runs})
         check_copies([(str(run.folder), run.records) for run in entry.runs])
     refuse_equal((str(entry.runs[0].folder.parent), each) for entry in entries for run in entry.runs
-                 for each in run.records)  # fmt: skip
+                 for each in run.records)
     refuse_equal_names((str(entry.runs[0].folder.parent), entry.entry) for entry in entries)
 
 
@@ -212,7 +212,7 @@ def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
             raise StsbenchError(f"{folder / name} holds an encoder whose folder `leaderboard add` would call {right}")
     if len(records) > 1 and not all(has_identity(each.encoder.spec) for each in records.values()):
         raise StsbenchError(f"{folder}: nobody knows whether encoders without an identity are several seeds: measure them "
-                            "with a fingerprint (fingerprint=), or use separate entries")  # fmt: skip
+                            "with a fingerprint (fingerprint=), or use separate entries")
     specs = [_without(each, "name", "weights") for each in records.values()]
     differing = [key for key in specs[0] if any(each[key] != specs[0][key] for each in specs)]
     if len({each.encoder.dimension for each in records.values()}) > 1 and specs[0]["kind"] != "lexical":
@@ -229,10 +229,10 @@ def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
             raise StsbenchError(f"{folder}: its encoders have different {kind} of training ({listed}): use separate entries")
     for key in ("backbone", "method_file", "data"):  # digests; older records, and those of what was fitted behind, lack them
         stated = {json.dumps(each[key], sort_keys=True) for each in provenances.values()
-                  if each.get(key) and not each.get("from") and each.get("subset") is None}  # fmt: skip
+                  if each.get(key) and not each.get("from") and each.get("subset") is None}
         if len(stated) > 1:
             what = {"backbone": "start from different backbones", "data": "were trained on different data",
-                    "method_file": "were trained by different code"}[key]  # fmt: skip
+                    "method_file": "were trained by different code"}[key]
             raise StsbenchError(f"{folder}: its encoders {what}: they are not seeds of one method; use separate entries")
     seen: dict[tuple[Any, Any], str] = {}
     starts: dict[str, str] = {}

@@ -20,7 +20,7 @@ def grid(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
     heading = lines[0].row.heading
     columns = list(dict.fromkeys(column for line in lines for column in columns_of(line.row)))
     header = ["row", "method", "what", *(heading.average if column == AVERAGE and heading.average else column
-                                        for column in columns)]  # fmt: skip
+                                        for column in columns)]
     cells = []
     for line in lines:
         row = line.row
@@ -50,7 +50,7 @@ def _measured(row: PublishedRow, each: Reproduction, columns: Sequence[str]) -> 
     return [
         ["", each.name, what, *("" if mean is None else _shown(mean, digits) for mean in means)],
         ["", "", "difference", *differences],
-    ]  # fmt: skip
+    ]
 
 
 def _shown(mean: Mean, digits: int) -> str:

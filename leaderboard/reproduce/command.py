@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 @click.command("reproduce")
 @click.argument("table", required=False, metavar="[PAPER[:TABLE[:ROW]]]")
 @click.option("--runs", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Where runs of `stsbench train` "
-              "and `stsbench eval` are looked for, in all folders below (default: ./runs, where there is one).")  # fmt: skip
+              "and `stsbench eval` are looked for, in all folders below (default: ./runs, where there is one).")
 @click.option("--board", type=click.Path(path_type=Path), help="The board whose measured entries count (default: "
-              "./leaderboard, where there is one).")  # fmt: skip
+              "./leaderboard, where there is one).")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Data in SentEval's layout; the commands name it, too.")
 @click.option("--format", "form", type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
-              show_default=True, help="latex, markdown: tables to paste; csv: a line each figure.")  # fmt: skip
+              show_default=True, help="latex, markdown: tables to paste; csv: a line each figure.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
 def reproduce(
     table: str | None, runs: Path | None, board: Path | None, data_dir: Path | None, form: str, json_target: str | None

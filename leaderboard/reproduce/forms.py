@@ -16,7 +16,7 @@ from .measured import columns_of, printed
 from .table import Line, by_heading, missing_of
 
 COLUMNS = ("row", "method", "backbone", "protocol", "aggregation", "metric", "split", "column", "published", "name",
-           "measured", "sd", "n")  # fmt: skip
+           "measured", "sd", "n")
 
 
 def as_csv(lines: Sequence[Line]) -> str:
@@ -31,7 +31,7 @@ def as_csv(lines: Sequence[Line]) -> str:
 def _rows(line: Line) -> Iterator[dict[str, Any]]:
     row, heading = line.row, line.row.heading
     about = {"row": row.id, "method": row.method, "backbone": row.backbone, "protocol": heading.protocol,
-             "aggregation": heading.aggregation, "metric": heading.metric, "split": heading.split}  # fmt: skip
+             "aggregation": heading.aggregation, "metric": heading.metric, "split": heading.split}
     for column in columns_of(row):
         yield {**about, "column": column, "published": printed(row, column)}
         for each in line.measured:
@@ -68,7 +68,7 @@ def latex(lines: Sequence[Line]) -> str:
             f"  \\label{{tab:{re.sub('[^A-Za-z0-9.:]+', '-', f'{heading.paper.id}:{heading.name}')}}}", "\\end{table*}",
             *(f"% {line.row.row} {line.row.method}: {each}" for line in mine for each in (*line.commands, *remarks(line))),
             *(f"% {each}" for each in missing(mine)),
-        ]  # fmt: skip
+        ]
     return "\n".join(parts) + "\n"
 
 

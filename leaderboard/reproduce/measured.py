@@ -19,7 +19,7 @@ AVERAGE = "Avg"
 _ENCODER = {
     "--model", "--pooler", "--post", "--fit-on", "--template", "--max-length", "--truncate-dim", "--prompt", "--prompt-name",
     "--revision", "--dtype",
-}  # fmt: skip
+}
 _SWITCHES = {"--full-stop", "--no-full-stop", "--normalize", "--no-normalize"}
 
 
@@ -52,7 +52,7 @@ def reproductions(row: PublishedRow, way: Way, runs: Sequence[Run]) -> list[Repr
                 model = run.weights if way.recipe is not None and way.eval is not None else id(run)
                 by_group.setdefault(run.group, {}).setdefault(column, {}).setdefault(model, score)
     return [Reproduction(name, {column: _mean(list(scores.values())) for column, scores in figures.items()})
-            for name, figures in by_group.items()]  # fmt: skip
+            for name, figures in by_group.items()]
 
 
 def changed(way: Way, runs: Sequence[Run]) -> list[str]:
@@ -62,7 +62,7 @@ def changed(way: Way, runs: Sequence[Run]) -> list[str]:
     if way.eval is not None:
         done = {run.weights for run in _tests_of(way.eval, runs)}
         lines += [f"{run.group}: {run.recipe}, not tested with {way.eval}" for run in mine
-                  if not run.changed and run.weights not in done]  # fmt: skip
+                  if not run.changed and run.weights not in done]
     return list(dict.fromkeys(lines))
 
 

@@ -60,7 +60,7 @@ class Surroundings:
             yield from _model(model)
         labelled = recipe.labelled.file if recipe.labelled else None
         for file, what in ((recipe.data.file, "training text"), (labelled, "labelled rows"),
-                           (recipe.options.get("thesaurus"), "thesaurus")):  # fmt: skip
+                           (recipe.options.get("thesaurus"), "thesaurus")):
             if file and (sets := known_data(file)):
                 yield from self._data({id: id for id in sets})
             elif file and not (what == "labelled rows" and file == recipe.data.file):

@@ -89,11 +89,11 @@ def board_runs(folder: Path, ways: Collection[Way], protocols: Collection[str], 
     tested = {name for way in ways if way.eval is not None for name in way.recipes}
     first = {run: stored for run in sorted(folder.glob("*/*")) if (stored := _first(run)) is not None}
     wanted = {run for run, stored in first.items()
-              if _base(stored) in recipes or models.intersection(_about(stored).get("command") or ())}  # fmt: skip
+              if _base(stored) in recipes or models.intersection(_about(stored).get("command") or ())}
     known: set[tuple[str, str] | None] = {
         _weights(first[run]) for run in wanted
         if not _changed_on_board(first[run]) or models.intersection(_about(first[run]).get("command") or ())
-    }  # fmt: skip
+    }
     known |= {run.weights for run in local if run.recipe in tested or models.intersection(run.command)}
     runs = []
     for run, stored in first.items():
@@ -165,7 +165,7 @@ def _differing(recipe: Recipe, shipped: Recipe) -> list[str]:
         return Path(setting).name if key.endswith(".file") and setting and not known_data(setting) else setting
 
     return sorted(key for key in {**mine, **theirs}
-                  if value(mine, key) != value(theirs, key) and not key.endswith(".sample_seed"))  # fmt: skip
+                  if value(mine, key) != value(theirs, key) and not key.endswith(".sample_seed"))
 
 
 def _changed_on_board(stored: Mapping[str, Any]) -> tuple[str, ...]:
@@ -219,7 +219,7 @@ def _plain(record: Record) -> bool:
     """Whether a record is at its protocol's defaults, on the catalog's data in SentEval's text."""
     kind = load_protocol(record.protocol.name)
     mine, default = ({key: value for key, value in settings.items() if key not in kind.cosmetic}
-                     for settings in (record.protocol.settings, kind({}).settings))  # fmt: skip
+                     for settings in (record.protocol.settings, kind({}).settings))
     return mine == default and record.data.text_version == "senteval" and proven(record)
 
 

@@ -47,13 +47,13 @@ class Line:
                          for each in self.measured],
             "recipe": way.recipe if way else None, "commands": list(self.commands), "missing": list(self.needs),
             "note": way.note if way else None, "changed": list(self.changed),
-        }  # fmt: skip
+        }
 
 
 def lines_of(
     publications: Sequence[Publication], rows: Sequence[PublishedRow], *, runs: Path, board: Path | None,
     data_dir: Path | None,
-) -> list[Line]:  # fmt: skip
+) -> list[Line]:
     """The lines of `rows`. runs: folder of local runs; board: the board's folder, None for none.
 
     Raises StsbenchError, naming the file, for records that were edited.
@@ -74,7 +74,7 @@ def _line(row: PublishedRow, way: Way | None, runs: Sequence[Run], here: Surroun
     return Line(
         row, way, tuple(commands(row, way, here.data_dir)), tuple(here.missing(way, row.heading)),
         tuple(reproductions(row, way, runs)), tuple(changed(way, runs)),
-    )  # fmt: skip
+    )
 
 
 def find_rows(text: str, publications: Sequence[Publication]) -> list[PublishedRow]:

@@ -111,7 +111,7 @@ class ConditionalMaskedLM(Method):
         return mask_tokens(
             ids, tokenizer.all_special_ids, tokenizer.mask_token_id, len(tokenizer), rng,
             options.probability, options.masked, options.random,
-        )  # fmt: skip
+        )
 
     def _states(self, batch: Batch, masked: slice) -> Tensor:
         """(m, L, d) last states of the masked sentences."""

@@ -44,7 +44,7 @@ def add_draws(
         elif name == "dropout":
             longest = max(map(max, lengths))
             views.by_row[f"{slot} cut"] = [np.stack([_elements(n, longest, width, rate, rng) for n in part])
-                                           for part in lengths]  # fmt: skip
+                                           for part in lengths]
         elif name == "span":
             views.extra[f"{slot} ids"] = [_windows(texts, rate, pad, rng) for texts in views.tokens]
     return views

@@ -80,7 +80,7 @@ class DeCLUTR(Method):
         positives = [
             self._read(documents, [pairs[a][1][p] for pairs in drawn])
             for a in range(options.anchors) for p in range(options.positives) if options.contrastive_weight
-        ]  # fmt: skip
+        ]
         if self.lm_head is None:
             return Views([*anchors, *positives])
         kind = self.backbone.tokenizer

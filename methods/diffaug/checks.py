@@ -14,7 +14,7 @@ from .options import DiffAugOptions
 _OF_MODULE = {  # option -> the modules it belongs to
     "prefix_length": ("prefix",), "rank": ("adapter", "lora"), "adapter_activation": ("adapter",), "lora_scale": ("lora",),
     "clip_frozen": ("prefix",),
-}  # fmt: skip
+}
 _DENOISING = ("denoise_offset", "denoise_start")
 
 

@@ -33,7 +33,7 @@ class DiffAug(Method):
     options: DiffAugOptions
     later_options = (
         "joint_trains", "view", "similarity", "temperature", "aux_weight", "denoise", "denoise_offset", "denoise_start"
-    )  # fmt: skip
+    )
 
     def __init__(self, backbone: Backbone, options: DiffAugOptions) -> None:
         """backbone: with its `folder` and `name`. Raises StsbenchError, one line, for options that do not go together."""
@@ -127,7 +127,7 @@ class DiffAug(Method):
                 queries, keys, negatives, batch.shares, self.gather_mode,
                 temperature=options.temperature, similarity=options.similarity,
             )
-        }  # fmt: skip
+        }
         if batch.labelled is not None:  # none goes with held-out rows
             nli = self._nli(batch.labelled)
             terms["nli"] = Term(nli.value, nli.count, options.aux_weight)
@@ -156,7 +156,7 @@ class DiffAug(Method):
         prompt = Prompt(
             options.template, full_stop=options.full_stop, prefixes=modules.tested(),
             shift=modules.prefix.length if modules.prefix is not None else 0, bottlenecks=modules.combined(),
-        )  # fmt: skip
+        )
         return Inference(modules.model(self.backbone), self.backbone.tokenizer, "mask", prompt=prompt)
 
     def notes(self) -> list[str]:
@@ -221,7 +221,7 @@ class DiffAug(Method):
                 parts.append(template_vectors(
                     backbone, self.template, counts[chosen] + options.denoise_offset, start=options.denoise_start,
                     prefix=modules.prefixed(number),
-                ))  # fmt: skip
+                ))
             rows.append(chosen)
         vectors = torch.cat(parts)
         return torch.empty_like(vectors).index_copy(0, torch.cat(rows), vectors)

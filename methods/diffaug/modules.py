@@ -89,7 +89,7 @@ class ViewModules(nn.Module):
         if self.options.at_test == "both":
             return (whole,)
         parts = [KeyValues(whole.keys[:, start : start + length], whole.values[:, start : start + length])
-                 for start in (0, length)]  # fmt: skip
+                 for start in (0, length)]
         return {"first": (parts[0],), "second": (parts[1],), "average": tuple(parts)}[self.options.at_test]
 
     def combined(self) -> Bottlenecks | None:

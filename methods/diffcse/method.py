@@ -188,4 +188,4 @@ class DiffCSE(Method):
                 temperature=options.temperature, similarity=options.similarity,
             )
             for name, positive in positives.items()
-        }  # fmt: skip
+        }

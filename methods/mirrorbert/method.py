@@ -71,7 +71,7 @@ class MirrorBERT(Method):
             "contrastive": contrast_views(
                 first, second, batch.shares, self.gather_mode, temperature=self.options.temperature
             )
-        }  # fmt: skip
+        }
 
     def view_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(n, d) vectors of the two views, each from a forward pass of its own."""

@@ -61,7 +61,7 @@ class MaskedLM(Method):
         ids, labels = mask_tokens(
             rows.ids(rows.roles[0]), tokenizer.all_special_ids, tokenizer.mask_token_id, len(tokenizer), rng,
             options.probability, options.masked, options.random,
-        )  # fmt: skip
+        )
         return Views([ids], {"mlm_labels": [labels]})
 
     def forward(self, batch: Batch) -> dict[str, Term]:

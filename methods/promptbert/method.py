@@ -79,7 +79,7 @@ class PromptBERT(Method):
                 queries, keys, negatives, batch.shares, self.gather_mode,
                 temperature=options.temperature, similarity=options.similarity,
             )
-        }  # fmt: skip
+        }
 
     def read(self, rows: Examples, role: str) -> Ragged:
         """The texts inside the first template."""
@@ -94,7 +94,7 @@ class PromptBERT(Method):
         return self._inference(Prompt(
             self.options.template, full_stop=self.options.full_stop, text="inside", denoise=self.options.test_denoise,
             **self._kept(),
-        ))  # fmt: skip
+        ))
 
     def dev_inference(self) -> Inference:
         """The encoder that picks the checkpoint. With options.dev released it is another than the one tested.
@@ -106,7 +106,7 @@ class PromptBERT(Method):
             return self.inference()
         return self._inference(Prompt(
             self.options.template, text="pieces", pieces=None, denoise=self.options.denoise, **self._kept(),
-        ))  # fmt: skip
+        ))
 
     def notes(self) -> list[str]:
         """That the dev score is of another encoder than the one tested, where it is."""
@@ -146,7 +146,7 @@ class PromptBERT(Method):
             self.backbone, template, template.counts(mask), positions=options.denoise_positions,
             start=options.denoise_start, split=None if at_its_place else len(self.first.before),
             gradient=options.denoise_gradient, vectors=self.words,
-        )  # fmt: skip
+        )
 
     def _kept(self) -> dict[str, Any]:
         """What every tested encoder has of `Prompt`."""
@@ -155,7 +155,7 @@ class PromptBERT(Method):
             "positions": self.options.denoise_positions, "start": self.options.denoise_start,
             "head": self.head if kept else None, "each": self.options.head == "transform",
             "words": None if self.words is None else self.words.detach(), "word_places": self.first.word_places,
-        }  # fmt: skip
+        }
 
     def _inference(self, prompt: Prompt) -> Inference:
         return Inference(self.backbone.model, self.backbone.tokenizer, "mask", prompt=prompt)

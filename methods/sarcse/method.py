@@ -93,7 +93,7 @@ class SARCSE(Method):
         contrastive = contrast(
             queries, keys, negatives, batch.shares, self.gather_mode,
             temperature=options.temperature, similarity=options.similarity,
-        )  # fmt: skip
+        )
         contrastive.weight = options.contrastive_weight
         terms = {"contrastive": contrastive}
         if self.decoder is not None:

@@ -81,7 +81,7 @@ class SGOPT(Method):
         return one_layer_term(
             vectors, one, options.temperature, shares, mode,
             with_vectors=options.objective == "opt1", skip_negative=options.skip_negative,
-        )  # fmt: skip
+        )
 
 
 def check_options(options: SGOPTOptions) -> None:
@@ -132,7 +132,7 @@ def all_layers_term(vectors: Tensor, layers: Tensor, temperature: float, shares:
 def one_layer_term(
     vectors: Tensor, layer: Tensor, temperature: float, shares: Shares, mode: Gathering, *,
     with_vectors: bool, skip_negative: bool = False,
-) -> Term:  # fmt: skip
+) -> Term:
     """The mean over i of the cross-entropy of h_i among all h and, `with_vectors`, the c of other sentences: c_i the anchor.
 
     vectors, layer: (n, D), this process's rows. with_vectors: objective opt1, else opt2. skip_negative: without the first

@@ -54,7 +54,7 @@ class SimCSE(Method):
         check_options(options)
         roles = pairs_or_sentence(
             "simcse", options.view, available, unsupervised="unsup-bert-base", supervised="sup-bert-base"
-        )  # fmt: skip
+        )
         check_alpha(options, roles)
         return roles
 
@@ -89,7 +89,7 @@ class SimCSE(Method):
                 queries, keys, negatives, batch.shares, self.gather_mode,
                 temperature=options.temperature, similarity=options.similarity, alpha=options.alpha,
             )
-        }  # fmt: skip
+        }
         if self.lm_head is not None:
             hidden = self.backbone(batch.extra["mlm_ids"], batch.mask)[0]
             chosen = (batch.extra["mlm_labels"] != IGNORED).nonzero(as_tuple=True)  # a GPU is waited for once

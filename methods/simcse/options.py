@@ -26,7 +26,7 @@ class SimCSEOptions(Options):
     # what the positive is: "given" by the data (pairs, triplets), else made of a plain sentence; Tables 1 and 2
     view: Literal[
         "dropout", "given", "crop", "delete_words", "delete_one_word", "synonym", "mlm", "next", "next3"
-    ] = "dropout"  # fmt: skip
+    ] = "dropout"
     rate: float | None = Field(None, gt=0, lt=1)  # share of words of crop, delete_words, mlm
     augment_both: bool = False  # the augmentation on both views; by default on the positive only
     thesaurus: str | None = None  # view synonym: a file, word TAB synonym TAB synonym ... a line

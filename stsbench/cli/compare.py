@@ -94,7 +94,7 @@ def _as_json(comparison: Comparison, runs: tuple[list[Path], list[Path]], resamp
         "seeds": list(comparison.seeds), "by_seed": comparison.by_seed, "resamples": resamples, "seed": seed,
         "tables": [_table_json(table) for table in comparison.tables],
         "not_compared": reasons(comparison.left_out), "failed": reasons(comparison.failures), "limits": limits(comparison),
-    }  # fmt: skip
+    }
 
 
 def _table_json(table: ComparisonTable) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _table_json(table: ComparisonTable) -> dict[str, Any]:
             "task": item.task, "subset": item.subset, "n": item.n, "a": item.a, "b": item.b,
             "difference": numbers["value"], "low": numbers["low"], "high": numbers["high"], "p": numbers["p"],
             "p_holm": item.corrected,
-        }  # fmt: skip
+        }
 
     setting = {**asdict(table.setting), "settings": json.loads(table.setting.settings)}
     setting = {"view" if key == "text_version" else key: value for key, value in setting.items()}  # the format's key
@@ -114,4 +114,4 @@ def _table_json(table: ComparisonTable) -> dict[str, Any]:
         **setting, "rows": [row(item) for item in table.rows], "average": row(table.average) if table.average else None,
         "no_test": table.no_test or None, "unknown_data": list(table.unknown), "sentence": sentence(table),
         "uneven_seeds": unevenness(table) or None,
-    }  # fmt: skip
+    }

@@ -15,13 +15,13 @@ from stsbench.cli.output.messages import log
 @model_options
 @click.option("--input", "source", required=True, metavar="FILE|-", help="UTF-8, one text a line; - is standard input.")
 @click.option("--column", type=click.IntRange(min=0), help="Which tab-separated column of the input holds the text, from 1; "
-              "0: lines may hold tabs.")  # fmt: skip
+              "0: lines may hold tabs.")
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="The folder; an unfinished one is "
-              "continued.")  # fmt: skip
+              "continued.")
 @click.option("--store-dtype", type=click.Choice(["float32", "float16", "int8", "binary"]), default="float32",
-              show_default=True, help="How numbers are stored.")  # fmt: skip
+              show_default=True, help="How numbers are stored.")
 @click.option("--shard-size", "shard_rows", type=click.IntRange(min=1), help="Texts a shard, which a kill loses at most; "
-              "default 32,768.")  # fmt: skip
+              "default 32,768.")
 @process_options
 def encode(
     model: str, source: str, column: int | None, output: Path, store_dtype: str, shard_rows: int | None, devices: str | None,

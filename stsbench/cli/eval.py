@@ -21,29 +21,29 @@ from stsbench.registry import DEFAULT_PROTOCOL
 @encoder_options
 @process_options
 @click.option("--post", metavar="NAME[:SETTING=VALUE,...]", help="Post-processing of the vectors, several joined by +: "
-              "whitening, all-but-the-top, standardise, flow (`stsbench list post`); needs --fit-on.")  # fmt: skip
+              "whitening, all-but-the-top, standardise, flow (`stsbench list post`); needs --fit-on.")
 @click.option("--fit-on", metavar="target|FILE", help="What --post is fitted on: each set's own texts, or a file of "
-              "sentences (.txt) or NLI pairs (.csv, .tsv, .jsonl).")  # fmt: skip
+              "sentences (.txt) or NLI pairs (.csv, .tsv, .jsonl).")
 @click.option("--protocol", "protocols", default=DEFAULT_PROTOCOL, show_default=True,
               help="sts, regression, transfer, retrieval, geometry, mteb, a variant such as sts:wmean or "
-              "transfer:exact, a paper's name, several with commas, or all.")  # fmt: skip
+              "transfer:exact, a paper's name, several with commas, or all.")
 @click.option("--tasks", help="STS12,STS13,... Default: every task of the protocol.")
 @click.option("--similarity", help="cosine (default), dot, euclidean or manhattan.")
 @click.option("--resamples", type=click.IntRange(min=0), help="Bootstrap resamples; default 1000, 0: no intervals.")
 @click.option("--set", "settings", multiple=True, metavar="PROTOCOL.KEY=VALUE",
-              help="One of a protocol's settings (`stsbench show protocol NAME` lists them); repeatable.")  # fmt: skip
+              help="One of a protocol's settings (`stsbench show protocol NAME` lists them); repeatable.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Folder in SentEval's layout.")
 @click.option("--text", "text_version", type=click.Choice(["senteval", "raw"]), default="senteval", show_default=True,
-              help="SentEval's tokenised files or the Hub's raw text.")  # fmt: skip
+              help="SentEval's tokenised files or the Hub's raw text.")
 @click.option("--sample", is_flag=True, help="The small data set inside the package.")
 @click.option("--without-overlap", metavar="ID,ID", help="Score without pairs that share a sentence with these sets, "
-              "e.g. stsb/dev.")  # fmt: skip
+              "e.g. stsb/dev.")
 @click.option("--strict-data", is_flag=True, help="Refuse data whose digest differs from the catalog's.")
 @click.option("--strict", is_flag=True, help="Refuse texts over the model's limit instead of truncating them.")
 @click.option("--output", type=click.Path(path_type=Path), help="Run folder; default runs/<time>-<model>.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
 @click.option("--format", "form", type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
-              show_default=True, help="How scores are printed.")  # fmt: skip
+              show_default=True, help="How scores are printed.")
 def evaluate(json_target: str | None, form: str, **options: Any) -> int:
     """Measure an encoder under one protocol, several, or all.
 

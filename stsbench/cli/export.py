@@ -14,7 +14,7 @@ from stsbench.cli.output.messages import echo
 @click.option("--to", "target", required=True,
               type=click.Choice(["sentence-transformers", "mteb", "model-card", "model-index"]),
               help="sentence-transformers: a trained model. mteb: result files of mteb. "
-                   "model-card: README.md for the Hub. model-index: its metadata.")  # fmt: skip
+                   "model-card: README.md for the Hub. model-index: its metadata.")
 @click.option("--output", type=click.Path(path_type=Path), help="A new folder; default: RUN-TARGET beside the run.")
 def export(run: Path, target: str, output: Path | None) -> int:
     """Write a run's results, or the model kept by a training run, in the format of another program.

@@ -15,10 +15,10 @@ from stsbench.cli.options import encoder_options
 @click.argument("post", metavar="NAME")
 @encoder_options
 @click.option("--data", required=True, type=click.Path(path_type=Path), help="Texts to fit on: .txt, a sentence a line, or "
-              ".csv, .tsv, .jsonl of NLI pairs (both sentences); or a folder that `stsbench encode` wrote.")  # fmt: skip
+              ".csv, .tsv, .jsonl of NLI pairs (both sentences); or a folder that `stsbench encode` wrote.")
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="A new folder for the model.")
 @click.option("--set", "settings", multiple=True, metavar="SETTING=VALUE",
-              help="A setting of NAME (`stsbench show post NAME` lists them); repeatable.")  # fmt: skip
+              help="A setting of NAME (`stsbench show post NAME` lists them); repeatable.")
 def fit(
     post: str, model: str, data: Path, output: Path, settings: Sequence[str], cache_dir: Path | None, cache_limit: float,
     no_cache: bool, **how: Any,

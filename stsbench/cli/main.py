@@ -95,7 +95,7 @@ def _processes_of_torchrun(name: str, arguments: Sequence[str]) -> int | None:
         return None
     if name not in _IN_PROCESSES:
         raise StsbenchError(f"only `stsbench train`, `eval` and `encode` run in several processes, and this is one of "
-                            f"{count}: start `stsbench {name}` without torchrun, WORLD_SIZE unset")  # fmt: skip
+                            f"{count}: start `stsbench {name}` without torchrun, WORLD_SIZE unset")
     if os.environ.get("LOCAL_WORLD_SIZE", count) != count:
         raise StsbenchError(f"`stsbench {name}` runs on one machine, and torchrun started it on several: leave --nnodes out")
     if os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) != "0":

@@ -18,16 +18,16 @@ from stsbench.wording import counted
 @encoder_options
 @click.option("--corpus", required=True, metavar="FILE|SET|DIR", help="UTF-8, one text per line, blank lines skipped; a "
               "data set whose sentences are searched, e.g. stsb/test (`stsbench list data`); or a folder that `stsbench "
-              "encode` wrote, whose vectors are read.")  # fmt: skip
+              "encode` wrote, whose vectors are read.")
 @click.option("--column", type=click.IntRange(min=1), help="Which tab-separated column of the corpus holds the text, from "
-              "1; needed where lines hold tabs (Flickr30k's image.jpg#0<TAB>caption: 2).")  # fmt: skip
+              "1; needed where lines hold tabs (Flickr30k's image.jpg#0<TAB>caption: 2).")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="For a SET: a folder in SentEval's layout.")
 @click.option("--sample", is_flag=True, help="For a SET: the small sample inside the package.")
 @click.option("--query", "queries", multiple=True, metavar="TEXT", help="Repeat for several queries.")
 @click.option("--query-file", type=click.Path(path_type=Path), metavar="FILE", help="More queries, one per line.")
 @click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, help="Neighbours of each query.")
 @click.option("--backend", type=click.Choice(["exact", "faiss"]), default="exact", show_default=True,
-              help="faiss needs faiss-cpu.")  # fmt: skip
+              help="faiss needs faiss-cpu.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
 def neighbours(
     model: str, corpus: str, column: int | None, data_dir: Path | None, sample: bool, queries: Sequence[str],
@@ -169,7 +169,7 @@ def _rows(
         {"query": query, "rank": rank + 1, "cosine": float(scores[i, rank]), unit: lines[texts[place]][0],
          "copies": len(lines[texts[place]]), "text": texts[place]}
         for i, query in enumerate(asked) for rank, place in enumerate(places[i].tolist())
-    ]  # fmt: skip
+    ]
 
 
 def _stored_rows(asked: Sequence[str], store: Any, embed: Any, top: int, backend: str) -> list[dict[str, Any]]:
@@ -180,7 +180,7 @@ def _stored_rows(asked: Sequence[str], store: Any, embed: Any, top: int, backend
     return [
         {"query": query, "rank": rank, "cosine": each.cosine, "line": each.row + 1, "copies": each.copies, "text": each.text}
         for query, neighbours in zip(asked, lists, strict=True) for rank, each in enumerate(neighbours, start=1)
-    ]  # fmt: skip
+    ]
 
 
 def _print(rows: Sequence[dict[str, Any]], unit: str) -> None:
@@ -194,4 +194,4 @@ def _print(rows: Sequence[dict[str, Any]], unit: str) -> None:
         print_columns(console, [
             Column("rank", [str(row["rank"]) for row in its]), Column("cosine", [f"{row['cosine']:.4f}" for row in its]),
             Column(unit, places), Column("text", [row["text"] for row in its], True, max(20, console.width - 45)),
-        ])  # fmt: skip
+        ])

@@ -30,17 +30,17 @@ _ENCODER = (
     click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True),
     click.option("--batch-tokens", type=click.IntRange(min=1), help="Tokens a batch."),
     click.option("--offline", is_flag=True, help="Never touch the network."),
-)  # fmt: skip
+)
 _CACHE = (
     click.option("--cache", "cache_dir", type=click.Path(path_type=Path), help="Embedding cache folder."),
     click.option("--cache-limit", type=float, default=20.0, show_default=True, help="Embedding cache limit, GB."),
     click.option("--no-cache", is_flag=True, help="Neither read nor write cached embeddings."),
-)  # fmt: skip
+)
 _PROCESSES = (
     click.option("--devices", metavar="cuda:0,cuda:1|all", help="Encode in one process for each of these devices."),
     click.option("--processes", type=click.IntRange(min=1), help="Encode in so many processes: the CUDA devices in turn, or "
                  "shares of the CPU's cores."),
-)  # fmt: skip
+)
 
 
 def encoder_options(command: Callable[..., Any]) -> Callable[..., Any]:

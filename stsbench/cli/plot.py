@@ -14,7 +14,7 @@ _PICTURES = {
     "similarity": "stsbench.plots.similarity", "geometry": "stsbench.plots.plane", "spectrum": "stsbench.plots.spectrum",
     "training": "stsbench.plots.training", "divergence": "stsbench.plots.divergence",
     "sweep": "stsbench.plots.sweep",
-}  # fmt: skip
+}
 
 
 _TOKENS = "token-loss"  # of a trained method: the only one that loads a model
@@ -24,9 +24,9 @@ _TOKENS = "token-loss"  # of a trained method: the only one that loads a model
 @click.argument("picture", metavar="PICTURE", type=click.Choice([*_PICTURES, _TOKENS]))
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--output", metavar="FILE.png|.svg", type=click.Path(path_type=Path),
-              help="Where to write; without a suffix, both .png and .svg. Default: the picture's name.")  # fmt: skip
+              help="Where to write; without a suffix, both .png and .svg. Default: the picture's name.")
 @click.option("--text", "texts", multiple=True, metavar="TEXT",
-              help="For token-loss: a text to draw; repeat for several, such as the two of a pair.")  # fmt: skip
+              help="For token-loss: a text to draw; repeat for several, such as the two of a pair.")
 @click.option("--method", metavar="FILE.py:CLASS", help="For token-loss of a run of such a method: its file is run.")
 def plot(picture: str, runs: tuple[Path, ...], output: Path | None, texts: tuple[str, ...], method: str | None) -> int:
     """Draw a picture of one RUN folder or several.

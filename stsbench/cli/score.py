@@ -11,7 +11,7 @@ import click
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--json", "json_target", metavar="FILE|-", help="Write the rows as JSON; - makes stdout pure JSON.")
 @click.option("--format", "form", type=click.Choice(["table", "latex", "markdown", "csv"]), default="table",
-              show_default=True, help="How scores are printed.")  # fmt: skip
+              show_default=True, help="How scores are printed.")
 def score(run: Path, json_target: str | None, form: str) -> int:
     """Recompute every score of RUN, a folder written by `stsbench eval`, from its stored observations."""
     from stsbench.cli.output.json_file import write_json

@@ -24,31 +24,31 @@ from stsbench.interrupt import exit_code
 @click.option("--labelled", metavar="FILE", help="Labelled rows (NLI), where a stage uses them. Sets labelled.file.")
 @click.option("--stage", metavar="N|NAME", help="Train this stage alone, of a method with several (`stsbench show method`).")
 @click.option("--from", "start_from", metavar="RUN", type=click.Path(path_type=Path), help="The run whose weights "
-              "--stage starts with: of the stage before. Without --recipe by its recipe.")  # fmt: skip
+              "--stage starts with: of the stage before. Without --recipe by its recipe.")
 @click.option("--output", type=click.Path(path_type=Path), help="Run folder; default runs/<time>-<method>-<recipe>.")
 @click.option("--seed", type=click.IntRange(0), help="Sets seed.")
 @click.option("--seeds", type=click.IntRange(2, 1000), help="Train so many, with seeds counted up from the first, and "
-              "report mean and standard deviation.")  # fmt: skip
+              "report mean and standard deviation.")
 @click.option("--subsets", type=click.IntRange(2, 1000), help="Few labels: draw the sampled rows (labelled.share, "
-              "data.share) so many times anew, with --seeds M each M runs; report mean and standard deviation.")  # fmt: skip
+              "data.share) so many times anew, with --seeds M each M runs; report mean and standard deviation.")
 @click.option("--max-steps", type=click.IntRange(1), help="Sets training.max_steps, of every stage that has more: "
-              "a shorter run and schedule.")  # fmt: skip
+              "a shorter run and schedule.")
 @click.option("--set", "sets", multiple=True, metavar="KEY.SUB=VALUE", help="Any value of the recipe "
-              "(`stsbench show recipe NAME` shows them); repeatable.")  # fmt: skip
+              "(`stsbench show recipe NAME` shows them); repeatable.")
 @click.option("--resume", is_flag=True, help="Go on where the run in --output was stopped.")
 @click.option("--device", help="cpu, cuda or mps. Default: the accelerator, else cpu.")
 @click.option("--dtype", type=click.Choice(["float32", "bf16", "fp16"]), help="Sets precision.")
 @click.option("--eval", "protocols", metavar="PROTOCOL,...", help="Test the best afterwards, as `stsbench eval` does.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Development and test data in SentEval's layout.")
 @click.option("--sample", is_flag=True, help="A first training without any file: minilm, a few steps on texts inside the "
-              "package. With texts of your own: development and test data from the package alone.")  # fmt: skip
+              "package. With texts of your own: development and test data from the package alone.")
 @click.option("--track", multiple=True, metavar="tensorboard|wandb", help="Log there, too; repeatable.")
 @click.option("--offline", is_flag=True, help="Never touch the network.")
 def train(
     method: str, recipe: str | None, sets: tuple[str, ...], output: Path | None, seeds: int | None,
     subsets: int | None, resume: bool, stage: str | None, start_from: Path | None, protocols: str | None,
     track: tuple[str, ...], **options: Any,
-) -> int:  # fmt: skip
+) -> int:
     """Train METHOD by a recipe; the run folder keeps log, checkpoints and, in best/, the encoder to use.
 
     METHOD is one of `stsbench list methods`, or a class of your own: stsbench train ./my.py:MyMethod --recipe my.yaml.
@@ -104,7 +104,7 @@ def train(
         "data_dir": options["data_dir"], "sample": options["sample"], "offline": options["offline"],
         "evaluate": words_of(protocols) or (), "command": ["stsbench", *sys.argv[1:]], "stage": stage,
         "start_from": start_from,
-    }  # fmt: skip
+    }
     code = _run(run_options, seeds, subsets)
     if code == 0 and (on_sample or is_of_sample(chosen)):
         _log(WARNING)
@@ -195,7 +195,7 @@ def _announce(chosen: Any, log: Any) -> None:
     start = recipe.backbone
     dropout = "" if start.dropout is None else f", dropout {start.dropout}"
     log(f"{short_name(recipe.method)}, recipe {recipe.name}: backbone {start.model}, pooler {start.pooler}, max length "
-        f"{start.max_length}{dropout}, {recipe.precision}, seed {recipe.seed}")  # fmt: skip
+        f"{start.max_length}{dropout}, {recipe.precision}, seed {recipe.seed}")
     for line in namesakes(start.model, "the embedded all-MiniLM-L6-v2") if start.model == "minilm" else ():
         log(line)
 
@@ -206,7 +206,7 @@ def _overrides(options: dict[str, Any]) -> dict[str, Any]:
         "backbone.model": options["backbone"], "data.file": options["data"], "labelled.file": options["labelled"],
         "seed": options["seed"],
         "training.max_steps": options["max_steps"], "precision": options["dtype"],
-    }  # fmt: skip
+    }
     return {key: value for key, value in named.items() if value is not None}
 
 
@@ -238,7 +238,7 @@ def _refuse_overridden(chosen: Any, sets: tuple[str, ...]) -> None:
 def _longer(chosen: Any, steps: int, sets: tuple[str, ...]) -> list[str]:
     """The keys by which stages log that they take more steps, unless --set says so."""
     longest = {f"stages.{name}.training.max_steps": part.get("training", {}).get("max_steps") or 0
-               for name, part in chosen.stages.items()}  # fmt: skip
+               for name, part in chosen.stages.items()}
     return [key for key, most in longest.items() if most > steps and not any(each.startswith(f"{key}=") for each in sets)]
 
 

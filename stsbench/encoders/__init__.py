@@ -30,7 +30,7 @@ __all__ = [
     "EncoderOptions",
     "EncoderSpec",
     "load_encoder",
-]  # fmt: skip
+]
 
 
 def __getattr__(name: str) -> Any:

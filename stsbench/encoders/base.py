@@ -88,7 +88,7 @@ EQUAL_LENGTHS = "padding changes its vectors, so that each batch holds texts of 
 CHANGING = (
     "pooler", "template", "full_stop", "max_length", "dtype", "normalize", "truncate_dim", "prompt", "prompt_name",
     "trust_remote_code", "revision",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def checked_texts(texts: Any) -> list[str]:
             if not isinstance(text, str):
                 shown = repr(text) if len(repr(text)) <= 60 else repr(text)[:57] + "..."
                 raise EncoderError(f"texts[{row}] (row {row}, counted from 0) is {' '.join(shown.split())}, of type "
-                                   f"{type(text).__name__}, not a string: leave it out, or make it a str")  # fmt: skip
+                                   f"{type(text).__name__}, not a string: leave it out, or make it a str")
             listed[row] = str(text)  # numpy.str_ and the like
         if not text.isascii():
             try:

@@ -26,7 +26,7 @@ _LOADING = {
     "pretrained_model_name_or_path", "local_files_only", "force_download", "token", "proxies", "mirror", "use_kernels",
     "kernel_config", "allow_all_kernels", "tokenizer_file", "vocab_file", "merges_file", "key_mapping",
     "quantization_config", "device_map", "tp_plan",
-}  # fmt: skip
+}
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -31,7 +31,7 @@ TEXTS = (
     "Two men do not carry anything.", "supercalifragilistic antidisestablishmentarianism", "yes no yes no yes no",
     " ".join(f"On day {day} the keeper of the lighthouse counted {day * 37 % 101} ships." for day in range(1, 9)),
     " ".join(f"Shelf {shelf} holds {shelf * 53 % 97} jars of {shelf * 29 % 83} kinds." for shelf in range(1, 131)),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def probed(encode: Callable[[list[str]], Any], name: str, code: str) -> Probe:
         digest.update(f"{each.shape}".encode())
         digest.update(np.ascontiguousarray(each, "<f4").tobytes())
     note = (f"{name} is identified by its vectors of {len(TEXTS)} probe texts, and not cached; a fingerprint of your own "
-            "(fingerprint=, or an attribute of that name) would do both")  # fmt: skip
+            "(fingerprint=, or an attribute of that name) would do both")
     return Probe(digest.hexdigest(), BY_PROBE, note, first)
 
 
@@ -84,7 +84,7 @@ def alike(one: tuple[NDArray[np.float32], ...], other: tuple[NDArray[np.float32]
     if not one or [each.shape for each in one] != [each.shape for each in other]:
         return False
     return all(np.allclose(a, b, rtol=1e-4, atol=1e-5 * float(np.nanmax(np.abs(a), initial=1.0)), equal_nan=True)
-               for a, b in zip(one, other, strict=True))  # fmt: skip
+               for a, b in zip(one, other, strict=True))
 
 
 def _vectors(encode: Callable[[list[str]], Any]) -> tuple[NDArray[np.float32], ...]:
@@ -95,5 +95,5 @@ def _vectors(encode: Callable[[list[str]], Any]) -> tuple[NDArray[np.float32], .
 
 def _unknown(name: str, why: str) -> Probe:
     note = (f"warning: {name} has no identity: {why}. It is not cached, and no two runs of it count as the same encoder or "
-            "as its seeds; a fingerprint of your own (fingerprint=, or an attribute of that name) gives it one")  # fmt: skip
+            "as its seeds; a fingerprint of your own (fingerprint=, or an attribute of that name) gives it one")
     return Probe(hashlib.sha256(uuid.uuid4().bytes).hexdigest(), NONE, note)

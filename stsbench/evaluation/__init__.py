@@ -17,4 +17,4 @@ __all__ = [
     "AnyOf", "Array", "Count", "Drawn", "EvalOptions", "Factor", "Fraction", "Metric", "Names", "Observations", "Protocol",
     "Record", "Result", "ScoreError", "ScoreRow", "Settings", "SomeOf", "Text", "Whole", "evaluate", "load_records",
     "setting",
-]  # fmt: skip
+]

@@ -105,7 +105,7 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 def run(
     options: EvalOptions, log: Callable[[str], None] = print, progress: StartProgress | None = None,
     doing: Callable[[str], None] = lambda what: None,
-) -> Result:  # fmt: skip
+) -> Result:
     """Plan, load, encode every distinct text once, observe, score, record. `log` gets one line for each thing a user
     must know before and after; `doing` what is being measured now.
 
@@ -129,7 +129,7 @@ def run(
 def _run(
     encoder: Encoder, chosen: Chosen, result: Result, options: EvalOptions, log: Callable[[str], None],
     progress: StartProgress | None, doing: Callable[[str], None],
-) -> None:  # fmt: skip
+) -> None:
     """Encode what the protocols ask for and measure, one protocol after another."""
     cache = _cache(options)
     if options.post is not None and options.fit_on is not None:
@@ -174,7 +174,7 @@ def _chosen(options: EvalOptions, log: Callable[[str], None]) -> tuple[Result, C
 def _encoded(
     encoder: Encoder, cache: EmbeddingCache | None, sets: list[DataSet], targets: Targets | None, options: EvalOptions,
     log: Callable[[str], None], progress: StartProgress | None,
-) -> tuple[Embed, StsbenchError | None]:  # fmt: skip
+) -> tuple[Embed, StsbenchError | None]:
     """Every distinct text encoded, unless the encoder has to be fitted on each set first; or why they were not, where there
     are several sets: each task then encodes its own texts, and what fails in one does not cost the others."""
     began, said = time.monotonic(), len(encoder.notes)
@@ -219,7 +219,7 @@ def _measure(
     measure(
         result, embed, each.protocol, sets, strict=options.strict, log=log, extra_provenance=extra, targets=targets,
         doing=doing,
-    )  # fmt: skip
+    )
     if announced:
         log(f"{each.label}: measured in {time.monotonic() - start:.1f} s")
 
@@ -229,7 +229,7 @@ def _settings(options: EvalOptions) -> dict[str, dict[str, Any]]:
     every = {
         "similarity": options.similarity, "resamples": options.resamples,
         "without_overlap": sorted(options.without_overlap) or None,
-    }  # fmt: skip
+    }
     return named_settings(options.settings, {key: value for key, value in every.items() if value is not None})
 
 
@@ -303,7 +303,7 @@ def _load(id: str, options: EvalOptions) -> DataSet:
     return load(
         id, data_dir=options.data_dir, text_version=options.text_version, sample=options.sample, offline=options.offline,
         strict=options.strict_data,
-    )  # fmt: skip
+    )
 
 
 def _without_overlap(chosen: Chosen, options: EvalOptions, log: Callable[[str], None]) -> Chosen:

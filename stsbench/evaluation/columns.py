@@ -43,7 +43,7 @@ def packed(observations: Observations) -> bytes:
 
     layout = {key: [array.dtype.newbyteorder("<").str, array.shape] for key, array in observations.arrays.items()}
     columns = {key: pa.array([np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")).reshape(-1)])
-               for key, array in observations.arrays.items()}  # fmt: skip
+               for key, array in observations.arrays.items()}
     columns |= {NAMES + key: pa.array([listed], pa.list_(pa.string())) for key, listed in observations.names.items()}
     columns[LAYOUT] = pa.array([json.dumps(layout, sort_keys=True)])
     floats = [_leaf(key) for key, array in observations.arrays.items() if array.dtype.kind == "f"]
@@ -53,7 +53,7 @@ def packed(observations: Observations) -> bytes:
     pq.write_table(
         pa.table(columns), stream, compression="zstd", compression_level=19, write_statistics=False, store_schema=False,
         use_byte_stream_split=floats or False, use_dictionary=[_leaf(key) for key in columns if _leaf(key) not in floats],
-    )  # fmt: skip
+    )
     return stream.getvalue()
 
 
@@ -71,7 +71,7 @@ def unpacked(path: Path, most: int) -> Observations:
     columns = [group.column(i) for group in groups for i in range(group.num_columns)]
     # Of texts, one may stand in a file once and be all of a column's values.
     sizes = [column.num_values * (column.total_uncompressed_size if column.physical_type == "BYTE_ARRAY" else 8)
-             for column in columns]  # fmt: skip
+             for column in columns]
     if file.metadata.num_rows != 1 or sum(sizes) > most:
         raise ValueError(f"it is not one row of arrays of at most {most / 1e6:.0f} MB")
     table = file.read(use_threads=False)
@@ -113,7 +113,7 @@ def split(observations: Observations, shared: Iterable[str]) -> tuple[Observatio
         return {key: value for key, value in of.items() if (key in keys) == wanted}
 
     return (Observations(part(observations.arrays, True), part(observations.names, True)),
-            Observations(part(observations.arrays, False), part(observations.names, False)))  # fmt: skip
+            Observations(part(observations.arrays, False), part(observations.names, False)))
 
 
 def joined(shared: Observations, mine: Observations) -> Observations:

@@ -90,7 +90,7 @@ class Measured:
         return Setting(
             how.name, how.version, json.dumps(kept, sort_keys=True), self.record.data.text_version, row.metric,
             row.aggregation,
-        )  # fmt: skip
+        )
 
     def whole(self) -> list[ScoreRow]:
         """The rows over the whole set, not over a subset of it."""
@@ -237,7 +237,7 @@ class Comparison:
     def __str__(self) -> str:
         """The differences as a table for each setting, then what could not be compared."""
         return "\n\n".join([self._who(), *(f"{table.title}\n{text_table(table.lines())}" for table in self.tables),
-                            *self._missing()])  # fmt: skip
+                            *self._missing()])
 
     def _repr_html_(self) -> str:
         """The same in a notebook."""
@@ -256,4 +256,4 @@ class Comparison:
 
     def _missing(self) -> list[str]:
         return [f"{kind}: {label} {task}: {reason}" for kind, which in
-                (("not compared", self.left_out), ("failed", self.failures)) for label, task, reason in which]  # fmt: skip
+                (("not compared", self.left_out), ("failed", self.failures)) for label, task, reason in which]

@@ -119,7 +119,7 @@ def _check_seeds(folders: Sequence[Path], records: Sequence[Record]) -> None:
     for folder, record in zip(folders, records, strict=True):
         if len(records) > 1 and not has_identity(record.encoder.spec):
             raise StsbenchError(f"{folder} is of an encoder without an identity, so that nobody knows whether it is another "
-                                "seed: measure it again with a fingerprint of its own (fingerprint=)")  # fmt: skip
+                                "seed: measure it again with a fingerprint of its own (fingerprint=)")
         if _trained_as(record) != _trained_as(records[0]):
             raise StsbenchError(f"{folders[0]} and {folder} differ in more than their seed: their scores have no mean")
         if (other := seen.setdefault(record.encoder.fingerprint, folder)) is not folder:
@@ -228,7 +228,7 @@ def _matched(mine: dict[Key, list[Measured]], theirs: dict[Key, list[Measured]],
         if key in theirs:
             continue
         alike = [other for other, its in only_b.items() if other[0] == key[0] and
-                 (other[4] == key[4] or (its.task == item.task and "own" == other[3] == key[3]))]  # fmt: skip
+                 (other[4] == key[4] or (its.task == item.task and "own" == other[3] == key[3]))]
         # Where several forms were run, the one of the same name is what was meant.
         alike.sort(key=lambda other: only_b[other].record.protocol.label != item.record.protocol.label)
         reason = _why(item, only_b.pop(alike[0])) if alike else "only A has it"
@@ -267,7 +267,7 @@ def _shown(pair: Sides, form: Protocol, metric: str | None) -> list[tuple[ScoreR
 
     def place(row: ScoreRow) -> tuple[int, int]:
         return (metrics.index(row.metric) if row.metric in metrics else len(metrics),
-                hows.index(row.aggregation) if row.aggregation in hows else 0)  # fmt: skip
+                hows.index(row.aggregation) if row.aggregation in hows else 0)
 
     first = min(rows, key=place)
     rows = [row for row in rows if (row.metric, row.aggregation) == (first.metric, first.aggregation)]
@@ -320,7 +320,7 @@ def _average_draws(items: Sequence[tuple[Sides, ScoreRow, ScoreRow]], resamples:
     runs: list[dict[str, tuple[Observations, str]]] = [
         {each[side][i].task: (each[side][i].observed(), each[side][i].set_id) for each, _, _ in items}
         for side in range(2) for i in range(len(pair[side]))
-    ]  # fmt: skip
+    ]
     if any("pair" not in seen.arrays for run in runs for seen, _ in run.values()):
         # One was stored before observations held pair keys: all are drawn the older way, or they would not be paired.
         runs = [{task: (_without_pairs(seen), set_id) for task, (seen, set_id) in run.items()} for run in runs]
@@ -371,7 +371,7 @@ def _table(
     unknown = dict.fromkeys(pair[0][0].set_id for pair, _, _ in items if not pair[0][0].record.data.known)
     named = first.record, items[0][0][1][0].record
     return ComparisonTable(setting, named, tuple(rows), average, no_test, aside, tuple(unknown),
-                           tuple(rows[i] for i in noisy))  # fmt: skip
+                           tuple(rows[i] for i in noisy))
 
 
 def _values(runs: Sequence[Measured], row: ScoreRow) -> Floats:

@@ -44,7 +44,7 @@ def _checked(name: str, kind: Any) -> type[Protocol]:
     if kind.name != name:
         raise StsbenchError(f"entry point {name}: {kind.__name__}.name is '{kind.name}'")
     for key, of, example in (("metrics", Metric, "Metric(better=...)"), ("arrays", Array, 'Array("float", "n")'),
-                             ("names", Names, "Names()")):  # fmt: skip
+                             ("names", Names, "Names()")):
         declared = getattr(kind, key, None)
         if not isinstance(declared, Mapping) or not all(isinstance(each, of) for each in declared.values()):
             raise StsbenchError(f"{where(kind)} does not declare its {key}: set {key} to a dictionary, name -> {example}")

@@ -91,7 +91,7 @@ class Result:
             whole = {(row.task, row.metric) for row in rows if row.subset is None}
             rows = [row for row in rows if row.subset is None or (row.task, row.metric) not in whole]
             cells = {(row.task, row.subset, row.metric, row.aggregation): f"{row.value:.{metric_of(row).digits}f}"
-                     for row in rows}  # fmt: skip
+                     for row in rows}
             columns = list(dict.fromkeys((row.metric, row.aggregation) for row in rows))
             counts = {key: str(row.n) for row in reversed(rows) for key in [(row.task, row.subset)]}
             lines = [["task", "n", *(" ".join(filter(None, column)) for column in columns)]]
@@ -272,7 +272,7 @@ def _measure_one(
         created=now(), encoder=who, protocol=how, data=what_on,
         observations=ObservationFile(file=name, sha256=hashlib.sha256(content).hexdigest()),
         counts=counts, scores=scores, provenance=provenance(seconds=round(seconds, 3), **extra_provenance),
-    ))  # fmt: skip
+    ))
     return observations
 
 
@@ -343,7 +343,7 @@ def _identity(data: DataSet) -> DataIdentity:
     return DataIdentity(
         id=data.id, task=data.task, text_version=text_version, digest=data.digest, n=len(data), known=data.known,
         origin=data.origin, subsets=data.counts, warnings=list(data.warnings),
-    )  # fmt: skip
+    )
 
 
 def _packed(observations: Observations) -> bytes:

@@ -219,7 +219,7 @@ def changed_settings(protocol: ProtocolIdentity) -> str:
         defaults = kind(form).settings
         # A key without a default is a change, whatever its value.
         return {key: value for key, value in protocol.settings.items()
-                if key not in unsaid and (key not in defaults or value != defaults[key])}  # fmt: skip
+                if key not in unsaid and (key not in defaults or value != defaults[key])}
 
     changes = min((against(form) for form in _forms(kind, protocol)), key=len)
     return ", ".join(f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in changes.items())

@@ -39,7 +39,7 @@ def alike(observed: Sequence[Observations], arrays: Sequence[str], names: Sequen
     groups: dict[tuple[object, ...], list[int]] = {}
     for at, each in enumerate(observed):
         key = (*((each.arrays[kind].shape, each.arrays[kind].dtype.str, each.arrays[kind].tobytes()) for kind in arrays),
-               *(tuple(each.names[kind]) for kind in names))  # fmt: skip
+               *(tuple(each.names[kind]) for kind in names))
         groups.setdefault(key, []).append(at)
     return list(groups.values())
 
@@ -103,7 +103,7 @@ class Protocol(ABC):
             return {cls.path_setting: word}
         if word not in cls.variants and Path(word).exists():
             raise StsbenchError(f"{cls.name}:{word}: {cls.name} does not measure data of your own yet; scored pairs are "
-                                "measured by sts:FILE, queries with a corpus by retrieval:FOLDER")  # fmt: skip
+                                "measured by sts:FILE, queries with a corpus by retrieval:FOLDER")
         if word not in cls.variants and not cls.variants:
             raise StsbenchError(f"unknown protocol '{cls.name}:{word}'; {cls.name} has no variants")
         if word not in cls.variants and cls.path_setting and (Path(word).suffix or len(Path(word).parts) > 1):
@@ -213,7 +213,7 @@ class Protocol(ABC):
             return {}
         parts = [self.drawn(*observed[task], resamples, seed) for task in self.averaged]
         return {key: np.mean([part[key] for part in parts], axis=0) for key in parts[0]
-                if key[0] is None and all(key in part for part in parts)}  # fmt: skip
+                if key[0] is None and all(key in part for part in parts)}
 
     def average_draws_of_many(
         self, observed: Sequence[Mapping[str, tuple[Observations, str]]], resamples: int, seed: int

@@ -103,7 +103,7 @@ class Names:
 def check_layout(
     arrays: Mapping[str, Array], values: Mapping[str, NDArray[Any]], names: Mapping[str, Names],
     listed: Mapping[str, Sequence[str]], n: int,
-) -> None:  # fmt: skip
+) -> None:
     """Raises ScoreError for an array or a list of names that is not declared, or has another kind or shape, and for an array
     that is missing. n: the number of items of the set."""
     for there, declared, what in ((values, arrays, ""), (listed, names, "names of ")):
@@ -129,7 +129,7 @@ def check_layout(
 
 def _check_shape(key: str, shape: tuple[int, ...], letters: str, lengths: dict[str, int]) -> None:
     want = [int(letter) if letter.isdigit() else lengths.setdefault(letter, length)
-            for letter, length in zip(letters, shape, strict=False)]  # fmt: skip
+            for letter, length in zip(letters, shape, strict=False)]
     if len(letters) != len(shape) or want != list(shape):
         others = "the set's items or the other arrays" if "n" in letters else "the other arrays"
         raise ScoreError(f"{key} of the observations has the shape {shape}, which does not fit {others}")

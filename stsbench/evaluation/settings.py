@@ -22,7 +22,7 @@ from stsbench.settings import Described, described, setting
 __all__ = [
     "LARGEST", "AnyOf", "Count", "Described", "Factor", "Fraction", "Settings", "SettingsModel", "SomeOf", "Text", "Whole",
     "checked", "described", "no_such_setting", "requirement", "setting",
-]  # fmt: skip
+]
 
 LARGEST = 2**32 - 1  # the largest seed that numpy's older generators take
 T = TypeVar("T")

@@ -28,7 +28,7 @@ class EncodingTime:
     def __init__(
         self, texts: Sequence[str], log: Callable[[str], None], step: Progress | None = None,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         lengths = np.sort([_AROUND + len(text) for text in texts])[::-1]
         self._share = np.concatenate([[0.0], np.cumsum(lengths) / max(1, lengths.sum())])  # of the work, after i texts
         self._log, self._step, self._clock = log, step, clock

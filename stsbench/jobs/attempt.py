@@ -69,7 +69,7 @@ def start(words: list[str], log: Path, lock: int, place: Place) -> Process:
             [*PROGRAM, *words], cwd=place.folder, stdin=subprocess.DEVNULL, stdout=stream,
             stderr=stream, pass_fds=(lock,) if os.name == "posix" else (),
             env={**os.environ, **threads, **fixed, **place.environment},
-        )  # fmt: skip
+        )
 
 
 def attempt(job: Job, place: Place, start: Start = start, started: Callable[[Process], None] | None = None) -> Outcome:

@@ -54,7 +54,7 @@ def add_to_board(runs: Sequence[EntryRuns], output: Path, board: Path, log: Call
         words = [
             "leaderboard", "add", *(str(job.folder(output)) for job in each.jobs), "--entry", entry.name,
             "--board", str(board), *words_of(described), *flags,
-        ]  # fmt: skip
+        ]
         ended = subprocess.run([*PROGRAM, *words], capture_output=True, encoding="utf-8", errors="backslashreplace")
         lines = [line for line in ended.stderr.splitlines() if line.strip()]
         if ended.returncode:

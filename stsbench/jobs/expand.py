@@ -47,7 +47,7 @@ def _refuse_code(plan: Plan, where: str, allowed: Iterable[str]) -> None:
 
     methods = [(f"train.{name}", method) for name, group in plan.train.items() for method in group.method]
     models = [(f"eval.{name}", model.replace(DATA_DIR, plan.defaults.data_dir or "", 1))
-              for name, group in plan.eval.items() for model in group.model]  # fmt: skip
+              for name, group in plan.eval.items() for model in group.model]
     code = [each for each in methods if is_file_method(each[1])] + [each for each in models if each[1].startswith(PYTHON)]
     known = {canonical(each) for each in allowed}
     for group, name in code:
@@ -159,7 +159,7 @@ class _Expansion:
     def _training(
         self, name: str, group: TrainGroup, label: str, seed: int, method: str, recipe: str | None, backbone: str | None,
         start_from: str | None, needs: Sequence[Job],
-    ) -> Job:  # fmt: skip
+    ) -> Job:
         from stsbench.training.recipes.methods import method_file
         from stsbench.training.recipes.recipes import load_recipe
 
@@ -171,11 +171,11 @@ class _Expansion:
             "recipe": self._path(recipe), "backbone": backbone, "data": data, "labelled": labelled, "stage": group.stage,
             "from": start_from, "max_steps": group.max_steps, "set": sets, "seed": seed,
             "device": group.device or shared.device, "dtype": dtype, **self._everywhere(),
-        })]  # fmt: skip
+        })]
         named = {
             "backbone.model": backbone, "data.file": data, "labelled.file": labelled, "seed": seed, "precision": dtype,
             "training.max_steps": group.max_steps,
-        }  # fmt: skip
+        }
         said = words_of({"set": sets})[1::2]
         start = backbone or sets.get("backbone.model")
         files = [each for each in (data, labelled, *(sets.get(key) for key in FILES)) if isinstance(each, str)]
@@ -189,7 +189,7 @@ class _Expansion:
         return Job(
             f"{label}-{seed}", name, "train", tuple(words), job_digest(words, values, {job.id: job.digest for job in needs}),
             tuple(dict.fromkeys(job.id for job in needs)), tuple(files), seed, backbone=None if needs else start,
-        )  # fmt: skip
+        )
 
     def _evaluations(self, name: str, group: EvalGroup) -> Iterable[Job]:
         shared = self.plan.defaults
@@ -202,7 +202,7 @@ class _Expansion:
                 words = ["eval", *words_of({
                     "model": place, "protocol": protocols, **options, "set": group.set,
                     "device": group.device or shared.device, **self._everywhere(),
-                })]  # fmt: skip
+                })]
                 label = ".".join([name, plain(model) if job is None else job.name])
                 if len(group.protocols) > 1:
                     label += f".{plain(protocols)}"
@@ -211,7 +211,7 @@ class _Expansion:
                     label, name, "eval", tuple(words), job_digest(words, None, {each.id: each.digest for each in needs}),
                     tuple(each.id for each in needs), (), job.seed if job else None, _split(protocols), group.tasks,
                     group.text or "senteval",
-                )  # fmt: skip
+                )
 
     def _check_protocols(self, name: str, group: EvalGroup) -> None:
         """StsbenchError for a protocol or task that there is not: `eval` would find out after the training it waits for."""

@@ -43,7 +43,7 @@ class Feed(Protocol):
 
 def run_jobs(
     jobs: Sequence[Job], pool: Pool, output: Path, log: Log, feed: Feed | None = None
-) -> dict[str, Standing]:  # fmt: skip
+) -> dict[str, Standing]:
     """Job id -> done, failed (with its error), stopped or pruned, when there is nothing left to do.
 
     jobs: each behind those that it needs; what a job needs and is not among them has to be done already.
@@ -127,7 +127,7 @@ class _Schedule:
             job for job in self.jobs.values()
             if job.id not in self.ended and job.id not in self.running and self.again.get(job.id, 0) <= now
             and all(self._is_done(id) for id in job.needs)
-        ]  # fmt: skip
+        ]
 
     def _is_done(self, id: str) -> bool:
         return id not in self.jobs or (id in self.ended and self.ended[id].where == "done")

@@ -41,7 +41,7 @@ class Study:
     def __init__(
         self, name: str, space: Space, sampler: Sampler, trials: int | None, output: Path, *, storage: str | None, seed: int,
         prune: bool, log: Callable[[str], None] = lambda line: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """storage: optuna's URL, None: a journal in the output folder; trials: how many, None: the whole grid.
 
         Raises StsbenchError where optuna is not installed, or the storage cannot be opened.
@@ -62,7 +62,7 @@ class Study:
                 self._study = optuna.create_study(
                     storage=place, study_name=name, direction="maximize", load_if_exists=True,
                     pruner=optuna.pruners.MedianPruner(n_startup_trials=4) if prune else optuna.pruners.NopPruner(),
-                )  # fmt: skip
+                )
                 before = self._study.get_trials(deepcopy=False)
                 kind = optuna.samplers.TPESampler if sampler == "tpe" else optuna.samplers.RandomSampler
                 self._study.sampler = kind(seed=seed + len(before))  # not the same draws again after a restart
@@ -117,7 +117,7 @@ class Study:
             Trial(each.number, dict(each.params), each.state.name.lower(),
                   each.value if each.state.name == "COMPLETE" else None, dict(each.user_attrs))
             for each in frozen if each.state.name != "WAITING"
-        ]  # fmt: skip
+        ]
 
     def _live(self, trial: Trial) -> Any:
         frozen = self._study.get_trials(deepcopy=False)[trial.number]
@@ -189,7 +189,7 @@ def _mend(journal: Path, lock: Any, log: Callable[[str], None]) -> None:
                 parse_json(line.decode())
             except ValueError as error:
                 raise StsbenchError(f"{journal}:{number}: not JSON: the file is damaged: put it back, or choose another "
-                                    "--output") from error  # fmt: skip
+                                    "--output") from error
         if whole != content:
             os.truncate(journal, len(whole))
             log(f"{journal}: its last line was cut off and is left out")

@@ -51,7 +51,7 @@ class Sweep:
     def __post_init__(self) -> None:
         if (count := (self.space.points if self.trials is None else self.trials) * len(self.seeds)) > MOST_JOBS:
             raise StsbenchError(f"the search has {count:,} trainings, and a sweep may have {MOST_JOBS:,}: try fewer values, "
-                                "or some of them by --sampler random")  # fmt: skip
+                                "or some of them by --sampler random")
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -82,14 +82,14 @@ class Sweep:
         group, recipe = self.group, self.recipe
         listed = [each for key in FILES for each in _listed(self.space, key)]
         files = {name: sha256_file(path) for name in (group.data, group.labelled, *map(group.set.get, FILES), *listed)
-                 if isinstance(name, str) and (path := Path(name).expanduser()).is_file()}  # fmt: skip
+                 if isinstance(name, str) and (path := Path(name).expanduser()).is_file()}
         values = recipe.model_dump(mode="json", exclude={"name", "description", "source", "published", "seed"})
         of_group = {key: value for key, value in group.model_dump(mode="json").items() if value is not None}
         options = {
             **self.defaults.model_dump(mode="json", exclude={"offline"}), **of_group, "sampler": self.sampler,
             "seeds": list(self.seeds), "space": self.space.model_dump(mode="json")["space"], "recipe": values,
             "content": files, **method_file(recipe.method),
-        }  # fmt: skip
+        }
         stored: dict[str, Any] = json.loads(json.dumps(options))  # as it is read back
         return stored
 
@@ -125,7 +125,7 @@ class TrialResult:
 def sweep(
     search: Sweep, pool: Pool, storage: str | None, command: Sequence[str], log: Callable[[str], None],
     working: Callable[[str], None] | None = None,
-) -> list[TrialResult]:  # fmt: skip
+) -> list[TrialResult]:
     """Run trials until there are none left to begin; all of the study, the best first. working: told what is trained now,
     whenever that changes.
 
@@ -139,7 +139,7 @@ def sweep(
     with alone(search.output):
         check_read(search.output, read)
     study = Study(search.name, search.space, search.sampler, search.trials, search.output, storage=storage,
-                  seed=search.seeds[0], prune=search.prune, log=log)  # fmt: skip
+                  seed=search.seeds[0], prune=search.prune, log=log)
     feed = _Feed(search, study, log, working)
     run_jobs([], pool, search.output, log, feed)
     results = sorted(_results(search, study), key=_rank)
@@ -340,7 +340,7 @@ def _write(search: Sweep, results: Sequence[TrialResult], command: Sequence[str]
         {"number": each.trial.number, "state": each.trial.state, "values": each.trial.values, "score": each.trial.score,
          "seeds": each.scores, "runs": [job.id for job in each.jobs]}
         for each in results
-    ]  # fmt: skip
+    ]
     by = next((each.by for each in results if each.by), "")
     with atomic_write(search.output / TRIALS) as stream:
         stream.write(json.dumps({"study": search.name, "command": list(command), "by": by, "trials": rows}, indent=1) + "\n")
@@ -350,7 +350,7 @@ def _write(search: Sweep, results: Sequence[TrialResult], command: Sequence[str]
     facts = SearchSettings(
         trials=len(results), seeds=len(search.seeds), by=best.by, score=results[0].trial.score, sampler=search.sampler,
         space=search.space.model_dump(mode="json")["space"],
-    )  # fmt: skip
+    )
     for each in results:
         for job in each.jobs:
             if not is_done(job, search.output):  # tidied up, or in another folder of the same storage
@@ -373,4 +373,4 @@ def _recipe(search: Sweep, best: TrialResult, facts: SearchSettings) -> Recipe:
     values = ", ".join(f"{key} {value}" for key, value in best.trial.values.items())
     said = f"the best of {facts.trials} trials by {facts.by}, {facts.score:.2f} over {facts.seeds} seed(s): {values}"
     return recipe.model_copy(update={"name": f"{recipe.name.removesuffix('-changed')}-swept", "description": said,
-                                     "published": [], "search": facts})  # fmt: skip
+                                     "published": [], "search": facts})

@@ -55,7 +55,7 @@ def ranks_of(
     score = np.concatenate([
         paired_similarity(queries[query[low : low + _PAIRS]], corpus[position[low : low + _PAIRS]])
         for low in range(0, len(query), _PAIRS)
-    ])  # fmt: skip
+    ])
     hidden = np.array([(i, place) for i, each in enumerate(exclude) for place in each], np.int64).reshape(-1, 2)
     larger, tied = np.zeros(len(query)), np.zeros(len(query))
     for start in range(0, corpus.shape[0], block):

@@ -48,7 +48,7 @@ def figure(folders: Sequence[Path]) -> Any:
         panel.remove()
     if several:
         handles = [Line2D([], [], color=colour, label=name) for name, colour in
-                   zip(names(runs), COLOURS * len(runs), strict=False)]  # fmt: skip
+                   zip(names(runs), COLOURS * len(runs), strict=False)]
         drawing.legend(handles=handles, loc="outside upper left")
     drawing.supxlabel(_note(measured), fontsize=6, color=GREY, x=0.99, ha="right")
     return drawing
@@ -82,7 +82,7 @@ def _draw(panel: Any, run: Trained, stage: str, key: str, colour: str) -> None:
         panel.plot(
             [best["step"] for best in kept], [best["score"] for best in kept], label="_best", color=colour, zorder=4,
             linestyle="none", marker="*", markersize=7, markeredgecolor="white", markeredgewidth=0.5,
-        )  # fmt: skip
+        )
 
 
 def _dress(panel: Any, key: str, peak: str) -> None:

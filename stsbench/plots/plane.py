@@ -19,7 +19,7 @@ _PLACES = [
         (0, -1, 0, "center", "top"), (0.8, 0.8, 0, "left", "bottom"), (-0.8, 0.8, 0, "right", "bottom"),
         (0.8, -0.8, 0, "left", "top"), (-0.8, -0.8, 0, "right", "top"),
     )
-]  # fmt: skip
+]
 
 
 def figure(folders: Sequence[Path]) -> Any:
@@ -38,7 +38,7 @@ def figure(folders: Sequence[Path]) -> Any:
         dots = axes.scatter(
             *zip(*(point for point, _ in known), strict=True), c=[average for _, average in known], cmap="viridis", s=26,
             edgecolors="black", linewidths=0.5, zorder=3,
-        )  # fmt: skip
+        )
         bar = drawing.colorbar(dots, ax=axes, pad=0.02, aspect=25)
         bar.set_label("STS average (Spearman × 100)")
         bar.outline.set_linewidth(0.5)
@@ -69,7 +69,7 @@ def _place_labels(drawing: Any, axes: Any, points: Sequence[tuple[float, float]]
             note = axes.annotate(
                 label, point, xytext=(x, y), textcoords="offset points", ha=side, va=level, fontsize=7,
                 annotation_clip=False,
-            )  # fmt: skip
+            )
             box = note.get_window_extent(renderer)
             covered = sum(_overlap(box, other) for other in taken)
             outside = box.width * box.height - _overlap(box, inside)

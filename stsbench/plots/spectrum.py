@@ -27,7 +27,7 @@ def figure(folders: Sequence[Path]) -> Any:
         axes.plot(
             np.arange(1, len(values) + 1), values, label=run.label, color=COLOURS[number % len(COLOURS)],
             linestyle=DASHES[number % len(DASHES)],
-        )  # fmt: skip
+        )
     axes.set_yscale("log")
     axes.set_xlabel("index of the singular value")
     axes.set_ylabel("singular value (largest = 1)")

@@ -23,7 +23,7 @@ _RC: Any = {
     "axes.linewidth": 0.6, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "lines.linewidth": 1.2,
     "legend.frameon": False, "savefig.dpi": 300, "svg.hashsalt": "stsbench", "svg.fonttype": "path", "text.usetex": False,
     "axes.unicode_minus": True, "text.parse_math": False,  # a name with two dollar signs is no formula
-}  # fmt: skip
+}
 
 
 @contextmanager

@@ -101,7 +101,7 @@ def _map(scored: Sequence[Mapping[str, Any]], among: Mapping[str, list[Any]], by
     for (row, column), score in np.ndenumerate(scores):
         bright = not np.isnan(score) and score > (least + most) / 2
         panel.text(column, row, "–" if np.isnan(score) else f"{score:.2f}", ha="center", va="center", fontsize=7,
-                   color="black" if bright or np.isnan(score) else "white")  # fmt: skip
+                   color="black" if bright or np.isnan(score) else "white")
     row, column = np.unravel_index(np.nanargmax(scores), scores.shape)
     panel.add_patch(Rectangle((column - 0.48, row - 0.48), 0.96, 0.96, fill=False, edgecolor=COLOURS[1], linewidth=1.5))
     panel.set_xticks(range(len(columns)), [_text(value) for value in columns])

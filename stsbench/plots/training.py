@@ -31,7 +31,7 @@ def figure(folders: Sequence[Path]) -> Any:
     panels = drawing.subplots(rows, 2, squeeze=False).ravel()
     looks: list[dict[str, Any]] = [{"color": COLOURS[number % len(COLOURS)],
                                     "linestyle": DASHES[number // len(COLOURS) % len(DASHES)]}
-                                   for number in range(len(runs))]  # fmt: skip
+                                   for number in range(len(runs))]
     for panel, key in zip(panels, keys, strict=False):
         for run, look in zip(runs, looks, strict=True):
             _draw(panel, run, key, look)
@@ -77,7 +77,7 @@ def _draw(panel: Any, run: Trained, key: str, look: Mapping[str, Any]) -> None:
             [run.stages()[best["stage"]][0] + best["step"] for best in bests], [best["score"] for best in bests],
             label="_best", color=look["color"], linestyle="none", marker="*", markersize=7, markeredgecolor="white",
             markeredgewidth=0.5, zorder=4,
-        )  # fmt: skip
+        )
 
 
 def _dress(panel: Any, key: str, best: str) -> None:
@@ -130,12 +130,12 @@ def _mark_stages(
             panel.set_title(panel.get_title(loc="left"), loc="left", pad=13)
             for name, (begin, end) in places.items():
                 panel.text((begin + end) / 2, 1.02, name, transform=panel.get_xaxis_transform(), ha="center", va="bottom",
-                           fontsize=6, color=GREY)  # fmt: skip
+                           fontsize=6, color=GREY)
     if named:
         return []
     told = [("stages", runs[0])] if alike else [
         (f"stages of {name.partition(':')[0]}", run) for name, run in zip(names, runs, strict=True) if len(run.stages()) > 1
-    ]  # fmt: skip
+    ]
     return [f"{name}: {', then '.join(run.stages())}" for name, run in told]
 
 
@@ -144,7 +144,7 @@ def _note(runs: Sequence[Trained], keys: Sequence[str]) -> str:
     smooth = any(
         _smooth(key) and any(len(curves[0][0]) >= FEW for stage in run.stages() if (curves := run.curves(stage, key)))
         for run in runs for key in keys
-    )  # fmt: skip
+    )
     parts = [
         f"line: running mean over {100 * SHARE:g} % of the logged points" if smooth else "",
         "faint: as logged" if smooth and any(len(run.logs) == 1 for run in runs) else "",

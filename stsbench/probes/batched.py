@@ -19,7 +19,7 @@ Tensor = Any
 _PREDICTED = 4096  # rows predicted at a time
 _ADAM: dict[str, Any] = {
     "lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "maximize": False,
-}  # fmt: skip
+}
 _RMSPROP = {"lr": 1e-2, "alpha": 0.99, "eps": 1e-8}
 
 

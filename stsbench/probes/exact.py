@@ -63,7 +63,7 @@ class Exact:
         self.features = Features(
             exact, exact.float(), torch.cat([moments, one]), torch.cat([torch.ones_like(moments), one * 0]),
             float(moments.sum().sqrt()),
-        )  # fmt: skip
+        )
 
     def __call__(self, fits: Sequence[Fit]) -> list[Rows]:
         return [classifier.predicted for classifier in self.fitted(fits)]
@@ -130,7 +130,7 @@ class Exact:
         problems = Problems(
             target, torch.as_tensor(weight, device=self.device).double(),
             torch.tensor([fit.reg for fit in fits], dtype=torch.float64, device=self.device),
-        )  # fmt: skip
+        )
         start = target.new_zeros(len(fits), len(target), self.features.exact.shape[1])
         for i, coef in enumerate(starts):
             if coef is not None:
@@ -153,7 +153,7 @@ class Exact:
 def exact_solver(
     x: Any, y: Rows, classes: int, *, tolerance: float = TOLERANCE, counts: dict[str, int] | None = None,
     device: str = "cpu",
-) -> Solver:  # fmt: skip
+) -> Solver:
     """A solver that finds the optimum of scikit-learn's LogisticRegression(C=reg); `Fit.stop` is not used.
 
     x: (n, d) vectors; y: int64 (n,) of 0 to classes - 1. Minimised is reg * (sum of log losses) + |w|^2 / 2, the

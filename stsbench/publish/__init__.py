@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _PUBLIC = {
     "MtebEncoder": "mteb_adapter", "card": "model_card", "export_card": "model_card", "export_mteb": "mteb_results",
-}  # fmt: skip
+}
 __all__ = ["MtebEncoder", "card", "export_card", "export_mteb"]
 
 

@@ -7,7 +7,7 @@ import re
 _LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
           "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
           # In TeX's own font encoding these three would print as other characters.
-          "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}  # fmt: skip
+          "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
 
 
 def escaped(text: str) -> str:

@@ -33,7 +33,7 @@ from stsbench.wording import visible
 
 FILES = {"model-card": "README.md", "model-index": "model-index.yml"}
 HOW = {"all": "one correlation over all pairs", "mean": "the mean over the subsets",
-       "wmean": "that mean weighted by the subsets' sizes"}  # fmt: skip
+       "wmean": "that mean weighted by the subsets' sizes"}
 
 
 def export_card(run: Path, output: Path, target: str) -> tuple[list[Path], dict[str, str]]:
@@ -78,7 +78,7 @@ def body(result: Result) -> str:
         *[f"Not scored: {plain(name)}: {plain(reason)}\n" for name, reason in result.failures.items()],
         "## What these numbers are not comparable with\n\n" + "".join(f"- {line}\n" for line in _limits(result, groups)),
         f"## How to repeat this\n\n{_repeat(result)}",
-    ])  # fmt: skip
+    ])
 
 
 def _encoder(result: Result) -> str:
@@ -97,7 +97,7 @@ def _encoder(result: Result) -> str:
         "width of the vectors": _one((each.encoder.dimension for each in result.records), "depends on the texts fitted on"),
         "sha256 of the weights": spec.get("weights"), "sha256 of the tokenizer": spec.get("tokenizer"),
         "fingerprint of all this": _one((each.encoder.fingerprint for each in result.records), "one a set, in the metadata"),
-    }  # fmt: skip
+    }
     return _table([("what", "value"), *((key, value) for key, value in known.items() if value not in (None, ""))], texts=2)
 
 

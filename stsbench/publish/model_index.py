@@ -25,7 +25,7 @@ AVERAGES = ("Avg", "Avg-full")
 TEXT = {"senteval": "SentEval's text", "raw": "raw text", "sample": SAMPLE, "own": "the user's own data"}
 # mteb's task type -> the id in the Hub's own list of tasks (huggingface.js, packages/tasks/src/pipelines.ts).
 MTEB_TASKS = {"STS": "sentence-similarity", "Classification": "text-classification", "Retrieval": "text-retrieval",
-              "Reranking": "text-ranking"}  # fmt: skip
+              "Reranking": "text-ranking"}
 LIBRARIES = ("sentence-transformers", "transformers")  # kinds of encoder that are libraries of the Hub
 DATASET_TYPE = re.compile(r"(?:[\w-]+/)?[\w.-]+", re.ASCII)  # what the Hub accepts (embeddings-benchmark/mteb#1111)
 # What the Hub's format tells two measurements apart by, beside the config (EvalResult.unique_identifier).
@@ -84,7 +84,7 @@ def card_data(result: Result) -> Any:
         model_name=encoder_name(result), library_name=library, eval_results=list(_eval_results(result)),
         pipeline_tag="sentence-similarity" if library == "sentence-transformers" else None,
         tags=["sentence-similarity", "feature-extraction", "sentence-embeddings", "stsbench"],
-    )  # fmt: skip
+    )
 
 
 def _eval_results(result: Result) -> Iterable[Any]:
@@ -119,7 +119,7 @@ def _measured(result: Result, group: Group, record: Record) -> tuple[list[ScoreR
         "dataset_split": _split(group.protocol, record),
         "dataset_name": f"{visible(record.scores[0].task)} ({visible('; '.join(parts_of(record)))})",
         "dataset_args": {**args, **({"encoder_fitted_on": fitted} if fitted else {})},
-    }  # fmt: skip
+    }
     if data.id.startswith(FROM_MTEB):
         where |= _of_mteb(observations_of(result.folder, record).names)
     elif revision := hub_revision(data.id, data.text_version, data.known, data.n):
@@ -142,7 +142,7 @@ def _averaged(group: Group) -> tuple[list[ScoreRow], str, dict[str, Any]]:
         "task_type": group.protocol.hub_task, "dataset_type": _slug(f"{group.text_version}-{group.identity.name}-average"),
         "dataset_name": f"Average of {visible(names)} ({visible(on)})",
         "dataset_args": {"text_view": group.text_version},
-    }  # fmt: skip
+    }
     return group.summaries, digest[:12], where
 
 

@@ -28,7 +28,7 @@ from stsbench.metrics.similarity import paired_similarity
 
 _SIMILARITIES = {  # a model's similarity_fn_name -> mteb's function
     "cosine": "cos_sim", "dot": "dot_score", "euclidean": "euclidean_sim",
-}  # fmt: skip
+}
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -118,7 +118,7 @@ def model_meta(spec: EncoderSpec, dimension: int, suffix: str = "") -> Any:
             "max_tokens": spec.max_length, "similarity_fn_name": ScoringFunction.COSINE,
             "use_instructions": bool(spec.template or spec.prefix),
         }
-    )  # fmt: skip
+    )
 
 
 def model_name(spec: EncoderSpec) -> str:

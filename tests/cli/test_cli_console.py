@@ -79,7 +79,7 @@ def test_names(hostile, console, encoding):
     (["score", HOSTILE], 1), (["compare", HOSTILE, HOSTILE], 1), (["show", "recipe", HOSTILE], 1), ([HOSTILE], 2),
     (["neighbours", "--model", HOSTILE, "--corpus", HOSTILE, "--query", "x"], 1), (["show", "post", HOSTILE], 1),
     (["eval", "--model", "lexical:token-set", "--protocol", HOSTILE], 1), (["list", HOSTILE], 2),
-])  # fmt: skip
+])
 def test_errors(hostile, console, encoding, words, wanted):
     code, out, err = console(encoding, *words)
     assert (code, out) == (wanted, "") and r"\x1b" in err and err.count("stsbench: error:") == (wanted == 1)
@@ -88,7 +88,7 @@ def test_errors(hostile, console, encoding, words, wanted):
 @pytest.mark.parametrize("words", [
     ["list", "methods"], ["list", "recipes"], ["show", "method", "simcse"], ["show", "protocol", "sts"],
     ["show", "recipe", "simcse/unsup-bert-base"], ["reproduce"], ["--help"],
-])  # fmt: skip
+])
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
 def test_lists(console, encoding, words):
     code, out, err = console(encoding, *words)

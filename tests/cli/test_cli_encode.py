@@ -55,7 +55,7 @@ def test_encode_then_retrieval_then_neighbours(cli, corpus):
     assert [{**row, "cosine": 0} for row in rows[0]] == [{**row, "cosine": 0} for row in rows[1]]
     assert [row["cosine"] for row in rows[0]] == pytest.approx([row["cosine"] for row in rows[1]], abs=1e-6)
     assert rows[1][0] == {"query": "a cat sleeps", "rank": 1, "cosine": pytest.approx(1), "line": 3, "copies": 2,
-                          "text": "a cat sleeps"}  # fmt: skip
+                          "text": "a cat sleeps"}
     fails(cli("neighbours", "--model", "python:mine_cli:constant", "--corpus", "v", "--query", "x"), "another encoder")
     usage(cli("neighbours", "--model", MODEL, "--corpus", "v", "--column", "1", "--query", "x"), "do not apply to v")
 
@@ -104,7 +104,7 @@ def test_fit_reads_a_store(cli, place):
     first, second = (load_encoder(folder).encode(["a cat runs", "the man"]) for folder in ("from-texts", "from-store"))
     assert first.shape == (2, 8) and np.abs(first - second).max() < 1e-4 * np.abs(first).max()
     code, _, err = cli("eval", *how, "--post", "standardise", "--fit-on", "v", "--sample", "--tasks", "STS-B", "--resamples",
-                       "0", "--output", "measured")  # fmt: skip
+                       "0", "--output", "measured")
     assert code == 0 and "120 texts, whose vectors are read" in err
 
 
@@ -112,7 +112,7 @@ def test_two_processes_give_one_run_with_the_same_scores(cli, place):
     scores = []
     for count in (1, 2):
         code, out, err = cli("eval", "--model", MODEL, "--sample", "--resamples", "0", "--output", "measured", "--json", "-",
-                             "--no-cache", "--processes", count)  # fmt: skip
+                             "--no-cache", "--processes", count)
         assert code == 0, err
         scores.append([(row["task"], row["metric"], row["value"]) for row in json.loads(out)])
     assert scores[0] == scores[1] and sorted(path.name for path in place.glob("m*d*")) == ["measured", "measured-2"]

@@ -69,7 +69,7 @@ def test_unknown_names(evaluate, words, parts):
         ["eval", "--model", "lexical:token-set", "--sample", "--protocol", ","],
         ["evla"], ["score"], ["list", "colours"],
     ],
-)  # fmt: skip
+)
 def test_wrong_usage_exits_with_2(cli, words):
     code, out, err = cli(*words)
     assert code == 2 and out == "" and len([line for line in err.splitlines() if line.startswith("Error:")]) == 1
@@ -144,7 +144,7 @@ def test_input_and_gold_of_different_length(evaluate, damaged):
 @pytest.mark.parametrize(
     ("score", "reason"), [("x1", "'x1' is not a number"), ("5.5", "5.5 is outside 0-5"), ("-1", "-1 is outside"),
                           ("nan", "nan is outside"), ("inf", "inf is outside")],
-)  # fmt: skip
+)
 def test_scores_that_are_none(evaluate, damaged, score, reason):
     path = damaged / STS12 / "STS.gs.SMTeuroparl.txt"
     edit(path, 7, lambda line: score)
@@ -177,7 +177,7 @@ def test_missing_data_offline_says_three_ways(evaluate, tmp_path):
     fails(
         evaluate("lexical:token-set", "--offline", data=()),
         "stsb/test", "--data-dir", "$STSBENCH_DATA", "stsbench data fetch", "--sample", tmp_path / "cache",
-    )  # fmt: skip
+    )
 
 
 def test_a_data_folder_without_the_set(evaluate, damaged):

@@ -21,7 +21,7 @@ def test_a_new_entry_is_described_as_in_an_example_that_works(cli, evaluate):
 
 
 @pytest.mark.parametrize("words", [["eval", "--model", "someone/something", "--pooler", "cls", "--sample"],
-                                   ["train", "simcse", "--offline", "--backbone", "someone/something"]])  # fmt: skip
+                                   ["train", "simcse", "--offline", "--backbone", "someone/something"]])
 def test_a_model_out_of_reach(cli, words):
     code, _, err = cli(*words, "--offline")
     assert code == 1 and "; name a folder that holds the model, or minilm, which needs no network" in err

@@ -22,7 +22,7 @@ def plan(place):
         "files": {"text.txt": "make text"},
         "train": {"a": training(), "b": training(backbone="job:a", seeds=2)},
         "eval": {"e": {"model": "job:b", "tasks": "STS-B", "resamples": 0}},
-    })  # fmt: skip
+    })
 
 
 def error_of(outcome):
@@ -35,7 +35,7 @@ def test_status_and_dry_run_start_nothing(cli, plan):
     code, out, _ = cli("run", plan, "--status")
     assert code == 0 and [line.split()[:2] for line in out.splitlines()[1:4]] == [
         ["a-1", "waiting"], ["b-2", "waiting"], ["e.b-2", "waiting"],
-    ]  # fmt: skip
+    ]
     code, out, _ = cli("run", plan, "--dry-run", "--only", "b")
     jobs = jobs_of(plan)
     assert out.splitlines() == [jobs["a-1"].line(Path("out")), jobs["b-2"].line(Path("out"))]  # and what it needs
@@ -95,7 +95,7 @@ def test_an_entry_is_added_by_the_command_when_all_of_it_is_done(cli, place, mon
     path = write({
         "train": {"a": training(entry={"name": "mine", "flags": ["dev-selected"], **stated})},
         "eval": {"e": {"model": "job:a", "protocols": ["sts", "geometry"]}},
-    })  # fmt: skip
+    })
     tiny_models.build(Path("tiny"), pooler=False)
     jobs = list(jobs_of(path).values())
     runs, log, called = board.entry_runs(read_plan(path), jobs), [], []
@@ -104,7 +104,7 @@ def test_an_entry_is_added_by_the_command_when_all_of_it_is_done(cli, place, mon
     assert log == ["mine: not added, 2 of 2 evaluations not done: e.a-1.sts"]
     monkeypatch.setattr(board, "is_done", lambda *_: True)
     monkeypatch.setattr(board.subprocess, "run", lambda words, **_: called.append(words) or type("R", (), {
-        "returncode": 0, "stdout": "x\ny\n", "stderr": ""})())  # fmt: skip
+        "returncode": 0, "stdout": "x\ny\n", "stderr": ""})())
     assert board.add_to_board(runs, Path("out"), Path("b"), log.append) == 0 and log[-1] == "mine: 2 records added"
     from stsbench.leaderboard.command import leaderboard
 
@@ -112,7 +112,7 @@ def test_an_entry_is_added_by_the_command_when_all_of_it_is_done(cli, place, mon
     records = tuple(job.folder(Path("out")) for job in jobs[1:])
     assert {key: value for key, value in context.params.items() if value not in (None, "", ())} == {
         "records": records, "slug": "mine", "board": Path("b"), "flags": ("dev-selected",), **stated,
-    }  # fmt: skip
+    }
 
 
 def _existing(words, jobs):

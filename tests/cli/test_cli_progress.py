@@ -69,7 +69,7 @@ def test_what_has_no_length_shows_what_it_is_and_how_long(row, clock):
 def test_an_evaluation_says_each_task_before_it(tmp_path):
     said = []
     options = EvalOptions(model="lexical:token-set", output=tmp_path / "run", protocols=["sts", "retrieval"], sample=True,
-                          tasks=["STS12", "STS-B"], resamples=0, no_cache=True)  # fmt: skip
+                          tasks=["STS12", "STS-B"], resamples=0, no_cache=True)
     run(options, lambda line: None, doing=said.append)
     assert said[:2] == ["sts STS12", "sts STS-B"]
 

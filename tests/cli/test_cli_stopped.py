@@ -153,7 +153,7 @@ def test_what_no_leaderboard_takes_is_said_at_the_start(evaluate, monkeypatch, r
     (RuntimeError("first\nsecond"), "RuntimeError: first second (--debug shows where)"),
     (MemoryError(), "MemoryError (--debug shows where)"), (RecursionError("too deep"), "RecursionError: too deep"),
     (KeyError("x" * 9_000), "KeyError: 'xxx"),
-])  # fmt: skip
+])
 def test_what_nobody_foresaw_is_one_line_and_a_traceback_with_debug(cli, monkeypatch, own_handlers, error, line):
     def unforeseen(*_):
         raise error

@@ -93,7 +93,7 @@ def test_messages_stand_in_lines_of_their_own(wide):
 
 def test_a_training_says_its_lines_above_the_bar(tmp_path):
     words = ["train", "simcse", "--backbone", tiny_models.build(tmp_path / "tiny"), "--sample", "--max-steps", "2",
-             "--set", "training.batch_size=4", "--output", "run"]  # fmt: skip
+             "--set", "training.batch_size=4", "--output", "run"]
     code, lines = screen(words, 160, tmp_path)
     assert code == 0
     bar = [line for line in lines if "━" in line and "2/2" in line]
@@ -131,14 +131,14 @@ def test_messages_are_broken_between_words_and_commands_stay_whole(folder, colum
         "the 7 tasks measured are kept: stsbench score runs/20261125-1200-minilm; --protocol and --tasks measure others",
         "give your copy, or fetch it by `stsbench data fetch wiki1m_for_simcse.txt --data-dir there` (it is not here yet)",
         "write --set 'data.columns={anchor: question, positive: answer}' for the roles of a file's own columns, all of them",
-    ]  # fmt: skip
+    ]
     monkeypatch.setattr(messages, "_width", lambda: columns)
     for text in texts:
         lines = messages.at_words(text).split("\n")
         assert " ".join(lines) == text and len(lines) > 1
         assert all(len(line) <= columns or re.match(r"stsbench|`|--set|runs/", line) for line in lines)
     whole = ["stsbench score runs/20261125-1200-minilm;", "`stsbench data fetch wiki1m_for_simcse.txt --data-dir there`",
-             "--set 'data.columns={anchor: question, positive: answer}'"]  # fmt: skip
+             "--set 'data.columns={anchor: question, positive: answer}'"]
     for text, command in zip(texts[1:], whole, strict=True):
         assert any(command in line for line in messages.at_words(text).split("\n"))
     code, lines = screen(["eval", "--model", "lexical:token-set", "--sample", "--output", "again"], columns, folder)

@@ -81,14 +81,14 @@ def test_from_training_to_everything(train, cli, text, model):
 
 def test_mlm_makes_a_backbone_for_simcse(train, cli, text):
     code, out, err = train("mlm", text, "--max-steps", "4", "--set", "data.held_out=8", "--set", "selection.every=2",
-                           "--set", "backbone.max_length=32", output="first")  # fmt: skip
+                           "--set", "backbone.max_length=32", output="first")
     assert code == 0, err
     assert "stores no masked-LM head" in err and "held-out:" in out
     lines = [json.loads(line) for line in Path("first/log.jsonl").read_text().splitlines()]
     assert all(0 <= line["score"] <= 100 for line in lines if line["kind"] == "dev")
     assert all("masked_accuracy" in line for line in lines if line["kind"] == "train")
     code, _, err = cli("train", "simcse", "--backbone", "first", "--data", text, "--output", "second", *QUICK,
-                       "--max-steps", "2", "--set", "options.mlm_weight=0.1", "--set", "selection.by=none")  # fmt: skip
+                       "--max-steps", "2", "--set", "options.mlm_weight=0.1", "--set", "selection.by=none")
     assert code == 0, err
     assert "stores no masked-LM head" not in err
     assert {"contrastive", "mlm"} == set(json.loads(Path("second/log.jsonl").read_text().splitlines()[1])["terms"])
@@ -144,7 +144,7 @@ def test_no_dev_data(cli, model, text):
     """A place that was named and lacks them is an error, noticed before anything is tokenised."""
     Path("elsewhere").mkdir()
     outcome = cli("train", "simcse", "--backbone", model, "--data", text, "--output", "out", "--device", "cpu",
-                  "--data-dir", "elsewhere")  # fmt: skip
+                  "--data-dir", "elsewhere")
     wrong(outcome, "no dev data", "elsewhere", "selection.by=none")
     assert "tokenising" not in outcome[2] and "rows read" not in outcome[2]
 
@@ -153,7 +153,7 @@ def test_as_the_readme_has_it_on_a_bare_machine(cli, model, text):
     """On a CPU, with no data but the text: float32 for fp16, no dev data, both said and recorded; and resumed. The package's
     made-up pairs choose nothing."""
     words = ("train", "simcse", "--backbone", model, "--data", text, "--output", "out", "--set", "training.batch_size=8",
-             "--max-steps", "2", "--set", "selection.every=1", "--offline", "--device", "cpu")  # fmt: skip
+             "--max-steps", "2", "--set", "selection.every=1", "--offline", "--device", "cpu")
     code, _, err = cli(*words)
     assert code == 0, err
     assert "the recipe says fp16, which needs a CUDA device: float32 here" in err
@@ -216,7 +216,7 @@ def test_a_precision_asked_for_is_kept_or_refused(cli, model, text):
     (["--set", "options.view=next"], ["next"]),
     (["--track", "nothing"], ["nothing", "tensorboard"]),
     (["--eval", "stss"], ["stss"]),
-])  # fmt: skip
+])
 def test_bad_settings(train, text, words, parts):
     wrong(train("simcse", text, *words), *parts)
 
@@ -224,7 +224,7 @@ def test_bad_settings(train, text, words, parts):
 @pytest.mark.parametrize("words", [
     ("--set", "training.learning_rate=1e-5", "--set", "training.learning_rate=3e-5"),
     ("--seed", "3", "--set", "seed=4"), ("--set", "data.file=other.txt"),
-])  # fmt: skip
+])
 def test_a_key_that_is_set_twice_is_refused(train, text, words):
     """One of the two would not count."""
     code, out, err = train("simcse", text, *words)
@@ -233,7 +233,7 @@ def test_a_key_that_is_set_twice_is_refused(train, text, words):
 
 def test_a_setting_that_every_stage_has_its_own_of_is_refused(train, text):
     wrong(train("diffaug", text), "--set training.batch_size has no effect", "stages.prefix.training.batch_size",
-          "stages.joint.training.batch_size")  # fmt: skip
+          "stages.joint.training.batch_size")
 
 
 def test_an_unknown_key_in_a_file_names_the_file(train, text):
@@ -245,7 +245,7 @@ def test_an_unknown_key_in_a_file_names_the_file(train, text):
 
 def test_changed_dev_data_are_said(cli, model, text, damaged):
     code, _, err = cli("train", "simcse", "--backbone", model, "--data", text, "--output", "out", "--dtype", "float32",
-                       "--device", "cpu", "--data-dir", damaged, "--max-steps", "2")  # fmt: skip
+                       "--device", "cpu", "--data-dir", damaged, "--max-steps", "2")
     assert code == 0 and "warning: " in err and "sts-dev.csv differs from the file known to the catalog" in err, err
 
 

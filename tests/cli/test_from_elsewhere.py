@@ -30,7 +30,7 @@ SHOW = "show recipe run/recipe.yaml"
 TOKENS = "plot token-loss run --text hello --output p.png"
 REPRODUCE = "reproduce simcse:5 --runs ."
 SWEEP = ("sweep simcse --sample --offline --device cpu --data text.txt --max-steps 1 --set selection.every=1 "
-         "--output s")  # fmt: skip
+         "--output s")
 SPACE = f"{SWEEP} --backbone tiny --space space.yaml"
 GRID = f"{SWEEP} --backbone tiny --grid training.learning_rate=1e-5,2e-5"
 PLAN = "run plan.yaml --dry-run"
@@ -42,7 +42,7 @@ WORDS = "eval --model words:w.txt --sample --tasks STS-B --resamples 0 --output 
 SECRET = f"../{OUTSIDE}/secret"
 DEEP, HUGE = "[" * 100_000, 10**400
 BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
-    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 14))  # fmt: skip
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 14))
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def base(tmp_path_factory):
             "--set selection.every=1 --device cpu --dtype float32 --output run",
             "eval --model lexical:tfidf --sample --tasks STS-B,STS12 --resamples 0 --output measured",
             "eval --model lexical:token-set --sample --tasks STS-B --resamples 0 --output other",
-        ):  # fmt: skip
+        ):
             done = told(words.split(), folder)
             assert done.code == 0 and not done.ran and not done.read, (words, done)
     return root
@@ -92,7 +92,7 @@ def recipe(**values):
             *way, last = key.split("__")
             inner = stored
             for part in way:
-                inner[part] = inner = inner.get(part) or {}  # fmt: skip
+                inner[part] = inner = inner.get(part) or {}
             inner[last] = value
         path.write_text(yaml.safe_dump(stored), "utf-8")
 

@@ -122,7 +122,7 @@ def identity(name, label, settings):
 
 
 @pytest.mark.parametrize("name", ["all", "sts:wmean", "transfer:fast", "geometry:dev", "retrieval:drop", "mteb:STS12",
-                                  "simcse", "declutr", "wieting2020"])  # fmt: skip
+                                  "simcse", "declutr", "wieting2020"])
 def test_no_form_of_its_own_is_a_change(name):
     for each in plan([name], None, {})[0]:
         if "resamples" in each.protocol.settings:
@@ -205,7 +205,7 @@ def test_intervals_are_of_each_rows_first_score(capsys):
     run = rows_of(
         ("A", None, "pearson", 50, 45, 55, 10), ("A", None, "mse", 1, None, None, 10),
         ("B", None, "accuracy", 70, 61, 79, 20), ("B", None, "f1", 60, 1, 2, 20),
-    )  # fmt: skip
+    )
     _, cells = printed(run, capsys)
     assert cells[0][-1] == "95 % interval of" and cells[1][-1] == "the first score"
     assert [[*line[:2], line[-1]] for line in cells[2:]] == [["A", "10", "45.00 to 55.00"], ["B", "20", "61.00 to 79.00"]]
@@ -219,7 +219,7 @@ def test_headlines_name_subsets_and_skip_a_tasks_further_metrics():
         ("A", None, "alignment", 0.2, None, None, 9), ("A", "0-1", "mean cosine", 0.1, None, None, 3),
         ("C", "de", "alignment", 0.3, None, None, 4), ("C", "fr", "alignment", 0.4, None, None, 4),
         protocol="geometry",
-    )  # fmt: skip
+    )
     assert headlines(run) == [("geometry", "alignment: A 0.200, C de 0.300, C fr 0.400")]
 
 
@@ -263,8 +263,8 @@ def test_scores_that_no_resample_changes_have_no_interval_and_a_word_why(tmp_pat
 
 @pytest.mark.parametrize(("best", "words"), [
     (53.37, "best 53.37 at step 1 (below the start), "), (53.8, "best 53.80 at step 1, "),
-])  # fmt: skip
+])
 def test_a_best_step_below_the_start_says_so(best, words, tmp_path, capsys):
     print_summary(tmp_path, {"selected_by": "sts-b dev", "before": 53.69, "after": 51.0, "stages": ["main"],
-                             "best": {"score": best, "step": 1, "stage": "main"}, "exported": "step 1"})  # fmt: skip
+                             "best": {"score": best, "step": 1, "stage": "main"}, "exported": "step 1"})
     assert f"sts-b dev: 53.69 before, {words}51.00 after" in capsys.readouterr().out

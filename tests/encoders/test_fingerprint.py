@@ -47,7 +47,7 @@ def close(vectors):
 def same(first, second):
     return isinstance(first, np.ndarray) and isinstance(second, np.ndarray) and (
         first.shape == second.shape and np.allclose(first, second, atol=close(first))
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ ANY = [
     "normalize", "dense, then normalize", "default_prompt_name", "truncate_dim", "static embedding", "sharded weights",
     "transformers_weights", "adapter beside the model", "word embeddings with weights", "weighted layer pooling",
     "router of queries and documents", "transformer in a sub-folder", "bag of words",
-]  # fmt: skip
+]
 SHORT = TEXTS[:2] + TEXTS[3:5]
 
 

@@ -98,7 +98,7 @@ def test_scores_are_those_of_the_librarys_vectors(built, pairs, tmp_path, name):
         result = evaluate(
             str(folder), output=tmp_path / "run", sample=True, tasks=["STS-B"], resamples=0, cache_dir=tmp_path / "cache",
             device="cpu", offline=True, **kind.options,
-        )  # fmt: skip
+        )
     except EncoderError as error:
         assert kind.refused and re.search(kind.refused, line(error, folder)), error
         return
@@ -167,7 +167,7 @@ def test_trusted_code_runs_and_is_part_of_the_fingerprint(tmp_path, make):
 
 MIXED = [" ".join(text.split()[:i]) for i in (1, 2, 3, 5, 8, 13, 21, 26) for text in (
     TEXTS[5], TEXTS[5][8:], TEXTS[1] + " . " + TEXTS[5], TEXTS[0] + " " + TEXTS[5],
-)]  # fmt: skip
+)]
 
 
 @pytest.mark.parametrize("family", ["fnet", "convbert", "big_bird", "mobilebert"])

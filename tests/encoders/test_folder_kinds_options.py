@@ -69,14 +69,14 @@ CASES = {
     "an empty prompt": ("default prompt", {"prompt": ""}, {"prompt": ""}),
     "prompt_name": ("prompts", {"prompt_name": "document"}, {"prompt_name": "document"}),
     "prompt_name over the default": ("default prompt", {"prompt_name": "query"}, {"prompt_name": "query"}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("runner", MODULES)
 @pytest.mark.parametrize(("case", "unit"), [
     # the library has no argument that takes a stored Normalize out: see below
     (case, unit) for case in CASES for unit in (False, True) if not unit or ("prompt" not in case and case != "no normalize")
-])  # fmt: skip
+])
 def test_an_option_is_the_argument_of_encode(folder, case, runner, unit):
     stored, options, encode = CASES[case]
     place = folder(runner, stored, unit)
@@ -104,7 +104,7 @@ def test_a_normalisation_inside_is_no_stored_normalisation(tmp_path):
 @pytest.mark.parametrize("runner", MODULES)
 @pytest.mark.parametrize("options", [
     {"prompt": "red : "}, {"prompt_name": "document"}, {"prompt": ""}, {},
-], ids=str)  # fmt: skip
+], ids=str)
 def test_the_tokens_of_an_asked_prompt_are_left_out_where_the_folder_says_so(folder, runner, options):
     place = folder(runner, "default prompt", False, False)
     equal(place, options, **options)
@@ -139,7 +139,7 @@ def test_the_stored_limit_can_be_raised_to_the_positions_and_no_further(tmp_path
 @pytest.mark.parametrize(("options", "names"), [
     ({"prompt_name": "unknown"}, ("unknown", "query", "document", "sts")),
     ({"truncate_dim": 0}, ("truncate-dim",)), ({"truncate_dim": -3}, ("truncate-dim",)),
-], ids=str)  # fmt: skip
+], ids=str)
 def test_options_that_mean_nothing_are_refused(folder, runner, options, names):
     with pytest.raises(EncoderError) as caught:
         ours(folder(runner, "default prompt"), **options).encode(TEXTS)
@@ -191,7 +191,7 @@ def test_an_evaluation_takes_the_same_options(folder, runner, tmp_path):
     result = evaluate(
         str(place), output=tmp_path / "run", sample=True, tasks=["STS-B"], resamples=0, no_cache=True, similarity="dot",
         device="cpu", offline=True, **options,
-    )  # fmt: skip
+    )
     encode = {"truncate_dim": 5, "normalize_embeddings": True, "prompt_name": "query"}
     first, second = (published(place, list(side), **encode).astype(float) for side in (data.first, data.second))
     got = next(row.value for row in result.rows if (row.metric, row.aggregation) == ("spearman", "all"))

@@ -58,7 +58,7 @@ def test_the_plug_in_is_measured(installed, tmp_path):
     (("ngrams:",), "names nothing after the colon"), (("ngrams",), "ngrams is a kind of encoder: write ngrams:ARGUMENT"),
     (("ngrams:3", "--pooler", "mean"), "--pooler does not apply to ngrams:3: it is for transformers only"),
     (("odd:x",), "not a class derived from stsbench.encoders.base.Encoder"), (("bad:x",), "failed to load"),
-])  # fmt: skip
+])
 def test_what_is_refused(installed, tmp_path, words, message):
     result = ran("eval", "--model", *words, "--protocol", "sts", "--sample", "--output", str(tmp_path / "run"))
     assert result.exit_code and message in f"{result.output}{result.exception}"
@@ -75,7 +75,7 @@ MISTAKES = {  # what is replaced on the page, by what, the line that the command
     "array": ("return Encoded(", "return vectors  # ",
               rf"{CLASS}: run must return Encoded\(vectors, truncated\), not ndarray"),
     "load": ("    def run", "    def load(*_): pass\n\n    def run", f"{CLASS}: load must return an Encoder, not NoneType"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MISTAKES)

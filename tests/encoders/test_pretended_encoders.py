@@ -46,7 +46,7 @@ def check_same(folder, **options):
 
 @pytest.mark.parametrize(("family", "pooler"), [
     *(("bert", pooler) for pooler in [*POOLERS, "cls+dense"]), ("distilbert", "mean"), ("distilbert", "last2"),
-])  # fmt: skip
+])
 def test_poolers(folders, family, pooler):
     check_same(folders[family], pooler=pooler)
 
@@ -63,7 +63,7 @@ def test_trained_prompts(models, tmp_path, more):
 
 
 @pytest.mark.parametrize("post", ["whitening:dimensions=4", "all-but-the-top:components=2", "standardise",
-                                  "flow:levels=1,depth=1,width=4,batch_size=8"])  # fmt: skip
+                                  "flow:levels=1,depth=1,width=4,batch_size=8"])
 def test_a_post_processing_is_fitted_and_applied(folders, tmp_path, monkeypatch, post):
     """With dropout on the device where it has any: those of flow are other masks, so that only its shape is compared."""
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))

@@ -38,7 +38,7 @@ def encoders(tmp_path):
         "tfidf": load_encoder("lexical:tfidf").fit(["the cat", "a dog eats"], "x@1"),
         "words": load_encoder(f"words:{tmp_path / 'words.txt'}"), "vectors": load_encoder(f"vectors:{tmp_path / 'v.npz'}"),
         "post": PostProcessed(callables, Chain.parse("standardise")).fit(["b", "cc", "aaa", "dddd a"], "x@1"),
-    }  # fmt: skip
+    }
 
 
 def dense(vectors):
@@ -63,7 +63,7 @@ WRONG = [
     (["a", ["b"]], r"texts\[1\] .*of type list"), (b"abc", "one bytes"), ({"a": 1}, "a dict"), ({"a"}, "a set"),
     (3, "a int"),
     (np.array([["a"], ["b"]]), "a ndarray"), (np.array("ab"), "a ndarray"), (["a", "\ud800x"], r"texts\[1\] .*surrogate"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("texts", "reason"), WRONG)

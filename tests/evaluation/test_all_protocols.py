@@ -61,7 +61,7 @@ def test_every_protocol_and_task_is_there(everything):
     assert {(row.protocol, row.task) for row in result.rows if not row.task.startswith("Avg")} == want
     assert {row.protocol for row in result.rows if row.task == "Avg"} == {
         "sts", "transfer", "transfer:sklearn", "transfer:exact"
-    }  # fmt: skip
+    }
     assert set(result.left_out) == {"transfer:fast", "retrieval:keep", "retrieval:drop"}
 
 
@@ -109,7 +109,7 @@ def test_bad_input_costs_its_own_task_only(tmp_path, damaged):
         "CR": f"{damaged}/downstream/CR/custrev.pos is missing", "MPQA": "only class 1", "SUBJ": "8 items are fewer than",
         "TREC": f"{damaged}/downstream/TREC/TREC_10.label:1",
         "MR": f"NaN or infinity for 1 of 64 texts, the first: '{broken}",
-    }  # fmt: skip
+    }
     assert set(result.failures) == {f"transfer:exact {task}" for task in want}
     for task, part in want.items():
         assert part in result.failures[f"transfer:exact {task}"], result.failures
@@ -140,7 +140,7 @@ def test_an_interruption_keeps_what_was_measured(tmp_path, monkeypatch):
         evaluate(
             vectors, output=tmp_path / "run", sample=True, protocols=["sts", "geometry"], tasks=["STS-B"], resamples=0,
             no_cache=True,
-        )  # fmt: skip
+        )
     assert [record.protocol.name for record in score_again(tmp_path / "run").records] == ["sts"]
 
 
@@ -186,7 +186,7 @@ def test_without_overlap_says_what_it_does_not_touch(tmp_path, capsys):
     options = EvalOptions(
         model="lexical:token-set", output=tmp_path / "run", sample=True, protocols=["sts", "geometry"], tasks=["STS-B"],
         resamples=0, without_overlap=["stsb/dev"],
-    )  # fmt: skip
+    )
     run(options, log=said.append)
     assert "--without-overlap does not apply to geometry: measured on the whole sets" in said
 
@@ -195,7 +195,7 @@ def test_tasks_of_several_named_protocols():
     planned, left_out = plan(["sts", "transfer:exact", "infersent", "retrieval"], ["STS12", "CR"], {})
     assert [(each.label, list(each.tasks)) for each in planned] == [
         ("sts", ["STS12"]), ("transfer:exact", ["CR"]), ("infersent", ["STS12"])
-    ]  # fmt: skip
+    ]
     assert left_out == {"retrieval": "it has none of the tasks STS12, CR"}
     planned, _ = plan(["sts", "all"], None, {})
     labels = [each.label for each in planned]

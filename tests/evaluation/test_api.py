@@ -40,7 +40,7 @@ def plain(tmp_path_factory):
 @pytest.mark.parametrize("asked", [
     {"protocols": "sts:all", "tasks": "STS-B,STS12"}, {"protocol": "sts:all", "tasks": ("STS12", "STS-B")},
     {"protocol": ["sts:all"], "task": "STS-B, STS12"},
-])  # fmt: skip
+])
 def test_one_name_is_a_list_of_one(plain, asked):
     assert rows(evaluate(letters, **asked, **ASKED)) == rows(plain)
 
@@ -59,7 +59,7 @@ def test_names_hold_commas_in_brackets():
     ({"data_dir": 3}, "data_dir=3"),
     ({"data_dir": "/no/such/folder", "sample": False}, "no/such/folder"),
     ({"fingerprint": "1", "model": "minilm"}, "fingerprint is for a function"),
-])  # fmt: skip
+])
 def test_what_cannot_be_meant_is_one_line(asked, reason):
     model = asked.pop("model", letters)
     with pytest.raises(StsbenchError, match=reason) as caught:
@@ -138,7 +138,7 @@ def test_a_backbone_of_a_training(tmp_path):
 @pytest.mark.parametrize(("asked", "reason"), [
     ({"max_steps": 2}, r"train has no option 'max_steps'.*settings.*training\.max_steps"),
     ({"resme": True}, "train has no option 'resme'; did you mean resume"),
-])  # fmt: skip
+])
 def test_unknown_options_of_a_training(tmp_path, asked, reason):
     with pytest.raises(StsbenchError, match=reason):
         stsbench.train("simcse", output=tmp_path / "run", **asked)
@@ -149,7 +149,7 @@ def test_a_trainings_warnings_come_from_the_callers_line(tmp_path):
     with pytest.warns(StsbenchWarning, match="the last weights will be kept") as caught:
         stsbench.train("simcse", output=tmp_path / "run", sample=True, backbone=build(tmp_path / "model"), device="cpu",
                        settings={"training.max_steps": 1, "training.batch_size": 2, "selection.every": 50,
-                                 "data.file": str(tmp_path / "texts.txt")})  # fmt: skip
+                                 "data.file": str(tmp_path / "texts.txt")})
     assert {Path(each.filename) for each in caught if each.category is StsbenchWarning} == {Path(__file__)}
 
 
@@ -193,5 +193,5 @@ def test_the_sample_means_for_a_training_what_it_means_on_the_command_line(tmp_p
     settings = {"training.max_steps": 1, "training.batch_size": 4}
     with pytest.warns(StsbenchWarning, match="trained on the package's sample"):
         stsbench.train("simcse", output=tmp_path / "run", sample=True, backbone=build(tmp_path / "model"), device="cpu",
-                       settings=settings)  # fmt: skip
+                       settings=settings)
     assert "wiki_sentences.txt" in (tmp_path / "run" / "recipe.yaml").read_text("utf-8")

@@ -17,7 +17,7 @@ SEEN = Observations(
         "grid": np.arange(6.0).reshape(2, 3), "uniformity": np.array(-2.5), "gold": np.arange(50) % 3,
     },
     {"subsets": ["a b", "é"], "notes": []},
-)  # fmt: skip
+)
 
 
 def test_arrays_come_back_as_they_went_in(tmp_path):

@@ -63,7 +63,7 @@ def add(result, protocol, task, observations, *, text_version="senteval", digest
         created=now(), encoder=who, protocol=how, data=data, counts={}, provenance={},
         observations=ObservationFile(file=file, sha256=hashlib.sha256(content).hexdigest()),
         scores=protocol.score(observations, set_id, task),
-    ))  # fmt: skip
+    ))
 
 
 def pairs(task, noise, subsets=("all",), draw=0):
@@ -128,7 +128,7 @@ def test_every_number_against_a_naive_bootstrap(tmp_path, metric, statistic):
         assert [row.a, row.b] == pytest.approx(scores)
         assert numbers(row) == pytest.approx(naive(*every[-1]), abs=1e-9)
     observed = [{task: (pairs(task, noise, ("x", "y") if task in ("STS12", "STS13") else ("all",), draw), TASKS[task])
-                 for task in AVERAGED} for noise, draw in ((0.2, 0), (0.3, 1))]  # fmt: skip
+                 for task in AVERAGED} for noise, draw in ((0.2, 0), (0.3, 1))]
     # tests/protocols/test_sts_average.py has the naive draws of an average, whose tasks share pairs
     one, other = (StsProtocol({}).average_draws(each, 120, 0)[None, "all", metric or "spearman"] for each in observed)
     mean = naive(np.mean([value for value, _ in every]), one - other)
@@ -242,7 +242,7 @@ def head(folder, noise, draw=0):
     arrays = {
         "predicted": 40 * seen["similarity"], "gold": seen["gold"], "row": np.arange(N),
         "sizes": np.array([90, 30, N]), "dev_spearman": np.array([0.5]),
-    }  # fmt: skip
+    }
     add(result, protocol, "STS-B", Observations(arrays))
     result.save()
     return folder
@@ -272,7 +272,7 @@ def test_no_test_without_items(tmp_path, cli):
         add(result, RegressionProtocol({}), "STS-B", Observations({
             "predicted": pairs("STS-B", 0.2).arrays["similarity"], "gold": pairs("STS-B", 0.2).arrays["gold"],
             "row": np.arange(N), "sizes": np.array([90, 30, N]), "dev_spearman": np.array([value]),
-        }))  # fmt: skip
+        }))
         result.save()
     table, = compare(tmp_path / "a", tmp_path / "b", metric="dev spearman").tables
     assert numbers(table.rows[0]) == [pytest.approx(2.0), None, None, None] and table.rows[0].corrected is None
@@ -390,7 +390,7 @@ def row(task, value, low, high, p, corrected=None):
      "-1.00 to 2.00); of 2 tasks there is none on which they differ significantly, after correcting for 2 comparisons."),
     ([(1.0, None, None, None), SAME], None, "Of 2 tasks there is none on which they differ significantly, after correcting "
      "for 1 comparison; on T0 there is no test."),
-])  # fmt: skip
+])
 def test_sentences(tmp_path, rows, average, text):
     a = sts_run(tmp_path / "a", 0.2, ["STS-B"])
     table, = compare(a, a, resamples=100).tables

@@ -31,9 +31,9 @@ def run(folder, seed, noise, tasks=TASKS, **provenance):
 def two(tmp_path):
     """Two methods of three seeds each, and their scores."""
     folders = [[run(tmp_path / name / str(seed), seed, noise) for seed in (42, 43, 44)]
-               for name, noise in (("good", 0.3), ("poor", 0.6))]  # fmt: skip
+               for name, noise in (("good", 0.3), ("poor", 0.6))]
     scores = [[100 * spearmanr(each.arrays["similarity"], each.arrays["gold"]).statistic for each in
-               (pairs("STS-B", noise, draw=seed) for seed in (42, 43, 44))] for noise in (0.3, 0.6)]  # fmt: skip
+               (pairs("STS-B", noise, draw=seed) for seed in (42, 43, 44))] for noise in (0.3, 0.6)]
     return folders, scores
 
 
@@ -70,7 +70,7 @@ def test_one_run_against_several(two):
 def test_what_is_a_pair_is_read_from_the_records(tmp_path):
     def side(name, seeds=(1, 2), **provenance):
         return [run(tmp_path / name / str(seed), seed, 0.3, **{key: value(seed) for key, value in provenance.items()})
-                for seed in seeds]  # fmt: skip
+                for seed in seeds]
 
     def start(seed):
         return {"weights": f"stage before, seed {seed}", "stage": "first"}

@@ -41,33 +41,33 @@ def classified(n=200, folds=4, right=0.8, seed=0):
          "fold": np.sort(rng(seed + 3).integers(0, folds, n)), "grid": np.full((folds, 1), 80.0),
          "chosen": np.zeros(folds, np.int64), "counts": np.array([9, 0, n])},
         {"counts": ["fits", "unconverged", "development items"]},
-    )  # fmt: skip
+    )
 
 
 def related(n=120, seed=0):
     gold = rng(seed).integers(0, 26, n) / 5
     predicted = np.clip(gold + rng(seed + 1).normal(0, 1, n), 0, 5)
     return Observations({"row": rng(seed + 2).permutation(n), "gold": gold, "predicted": predicted,
-                         "sizes": np.array([50, 30, n]), "dev_spearman": np.array([0.5, 0.6])})  # fmt: skip
+                         "sizes": np.array([50, 30, n]), "dev_spearman": np.array([0.5, 0.6])})
 
 
 def entailed(n=150, seed=0):
     seen = classified(n, seed=seed).arrays
     return Observations({"row": seen["rows"], "gold": seen["gold"], "predicted": seen["predicted"],
-                         "sizes": np.array([50, 30, n]), "dev_accuracy": np.array([70.0, 75.0])})  # fmt: skip
+                         "sizes": np.array([50, 30, n]), "dev_accuracy": np.array([70.0, 75.0])})
 
 
 def ranked(groups=40, seed=0, several=1):
     queries = 2 * groups
     return Observations({"rank": rng(seed).integers(1, 30, queries * several).astype(float),
                          "query": np.repeat(np.arange(queries), several), "group": np.tile(np.arange(groups), 2),
-                         "corpus": np.array([500])})  # fmt: skip
+                         "corpus": np.array([500])})
 
 
 def similar(seed=0):
     gold = rng(seed).integers(0, 26, 90) / 5
     return Observations({"similarity": gold + rng(seed + 1).normal(0, 1, 90), "gold": gold,
-                         "subset": np.repeat([0, 1], [50, 40])}, {"subsets": ["one", "two"]})  # fmt: skip
+                         "subset": np.repeat([0, 1], [50, 40])}, {"subsets": ["one", "two"]})
 
 
 def shaped(broken=False, **options):
@@ -88,7 +88,7 @@ CASES = {
     "regression": (RegressionProtocol, related, "stsb/splits"),
     "entailment": (RegressionProtocol, entailed, "sick-e/splits"), "retrieval": (RetrievalProtocol, ranked, "stsb/test"),
     "several": (RetrievalProtocol, lambda: ranked(several=3), "own:x"), "geometry": (GeometryProtocol, shaped, "stsb/test"),
-}  # fmt: skip
+}
 WITHOUT = {"uniformity", "anisotropy", "explained by first", "effective rank", "dev spearman", "dev accuracy"}
 BY_FORMULA = {"accuracy", "f1", "mse"}  # Wilson's interval in the row, or none
 
@@ -234,7 +234,7 @@ def test_alignment_is_not_paired_where_a_positive_pair_was_left_out():
 
 
 CHANGED = {"aggregations": ["all"], "metrics": ["spearman"], "ks": [1], "resamples": 50, "seed": 9, "bootstrap_seed": 9,
-           "pearson_interval": "percentile"}  # fmt: skip
+           "pearson_interval": "percentile"}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -251,14 +251,14 @@ def test_cosmetic_settings_change_no_score(case):
 
 def test_mteb_has_no_draws_and_what_a_benchmark_chooses_is_in_the_datas_identity():
     seen = Observations({"value": np.array([0.5]), "items": np.array([9])},
-                        {"metric": ["cosine_spearman"], "split": ["test"], "subset": ["default"]})  # fmt: skip
+                        {"metric": ["cosine_spearman"], "split": ["test"], "subset": ["default"]})
     some = {"tasks": {"X": "mteb:X"}, "benchmark": "MTEB(eng, v2)"}
     rows = [MtebProtocol(each, "mteb").score(seen, "mteb:X", "X") for each in ({}, {"tasks": some["tasks"]})]
     rows.append([row.model_copy(update={"protocol": "mteb"}) for row in MtebProtocol(some).score(seen, "mteb:X", "X")])
     assert rows[0] == rows[1] == rows[2] and MtebProtocol.cosmetic == set(some)
     assert MtebProtocol({}).draws(seen, "mteb:X", 100, 0) == {}
     whole, part = (HubData("mteb:X", "X", "own", (("X", "splits=['test']", f"subsets={names}"),), origin="", known=False)
-                   for names in (["en", "de"], ["en"]))  # fmt: skip
+                   for names in (["en", "de"], ["en"]))
     assert whole.id == part.id and whole.digest != part.digest
 
 
@@ -267,7 +267,7 @@ def test_averaged_names_the_tasks_that_avg_is_the_mean_of(kind, metric, how):
     protocol, values = kind({}), {task: 50.0 + i**2 for i, task in enumerate(kind({}).tasks())}
     records = {task: SimpleNamespace(scores=[
         ScoreRow(protocol=protocol.name, task=task, aggregation=how, metric=metric, value=value, n=10)
-    ]) for task, value in values.items()}  # fmt: skip
+    ]) for task, value in values.items()}
     [average, *_] = protocol.summarise(list(records.values()))
     assert average.task == "Avg" and len(protocol.averaged) == 7
     assert average.value == pytest.approx(np.mean([values[task] for task in protocol.averaged]), abs=0.005)

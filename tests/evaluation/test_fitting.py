@@ -23,7 +23,7 @@ from stsbench.publish.model_card import card
 from stsbench.publish.mteb_results import why_not_mteb
 
 SPLITS = {"STS-B": "stsb/train+stsb/dev+stsb/test", "SICK-R": "sick-r/train+sick-r/trial+sick-r/test",
-          "STS12": "sts12/test", "SICK-R-MTEB": "sick-r/mteb"}  # fmt: skip
+          "STS12": "sts12/test", "SICK-R-MTEB": "sick-r/mteb"}
 
 
 class Wide(Toy):
@@ -64,7 +64,7 @@ def test_target_is_every_split_both_sides_and_duplicates():
     ("id", "version", "count"),
     [("stsb/test", "senteval", 3), ("stsb/test", "raw", 1), ("sick-r/trial", "senteval", 3), ("sick-r/mteb", "senteval", 1),
      ("stsb/splits", "senteval", 1), ("mr", "senteval", 1), ("mteb:STS22", "own", 1)],
-)  # fmt: skip
+)
 def test_the_splits_that_belong_together(id, version, count):
     assert len(siblings(id, version)) == count and id in siblings(id, version)
 
@@ -138,7 +138,7 @@ def test_a_missing_split_is_a_failure_of_the_task_and_no_smaller_fit(tmp_path):
         ({"post": "whitning"}, "did you mean whitening"), ({"post": "whitening:dimensions=9"}, "more than the 8"),
         ({"model": "lexical:tfidf"}, "--post does not apply"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_one_line_before_anything_is_encoded(tmp_path, options, said):
     encoder = options.pop("model", None) or Wide()
     with pytest.raises(StsbenchError) as error:

@@ -31,7 +31,7 @@ from stsbench.evaluation.records import (
     read_record,
     record_stem,
     write_record,
-)  # fmt: skip
+)
 from stsbench.evaluation.rescore import encoder_key, rescored, score_again, several_encoders, task_of
 from stsbench.protocols.sts import StsProtocol
 
@@ -52,7 +52,7 @@ def make(**changes):
         "counts": {"zero_vectors": 0, "truncated": 0},
         "scores": [ScoreRow(protocol="sts", task="STS-B", aggregation="all", metric="spearman", value=1.5, n=2)],
         "provenance": {"git": None, "seconds": 0.25, "command": ["stsbench", "eval"]},
-    }  # fmt: skip
+    }
     return Record(**{**parts, **changes})
 
 

@@ -30,7 +30,7 @@ from stsbench.evaluation.settings import (
     checked,
     described,
     setting,
-)  # fmt: skip
+)
 from stsbench.metrics.aggregation import AGGREGATIONS
 from stsbench.metrics.ranking import TIES
 from stsbench.metrics.similarity import SIMILARITIES
@@ -71,7 +71,7 @@ WRONG = {  # (protocol, setting): values that cannot be used
     ("geometry", "texts"): ("some", 1), ("geometry", "centre"): ("maybe", 1, None), ("geometry", "resamples"): NOT_WHOLE,
     ("geometry", "seed"): (-3, *NOT_WHOLE),
     ("mteb", "tasks"): ("STS12", {}, {"STS12": "elsewhere/test"}, {"STS12": 5}, None), ("mteb", "benchmark"): (5, ""),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("name", "key"), WRONG)
@@ -122,7 +122,7 @@ def test_one_value_is_a_list_of_one_and_whole_numbers_are_floats_where_floats_ar
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["a", "b", LARGEST]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=2), max_leaves=5,
-)  # fmt: skip
+)
 
 
 def of(annotation):
@@ -133,7 +133,7 @@ def of(annotation):
 @given(anything, st.sampled_from([of(each) for each in (
     Whole, Count, float, Factor, Fraction, Literal["a", "b"], Text, str, bool, bool | None, Text | None,
     SomeOf[Literal["a", "b"]], SomeOf[Count], SomeOf[Factor], AnyOf[Text], dict[str, str],
-)]))  # fmt: skip
+)]))
 def test_a_value_is_taken_for_good_or_refused_in_one_line(value, model):
     try:
         found = checked(model, {"key": value}, "p")
@@ -175,7 +175,7 @@ def test_every_setting_is_described(name):
 
 def test_the_words_of_the_models_are_those_of_the_code():
     words = {each.name: each.values for name in ("sts", "geometry", "retrieval", "regression")
-             for each in described(kinds()[name].Settings, kinds()[name]({}).settings)}  # fmt: skip
+             for each in described(kinds()[name].Settings, kinds()[name]({}).settings)}
     assert words["similarity"] == ", ".join(map(repr, SIMILARITIES)) and words["ties"] == ", ".join(map(repr, TIES))
     assert words["aggregations"] == "list of " + ", ".join(map(repr, AGGREGATIONS))
     assert words["split"] == ", ".join(map(repr, SPLITS))
@@ -191,7 +191,7 @@ def test_the_words_of_the_models_are_those_of_the_code():
     ("'1e-4'", "1e-4"), ('"1e-4"', "1e-4"), ("1e", "1e"), ("e4", "e4"), ("1e-4x", "1e-4x"),
     ("word", "word"), ("2e4 b", "2e4 b"), ("7", 7), ("0.5", 0.5), ("no", False), ("", None),
     ("dev spearman", "dev spearman"),
-])  # fmt: skip
+])
 def test_values_are_read_as_yaml_with_numbers_as_people_write_them(text, value):
     key, found = _setting(f"transfer.blank={text}")
     assert (key, found) == ("transfer.blank", value) and type(found) is type(value)
@@ -210,7 +210,7 @@ def test_values_are_read_as_yaml_with_numbers_as_people_write_them(text, value):
     (["retrieval.duplicates=drop", "--protocol", "retrieval:keep"],
      ["duplicates must be keep in retrieval:keep, not 'drop'"]),
     (["transfer.blank=1e-4", "--protocol", "transfer", "--tasks", "CR"], ["transfer: blank must be a text, not 0.0001"]),
-])  # fmt: skip
+])
 def test_the_command_line_refuses_in_one_line(evaluate, words, parts):
     fails(evaluate("python:mine_cli:no_such_function", "--set", *words), *parts)  # before the encoder is looked at
 
@@ -227,7 +227,7 @@ def test_a_value_that_is_no_yaml_is_one_line(evaluate):
     (["retrieval.ks=5", "--protocol", "retrieval"], {"ks": [5]}),
     (["regression.learning_rate=1e-4", "--set", "regression.max_epoch=1", "--set", "regression.metrics=pearson",
       "--protocol", "regression"], {"learning_rate": 1e-4, "metrics": ["pearson"]}),
-])  # fmt: skip
+])
 def test_settings_reach_the_record(evaluate, words, settings):
     code, _, err = evaluate("lexical:token-set", "--set", *words)
     assert code == 0, err
@@ -239,7 +239,7 @@ def test_a_grid_of_exponents_reaches_the_fits(cli):
     code, _, err = cli(
         "eval", "--model", "python:mine_cli:hashed", "--protocol", "transfer:exact", "--tasks", "MRPC", "--sample",
         "--set", "transfer.grid_kfold=[1e-5,1e-4]", "--set", "transfer.k=2", "--output", "run",
-    )  # fmt: skip
+    )
     assert code == 0, err
     with np.load(Path("run") / record()["observations"]["file"]) as seen:
         assert seen["regs"].tolist() == [1e-5, 1e-4] and seen["grid"].shape == (1, 2)

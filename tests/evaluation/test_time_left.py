@@ -49,7 +49,7 @@ def test_nothing_is_said_of_what_is_soon_done():
 def test_tasks_are_weighed_by_the_protocol():
     text = tuple("ab")
     sets = {task: PairSet(task, task, "own", text * n, text * n, np.zeros(2 * n), ("",) * 2 * n)
-            for task, n in (("STS12", 10), ("STS13", 5), ("STS14", 15))}  # fmt: skip
+            for task, n in (("STS12", 10), ("STS13", 5), ("STS14", 15))}
     rest = TasksTime(StsProtocol({}), sets)
     assert rest.after("STS12", 20.0) == "; about 0:00:40 left for STS13, STS14"
     assert rest.after("STS13", 10.0) == "; about 0:00:30 left for STS14"

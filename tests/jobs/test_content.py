@@ -72,7 +72,7 @@ def of_places():
 
 @pytest.mark.parametrize(("change", "named"), [
     (text, "some.txt"), (backbone, "tiny"), (tokenizer, "tiny"), (dev, "sts-b dev"), (stage_text, "more.txt"),
-])  # fmt: skip
+])
 def test_a_sweep_is_of_one_text_backbone_and_dev_data(places, change, named):
     chosen = of_places()
     begin(chosen)

@@ -46,7 +46,7 @@ def test_code_is_run_only_where_the_command_names_it(cli, place, plan, named):
 def test_what_the_command_names_is_run(cli, place):
     (place / "m.py").write_text(METHOD.replace('open("RAN", "w").write("x")', ""), "utf-8")
     (place / "unsup-bert-base.yaml").write_text(
-        "backbone: {model: minilm}\nselection: {by: none}\ndata: {file: text.txt}\n", "utf-8")  # fmt: skip
+        "backbone: {model: minilm}\nselection: {by: none}\ndata: {file: text.txt}\n", "utf-8")
     path = write({"train": {"t": {"method": "./m.py:M", **GROUP}}, "eval": {"e": {"model": "python:mine_cli:hashed"}}})
     code, out, _ = cli("run", path, "--dry-run", "--allow", "m.py:M", "--allow", "python:mine_cli:hashed")
     assert code == 0 and [line.split()[1:3] for line in out.splitlines()] == [["train", "./m.py:M"], ["eval", "--model"]]
@@ -67,7 +67,7 @@ def test_jobs_are_counted_before_they_are_made(place):
         "train": {"a": {"method": ["simcse", "ct"], "seeds": [*range(800)], "backbone": many},
                   "b": {"method": "simcse", "backbone": "job:a", "seeds": [*range(800)]}},
         "eval": {"e": {"model": "job:b"}},
-    })  # fmt: skip
+    })
     began = time.monotonic()
     with pytest.raises(StsbenchError, match=rf"it has {3 * 2 * 1300 * 800:,} jobs, and a plan may have {MOST_JOBS:,}"):
         jobs_of(path)
@@ -90,7 +90,7 @@ def test_the_count_is_that_of_the_jobs(place):
         "train": {"a": {"method": ["simcse", "ct"], "seeds": [1, 2]}, "b": {"method": "simcse", "backbone": ["job:a", "x"]},
                   "c": {"method": "simcse", "backbone": "job:a.ct-1", "seeds": [1, 2, 3], "max_steps": 7}},
         "eval": {"e": {"model": ["job:a", "job:b", "job:c-2", "minilm"], "protocols": ["sts", "transfer"]}},
-    }))  # fmt: skip
+    }))
     assert job_count(plan, "") == len(expand(plan, "")) == 4 + 3 + 3 + 2 * (4 + 3 + 1 + 1)
 
 

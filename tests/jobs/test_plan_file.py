@@ -42,7 +42,7 @@ def said(plan, name="plan.yaml"):
         ({"defaults": {"seed": 1}, "train": {"a": training()}}, "unknown key 'defaults.seed'; did you mean defaults.seeds?"),
         ({}, "plan.yaml: it names no job"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said_with_file_and_key(here, plan, message):
     assert message in said(plan)
 
@@ -55,7 +55,7 @@ def test_methods_models_recipes_seeds_and_protocols_are_multiplied(here):
             "zoo": {"method": ["simcse", "ct"], "backbone": ["tiny", "job:base"], "data": "text.txt"},
         },
         "eval": {"e": {"model": ["job:zoo", "minilm"], "protocols": ["sts,geometry", "transfer"]}},
-    })  # fmt: skip
+    })
     jobs = jobs_of(path)
     models = ["tiny", "base"]
     zoo = [f"zoo.{method}.{model}-{seed}" for method in ("simcse", "ct") for model in models for seed in (1, 2)]
@@ -72,7 +72,7 @@ def test_a_seed_s_training_goes_on_from_that_of_its_seed(here):
     jobs = jobs_of(write({"train": {
         "one": training(method="diffaug", stage="1", seeds=[1, 2], recipe="bert-base-semi", set={}),
         "two": training(method="diffaug", stage="2", start_from="job:one", seeds=[2], recipe="bert-base-semi", set={}),
-    }}))  # fmt: skip
+    }}))
     assert jobs["two-2"].needs == (jobs["one-2"].id,)
     assert f"--from out/{jobs['one-2'].id}" in jobs["two-2"].line(Path("out"))
 
@@ -81,7 +81,7 @@ def digests(**more):
     return {name: job.digest for name, job in jobs_of(write({
         "train": {"a": training(**more), "b": training(backbone="job:a", max_steps=1)},
         "eval": {"e": {"model": "job:b"}, "m": {"model": "minilm"}},
-    })).items()}  # fmt: skip
+    })).items()}
 
 
 def test_a_changed_recipe_makes_another_job_and_others_of_all_that_need_it(here):
@@ -101,7 +101,7 @@ def test_where_results_lie_and_whether_the_network_is_used_change_no_digest(here
     jobs = expand(read_plan(path), "plan")
     moved = expand(read_plan(path, {"offline": None}, "elsewhere"), "plan")
     online = expand(read_plan(write({"defaults": {**SHORT, "offline": False}, "train": {
-        "a": training(), "b": training(backbone="job:a")}})), "plan")  # fmt: skip
+        "a": training(), "b": training(backbone="job:a")}})), "plan")
     assert [job.digest for job in jobs] == [job.digest for job in moved] == [job.digest for job in online]
 
 
@@ -121,7 +121,7 @@ def test_values_of_set_are_read_back_as_they_were():
     from stsbench.config import parse_yaml
 
     values = {"a": 3e-05, "b": None, "c": True, "d": "sts-b dev", "e": "1e-5", "f": [1, 2], "g": "null", "h": "",
-              "i": "x: y", "j": 0.1}  # fmt: skip
+              "i": "x: y", "j": 0.1}
     words = words_of({"set": values})
     assert words[::2] == ["--set"] * len(values)
     assert {word.partition("=")[0]: parse_yaml(word.partition("=")[2], "") for word in words[1::2]} == values

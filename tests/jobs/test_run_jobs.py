@@ -28,7 +28,7 @@ def six():
             "b": training(backbone="job:a", seeds=[1], max_steps=1),
         },
         "eval": {"e": {"model": "job:b", "tasks": "STS-B", "resamples": 0}},
-    }))  # fmt: skip
+    }))
 
 
 def test_every_job_once_though_one_is_killed_and_then_nothing(here, start):
@@ -58,7 +58,7 @@ def test_a_training_that_is_killed_goes_on_as_often_as_it_gets_on(here, start, m
     """Three kills, each after another checkpoint, where two in a row would end it."""
     monkeypatch.setattr(schedule, "TRIES", 2)
     jobs = jobs_of(write({"train": {"a": training(max_steps=24, set={
-        "selection.every": 1, "training.batch_size": 10, "training.epochs": 6})}}))  # fmt: skip
+        "selection.every": 1, "training.batch_size": 10, "training.epochs": 6})}}))
     (job,) = jobs.values()
     seen = set()
 
@@ -102,11 +102,11 @@ def test_a_failing_job_stops_what_needs_it_and_nothing_else(here, start):
             "bad": training(backbone="nobody/nothing"), "needs": training(backbone="job:bad"), "good": training(),
         },
         "eval": {"e": {"model": ["job:needs", "job:good"], "protocols": "geometry"}},
-    }))  # fmt: skip
+    }))
     ended = run(jobs, start)
     assert {name: where for name, (where, _) in ended.items()} == {
         "bad-1": "failed", "needs-1": "stopped", "good-1": "done", "e.needs-1": "stopped", "e.good-1": "done",
-    }  # fmt: skip
+    }
     assert ended["bad-1"][1].startswith("--backbone nobody/nothing: no such folder")
     assert ended["needs-1"][1] == "needs bad-1" and ended["e.needs-1"][1] == "needs needs-1"
     seen = {job.name: standings(list(jobs.values()), Path("out"))[job.id] for job in jobs.values()}
@@ -182,7 +182,7 @@ def test_a_worker_in_another_folder_leaves_the_result_where_the_plan_is(here, st
         ([(2, 4)], 4, True, (1, 2)),
         ([(8, 0)], 4, True, (4, 0)),
     ],
-)  # fmt: skip
+)
 def test_ray_s_nodes_are_shared_out(nodes, threads, gpu, share):
     assert shares(nodes, threads, gpu) == share
 

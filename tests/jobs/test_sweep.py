@@ -32,7 +32,7 @@ def search(space, seeds=(1,), trials=None, sampler="grid", prune=False, **sets):
     group = TrainGroup(
         method=("simcse",), backbone=("tiny",), data="text.txt", max_steps=2, seeds=seeds, device="cpu", dtype="float32",
         set={"selection.every": 1, "training.batch_size": 10, **sets},
-    )  # fmt: skip
+    )
     return Sweep(group, Defaults(sample=True, offline=True), space, sampler, trials, prune, Path("out"))
 
 
@@ -92,7 +92,7 @@ def test_it_says_at_which_step_each_training_is_when_that_changes(here):
         feed.given_up()
     done = "trial 0, seed 1, step 7"
     assert now == ["trial 0 starts; trial 1 starts", "trial 0, seed 1, step 0; trial 1 starts", f"{done}; trial 1 starts",
-                   f"{done}; trial 0, seed 2, step 0; trial 1 starts", f"{done}; trial 1 starts"]  # fmt: skip
+                   f"{done}; trial 0, seed 2, step 0; trial 1 starts", f"{done}; trial 1 starts"]
 
 
 def test_random_search_goes_on_where_it_was_and_tries_no_training_twice(here, start):
@@ -112,10 +112,10 @@ def test_a_bad_trial_is_given_up_for_good(here, start, monkeypatch):
     after that trial has said its score."""
     monkeypatch.setattr(schedule, "LOOK", 0.05)
     Path("space.yaml").write_text(yaml.safe_dump(
-        {"space": {"training.learning_rate": [1e-6, 2e-6, 3e-6, 4e-6, 5.0]}}), "utf-8")  # fmt: skip
+        {"space": {"training.learning_rate": [1e-6, 2e-6, 3e-6, 4e-6, 5.0]}}), "utf-8")
     chosen = search(read_space("simcse", "space.yaml"), prune=True)
     chosen = replace(chosen, group=chosen.group.model_copy(update={"max_steps": 12, "set": {
-        **chosen.group.set, "training.epochs": 4, "selection.every": 3}}))  # fmt: skip
+        **chosen.group.set, "training.epochs": 4, "selection.every": 3}}))
     log = []
     fourth = []
 
@@ -178,7 +178,7 @@ def test_trials_without_a_score_are_refused_before_the_first(here):
         ({"space": {"training.learning_rate": {"low": 0.0, "high": 1.0, "log": True}}}, "log needs low above 0"),
         ({"spaces": {}}, "unknown key 'spaces'; did you mean space?"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_space_is_said(tmp_path, monkeypatch, space, message):
     monkeypatch.chdir(tmp_path)
     Path("space.yaml").write_text(yaml.safe_dump(space), "utf-8")

@@ -50,5 +50,5 @@ def test_documents_begin_at_titles():
     lines = [
         "Red boats", "They float.", "History", "Nobody knows more than that.", "a small word", "It stands here.",
         "Ends so:", "Yes.", "One two three four five six Seven", "No.", "Last title", "without an end", "No title",
-    ]  # fmt: skip
+    ]
     assert module.documents(lines) == [lines[:2], lines[2:]]

@@ -261,7 +261,7 @@ def test_adding_from_the_command_line(runs, checkout, cli, monkeypatch, tmp_path
     monkeypatch.setattr("stsbench.evaluation.provenance.git_revision", lambda: REVISION)
     run = evaluate(Letters(9, 1), output=tmp_path / "third", sample=True, tasks=["STS12", "STS-B"]).folder
     code, out, err = cli("leaderboard", "add", run, "--entry", "third", "--method", "third", "--backbone", "none",
-                         "--setting", "semi", "--flag", "nli", "--best-of", "3", "--note", "a note")  # fmt: skip
+                         "--setting", "semi", "--flag", "nli", "--best-of", "3", "--note", "a note")
     assert code == 0 and out.count(".json\n") == 2 and "sample data" in err
     assert cli("leaderboard", "build")[0] == 0
     shards = (checkout / "leaderboard/site/tabs").glob("sts-spearman-all-*.json")
@@ -271,8 +271,8 @@ def test_adding_from_the_command_line(runs, checkout, cli, monkeypatch, tmp_path
     assert cli("leaderboard", "build")[0] == 0
     assert not list((checkout / "leaderboard/site/entries").glob("third.*"))
     code, _, err = cli("leaderboard", "add", runs["noisy"], "--entry", "twin", "--method", "twin", "--backbone", "none",
-                       "--setting", "unsup")  # fmt: skip
+                       "--setting", "unsup")
     assert code == 1 and "holds this encoder already: add the records to the entry noisy" in err
     for arguments, code in {(): 2, (str(runs["noisy"]),): 2, ("nowhere", "--entry", "x"): 2,
-                            (str(checkout), "--entry", "x"): 1}.items():  # fmt: skip
+                            (str(checkout), "--entry", "x"): 1}.items():
         assert cli("leaderboard", "add", *arguments)[0] == code

@@ -49,14 +49,14 @@ def test_entries_that_changed_are_counted_committed_or_not(checkout):
     assert changes_since("main", measured) == (
         EntryChange("one", False, 1, 1, 0, ("one", "other")), EntryChange("three", True, 1, 0, 0),
         EntryChange("two", False, 0, 0, 1),
-    )  # fmt: skip
+    )
 
 
 def test_files_that_are_no_entries_are_named(checkout):
     board = checkout / "leaderboard"
     git(checkout, "switch", "-q", "-c", "work")
     for name in ("leaderboard/measured/one/a.json", "leaderboard/observations/b.parquet", "leaderboard/expected.yaml",
-                 "leaderboard/measured.py", "é.py"):  # fmt: skip
+                 "leaderboard/measured.py", "é.py"):
         (checkout / name).parent.mkdir(exist_ok=True)
         (checkout / name).write_text("")
     assert others_since("main", board) == ()
@@ -98,7 +98,7 @@ def test_a_commit_beside_leaves_index_branch_and_files_as_they_are(checkout, tmp
     assert git(checkout, "diff", "--name-status", "main", "entry-three") == "A\tleaderboard/measured/three/entry.yaml"
     assert git(checkout, "log", "-1", "--format=%H %s", "entry-three") == f"{made} Add three"
     shown = subprocess.run(["git", "show", "entry-three:leaderboard/measured/three/entry.yaml"], cwd=checkout,
-                           capture_output=True, check=True)  # fmt: skip
+                           capture_output=True, check=True)
     assert shown.stdout == b"a\r\nb"
     with pytest.raises(StsbenchError, match="branch entry-three exists already"):
         commit_beside(checkout, "entry-three", {"x": content}, "again")

@@ -42,11 +42,11 @@ def test_standings_are_in_the_board_s_order():
 
 def test_the_report_has_a_section_for_each_entry():
     text = report(BOARD, [EntryChange("entry-00", True, 9, 0, 0), EntryChange("entry-01", False, 1, 2, 0),
-                          EntryChange("<b>gone</b>", False, 0, 0, 3)])  # fmt: skip
+                          EntryChange("<b>gone</b>", False, 0, 0, 3)])
     assert re.findall("^### (.*)$", text, re.MULTILINE) == [
         "entry-00 (new, 9 files)", "entry-01 (on the board already; 1 file added, 2 files changed)",
         "&lt;b&gt;gone&lt;/b&gt; (on the board already; 3 files deleted)",
-    ]  # fmt: skip
+    ]
     said = re.compile(r"^\*\*(?:Your|This) entry would (not be ranked|rank \d+(-\d+)? of \d+) under sts:all ", re.MULTILINE)
     assert len(said.findall(text)) == 2
     assert "| transfer | Accuracy | Avg " in text and "<script" not in text

@@ -18,7 +18,7 @@ def made(own_runs, tmp_path_factory):
     add(home / "leaderboard", [own_runs["words"]], "words", Entry(method="words", backbone="none", setting="unsup"))
     add(home / "leaderboard", [own_runs["noisy"]], "noisy", Entry(method="noisy", backbone="none", setting="unsup"))
     for command in (("init", "-q", "-b", "main"), ("add", "-A"),
-                    ("-c", "user.name=tester", "-c", "user.email=t@example.org", "commit", "-qm", "board")):  # fmt: skip
+                    ("-c", "user.name=tester", "-c", "user.email=t@example.org", "commit", "-qm", "board")):
         subprocess.run(["git", *command], cwd=home, check=True)
     return home
 
@@ -39,7 +39,7 @@ def test_a_run_is_shown_and_nothing_is_written(own_runs, checkout, cli):
         "--setting unsup --flag nli",
         "  git add leaderboard/measured/mine", "  git commit -m 'Add mine to the board'",
         "  git push -u origin entry-mine", "  gh pr create --head entry-mine --fill",
-    ]  # fmt: skip
+    ]
     assert git("status", "--porcelain") == "" and git("branch", "--format=%(refname:short)") == "main"
 
 
@@ -69,7 +69,7 @@ def test_another_seed_joins_its_entry(own_runs, checkout, cli):
 def test_what_add_refuses_is_refused_in_the_board_s_own_paths(own_runs, checkout, cli):
     for arguments, says in {
         (own_runs["words"], *NEW): "leaderboard/measured/words/", (own_runs["letters"], "--entry", "mine"): "is a new entry",
-    }.items():  # fmt: skip
+    }.items():
         code, out, err = cli("leaderboard", "submit", *arguments, "--open")
         assert (code, out, err.count("\n")) == (1, "", 1) and says in err and "/tmp" not in err.split("holds")[0]
     assert git("branch", "--format=%(refname:short)") == "main" and git("status", "--porcelain") == ""

@@ -40,12 +40,12 @@ TEXTS = ["cat", "the man runs .", "a [MASK] dog with a guitar", "blue " * 30]
 STATISTICS = [f"projector.{norm}_norm.running_{kind}" for norm in ("inner", "outer") for kind in ("mean", "var")]
 # Of two processes each counts its own tokens and learns its own statistics.
 ITS_OWN = {"sarcse": ("sums", "tokens"), "diffcse": STATISTICS, "diffcse-rtd": ("auxiliary.found", *STATISTICS),
-           "ct-in-batch": ("log_scale",)}  # fmt: skip
+           "ct-in-batch": ("log_scale",)}
 STEADY = {"options.temperature": 0.5, "training.epsilon": 1e-3}  # or rounding is blown up
 STILL = {
     "diffcse": STEADY, "diffcse-rtd": {"options.generator_mode": "eval", "options.replacement": "argmax", **STEADY},
     "ct": {"options.keep": "model1"},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_every_option_has_an_effect(place, tmp_path, method):
 def both(place):
     """name -> the folders of a run by one process and of the same by two, which share seven rows as four and three."""
     changes = {"backbone.dropout": 0.0, "selection.by": "none", "data.held_out": 0, "training.max_steps": 2,
-               "training.epsilon": 1e-2, "training.gather": "exact"}  # fmt: skip
+               "training.epsilon": 1e-2, "training.gather": "exact"}
     recipes = {}
     for name in SHARED:
         rows = {} if name == "ct" else {"training.batch_size": 7}

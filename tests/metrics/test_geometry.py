@@ -33,7 +33,7 @@ def loop_uniformity(x, t):
     """As Wang & Isola define it: every pair by itself."""
     unit = [row / np.sqrt(sum(v * v for v in row)) for row in x]
     terms = [np.exp(-t * sum((a - b) ** 2 for a, b in zip(unit[i], unit[j], strict=True)))
-             for i in range(len(x)) for j in range(i)]  # fmt: skip
+             for i in range(len(x)) for j in range(i)]
     return np.log(sum(terms) / len(terms))
 
 
@@ -163,7 +163,7 @@ def test_settings_change_what_they_name():
         "texts": ("distinct", {"uniformity", "explained by first", "effective rank"}), "t": (3.0, {"uniformity"}),
         "alpha": (1.0, {"alignment"}), "positive_above": (3.5, {"alignment"}),
         "centre": (True, {"explained by first", "effective rank"}),
-    }  # fmt: skip
+    }
     for key, (value, metrics) in touched.items():
         other = values(**{key: value})
         assert {metric for metric, subset in plain if other[metric, subset] != plain[metric, subset]} == metrics, key

@@ -49,7 +49,7 @@ def test_equals_sorting_the_whole_matrix(k, block):
 
 
 @given(arrays(np.float32, (5, 3), elements=SMALL), arrays(np.float32, (17, 3), elements=SMALL), st.integers(1, 20),
-       st.integers(1, 20), st.lists(st.integers(-1, 16), min_size=5, max_size=5))  # fmt: skip
+       st.integers(1, 20), st.lists(st.integers(-1, 16), min_size=5, max_size=5))
 @settings(max_examples=60, deadline=None)
 def test_ties_go_by_position_whatever_the_block(queries, corpus, k, block, exclude):
     scores, positions = nearest(queries, corpus, k, block=block, exclude=np.array(exclude))

@@ -71,7 +71,7 @@ def equal_rows(rng: np.random.Generator, sds: np.ndarray, common: float) -> Scor
 @pytest.mark.parametrize(
     ("sds", "common", "most"),
     [(np.full(12, 1.0), 0.0, 0.1), (np.r_[3.0, np.full(11, 0.3)], 0.0, 0.1), (np.full(6, 1.0), 0.8, 0.1)],
-)  # fmt: skip
+)
 def test_equal_rows_rarely_differ(sds: np.ndarray, common: float, most: float) -> None:
     """The large simulation is benchmarks/family_wise_error.py."""
     rng, rounds = np.random.default_rng(5), 100
@@ -84,7 +84,7 @@ def test_better_rows_are_still_found() -> None:
     scores = equal_rows(rng, np.full(12, 0.3), 0.0)
     shift = np.repeat([0.0, 5.0], 6)
     shifted = Scores(scores.values + shift, scores.draws + shift[:, None],
-                     [seeds + by for seeds, by in zip(scores.seeds, shift, strict=True)])  # fmt: skip
+                     [seeds + by for seeds, by in zip(scores.seeds, shift, strict=True)])
     different = significantly_different(shifted).jointly
     assert different[:6, 6:].all() and not different[:6, :6].any()
 

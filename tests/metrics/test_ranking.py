@@ -51,7 +51,7 @@ def test_equals_a_sorted_list(block):
 
 @given(arrays(np.float32, (3, 2), elements=SMALL), arrays(np.float32, (12, 2), elements=SMALL),
        st.lists(st.lists(st.integers(0, 11), min_size=2, max_size=6, unique=True), min_size=3, max_size=3),
-       st.integers(1, 13))  # fmt: skip
+       st.integers(1, 13))
 @settings(max_examples=80, deadline=None)
 def test_ties_count_against_the_relevant(queries, corpus, chosen, block):
     own, relevant = [each[:1] for each in chosen], [each[1:] for each in chosen]
@@ -164,7 +164,7 @@ def test_recall_rises_to_one_and_mrr_at_1_is_the_hit_rate_at_1(seed):
     ("relevant", "own", "why"),
     [([], [], "no queries"), ([[1], []], None, "query 1 .*no relevant"), ([[1], [2, 2]], None, "distinct"),
      ([[1], [150]], None, "below 150"), ([[1], [2]], [[], [2]], "query itself")],
-)  # fmt: skip
+)
 def test_what_cannot_be_ranked_is_said(relevant, own, why):
     queries, corpus, _, _ = data()
     with pytest.raises(ScoreError, match=why):

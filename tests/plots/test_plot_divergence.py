@@ -49,7 +49,7 @@ def test_the_lines_are_the_logs_numbers(tmp_path):
     panels, figure = drawn(tmp_path / "run")
     assert list(panels) == [DELTA, KAPPA, RAW, "sts-b dev"]
     keys = {DELTA: ("delta_normalised", "delta_dropout_normalised"), KAPPA: ("kappa", None),
-            RAW: ("delta", "delta_dropout"), "sts-b dev": ("score", None)}  # fmt: skip
+            RAW: ("delta", "delta_dropout"), "sts-b dev": ("score", None)}
     for title, (key, reference) in keys.items():
         [curve] = of(panels[title], "_curve")
         np.testing.assert_array_equal(curve, [(line["step"], line[key]) for line in lines])  # of stage prefix alone

@@ -12,7 +12,7 @@ from stsbench.plots.sweep import figure
 
 def write(folder, trials, by="sts-b dev"):
     rows = [{"number": i, "state": "complete" if score else "fail", "values": values, "score": score,
-             "seeds": {"42": score} if score else {}, "runs": []} for i, (values, score) in enumerate(trials)]  # fmt: skip
+             "seeds": {"42": score} if score else {}, "runs": []} for i, (values, score) in enumerate(trials)]
     (folder / "trials.json").write_text(json.dumps({"study": "s", "command": [], "by": by, "trials": rows}), "utf-8")
     return [folder]
 

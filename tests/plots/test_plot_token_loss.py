@@ -86,7 +86,7 @@ def test_texts_cover_neither_one_another_nor_leave_the_picture(texts):
     for number, box in enumerate(boxes):
         assert box.x0 >= page.x0 - 1 and box.x1 <= page.x1 + 1 and box.y0 >= -1 and box.y1 <= page.y1 + 1
         assert not any(box.x0 < other.x1 and other.x0 < box.x1 and box.y0 + 1 < other.y1 and other.y0 + 1 < box.y1
-                       for other in boxes[:number])  # fmt: skip
+                       for other in boxes[:number])
 
 
 def test_dollars_are_no_formula():

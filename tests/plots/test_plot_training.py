@@ -37,7 +37,7 @@ def of(panel, label):
 def values(lines, stage, key):
     """(steps, values) as they stand in the log."""
     found = [(line["step"], line["terms"][key[6:]] if key.startswith("terms.") else line[key])
-             for line in lines if line["kind"] == "train" and line["stage"] == stage]  # fmt: skip
+             for line in lines if line["kind"] == "train" and line["stage"] == stage]
     return np.array(found).T
 
 
@@ -53,7 +53,7 @@ def test_the_lines_are_the_logs_values(tmp_path):
     at = 1 + scores[1:].argmax()
     best = f"sts-b dev: best {scores[at]:.2f} at step {steps[at]:.0f}"
     titles = ["loss (weighted sum of its terms)", "loss: contrastive", "loss: mlm", "masked accuracy", best, "learning rate",
-              "gradient norm"]  # fmt: skip
+              "gradient norm"]
     assert list(panels) == titles
     keys = ["loss", "terms.contrastive", "terms.mlm", "masked_accuracy", None, "learning_rate", "gradient_norm"]
     for panel, key in zip(panels.values(), keys, strict=True):
@@ -126,7 +126,7 @@ def test_several_runs_start_together_in_their_own_colours(tmp_path):
     ]
     one, *two = of(panels["loss: contrastive"], "_curve")
     assert one.get_color() == COLOURS[0] and [(line.get_color(), line.get_xdata()[0]) for line in two] == [
-        (COLOURS[1], 5), (COLOURS[1], 35)]  # fmt: skip
+        (COLOURS[1], 5), (COLOURS[1], 35)]
     [divider] = of(panels["loss: contrastive"], "_divider")
     assert divider.get_color() == COLOURS[1] and "stages of two: a, then b\n" in figure.get_supxlabel()
     assert "stages of one" not in figure.get_supxlabel()
@@ -134,7 +134,7 @@ def test_several_runs_start_together_in_their_own_colours(tmp_path):
 
 def test_seeds_are_a_mean_and_a_band(tmp_path):
     logs = [write_run(tmp_path / "runs" / f"seed-{seed}", seed=seed, until=until) for seed, until in
-            ((1, None), (2, None), (10, 160))]  # fmt: skip
+            ((1, None), (2, None), (10, 160))]
     panels, figure = drawn(tmp_path / "runs")
     rows = np.array([dev_values(log)[1][:4] for log in logs])
     panel = panels["sts-b dev"]
@@ -170,7 +170,7 @@ def test_texts_cover_neither_one_another_nor_leave_the_picture(tmp_path):
         panels, figure = drawn(*folders)
         page = figure.bbox
         texts = [text for panel in panels.values() for text in
-                 (panel._left_title, panel.xaxis.label, panel.yaxis.label, *panel.texts)]  # fmt: skip
+                 (panel._left_title, panel.xaxis.label, panel.yaxis.label, *panel.texts)]
         texts += [text for legend in figure.legends for text in legend.get_texts()]
         texts += [text for text in (figure._supxlabel,) if text is not None]
         boxes = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text()]

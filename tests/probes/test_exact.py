@@ -107,7 +107,7 @@ def awkward():
         "repeated columns": np.hstack([x, x, x[:, :2] - x[:, 1:3]]), "separable": far, "large mean": x + 100,
         "repeated rows": np.repeat(x[::3], 3, axis=0), "large": 30 * x, "small": 1e-4 * x, "constant": 0 * x + 2,
         "uneven": x * np.float32([1e-3, 1, 1, 10, 100, 1000]), "one": x[:, :1],
-    }, y  # fmt: skip
+    }, y
 
 
 @pytest.mark.parametrize("name", awkward()[0])

@@ -78,7 +78,7 @@ def test_given_splits_is_the_one_at_a_time_protocol(setting):
 def test_any_mixture_of_fits(sizes, classes, batch, epoch_size, tenacity, max_epoch, optimizer, seed):
     """Fits of any sizes, with and without rows to stop on, with and without common rows, are what each is alone."""
     setting = {"batch": batch, "epoch_size": epoch_size, "tenacity": tenacity, "max_epoch": max_epoch,
-               "optimizer": optimizer, "seed": seed, "validation": 0.5}  # fmt: skip
+               "optimizer": optimizer, "seed": seed, "validation": 0.5}
     rng = np.random.default_rng(seed)
     x, y = blobs(60, classes, d=3, seed=seed)
     fits = []

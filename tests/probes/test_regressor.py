@@ -35,7 +35,7 @@ def problem(seed=0, width=6, spread=1.0):
         (0.0, [0, 0, 0, 0, 0]), (0.4, [0.4, 0, 0, 0, 0]), (1.0, [1, 0, 0, 0, 0]), (3.25, [0, 0, 0.75, 0.25, 0]),
         (4.8, [0, 0, 0, 0.2, 0.8]), (5.0, [0, 0, 0, 0, 1]),
     ],
-)  # fmt: skip
+)
 def test_soft_labels_by_hand(gold, row):
     assert soft_labels(np.array([gold]))[0] == pytest.approx(row, abs=1e-6)
 

@@ -69,7 +69,7 @@ def measured(tmp_path, monkeypatch):
         monkeypatch.setattr("stsbench.evaluation.provenance.git_revision", lambda: "0" * 40)
         registry._points.cache_clear()
         runs = {name: evaluate(encoder, output=tmp_path / name, sample=True, protocols=["sts-error"], no_cache=True)
-                for name, encoder in {"good": "lexical:token-set", "bad": Letters(0, 9.0)}.items()}  # fmt: skip
+                for name, encoder in {"good": "lexical:token-set", "bad": Letters(0, 9.0)}.items()}
         errors = {name: result.rows[0].value for name, result in runs.items()}
         assert errors["good"] < errors["bad"] - 0.05
         return runs
@@ -148,7 +148,7 @@ CHANGES = {
     "another length": (lambda arrays: arrays.update(gold=arrays["gold"][1:]), "gold of the observations has the shape"),
     "other gold": (lambda arrays: arrays.update(gold=arrays["gold"][::-1].copy()), "gold of its observations is not that"),
     "a copy": (lambda arrays: None, "has the distance of .*: one run, measured twice"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CHANGES)

@@ -72,7 +72,7 @@ def test_the_page_s_commands_run(installed):
      r"^sts-top: similarity must be 'cosine' or 'dot', not 'cosin'; did you mean cosine\?$"),
     ("--set sts-top.shar=1", r"^protocol sts-top has no setting 'shar'; did you mean share\?$"),
     ("--set sts-top.share=0.001", "no task could be scored"),
-])  # fmt: skip
+])
 def test_mistakes_are_one_line(installed, words, message):
     done = run(f"stsbench eval --model lexical:token-set --protocol sts-top --sample --output wrong {words}")
     assert re.search(message, str(done.exception)) and "\n" not in str(done.exception)
@@ -98,7 +98,7 @@ BEFORE = {  # what is replaced on the page, by what, the line that the command e
     "kind": ('Array("float", "n", shared', 'Array("f", "n", shared', r"the protocol 'sts-top' .*kind must be one of "),
     "tasks": ('return {"STS-B": "stsb/test"}', 'return ["STS-B"]',
               f"{CLASS}: tasks must return a dict, task -> id of its set, not list"),
-}  # fmt: skip
+}
 AFTER = {  # the same, the reason of the failure
     "observe": ("data.gold}", "data.golden}", r"TopProtocol.observe failed \(sts_top.py:35\): AttributeError: .*'golden'"),
     "dict": ("return Observations(", "return dict(", rf"{CLASS}: observe must return Observations\(arrays\), not dict"),
@@ -114,7 +114,7 @@ AFTER = {  # the same, the reason of the failure
     "rows": ("return [ScoreRow(", "return [0, ScoreRow(", rf"{CLASS}: score must return a list of ScoreRow, not \[0, Sc"),
     "summarise": ("    def observe", "    def summarise(self, records):\n        raise KeyError('Avg')\n\n    def observe",
                   r"TopProtocol.summarise failed \(sts_top.py:34\): KeyError: 'Avg'"),
-}  # fmt: skip
+}
 
 
 def change(folder, before, after):

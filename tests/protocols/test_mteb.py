@@ -197,7 +197,7 @@ def hub(monkeypatch, task):
         ("MockRetrievalTask", 4, "ndcg_at_10"), ("MockAggregatedTask", 4, "ndcg_at_10"),
         ("MockMultilingualPairClassificationTask", 4, "similarity_ap"),
     ],
-)  # fmt: skip
+)
 def test_other_tasks_run_on_data_that_mteb_loads(monkeypatch, kind, n, main):
     with undisturbed():
         protocol, data = hub(monkeypatch, getattr(mock, kind)())
@@ -329,7 +329,7 @@ def test_mteb_s_own_cache_never_answers_for_another_encoder(tmp_path):
         ("vectors:out/v.npz", "vectors", "stsbench/v.npz"), ("python:m.n:f", "callable", "stsbench/python-m.n-f"),
         ("a/b", "callable", "stsbench/b"),
     ],
-)  # fmt: skip
+)
 def test_model_names(name, kind, expected):
     assert model_name(EncoderSpec(name, kind, "")) == expected
 

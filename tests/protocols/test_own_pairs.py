@@ -97,7 +97,7 @@ def test_three_formats_hold_the_same_pairs(tmp_path, monkeypatch):
     ("a.xlsx", "PK", "a.xlsx: own pairs are a .csv"),
     ("a.parquet", "x", "cannot read a.parquet"),
     ("a.txt", "a\tb\t1\n", "a.txt: own pairs are a .csv, .tsv, .jsonl or .parquet file"),
-])  # fmt: skip
+])
 def test_what_is_wrong_is_named(tmp_path, monkeypatch, name, text, message):
     monkeypatch.chdir(tmp_path)
     Path(name).write_text(text, "utf-8", newline="")
@@ -170,7 +170,7 @@ def test_equal_pairs_in_two_files_have_equal_intervals_and_can_be_compared(cli, 
     for name in ("pairs.csv", "pairs.jsonl"):
         assert cli(*words, f"sts:{write(name)}", "--output", name[6:], "--resamples", "100")[0] == 0
     one, two = ([(row.value, row.low, row.high) for _, record in load_records(Path(run)) for row in record.scores]
-                for run in ("csv", "jsonl"))  # fmt: skip
+                for run in ("csv", "jsonl"))
     assert one == two
     code, out, _ = cli("compare", "csv", "jsonl")
     assert code == 0 and "only A has it" not in out and "sts: spearman" in out

@@ -45,7 +45,7 @@ def pair_set(id="stsb/splits", sizes=SIZES, seed=0, noise=0.4):
     return PairSet(
         id=id, task="STS-B", text_version="sample", first=tuple(np.array(first)[mixed].tolist()),
         second=tuple(np.array(second)[mixed].tolist()), gold=gold[mixed], subsets=tuple(names[mixed].tolist()),
-    )  # fmt: skip
+    )
 
 
 def labelled_set():
@@ -54,7 +54,7 @@ def labelled_set():
     return LabelledSet(
         id="sick-e/splits", task="SICK-E", text_version="sample", first=pairs.first, second=pairs.second, labels=classes,
         splits=pairs.subsets,
-    )  # fmt: skip
+    )
 
 
 def bag(texts):
@@ -196,7 +196,7 @@ def test_intervals_do_not_depend_on_the_encoder_but_on_the_data():
         ({"entailment_regs": []}, "entailment_regs"),
         ({"soft_labels": "exact"}, "soft_labels must be 'bit-compatible', not 'exact'"),
     ],
-)  # fmt: skip
+)
 def test_settings_are_checked(wrong, message):
     with pytest.raises(StsbenchError, match=message.replace("(", r"\(")):
         RegressionProtocol(wrong)
@@ -210,7 +210,7 @@ def test_metrics_choose_rows_and_move_no_number():
         some = RegressionProtocol({**SHORT, "resamples": 100, "metrics": metrics})
         assert some.score(stored(seen), data.id, "STS-B") == [rows[metric] for metric in metrics]
     entailed = Observations({"predicted": np.array([0, 1, 2]), "gold": np.array([0, 1, 1]), "sizes": np.array([3, 3, 3]),
-                             "dev_accuracy": np.array([50.0])})  # fmt: skip
+                             "dev_accuracy": np.array([50.0])})
     for own in ({}, {"metrics": ["mse"]}):
         both = RegressionProtocol(own).score(entailed, "sick-e/splits", "SICK-E")
         assert [row.metric for row in both] == ["accuracy", "dev accuracy"]

@@ -91,7 +91,7 @@ def test_scores_survive_storage_and_intervals_depend_on_data_and_seed_alone():
     assert rows["recall@119"].value == rows["recall@119"].low == rows["recall@119"].high == 100
     assert rows["mrr"].low < rows["mrr"].value < rows["mrr"].high and rows["mrr"].n == 60
     other = [protocol.score(seen, "y/test", "X")[-1],
-             RetrievalProtocol({"seed": 1, "ks": [1, 20, 119]}).score(seen, "x/test", "X")[-1]]  # fmt: skip
+             RetrievalProtocol({"seed": 1, "ks": [1, 20, 119]}).score(seen, "x/test", "X")[-1]]
     assert all(row.value == rows["mrr"].value and row.low != rows["mrr"].low for row in other)
     assert measured(RetrievalProtocol({"resamples": 0}), many())[0]["mrr"].low is None
 
@@ -106,7 +106,7 @@ def test_the_two_queries_of_a_pair_are_redrawn_together():
 
 
 @pytest.mark.parametrize("settings", [{"duplicates": "remove"}, {"ties": "best"}, {"ks": []}, {"ks": [0]}, {"ks": [True]},
-                                      {"ks": ["1"]}, {"folder": ".", "duplicates": "merge"}])  # fmt: skip
+                                      {"ks": ["1"]}, {"folder": ".", "duplicates": "merge"}])
 def test_wrong_settings_are_refused(settings):
     with pytest.raises(StsbenchError):
         RetrievalProtocol(settings)
@@ -142,7 +142,7 @@ def beir(files=OWN):
             items.append({"_id": "train7", "text": "A query of the training split."})
         out[f"{name}.jsonl"] = "".join(json.dumps(item) + "\n" for item in items)
     judged = ["query-id\tcorpus-id\tscore", *(line if line.count("\t") == 2 else line + "\t1"
-                                              for line in files["relevance.tsv"].splitlines())]  # fmt: skip
+                                              for line in files["relevance.tsv"].splitlines())]
     out["qrels/test.tsv"] = "\n".join(judged) + "\n"
     return out
 
@@ -217,7 +217,7 @@ def test_equals_trec_eval_under_beirs_rule(tmp_path):
         folder = write(tmp_path / str(seed), {
             "corpus.jsonl": "\n".join(json.dumps({"_id": int(k), "text": v, "title": title}) for k, v in docs.items()),
             "queries.jsonl": "\ufeff" + "\n".join(json.dumps({"_id": k, "text": v}) for k, v in queries.items()) + "\n\n",
-            "qrels.tsv": "\r\n".join(lines)})  # fmt: skip
+            "qrels.tsv": "\r\n".join(lines)})
         data = read_relevance(folder)
         vectors = {text: rng.standard_normal(3) for text in data.texts}
         rows, _ = measured(RetrievalProtocol({**RetrievalProtocol.variant(str(folder)), "resamples": 0}), data, vectors)
@@ -237,7 +237,7 @@ def test_equals_trec_eval_under_beirs_rule(tmp_path):
 
 def test_what_trec_eval_takes_is_taken_with_a_line(tmp_path):
     folder = write(tmp_path / "mine", OWN | {"relevance.tsv": "query_id\tdoc\trel\nq1 0 d1 1\nq9\td1\t1\nq2\td9\t1\n\n",
-                                             "corpus.tsv": OWN["corpus.tsv"] + "d5\t\n\n"})  # fmt: skip
+                                             "corpus.tsv": OWN["corpus.tsv"] + "d5\t\n\n"})
     data = read_relevance(folder)
     assert data.relevant == ((0,), (-1,)) and data.corpus[-1] == "" and len(data.corpus) == 5
     stranger, absent, without = data.warnings
@@ -287,7 +287,7 @@ def test_faults_name_file_and_row(tmp_path, changed, why):
      ("queries.jsonl", '{"_id": "q1", "text": "a \\ud83d"}', "queries.jsonl:1: the text holds half a surrogate pair"),
      ("corpus.jsonl", '{"_id": "q1", "text": "a", "title": "\\udc00"}', "corpus.jsonl:1: the text holds half a surrogate"),
      ("qrels.tsv", "q1\td1\t1", "it has both"), ("qrels/test.tsv", "q1\td1\t0", "no relevant text")],
-)  # fmt: skip
+)
 def test_faults_of_beirs_layout(tmp_path, name, line, why):
     folder = write(tmp_path / "mine", beir() | {name: line + "\n"})
     with pytest.raises(DataError, match="^[^\n]*" + why):
@@ -376,7 +376,7 @@ def test_the_table_shows_rank_cosine_line_and_text(command, tmp_path):
      ((), {}, "give --query TEXT"), (("--query-file", "empty.txt"), {}, "empty.txt contains no text"),
      (("--query", "a", "--backend", "faiss"), {}, "dense|not installed"),
      (("--query", "a", "--cache", "c", "--no-cache"), {}, "exclude each other")],
-)  # fmt: skip
+)
 def test_what_neighbours_refuses(command, tmp_path, words, more, why):
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises((StsbenchError, click.UsageError), match=why):
@@ -408,7 +408,7 @@ def test_neighbours_in_a_data_set(command):
      ("stsb/test", ("--sample", "--data-dir", "."), "exclude each other"),
      ("stsb/test", ("--data-dir", "."), "sts-test.csv is missing"), ("stsb/tst", (), "cannot read stsb/tst"),
      ("lines.tsv", ("--sample",), "need a data set as --corpus; lines.tsv is not one")],
-)  # fmt: skip
+)
 def test_what_a_data_set_as_corpus_refuses(command, corpus, words, why):
     with pytest.raises((StsbenchError, click.UsageError), match=why):
         command("--query", "a", *words, corpus=corpus, column=())

@@ -18,7 +18,7 @@ from stsbench.publish.mteb_adapter import MtebEncoder, undisturbed
 MEAN = {"pooling_mode": "mean"}
 PROMPTS = {
     "query": "the dog : ", "document": "a man : ", "STS": "the cat and ", "STSBenchmark": "on the mat ", "other": "a ",
-}  # fmt: skip
+}
 WORDS = ("the cat sat on the mat", "a dog", "the man eats", "a man sat on the mat and the dog")
 
 
@@ -47,7 +47,7 @@ def test_a_text_is_read_as_mteb_has_the_library_read_it(folder, library, task, s
         metadata = mteb.get_task(task).metadata
         theirs = SentenceTransformerEncoderWrapper(library, "stsbench/it")
         about = {"task_metadata": metadata, "hf_split": "test", "hf_subset": "default",
-                 "prompt_type": None if side is None else PromptType(side)}  # fmt: skip
+                 "prompt_type": None if side is None else PromptType(side)}
         expected = theirs.encode(DataLoader(Dataset.from_dict({"text": list(WORDS)}), batch_size=3), **about)
         vectors = ours.encode([{"text": list(WORDS)}], **about)
         np.testing.assert_allclose(vectors, expected, atol=1e-5)
@@ -74,7 +74,7 @@ def test_queries_and_documents_of_a_folder_have_their_prompts(folder, library, t
     (own / "relevance.tsv").write_text("q0\td3\nq1\td4\n")
     data = read_relevance(own)
     result = evaluate(str(folder), output=tmp_path / "run", protocols=[f"retrieval:{own}"], resamples=0, no_cache=True,
-                      device="cpu", offline=True)  # fmt: skip
+                      device="cpu", offline=True)
     hidden = data.hidden
     queries, corpus = library.encode_query(list(data.queries)), library.encode_document(list(data.corpus))
     rank, _ = ranks_of(queries, corpus, data.relevant, hidden)
@@ -94,6 +94,6 @@ def test_texts_that_a_prompt_makes_too_long_are_counted(folder, tmp_path):
     (own / "corpus.tsv").write_text("d0\tdog cat\nd1\tmat\n")
     (own / "relevance.tsv").write_text("q0\td0\n")
     result = evaluate(str(folder), output=tmp_path / "run", protocols=[f"retrieval:{own}"], resamples=0, no_cache=True,
-                      device="cpu", offline=True, max_length=6)  # fmt: skip
+                      device="cpu", offline=True, max_length=6)
     with np.load(tmp_path / "run" / result.records[0].observations.file) as stored:
         assert "1 queries were truncated behind their prompt" in stored["names.notes"].tolist()

@@ -21,7 +21,7 @@ def observed(shared):
         arrays = {
             "gold": gold, "similarity": gold + rng.normal(size=N), "subset": np.arange(N) % 2,
             "pair": np.arange(N, dtype=np.uint64) + np.uint64(1000 * place),
-        }  # fmt: skip
+        }
         if first is None:
             first = arrays
         for name in ("gold", "similarity", "pair"):
@@ -64,7 +64,7 @@ def test_two_encoders_meet_the_same_draws():
     """A score that is the other one's monotone function has the same draws; all seven tasks are needed."""
     protocol, found = StsProtocol(SETTINGS), observed(40)
     other = {task: (Observations({**each.arrays, "similarity": np.exp(each.arrays["similarity"])}, each.names), id)
-             for task, (each, id) in found.items()}  # fmt: skip
+             for task, (each, id) in found.items()}
     one, two = protocol.average_draws(found, 200, 0), protocol.average_draws(other, 200, 0)
     assert one.keys() == two.keys() == {ALL, (None, "wmean", "spearman")}
     np.testing.assert_allclose(one[ALL], two[ALL])

@@ -32,7 +32,7 @@ def observed(sizes, seed=0, **settings):
     n = sum(sizes)
     gold = rng.integers(0, 11, n) / 2
     arrays = {"similarity": (gold / 5 + rng.normal(0, 0.4, n)).round(2), "gold": gold,
-              "subset": np.repeat(np.arange(len(sizes)), sizes)}  # fmt: skip
+              "subset": np.repeat(np.arange(len(sizes)), sizes)}
     names = {"subsets": [f"s{i}" for i in range(len(sizes))]}
     return StsProtocol({"resamples": 0, **settings}), Observations(arrays, names)
 
@@ -89,7 +89,7 @@ def test_settings_choose_rows():
     rows = protocol.score(seen, "x", "X")
     assert [(r.subset, r.aggregation, r.metric) for r in rows] == [
         ("s0", None, "pearson"), ("s1", None, "pearson"), (None, "wmean", "pearson"),
-    ]  # fmt: skip
+    ]
 
 
 def test_failures_name_task_and_subset():
@@ -122,7 +122,7 @@ def test_observe_pairs_each_text_with_its_own_row():
     ("settings", "reason"),
     [({"metrics": ["spearmen"]}, "did you mean spearman"), ({"aggregations": ["men"]}, "did you mean mean"),
      ({"similarity": "eucledian"}, "did you mean euclidean")],
-)  # fmt: skip
+)
 def test_unknown_settings(settings, reason):
     with pytest.raises(StsbenchError, match=reason):
         StsProtocol(settings)
@@ -197,7 +197,7 @@ PRESETS = {  # SimCSE, table B.1: metric and aggregation, and whether the regres
     "is-bert": (["spearman"], "all", False), "declutr": (["spearman"], "mean", True),
     "wieting2020": (["pearson"], "mean", False), "simcse": (["spearman"], "all", False),
     "diffcse": (["spearman"], "all", False),
-}  # fmt: skip
+}
 
 
 def test_every_preset_is_known_to_this_test_and_well_formed():
@@ -237,7 +237,7 @@ def test_plans():
     planned, left_out = plan(["sts:wmean", "simcse"], ["sts12"], {"": {"resamples": 5}})
     assert [(p.label, p.protocol.label, p.tasks) for p in planned] == [
         ("sts:wmean", "sts", {"STS12": "sts12/test"}), ("simcse", "simcse", {"STS12": "sts12/test"}),
-    ]  # fmt: skip
+    ]
     assert all(p.protocol.settings["resamples"] == 5 for p in planned) and left_out == {}
     assert planned[0].protocol.settings["aggregations"] == ["wmean"]
     assert planned[1].protocol.settings["metrics"] == ["spearman"]
@@ -248,7 +248,7 @@ def test_plans():
 GOLDEN = {  # lexical:token-set, Spearman: all, mean, wmean
     "STS12": (43.90, 52.29, 53.10), "STS13": (49.58, 42.96, 49.85), "STS14": (52.66, 58.90, 60.27),
     "STS15": (67.68, 63.93, 66.28), "STS16": (57.36, 57.66, 58.79),
-}  # fmt: skip
+}
 
 
 def headline(result, metric="spearman"):
@@ -301,7 +301,7 @@ def test_each_pooler_gives_another_number(tmp_path):
 MINILM_ALL = {
     "STS12": 72.37, "STS13": 80.60, "STS14": 75.59, "STS15": 85.39, "STS16": 78.99, "STS-B": 82.03,
     "SICK-R-MTEB": 77.58,
-}  # fmt: skip
+}
 
 
 @pytest.mark.skipif(os.environ.get("STSBENCH_SLOW") != "1", reason="slow: set STSBENCH_SLOW=1")

@@ -83,13 +83,13 @@ def test_every_score_arrives_and_none_is_merged(run, tmp_path):
     for stem, score in scores:
         [one] = [each for each in results if each.dataset_args.get("record") == stem
                  and re.match(rf"{score['metric']}\b", each.metric_name) and each.metric_config == score["aggregation"]
-                 and each.metric_name.partition(", subset ")[2] == (score["subset"] or "")]  # fmt: skip
+                 and each.metric_name.partition(", subset ")[2] == (score["subset"] or "")]
         assert one.metric_value == pytest.approx(printed(score), abs=1e-9)
         assert one.dataset_name == f"{score['task']} ({NOT_COMPARABLE})" and one.dataset_config == score["protocol"]
     for row in averages:
         how = "two-decimal" if row.task == "Avg" else "unrounded"
         [one] = [each for each in results if each.dataset_name.startswith("Average of STS12, ") and how in each.metric_name
-                 and each.metric_config == row.aggregation and each.metric_name.startswith(row.metric)]  # fmt: skip
+                 and each.metric_config == row.aggregation and each.metric_name.startswith(row.metric)]
         assert one.metric_value == round(row.value, 2) and NOT_COMPARABLE in one.dataset_name
     assert all(each.verified is None and HUB_TYPE.fullmatch(each.dataset_type) for each in results)
     assert "verif" not in file.read_text() and not any("/" in each.dataset_type for each in results)
@@ -103,7 +103,7 @@ def test_aggregations_never_look_alike(run, tmp_path):
     assert {(each.metric_type, each.metric_config) for each in year} == {
         (f"cos_sim_{metric}{suffix}", how) for metric in ("spearman", "pearson")
         for how, suffix in (("all", ""), ("mean", "_mean"), ("wmean", "_wmean"))
-    }  # fmt: skip
+    }
     assert all(f"({each.metric_config})" in each.metric_name for each in year)
     subsets = {each.metric_type for each in loaded(tmp_path / "out") if ", subset MSRvid" in each.metric_name}
     assert subsets == {"cos_sim_spearman_subset", "cos_sim_pearson_subset"}
@@ -186,7 +186,7 @@ def test_a_user_s_own_folder_is_called_so(tmp_path):
     (folder / "corpus.tsv").write_text("c1\tun\nc2\tdeux\nc3\ttrois\n")
     (folder / "relevance.tsv").write_text("q1\tc1\nq2\tc2\n")
     done = evaluate(vectors, output=tmp_path / "run", protocols=[f"retrieval:{folder}"], resamples=0, no_cache=True,
-                    command=["stsbench", "eval", "--protocol", f"retrieval:{folder}"])  # fmt: skip
+                    command=["stsbench", "eval", "--protocol", f"retrieval:{folder}"])
     results = card_data(score_again(done.folder)).eval_results
     assert {each.dataset_type for each in results} == {"own-own-my-set"}
     assert all("the user's own data" in each.dataset_name and each.dataset_revision is None for each in results)
@@ -209,7 +209,7 @@ def test_an_encoder_fitted_on_the_test_texts_is_called_so(tmp_path):
         (1300, ["stsb/train"], "senteval-stsb-test-part",
          "SentEval's text; without the pairs that share a sentence with stsb/train"),
     ],
-)  # fmt: skip
+)
 def test_senteval_s_text_is_no_data_set_of_the_hub(run, n, overlap, type, said):
     result = score_again(run)
     result.records = [each for each in result.records if each.protocol.name == "sts" and each.data.task == "STS-B"]
@@ -238,7 +238,7 @@ def test_mteb_s_own_data_are_named_by_the_revision_they_were_loaded_at():
 NAMES = [
     "a|b`c`<script>alert(1)</script>", "x\n---\ny: [1", "no", "null", "- {a: b}", "#tag #", "'q\" &amp; &lt;", "\u202etxt",
     "*b* _i_ [l](http://x.y) ![i](z) $$m$$ ~~s~~ @me", "\\|\\", "`", "é 漢字 🙂", "%TAG !", "a: b # c", "\u2028\x85\ttail",
-]  # fmt: skip
+]
 TAGS = {"h1", "h2", "h3", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "strong", "pre", "code"}
 
 
@@ -306,7 +306,7 @@ def test_plain_shows_any_text_as_it_is(text):
         ("org/model", "org/model"), ("sts:all", "sts:all"), ("python:a.b:c", "python:a.b:c"), (".5", ".5"),
         ("https://hf.co/a/b", "https://hf.co/a/b"), ("mteb:MTEB(eng, v2)", "mteb:MTEB(eng, v2)"),
     ],
-)  # fmt: skip
+)
 def test_paths_of_the_machine_are_left_out(given, kept):
     assert without_paths(given) == kept
 

@@ -23,7 +23,7 @@ def board(measured: int = 14, published: int = 60, entries: int = 6) -> Board:
         _sts(rng, how, metric, measured if (how, metric) == ("all", "spearman") else 5,
              published if (how, metric) == ("all", "spearman") else 8, entries)
         for metric in ("spearman", "pearson") for how in ("all", "mean", "wmean")
-    ]  # fmt: skip
+    ]
     tabs += [_transfer(rng, entries), _sample(rng), _geometry(rng, entries), _cost()]
     return Board(tuple(tabs), behind, sensitivity())
 
@@ -34,7 +34,7 @@ def sensitivity() -> Sensitivity:
     values = {
         settings[0]: (78.87, 70.12, 61.5, 61.4), settings[1]: (77.9, 66.0, 66.4, 58.1),
         settings[2]: (78.2, 67.3, 66.9, 60.2),
-    }  # fmt: skip
+    }
     average = {(name, row): value for name in settings for row, value in zip(rows, values[name], strict=True)}
     place = {(name, row): 1 + sum(other > average[name, row] for other in values[name]) for name in settings for row in rows}
     return Sensitivity(
@@ -43,7 +43,7 @@ def sensitivity() -> Sensitivity:
         {(settings[0], settings[1]): ((rows[1], HOSTILE),), (settings[1], settings[2]): ((HOSTILE, rows[1]),)},
         {(settings[0], rows[1], HOSTILE): True, (settings[1], rows[1], HOSTILE): False},
         task_swaps={("STS13", settings[0], settings[1]): ((rows[0], rows[3]),)},
-    )  # fmt: skip
+    )
 
 
 def _provenance(i: int) -> Provenance:
@@ -54,7 +54,7 @@ def _provenance(i: int) -> Provenance:
         "versions": {"stsbench": "0.1.0", "numpy": "2.4.6", "torch": "2.13.0"},
         "command": ["stsbench", "eval", "--model", f"models/example {i}", "--pooler", "mean"],
         "created": "2026-11-21T18:27:49Z", "records": 9,
-    }  # fmt: skip
+    }
     note = QUOTES if i == 1 else "An invented encoder."
     return Provenance(f"entry-{i:02}", f"example {i}", note, "", (run, {**run, "seed": i + 100}) if i == 0 else (run,))
 
@@ -78,7 +78,7 @@ def _sts(rng: random.Random, how: str, metric: str, measured: int, published: in
             link="javascript:alert(2)" if i == 0 else "https://example.org/paper?a=1&b=2", source=f"example {i}",
             subsets={(task, part): Cell(cells[task].value + 1, 50.0, 60.5, n=750) for task in PARTS for part in PARTS[task]},
             best_of=10 if i == 4 else None, unranked="not ranked: its text was changed" if i == 3 else "",
-        ))  # fmt: skip
+        ))
     rows.sort(key=lambda row: -row.cells["Avg"].value)
     ranked, place = [], 0
     for row in rows:
@@ -93,7 +93,7 @@ def _sts(rng: random.Random, how: str, metric: str, measured: int, published: in
         how, (*TASKS, "Avg"), "Avg", 2, False, tuple(ranked),
         tuple(_published(rng, how, metric, i) for i in range(published)),
         settings={"similarity": "cosine", "without_overlap": []}, data={task: f"{i:064x}" for i, task in enumerate(TASKS)},
-    )  # fmt: skip
+    )
 
 
 def _published(rng: random.Random, how: str, metric: str, i: int) -> Row:
@@ -112,7 +112,7 @@ def _published(rng: random.Random, how: str, metric: str, i: int) -> Row:
         average_printed=cells["Avg"].value + 0.03 if odd else None,
         marks=("The printed average is not that of the printed columns.",) if odd else (),
         source=f"Example et al., table {1 + i % 7}", link="https://example.org/abs/1" if i % 2 else "",
-    )  # fmt: skip
+    )
 
 
 def _simple(tab: Tab, rng: random.Random, scores: dict[str, tuple[float, float]], count: int, entries: int) -> Tab:
@@ -124,7 +124,7 @@ def _simple(tab: Tab, rng: random.Random, scores: dict[str, tuple[float, float]]
             {name: Cell(value, value - 0.1, value + 0.1) for name, value in values.items()},
             rank=None if tab.sample else Rank(i + 1, 1, count, "a"), entry=f"entry-{i % entries:02}", source="own")
         for i, values in enumerate(found)
-    )  # fmt: skip
+    )
     return Tab(**{**tab.__dict__, "measured": rows})
 
 
@@ -134,23 +134,23 @@ def _transfer(rng: random.Random, entries: int) -> Tab:
         Row(f"transfer-p{i}", "published", f"Example {i}", "BERT-base", "sup",
             {name: Cell(round(rng.uniform(70, 95), 2)) for name in names})
         for i in range(12)
-    )  # fmt: skip
+    )
     empty = Tab("transfer-sgd", "transfer", "Accuracy", "Logistic regression on fixed vectors.", "accuracy", None, names,
-                "Avg", 2, False, (), published)  # fmt: skip
+                "Avg", 2, False, (), published)
     return _simple(empty, rng, dict.fromkeys(names, (70.0, 95.0)), 4, entries)
 
 
 def _sample(rng: random.Random) -> Tab:
     names = ("STS12", "STS13")
     empty = Tab("regression-sample", "regression", "Pearson, sample", "A trained regressor.", "pearson", None, names,
-                "STS12", 2, False, (), (), sample=True)  # fmt: skip
+                "STS12", 2, False, (), (), sample=True)
     return _simple(empty, rng, dict.fromkeys(names, (30.0, 50.0)), 3, 3)
 
 
 def _geometry(rng: random.Random, entries: int) -> Tab:
     names = ("alignment", "uniformity")
     empty = Tab("geometry-stsb", "geometry", "STS-B", "Alignment and uniformity of unit vectors.", "alignment", None, names,
-                "alignment", 3, True, (), ())  # fmt: skip
+                "alignment", 3, True, (), ())
     return _simple(empty, rng, {"alignment": (0.1, 0.4), "uniformity": (-3.9, -1.0)}, 4, entries)
 
 
@@ -161,6 +161,6 @@ def _cost() -> Tab:
             {"added": Cell(float(i * 7 % 5)), "minutes": Cell(10.0 + i)}, ("nli",) if i == 1 else (),
             link="https://example.org/abs/2")
         for i in range(4)
-    )  # fmt: skip
+    )
     return Tab("cost-minutes", "cost", "Minutes", "What training takes.", "minutes", None, ("added", "minutes"), "minutes",
-               2, True, (), rows)  # fmt: skip
+               2, True, (), rows)

@@ -45,7 +45,7 @@ def made(folder, **data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("stsbench.evaluation.provenance.git_revision", lambda: REVISION)
         for name, model in {"words": "lexical:token-set", "letters": Letters(0, 0.1), "noisy": Letters(1, 6.0),
-                            "noisy-2": Letters(2, 6.0)}.items():  # fmt: skip
+                            "noisy-2": Letters(2, 6.0)}.items():
             result = evaluate(model, protocols=["sts", "retrieval", "geometry"], output=folder / name, **data)
             assert not result.failures
             found[name] = result.folder

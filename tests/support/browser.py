@@ -14,7 +14,7 @@ import pytest
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--window-size=1280,1000",
-)  # fmt: skip
+)
 
 
 def need_browser() -> tuple[str, str]:
@@ -62,7 +62,7 @@ def requests(browser: Any) -> list[str]:
 def screen(browser: Any, width: int, height: int, scheme: str = "light") -> None:
     """The size of the window's inside and the colour scheme that the system prefers."""
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
-                            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600})  # fmt: skip
+                            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600})
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
@@ -76,4 +76,4 @@ def accessible(browser: Any) -> list[tuple[str, str, dict[str, Any]]]:
             {each["name"]: each["value"].get("value") for each in node.get("properties", [])},
         )
         for node in nodes if not node.get("ignored")
-    ]  # fmt: skip
+    ]

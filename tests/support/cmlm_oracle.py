@@ -20,7 +20,7 @@ from stsbench.training.api.batch import IGNORED
 TEXTS = [
     "the man plays guitar in the park", "a dog", "the big cat sleeps on the red food .", "a woman eats", "blue",
     "the dog runs with a cat", "red food", "a man sleeps in the big park .", "the woman plays", "a big blue dog eats food",
-]  # fmt: skip
+]
 DOCUMENTS = [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
 PAIRED = [0, 1, 2, 4, 5, 7, 8]  # rows that another one follows
 
@@ -56,7 +56,7 @@ def _weights(folder):
     bert = any(name.startswith("bert.") for name in arrays)
     encoder = {name.split(".", 1)[1]: weight for name, weight in arrays.items() if name.startswith(("bert.", "roberta."))}
     dense, norm = ("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm") if bert else (
-        "lm_head.dense", "lm_head.layer_norm")  # fmt: skip
+        "lm_head.dense", "lm_head.layer_norm")
     bias = "cls.predictions.bias" if bert else "lm_head.bias"
     parts = [arrays[f"{name}.{kind}"] for name in (dense, norm) for kind in ("weight", "bias")]
     return encoder, parts, arrays[bias]
@@ -87,7 +87,7 @@ def naive_losses(folder, family, pooler, method, sources, masked, labels):
     learned = [] if method.projections is None else [
         [part.detach().numpy() for part in (each[0].weight, each[0].bias, each[2].weight, each[2].bias)]
         for each in method.projections.learned
-    ]  # fmt: skip
+    ]
     losses = []
     for number, (tokens, wanted) in enumerate(zip(masked, labels, strict=True)):
         embedded = list(naive_states(encoder, tokens, own_positions(family, tokens))[0])
@@ -101,7 +101,7 @@ def naive_losses(folder, family, pooler, method, sources, masked, labels):
                 continue
             hidden = _norm(_gelu(weight @ state + bias), gain, shift)
             scores = [float(row @ hidden) + float(b) for row, b in zip(
-                encoder["embeddings.word_embeddings.weight"], words_bias, strict=True)]  # fmt: skip
+                encoder["embeddings.word_embeddings.weight"], words_bias, strict=True)]
             top = max(scores)
             losses.append(math.log(sum(math.exp(score - top) for score in scores)) + top - scores[label])
     return losses

@@ -56,7 +56,7 @@ def own_model(folder: Path) -> Path:
     """A model type that only the folder's own code knows."""
     change(transformer(folder) / "config.json", model_type="mine", architectures=["MyModel"], auto_map={
         "AutoConfig": "mine.MyConfig", "AutoModel": "mine.MyModel",
-    })  # fmt: skip
+    })
     code(folder, "mine.py", _CONFIG)
     return folder
 
@@ -115,7 +115,7 @@ for _file in ("pytorch_model.bin", "2_Dense/pytorch_model.bin"):
             declare(transformer(folder), pooling("mean"), dense()), _pickled(folder, file),
             (folder / file).with_name("model.safetensors").unlink(),
         )
-    )  # fmt: skip
+    )
 
 
 @refused("a pickle as adapter", r"adapter_model|[Ww]eights only|weights_only|cannot load", table=CODE, **MEAN)
@@ -159,5 +159,5 @@ def _(folder):
     tokenizer().save_pretrained(folder)
     change(base / "config.json", model_type="mine", architectures=["MyModel"], auto_map={
         "AutoConfig": "mine.MyConfig", "AutoModel": "mine.MyModel",
-    })  # fmt: skip
+    })
     (base / "mine.py").write_text(_CONFIG.format(ran=str(ran(folder)), factor=2.0), "utf-8")

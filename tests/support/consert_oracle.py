@@ -129,6 +129,6 @@ def cross_entropy(u, v, weight, bias, labels, features):
             for a, b in zip(one, two, strict=True):
                 seen.append({"u": a, "v": b, "difference": abs(a - b), "max_square": max(a, b) ** 2}[name])
         logits = [sum(w * x for w, x in zip(line, seen, strict=True)) + b
-                  for line, b in zip(weight.tolist(), bias.tolist(), strict=True)]  # fmt: skip
+                  for line, b in zip(weight.tolist(), bias.tolist(), strict=True)]
         total += math.log(sum(math.exp(logit - logits[label]) for logit in logits))
     return total / len(labels)

@@ -40,7 +40,7 @@ def means(model, folder, texts):
 def plain_means(folder, texts):
     """The same of the untrained checkpoint, by transformers alone."""
     return [[sum(column) / len(state) for column in zip(*state.tolist(), strict=True)]
-            for state in states(folder, tokens(folder, texts))]  # fmt: skip
+            for state in states(folder, tokens(folder, texts))]
 
 
 def drawn(texts, negatives, k):

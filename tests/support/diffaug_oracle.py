@@ -227,7 +227,7 @@ def joined(changes: list[Change]) -> Change:
         keys=[torch.cat(pair) for pair in zip(one.keys, two.keys, strict=True)],
         values=[torch.cat(pair) for pair in zip(one.values, two.values, strict=True)],
         adapters=one.adapters + two.adapters, lora=one.lora + two.lora, activation=one.activation, scale=one.scale,
-    )  # fmt: skip
+    )
 
 
 def adapters_of(down: Tensor, up: Tensor, activation: str) -> list[Change]:
@@ -236,7 +236,7 @@ def adapters_of(down: Tensor, up: Tensor, activation: str) -> list[Change]:
         Change(adapters=[[[(d[layer][place], u[layer][place]) for place in (0, 1)] for layer in range(LAYERS)]],
                activation=activation)
         for d, u in zip(down, up, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def lora_of(weights: dict[str, Tensor], sets: int, scale: float) -> list[Change]:
@@ -248,7 +248,7 @@ def lora_of(weights: dict[str, Tensor], sets: int, scale: float) -> list[Change]
         Change(lora=[[{name: (at(layer, name, "A", number), at(layer, name, "B", number)) for name in ("query", "value")}
                       for layer in range(LAYERS)]], scale=scale)
         for number in range(sets)
-    ]  # fmt: skip
+    ]
 
 
 def prefix_of(weights: dict[str, Tensor], length: int, sets: int) -> list[Change]:
@@ -279,5 +279,5 @@ def oracle_of(method: Any, folder: Any, family: str) -> tuple[Oracle, dict[str, 
         folder, family, model, changes, sets * options.prefix_length if options.module == "prefix" else 0,
         (own["head.dense.weight"], own["head.dense.bias"]),
         (own["classifier.linear.weight"], own["classifier.linear.bias"]), inside=options.text == "inside",
-    )  # fmt: skip
+    )
     return oracle, {named[name]: weight for name, weight in own.items()}

@@ -21,7 +21,7 @@ PAIRS = {"anchor": [TEXTS[i] for i in (4, 2, 1)], "positive": [TEXTS[i] for i in
 TRIPLETS = {**PAIRS, "negative": [TEXTS[i] for i in (0, 8, 9)]}
 QUADRUPLES = {**TRIPLETS, "negative2": [TEXTS[i] for i in (10, 11, 12)]}
 NLI = {"anchor": [TEXTS[i] for i in (13, 2, 14, 1)], "positive": [TEXTS[i] for i in (15, 3, 16, 17)],
-       "negative": [TEXTS[i] for i in (18, 19, 0, 20)]}  # fmt: skip
+       "negative": [TEXTS[i] for i in (18, 19, 0, 20)]}
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def expected_terms(oracle, options, stage, rows, labelled=None):
     value = oracle.contrastive(
         texts * 2 if len(texts) == 1 else texts, PIECES, temperature=options.temperature, similarity=options.similarity,
         denoise=options.denoise, offset=options.denoise_offset, zero=options.denoise_start == "zero",
-    )  # fmt: skip
+    )
     found = {"contrastive": (value, 1.0)}
     if options.aux_weight:
         found["nli"] = (oracle.cross_entropy(labelled.all, PIECES), options.aux_weight)

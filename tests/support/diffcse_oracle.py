@@ -137,12 +137,12 @@ class Naive:
                 copies, rest = rest[: len(originals)], rest[len(originals) :]
                 labels = [_lists(view) for view in views.extra[name]]
                 read = [[self.changed(operator, *row) for row in zip(*view, strict=True)]
-                        for view in zip(copies, originals, labels, strict=True)]  # fmt: skip
+                        for view in zip(copies, originals, labels, strict=True)]
                 blocks.append((operator, sentence, originals, copies, labels, read))
             assert not rest
             encoded = [*own, *(blocks[0][5] if options.augmented_as else [])]
             raw = [self.encoder(input_ids=torch.tensor([row])).last_hidden_state[0, 0].tolist()
-                   for view in encoded for row in view]  # fmt: skip
+                   for view in encoded for row in view]
             projected = self.project(raw)
             terms = self.contrastive(projected, len(own[0])) if options.contrastive else {}
             if self.auxiliary is not None:
@@ -274,7 +274,7 @@ def accuracies(found):
         "detection_accuracy": (right_replaced + right_original) / (replaced + original),
         "replaced_accuracy": right_replaced / replaced, "original_accuracy": right_original / original,
         "replaced_share": replaced / (replaced + original),
-    }  # fmt: skip
+    }
 
 
 @cache

@@ -79,18 +79,18 @@ edit("weights of an lstm", "word embeddings and an lstm", lambda folder: nudge(f
 edit("word embeddings", "word embeddings with weights", lambda folder: nudge(folder / "0_WordEmbeddings" / MODEL))
 edit("word weights", "word embeddings with weights", lambda folder: change(
     folder / "1_WordWeights/config.json", word_weights={"dog": 5.0, "man": 7.0}
-))  # fmt: skip
+))
 edit("static embeddings", "static embedding", lambda folder: nudge(folder / "0_StaticEmbedding" / MODEL))
 edit("layer weights", "weighted layer pooling", lambda folder: nudge(folder / "1_WeightedLayerPooling" / MODEL))
 edit("weights in a sub-folder", "transformer in a sub-folder",
-     lambda folder: nudge(folder / "0_Transformer" / MODEL, "layer.1"))  # fmt: skip
+     lambda folder: nudge(folder / "0_Transformer" / MODEL, "layer.1"))
 edit("a tower of a router", "router of queries and documents",
-     lambda folder: nudge(next(folder.glob("0_Router/document_*")) / MODEL))  # fmt: skip
+     lambda folder: nudge(next(folder.glob("0_Router/document_*")) / MODEL))
 edit("one shard", "sharded weights", lambda folder: nudge(sorted(folder.glob("model-*.safetensors"))[-2]))
 edit("shards named by transformers_weights", "transformers_weights, sharded",
-     lambda folder: nudge(sorted(folder.glob("model-*.safetensors"))[-2]))  # fmt: skip
+     lambda folder: nudge(sorted(folder.glob("model-*.safetensors"))[-2]))
 edit("the file named by transformers_weights", "transformers_weights",
-     lambda folder: nudge(folder / "tuned.safetensors", "layer.1"))  # fmt: skip
+     lambda folder: nudge(folder / "tuned.safetensors", "layer.1"))
 
 
 @lambda make: edit("one number, size and times kept", NATIVE, make)
@@ -177,7 +177,7 @@ for _kind in ("adapter alone, with modules", "adapter alone"):
     edit(f"{_kind}: config of the base", _kind, lambda folder: change(_base(folder) / "config.json", hidden_act="relu"))
     edit(f"{_kind}: another base", _kind, _another_base)
 edit("adapter beside the model: config of a base elsewhere", "adapter beside the model, base elsewhere",
-     lambda folder: change(_base(folder) / "config.json", hidden_act="relu"), refused=True)  # fmt: skip
+     lambda folder: change(_base(folder) / "config.json", hidden_act="relu"), refused=True)
 
 
 def _linked_adapter(folder: Path) -> None:
@@ -189,13 +189,13 @@ def _linked_adapter(folder: Path) -> None:
 
 
 edit("base of an adapter that is a link", Kind(_linked_adapter),
-     lambda folder: nudge(_base(folder) / MODEL, "layer.1.output"))  # fmt: skip
+     lambda folder: nudge(_base(folder) / MODEL, "layer.1.output"))
 edit("adapter beside the model: the model's weights", "adapter beside the model",
-     lambda folder: nudge(folder / MODEL, "layer.1.output"))  # fmt: skip
+     lambda folder: nudge(folder / MODEL, "layer.1.output"))
 edit("an adapter put beside a model", "plain bert, mean", lambda folder: adapter(folder, folder))
 edit("an adapter put beside modules", DENSE, lambda folder: adapter(folder, folder))
 edit("an adapter taken away", "adapter beside the model",
-     lambda folder: ((folder / "adapter_config.json").unlink(), (folder / ADAPTER).unlink()))  # fmt: skip
+     lambda folder: ((folder / "adapter_config.json").unlink(), (folder / ADAPTER).unlink()))
 
 # Configs --------------------------------------------------------------------------------------------------------------
 
@@ -203,7 +203,7 @@ edit("config: activation", NATIVE, lambda folder: change(folder / "config.json",
 edit("config: eps", DENSE, lambda folder: change(folder / "config.json", layer_norm_eps=0.5))
 edit("config: layers", NATIVE, lambda folder: change(folder / "config.json", num_hidden_layers=1), refused=True)
 edit("config: no transformers_weights any more", "transformers_weights",
-     lambda folder: change(folder / "config.json", transformers_weights=None))  # fmt: skip
+     lambda folder: change(folder / "config.json", transformers_weights=None))
 edit("config: causal after all", "qwen3, bidirectional", lambda folder: change(folder / "config.json", is_causal=True))
 
 
@@ -216,70 +216,70 @@ edit("config: transformers_weights", NATIVE, _transformers_weights)
 edit("config: transformers_weights, another", "transformers_weights", _transformers_weights)
 edit("pooling: another mode", NATIVE, lambda folder: change(folder / "1_Pooling/config.json", pooling_mode="cls"))
 edit("pooling: prompt left out", "default_prompt_name",
-     lambda folder: change(folder / "1_Pooling/config.json", include_prompt=False))  # fmt: skip
+     lambda folder: change(folder / "1_Pooling/config.json", include_prompt=False))
 edit("dense: activation", DENSE, lambda folder: change(
     folder / "2_Dense/config.json", activation_function="torch.nn.modules.activation.Sigmoid"
-))  # fmt: skip
+))
 edit("config: no output_hidden_states", "weighted layer pooling",
-     lambda folder: change(folder / "config.json", output_hidden_states=False))  # fmt: skip
+     lambda folder: change(folder / "config.json", output_hidden_states=False))
 edit("bag of words: weights", "bag of words", lambda folder: change(
     folder / "0_BoW/config.json", word_weights={"dog": 9.0, "cat": 7.0}
-))  # fmt: skip
+))
 edit("router: default route", "router of queries and documents", lambda folder: change(
     folder / "0_Router/router_config.json",
     parameters={**read(folder / "0_Router/router_config.json")["parameters"], "default_route": "query"},
-))  # fmt: skip
+))
 edit("modules: no Normalize", NATIVE, lambda folder: write(folder / "modules.json", read(folder / "modules.json")[:2]))
 edit("modules: no Dense", "two dense", lambda folder: write(folder / "modules.json", read(folder / "modules.json")[:2]))
 edit("modules: another order", DENSE, lambda folder: write(
     folder / "modules.json", [read(folder / "modules.json")[i] for i in (0, 1, 3, 2)]
-))  # fmt: skip
+))
 edit("modules: another folder", NATIVE, lambda folder: (
     write(folder / "5_Other" / "config.json", pooling("max")[1]), listed(folder, 1, path="5_Other")
-))  # fmt: skip
+))
 edit("max_seq_length", NATIVE, lambda folder: change(folder / "sentence_bert_config.json", max_seq_length=6))
 edit("max_seq_length, in the library", DENSE, lambda folder: change(folder / "sentence_bert_config.json", max_seq_length=6))
 edit("max_seq_length, in a sub-folder", "transformer in a sub-folder",
-     lambda folder: change(folder / "0_Transformer/sentence_bert_config.json", max_seq_length=6))  # fmt: skip
+     lambda folder: change(folder / "0_Transformer/sentence_bert_config.json", max_seq_length=6))
 edit("do_lower_case", NATIVE, lambda folder: change(folder / "sentence_bert_config.json", do_lower_case=True))
 edit("do_lower_case, in the library", DENSE, lambda folder: change(folder / "sentence_bert_config.json", do_lower_case=True))
 for _kind, _runner in (("default_prompt_name", "native"), ("default_prompt_name, in the library", "in the library")):
     edit(f"prompt: its text, {_runner}", _kind, lambda folder: change(
         folder / "config_sentence_transformers.json", prompts={"sts": "blue fish : ", "other": PROMPT}
-    ))  # fmt: skip
+    ))
     edit(f"prompt: its name, {_runner}", _kind,
-         lambda folder: change(folder / "config_sentence_transformers.json", default_prompt_name="other"))  # fmt: skip
+         lambda folder: change(folder / "config_sentence_transformers.json", default_prompt_name="other"))
 for _kind, _runner in ((NATIVE, "native"), (DENSE, "in the library")):
     edit(f"truncate_dim: a new one, {_runner}", _kind,
-         lambda folder: write(folder / "config_sentence_transformers.json", {"truncate_dim": 5}))  # fmt: skip
+         lambda folder: write(folder / "config_sentence_transformers.json", {"truncate_dim": 5}))
 for _kind, _runner in (("truncate_dim", "native"), ("truncate_dim, in the library", "in the library")):
     edit(f"truncate_dim: another, {_runner}", _kind,
-         lambda folder: change(folder / "config_sentence_transformers.json", truncate_dim=3))  # fmt: skip
+         lambda folder: change(folder / "config_sentence_transformers.json", truncate_dim=3))
 edit("model_type", NATIVE,
      lambda folder: write(folder / "config_sentence_transformers.json", {"model_type": "SparseEncoder"}),
-     refused=True)  # fmt: skip
+     refused=True)
 
 # Tokenizers -----------------------------------------------------------------------------------------------------------
 
 edit("tokenizer: ids", NATIVE, lambda folder: swapped(folder / "tokenizer.json"))
 edit("tokenizer: ids, in the library", DENSE, lambda folder: swapped(folder / "tokenizer.json"))
 edit("tokenizer: ids, in a sub-folder", "transformer in a sub-folder",
-     lambda folder: swapped(folder / "0_Transformer/tokenizer.json"))  # fmt: skip
+     lambda folder: swapped(folder / "0_Transformer/tokenizer.json"))
 edit("tokenizer: ids of static embeddings", "static embedding",
-     lambda folder: swapped(folder / "0_StaticEmbedding/tokenizer.json"))  # fmt: skip
+     lambda folder: swapped(folder / "0_StaticEmbedding/tokenizer.json"))
 edit("tokenizer: ids of a router's tower", "router of queries and documents",
-     lambda folder: swapped(next(folder.glob("0_Router/document_*")) / "tokenizer.json"))  # fmt: skip
+     lambda folder: swapped(next(folder.glob("0_Router/document_*")) / "tokenizer.json"))
 edit("tokenizer: ids beside an adapter", "adapter alone", lambda folder: swapped(folder / "tokenizer.json"))
 edit("tokenizer: words", "word embeddings with weights",
-     lambda folder: swapped(folder / "0_WordEmbeddings/whitespacetokenizer_config.json"))  # fmt: skip
+     lambda folder: swapped(folder / "0_WordEmbeddings/whitespacetokenizer_config.json"))
 edit("tokenizer: stop words", "word embeddings with weights",
-     lambda folder: change(folder / "0_WordEmbeddings/whitespacetokenizer_config.json", stop_words=["dog"]))  # fmt: skip
+     lambda folder: change(folder / "0_WordEmbeddings/whitespacetokenizer_config.json", stop_words=["dog"]))
 edit("tokenizer: small letters", NATIVE, lambda folder: change(folder / "tokenizer.json", normalizer={"type": "Lowercase"}))
 edit("tokenizer: special tokens around", NATIVE, lambda folder: tokenizer(ends=False).save_pretrained(folder))
 edit("tokenizer: limit", "the tokenizer's limit alone",
-     lambda folder: change(folder / "tokenizer_config.json", model_max_length=5))  # fmt: skip
+     lambda folder: change(folder / "tokenizer_config.json", model_max_length=5))
 edit("tokenizer: truncation side", "max_seq_length 8",
-     lambda folder: change(folder / "tokenizer_config.json", truncation_side="left"))  # fmt: skip
+     lambda folder: change(folder / "tokenizer_config.json", truncation_side="left"))
 
 
 def _vocabulary(folder: Path) -> None:
@@ -312,9 +312,9 @@ def _links(folder: Path) -> None:
 
 
 edit("links: the weights' target", Kind(_links),
-     lambda folder: nudge(folder.with_name(folder.name + "-blobs") / MODEL, "layer.1"))  # fmt: skip
+     lambda folder: nudge(folder.with_name(folder.name + "-blobs") / MODEL, "layer.1"))
 edit("links: inside a linked sub-folder", Kind(_links),
-     lambda folder: nudge(folder.with_name(folder.name + "-blobs") / "2_Dense" / MODEL))  # fmt: skip
+     lambda folder: nudge(folder.with_name(folder.name + "-blobs") / "2_Dense" / MODEL))
 
 
 def _odd_folders(folder: Path) -> None:
@@ -328,7 +328,7 @@ def _odd_folders(folder: Path) -> None:
 
 
 edit("a module in a folder called onnx", Kind(_odd_folders),
-     lambda folder: change(folder / "onnx/config.json", pooling_mode="max"))  # fmt: skip
+     lambda folder: change(folder / "onnx/config.json", pooling_mode="max"))
 edit("a module in a folder called checkpoint-7", Kind(_odd_folders), lambda folder: nudge(folder / "checkpoint-7" / MODEL))
 edit("a module in a hidden folder", Kind(_odd_folders), lambda folder: nudge(folder / ".cache" / MODEL))
 
@@ -353,5 +353,5 @@ def _with_helper(folder: Path) -> None:
 edit("code of a module", Kind(own_module, options=TRUSTED), _rewritten)
 edit("code of a model", Kind(lambda folder: declare(own_model(folder), pooling("mean")), options=TRUSTED), _rewritten)
 edit("code that the code imports", Kind(_with_helper, options=TRUSTED),
-     lambda folder: (folder / "helper.py").write_text("FACTOR = 7.0\n"))  # fmt: skip
+     lambda folder: (folder / "helper.py").write_text("FACTOR = 7.0\n"))
 edit("code of a plain model", Kind(own_model, options={**TRUSTED, "pooler": "mean"}), _rewritten)

@@ -17,7 +17,7 @@ LIGHT = ("numpy", "scipy.stats", "pydantic", "yaml", "click", "json")
 HEAVY = (
     "torch", "transformers", "tokenizers", "sentence_transformers", "sklearn", "mteb", "datasets", "matplotlib",
     "huggingface_hub", "stsbench",
-)  # fmt: skip
+)
 
 _SERVER = f"""
 import os, sys, {", ".join(LIGHT)}
@@ -48,7 +48,7 @@ def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         asked = {
             "code": code, "arguments": arguments, "environment": dict(os.environ), "folder": str(Path.cwd()),
             **{name: str(path) for name, path in paths.items()},
-        }  # fmt: skip
+        }
         print(json.dumps(asked), file=server.stdin, flush=True)
         status = int(server.stdout.readline())
         return subprocess.CompletedProcess([], status, *(path.read_text("utf-8") for path in paths.values()))

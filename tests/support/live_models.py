@@ -42,7 +42,7 @@ def by_hand(made, texts, limit=64):
                 "first_last:embeddings": lambda s=states: ((s[0] + s[-1]) / 2)[0].mean(0),
                 "first_last:layer1": lambda s=states: ((s[1] + s[-1]) / 2)[0].mean(0),
                 "last2": lambda s=states: ((s[-2] + s[-1]) / 2)[0].mean(0),
-            }[made.pooler]().numpy())  # fmt: skip
+            }[made.pooler]().numpy())
     for part, training in modes:
         part.training = training
     return np.stack(rows)

@@ -19,7 +19,7 @@ from stsbench.training.runs.options import TrainOptions
 
 OTHER = "a cat in the park : {} eats [MASK] ."
 VALUES = {"features": [["u", "v"]], "template": [OTHER], "second_template": [OTHER], "operators": [["insert"]],
-          "scale": [[0, 6], 3.0], "views": ["same"]}  # fmt: skip
+          "scale": [[0, 6], 3.0], "views": ["same"]}
 CROP, RATES = {"options.view": "crop", "options.rate": 0.3}, {"options.joint_rates": [None, 0.2]}
 DROPPED = {"options.joint_views": ["none", "dropout"], **RATES}
 MASKED = {"options.masked": 0.1, "options.probability": 0.6}
@@ -47,14 +47,14 @@ WITH = {
     ("sg-opt", "skip_negative"): ("sg-opt", {"options.objective": "opt2"}, {"options.skip_negative": True}),
     ("simcse", "rate"): ("simcse", CROP, {"options.rate": 0.6}),
     ("simcse", "augment_both"): ("simcse", CROP, {"options.augment_both": True}),
-}  # fmt: skip
+}
 # Other files, another tokenizer or model: the tests of the method.
 ELSEWHERE = {
     ("declutr", "spans"), ("declutr", "short"), ("diffaug", "text"), ("promptbert", "text"), ("diffaug", "denoise_start"),
     ("promptbert", "denoise_start"), ("diffcse", "generator"), ("diffcse", "augmented_as"), ("simcse", "thesaurus"),
     ("simcse", "replacer"), ("diffaug", "diagnose"), ("mirror-bert", "first_occurrence"), ("mirror-bert", "literal_mask"),
     *((method, "view") for method in ("diffaug", "diffcse", "promptbert", "sarcse")),
-}  # fmt: skip
+}
 TEXTS = ["cat", "the man runs .", "blue dog"]
 
 
@@ -70,7 +70,7 @@ def changes_of(method, names, place):
             yield option, [WITH[method, option]]
         elif (method, option) not in ELSEWHERE:
             yield option, [(name, {}, {f"options.{option}": value}) for name in names
-                           for value in _others(options, option, recipe_of(place, name).options[option])]  # fmt: skip
+                           for value in _others(options, option, recipe_of(place, name).options[option])]
 
 
 def _others(options, name, value):
@@ -124,11 +124,11 @@ def _first_steps(prepared):
         found.append((stage.name, stage.labelled_only))
         found.append({name: (term.weight, term.value.item(), term.count) for name, term in terms.items()})
         found.append([(name, None if weight.grad is None else float(weight.grad.norm()))
-                      for name, weight in method.named_parameters() if weight.requires_grad])  # fmt: skip
+                      for name, weight in method.named_parameters() if weight.requires_grad])
         found.append((method.rates(), sorted(method.candidates())))
     method.eval()
     with torch.no_grad():
         found.append([np.round(live_encoder(each, "live").encode(TEXTS), 6).tolist()
-                      for each in (method.inference(), method.dev_inference())])  # fmt: skip
+                      for each in (method.inference(), method.dev_inference())])
         found.append(sorted(method.diagnose()))
     return repr(found)

@@ -49,9 +49,9 @@ RUNS = {
     "declutr": ("declutr", {"data.lines_per_row": 6, "options.l_min": 2, "options.l_max": 5}),
     "cmlm": ("cmlm", {"options.vectors": 3, "options.both_directions": True, "data.file": "documents"}),
     "is-bert": ("is-bert", {"backbone.mean_cnn": CNN}),
-}  # fmt: skip
+}
 DIFFAUG = {"backbone.pooler": "mask", "options.template": TEMPLATE, "options.diagnose": 4, "labelled.file": "triplets",
-           "labelled.batch_size": 4}  # fmt: skip
+           "labelled.batch_size": 4}
 RECIPES = {"declutr": "scaled", "sbert-triplet": "nli-bert-base"}
 A, NLI = "contrastive", "nli"
 # name -> stage -> the terms of its loss
@@ -65,7 +65,7 @@ TERMS = {
     "sbert-triplet": {"triplet": {"triplet"}}, "ct": {"main": {"tension"}}, "ct-in-batch": {"main": {"in_batch"}},
     "mirror-bert": {"main": {A}}, "sg-opt": {"main": {A, "regulariser"}}, "declutr": {"main": {A, "mlm"}},
     "cmlm": {"main": {"mlm", "mlm_back"}}, "is-bert": {"main": {"negative", "positive"}},
-}  # fmt: skip
+}
 
 
 class Stopped(Exception):  # noqa: N818
@@ -92,7 +92,7 @@ def make_place(place):
 
 
 FILES = {"triplets": "triplets.csv", "pairs": "pairs.tsv", "scores": "scores.tsv", "documents": "documents.txt",
-         "text": "text.txt"}  # fmt: skip
+         "text": "text.txt"}
 
 
 def recipe_of(place, name, **changes):
@@ -106,7 +106,7 @@ def recipe_of(place, name, **changes):
         "selection.by": "sts-b dev", "selection.every": 2, "checkpoint_every": 1, "precision": "float32",
         **{f"training.{key}": value for key, value in training.items()}, **(DIFFAUG if method == "diffaug" else {}),
         **more, **changes,
-    }  # fmt: skip
+    }
     for stage in ("prefix", "joint") if method == "diffaug" else ():
         values |= {f"stages.{stage}.training.{key}": value for key, value in training.items()}
     for key in ("data.file", "labelled.file", "options.generator"):

@@ -67,26 +67,26 @@ for _mode in ("cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "las
                 transformer(folder, tok=tokenizer(padding_side=side)), pooling(mode, include_prompt=False),
                 settings={"prompts": {"sts": PROMPT}, "default_prompt_name": "sts"},
             )
-        )  # fmt: skip
+        )
 kind("two modes concatenated")(lambda folder: declare(transformer(folder), pooling("mean", "cls")))
 kind("two modes, normalised")(lambda folder: declare(transformer(folder), pooling("max", "lasttoken"), normalize()))
 kind("legacy booleans, two true")(lambda folder: declare(transformer(folder), (f"{LEGACY}.Pooling", {
     "word_embedding_dimension": WIDTH, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True,
-})))  # fmt: skip
+})))
 kind("legacy booleans, none true")(lambda folder: declare(transformer(folder), (f"{LEGACY}.Pooling", {
     "word_embedding_dimension": WIDTH, "pooling_mode_mean_tokens": False, "pooling_mode_cls_token": False,
-})))  # fmt: skip
+})))
 kind("new module paths")(lambda folder: declare(
     transformer(folder), (f"{NEW}.pooling.Pooling", {"embedding_dimension": WIDTH, "pooling_mode": "mean"}),
     ("sentence_transformers.base.modules.normalize.Normalize", {}),
-))  # fmt: skip
+))
 
 # Families -------------------------------------------------------------------------------------------------------------
 
 for _family in (
     "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet", "electra", "albert", "modernbert", "t5", "t5-whole",
     "longt5",
-):  # fmt: skip
+):
     kind(f"family {_family}")(
         lambda folder, family=_family: declare(transformer(folder, family), pooling("mean"), normalize())
     )
@@ -103,18 +103,18 @@ for _family, _mode, _tok in (
     ("qwen3", "lasttoken", {"padding_side": "left"}), ("qwen3", "mean", {"padding_side": "left"}),
     ("qwen3", "lasttoken", {"padding_side": "right"}), ("qwen3", "lasttoken", {"padding_side": "left", "ends": False}),
     ("qwen3-lm", "weightedmean", {"padding_side": "left"}),
-):  # fmt: skip
+):
     kind(
         f"{_family} {_mode}, padding {_tok['padding_side']}{'' if _tok.get('ends', True) else ', no EOS'}",
         empty=_tok.get("ends", True),
     )(lambda folder, family=_family, mode=_mode, tok=_tok: declare(
         transformer(folder, family, tok=tokenizer("qwen3", **tok)), pooling(mode), normalize()
-    ))  # fmt: skip
+    ))
 for _family in ("roberta", "qwen3"):
     kind(f"{_family}, blanks count")(lambda folder, family=_family: declare(
         transformer(folder, family, tok=tokenizer(family, blanks=True)), pooling("mean"),
         settings={"prompts": {"sts": "red : "}, "default_prompt_name": "sts"},
-    ))  # fmt: skip
+    ))
 kind("token_type_ids of 1", refused="token_type_ids")(
     lambda folder: declare(transformer(folder, tok=tokenizer(kinds=True)), pooling("mean"))
 )
@@ -158,11 +158,11 @@ kind("two dense")(lambda folder: declare(transformer(folder), pooling("cls"), de
 kind("dense with residual")(lambda folder: declare(transformer(folder), pooling("mean"), dense(use_residual=True)))
 kind("dense on tokens")(lambda folder: declare(
     transformer(folder), dense(WIDTH, module_input_name="token_embeddings"), pooling("mean")
-))  # fmt: skip
+))
 kind("dense with an activation of its own", refused=r"activation_function")(lambda folder: (
     declare(transformer(folder), pooling("mean"), dense()),
     change(folder / "2_Dense" / "config.json", activation_function="my_code.Activation"),
-))  # fmt: skip
+))
 
 
 @kind("dropout")

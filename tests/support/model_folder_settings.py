@@ -85,22 +85,22 @@ def _(folder):
 _PROMPTS = {"sts": PROMPT, "other": "red : "}
 kind("default_prompt_name")(lambda folder: declare(
     transformer(folder), pooling("mean"), settings={"prompts": _PROMPTS, "default_prompt_name": "sts"}
-))  # fmt: skip
+))
 kind("default_prompt_name, in the library")(lambda folder: declare(
     transformer(folder), pooling("mean"), dense(), settings={"prompts": _PROMPTS, "default_prompt_name": "sts"}
-))  # fmt: skip
+))
 kind("default prompt before static embeddings")(lambda folder: declare(
     folder, static(9), settings={"prompts": _PROMPTS, "default_prompt_name": "other"}, first=None
-))  # fmt: skip
+))
 kind("a default prompt longer than the limit", scored=False, refused="leaves no token")(lambda folder: declare(
     transformer(folder), pooling("mean"), limit=6, settings={"prompts": {"sts": PROMPT * 2}, "default_prompt_name": "sts"}
-))  # fmt: skip
+))
 kind("a default prompt without a blank behind it")(lambda folder: declare(
     transformer(folder), pooling("cls"), settings={"prompts": {"sts": "the man"}, "default_prompt_name": "sts"}
-))  # fmt: skip
+))
 kind("prompts without a default")(lambda folder: declare(
     transformer(folder), pooling("mean"), settings={"prompts": {"query": "red : ", "document": "blue : "}}
-))  # fmt: skip
+))
 kind("truncate_dim")(lambda folder: declare(transformer(folder), pooling("mean"), settings={"truncate_dim": 6}))
 kind("truncate_dim, normalised before")(
     lambda folder: declare(transformer(folder), pooling("mean"), normalize(), settings={"truncate_dim": 6})

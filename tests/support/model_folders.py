@@ -19,7 +19,7 @@ WORDS = [
     "runs", "sleeps", "walks", "reads", "sings", "cuts", "guitar", "piano", "food", "bread", "apple", "fish",
     "park", "house", "road", "water", "garden", "small", "big", "red", "blue", "old", "young", "playing", "eating",
     "running", "said", "will", "new", ":", ".", ",",
-]  # fmt: skip
+]
 PROMPT = "the man reads : "
 WIDTH, LIMIT, POSITIONS = 16, 64, 72  # of vectors; tokens that most folders declare; positions that the models have
 
@@ -30,13 +30,13 @@ TEXTS = [
     " ".join(["the old man eats bread and a small fish in the house"] * 8), "The Horse walks", "zebra quilt , no ?",
     "  two  dogs and\na line ", "[MASK] the dog [SEP] runs <mask> </s> in the park",
     "a na\u00efve caf\u00e9 in \u6771\u4eac",
-]  # fmt: skip
+]
 
 
 def tokenizer(
     family: str = "bert", *, ends: bool = True, limit: int | None = None, blanks: bool = False, kinds: bool = False,
     **sides: str,
-) -> Any:  # fmt: skip
+) -> Any:
     """A WordPiece tokenizer that tells capitals from small letters.
 
     family: decides the special tokens; ends=False: a decoder's without an EOS behind the text. limit: model_max_length;
@@ -49,7 +49,7 @@ def tokenizer(
     first, last, pad = {
         "roberta": _OFFSET, "xlm-roberta": _OFFSET, "camembert": _OFFSET, "mpnet": _OFFSET,
         "t5": (None, "</s>", "<pad>"), "qwen3": (None, "<|end|>", "<|pad|>"),
-    }.get(family, ("[CLS]", "[SEP]", "[PAD]"))  # fmt: skip
+    }.get(family, ("[CLS]", "[SEP]", "[PAD]"))
     letters = [chr(i) for start in (65, 97) for i in range(start, start + 26)]
     unknown, mask = "[UNK]", "<mask>" if first == "<s>" else "[MASK]"
     special = [first, pad, last, unknown, mask] if first == "<s>" else [pad, first, last, unknown, mask]
@@ -69,7 +69,7 @@ def tokenizer(
     return PreTrainedTokenizerFast(
         tokenizer_object=backend, unk_token=unknown, pad_token=pad, mask_token=mask, eos_token=last, sep_token=last,
         **named, **({} if limit is None else {"model_max_length": limit}), **sides,
-    )  # fmt: skip
+    )
 
 
 _TOKENS = {"t5-whole": "t5", "longt5": "t5", "qwen3-lm": "qwen3"}
@@ -82,11 +82,11 @@ def _family(family: str, tok: Any, settings: dict[str, Any]) -> Any:
     shape = {
         "vocab_size": len(tok), "pad_token_id": tok.pad_token_id, "hidden_size": WIDTH, "num_hidden_layers": 2,
         "num_attention_heads": 2, "intermediate_size": 24, "max_position_embeddings": POSITIONS, "initializer_range": 0.3,
-    }  # fmt: skip
+    }
     offset = {
         "roberta": (hf.RobertaConfig, hf.RobertaModel), "xlm-roberta": (hf.XLMRobertaConfig, hf.XLMRobertaModel),
         "camembert": (hf.CamembertConfig, hf.CamembertModel), "mpnet": (hf.MPNetConfig, hf.MPNetModel),
-    }  # fmt: skip
+    }
     if family in offset:
         shape["max_position_embeddings"] = POSITIONS + 2
         own = {"bos_token_id": tok.bos_token_id, "eos_token_id": tok.eos_token_id}
@@ -102,7 +102,7 @@ def _family(family: str, tok: Any, settings: dict[str, Any]) -> Any:
             "vocab_size": len(tok), "d_model": WIDTH, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2,
             "pad_token_id": tok.pad_token_id, "eos_token_id": tok.eos_token_id,
             "decoder_start_token_id": tok.pad_token_id, **settings,
-        })  # fmt: skip
+        })
         return {"t5": hf.T5EncoderModel, "t5-whole": hf.T5Model, "longt5": hf.LongT5EncoderModel}[family](config)
     if family in ("qwen3", "qwen3-lm"):
         own = {"num_key_value_heads": 1, "head_dim": 8, "eos_token_id": tok.eos_token_id, "bos_token_id": None}
@@ -112,7 +112,7 @@ def _family(family: str, tok: Any, settings: dict[str, Any]) -> Any:
         own = {
             "local_attention": 8, "global_attn_every_n_layers": 2, "cls_token_id": tok.cls_token_id,
             "sep_token_id": tok.sep_token_id, "bos_token_id": tok.bos_token_id, "eos_token_id": tok.eos_token_id,
-        }  # fmt: skip
+        }
         return hf.ModernBertModel(hf.ModernBertConfig(**{**shape, **own, **settings}))
     config, model, own = {
         "bert": (hf.BertConfig, hf.BertModel, {}),
@@ -132,7 +132,7 @@ def _family(family: str, tok: Any, settings: dict[str, Any]) -> Any:
 def transformer(
     folder: Path, family: str = "bert", *, seed: int = 7, tok: Any = None, save: dict[str, Any] | None = None,
     dtype: str | None = None, **settings: Any,
-) -> Path:  # fmt: skip
+) -> Path:
     """Write a random model of `family` and its tokenizer. settings: of its config; save: of save_pretrained."""
     import torch
 
@@ -153,7 +153,7 @@ def transformer(
 def declare(
     folder: Path, *modules: Any, limit: int | None = LIMIT, settings: dict[str, Any] | None = None,
     stored: dict[str, Any] | None = None, first: str | None = "", transformer_file: str = "sentence_bert_config.json",
-) -> Path:  # fmt: skip
+) -> Path:
     """Write modules.json and what it names around the transformers model that lies in `folder`/`first`.
 
     modules: those that follow it, each a Module of sentence-transformers, which is saved as its author would, or (type,

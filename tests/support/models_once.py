@@ -18,7 +18,7 @@ LARGEST = 4_000_000  # bytes of a folder: copies of larger models would stay in 
 _PLAIN = {
     "dtype", "local_files_only", "trust_remote_code", "add_pooling_layer", "attn_implementation", "_from_auto", "cache_dir",
     "revision", "token", "adapter_kwargs",
-}  # fmt: skip
+}
 
 
 def patch(patches: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ def triplets(folder: Path, count: int = 30, seed: int = 3) -> Path:
     """A file of distinct triplets, its header the known one."""
     texts = tiny_models.sentences(3 * count, longest=9, seed=seed)
     return _written(folder / f"triplets-{count}.csv", ("sent0", "sent1", "hard_neg"),
-                    zip(texts[:count], texts[count : 2 * count], texts[2 * count :], strict=True), ",")  # fmt: skip
+                    zip(texts[:count], texts[count : 2 * count], texts[2 * count :], strict=True), ",")
 
 
 def pairs(folder: Path, count: int = 30, seed: int = 4) -> Path:
@@ -23,7 +23,7 @@ def pairs(folder: Path, count: int = 30, seed: int = 4) -> Path:
     texts = tiny_models.sentences(2 * count, longest=9, seed=seed)
     labels = [LABELS[i % 3] for i in range(count)]
     return _written(folder / f"pairs-{count}.tsv", ("premise", "hypothesis", "label"),
-                    zip(texts[:count], texts[count:], labels, strict=True), "\t")  # fmt: skip
+                    zip(texts[:count], texts[count:], labels, strict=True), "\t")
 
 
 def _written(path: Path, header, rows, delimiter: str) -> Path:
@@ -39,4 +39,4 @@ def settings(model: Path, text: Path, labelled: Path, procedure: str = "joint", 
     return training_runs.settings(model, text, **{
         "labelled.file": str(labelled), "labelled.batch_size": 8, "semi.procedure": procedure, "selection.by": "none",
         "training.max_steps": 3, **more,
-    })  # fmt: skip
+    })

@@ -26,7 +26,7 @@ for name in (
     "stsbench.training.runs.seed_runs", "stsbench.methods.simcse.method", "stsbench.publish.model_card",
     "stsbench.publish.model_index", "stsbench.publish.mteb_results", "transformers.models.bert.tokenization_bert",
     "transformers.models.encoder_decoder", "stsbench.cli.main", "stsbench.cli.output.report",
-):  # fmt: skip
+):
     import_module(name)
 for name in ("torch.profiler._cupti_monitor", "torch.utils.serialization"):  # of newer torch: not in the oldest we allow
     with suppress(ModuleNotFoundError):
@@ -63,7 +63,7 @@ def rehearse():
             "backbone.model": str(model), "backbone.dropout": 0.1, "data.file": str(place / "text.txt"),
             "training.batch_size": 10, "training.epochs": 1, "selection.by": "sts-b dev", "selection.every": 1,
             "checkpoint_every": 1, "precision": "float32",
-        }  # fmt: skip
+        }
         stsbench.train("simcse", output=place / "run", settings=values, device="cpu", sample=True)
         how = {"sample": True, "tasks": ["STS-B"], "resamples": 0, "device": "cpu", "offline": True}
         stsbench.evaluate(str(model), output=place / "eval", pooler="mean", **how)

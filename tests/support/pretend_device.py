@@ -29,7 +29,7 @@ PUT = {aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.de
 SCALARS = {aten.fill_.Tensor, aten.masked_fill.Tensor, aten.masked_fill_.Tensor}
 # how much there is to return only the device knows
 SIZED = {aten.nonzero.default, aten.masked_select.default, aten._unique2.default, aten.unique_dim.default,
-         aten.unique_consecutive.default, aten.repeat_interleave.Tensor}  # fmt: skip
+         aten.unique_consecutive.default, aten.repeat_interleave.Tensor}
 WAITS = {aten._local_scalar_dense.default, aten.equal.default} | SIZED
 
 
@@ -72,7 +72,7 @@ class OnDevice(torch.Tensor):
         made = torch.Tensor._make_wrapper_subclass(
             cls, raw.size(), strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype, layout=raw.layout,
             device=torch.device("pretend:0"), requires_grad=requires_grad,
-        )  # fmt: skip
+        )
         made.raw = raw
         return made
 

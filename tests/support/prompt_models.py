@@ -20,7 +20,7 @@ LINES = [
     "The sentence : ' a big man sleeps in the red park ' means much .", "the small woman plays the guitar with the man .",
     "a man eats food in the park, and the dog sleeps on the blue guitar!", "what means this sentence ? nothing means a lot",
     'a sentence of ""the cat"" and of ""a dog"" means it',
-] * 3  # fmt: skip
+] * 3
 BERT = 'the man of "{}" means [MASK].'
 ROBERTA = "This sentence : ' {} ' means{mask}."
 
@@ -33,7 +33,7 @@ def _trained() -> str:
     trainer = trainers.BpeTrainer(
         vocab_size=420, special_tokens=["<s>", "<pad>", "</s>", "<unk>"], show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )  # fmt: skip
+    )
     backend.train_from_iterator(LINES, trainer)
     backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=False)
     return str(backend.to_str())
@@ -45,7 +45,7 @@ def bpe() -> PreTrainedTokenizerFast:
         tokenizer_object=Tokenizer.from_str(_trained()), cls_token="<s>", bos_token="<s>", sep_token="</s>",
         eos_token="</s>", pad_token="<pad>", unk_token="<unk>",
         mask_token=AddedToken("<mask>", lstrip=True, special=True),
-    )  # fmt: skip
+    )
 
 
 class Slow(PreTrainedTokenizer):
@@ -56,7 +56,7 @@ class Slow(PreTrainedTokenizer):
         super().__init__(
             pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]", unk_token="[UNK]",
             special_tokens_pattern="cls_sep",
-        )  # fmt: skip
+        )
 
     @property
     def vocab_size(self) -> int:
@@ -85,7 +85,7 @@ def folder(path: Path, family: str) -> Path:
     config = RobertaConfig(
         **{**SHAPE, "num_hidden_layers": READ}, vocab_size=len(tok), pad_token_id=1, initializer_range=0.3,
         max_position_embeddings=66, type_vocab_size=1,
-    )  # fmt: skip
+    )
     model = RobertaModel(config, add_pooling_layer=False)
     with torch.no_grad():
         for name, weight in model.named_parameters():

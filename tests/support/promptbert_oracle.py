@@ -37,7 +37,7 @@ _TRANSFORM = {
     "bert": [f"cls.predictions.transform.{part}" for part in
              ("dense.weight", "dense.bias", "LayerNorm.weight", "LayerNorm.bias")],
     "roberta": [f"lm_head.{part}" for part in ("dense.weight", "dense.bias", "layer_norm.weight", "layer_norm.bias")],
-}  # fmt: skip
+}
 
 
 def texts_of(family, rows):
@@ -63,7 +63,7 @@ def spaced_tokenizer():
     return PreTrainedTokenizerFast(
         tokenizer_object=backend, cls_token="<s>", sep_token="</s>", pad_token="<pad>", unk_token="[UNK]",
         mask_token=AddedToken("<mask>", lstrip=True, special=True),
-    )  # fmt: skip
+    )
 
 
 def build(folder, family):
@@ -71,7 +71,7 @@ def build(folder, family):
     torch.manual_seed(13)
     tok = tiny_models.tokenizer("bert") if family == "bert" else spaced_tokenizer()
     shape = {**tiny_models.SHAPE, "num_hidden_layers": 2, "vocab_size": len(tok), "pad_token_id": tok.pad_token_id,
-             "initializer_range": 0.3}  # fmt: skip
+             "initializer_range": 0.3}
     if family == "bert":
         model = BertForMaskedLM(BertConfig(**shape, max_position_embeddings=64))
     else:
@@ -108,7 +108,7 @@ def small_run(place, **more):
     return training_runs.settings(build(place / "bert", "bert"), training_runs.make_text(place, 65), **{
         "backbone.pooler": "mask", "backbone.max_length": 12, "options.template": FIRST["bert"],
         "options.second_template": SECOND["bert"], "training.epochs": 1, **more,
-    })  # fmt: skip
+    })
 
 
 @cache
@@ -195,7 +195,7 @@ class Oracle:
         found = self.model(
             inputs_embeds=torch.stack(rows).unsqueeze(0), position_ids=torch.tensor([positions]), attention_mask=ones,
             token_type_ids=0 * ones,
-        )  # fmt: skip
+        )
         return found.last_hidden_state[0, place]
 
     def mask_place(self, template, count):
@@ -247,7 +247,7 @@ class Oracle:
         """What the loss compares: of a text in template 0 or 1."""
         options = self.options
         template, written = [(self.first, options.template),
-                             (self.second, options.second_template or options.template)][which]  # fmt: skip
+                             (self.second, options.second_template or options.template)][which]
         tokens = self.sentence(text, written)
         found = self.h(tokens, template)
         if options.denoise:

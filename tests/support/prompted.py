@@ -32,7 +32,7 @@ RECIPE = Recipe(name="tiny-run", method="promptbert", backbone={"model": "/home/
 PLAIN = [  # what transformers alone can do, too
     ("bert", {}), ("roberta", {"full_stop": True}), ("bert", {"head": "dense", "full_stop": True}),
     ("roberta", {"head": "transform"}), ("bert", {"template": "{mask} is the cat {} ."}),
-]  # fmt: skip
+]
 MORE = [
     ("bert", {"prefixes": 1, "denoise": True, "head": "dense"}),
     ("bert", {"prefixes": 2, "words": True, "denoise": True, "each": True, "head": "transform", "full_stop": True}),
@@ -114,7 +114,7 @@ def by_hand(folder, texts):
                 cache.update(*(part[layer].view(1, slots, HEADS, -1).transpose(1, 2) for part in (keys, values)), layer)
         seen = torch.ones(1, 1, len(ids), slots + len(ids), dtype=torch.bool)
         output = model(inputs_embeds=embeds[None], position_ids=torch.tensor([positions]), attention_mask=seen,
-                       past_key_values=cache if slots else None)  # fmt: skip
+                       past_key_values=cache if slots else None)
         return output.last_hidden_state[0, mask_at]
 
     def head(vector):

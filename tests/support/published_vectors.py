@@ -25,7 +25,7 @@ def library(folder: Path, trusted: bool = False) -> Any:
         return SentenceTransformer(
             str(folder), device="cpu", local_files_only=True, trust_remote_code=trusted,
             model_kwargs={"dtype": torch.float32},
-        )  # fmt: skip
+        )
 
 
 def published(folder: Path, texts: list[str], *, alone: bool = False, trusted: bool = False, **encode: Any) -> Any:

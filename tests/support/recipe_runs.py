@@ -39,7 +39,7 @@ def runner(place):
             "data.file": str(files["anchor" if recipe.data.columns else "sentence"]),
             "training.batch_size": 8, "training.max_steps": STEPS, "selection.by": "none", "precision": "float32",
             "backbone.max_length": 12,
-        }  # fmt: skip
+        }
         for stage in recipe.stages:
             values |= {f"stages.{stage}.training.batch_size": 8, f"stages.{stage}.training.max_steps": STEPS}
         if recipe.labelled is not None:

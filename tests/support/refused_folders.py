@@ -61,14 +61,14 @@ refused("sparse encoder that looks dense", r"SparseEncoder")(
 refused("cross encoder", r"CrossEncoder")(lambda folder: declare(
     transformer(folder, "bert-classifier"), settings={"model_type": "CrossEncoder"},
     stored={"transformer_task": "sequence-classification"},
-))  # fmt: skip
+))
 refused("cross encoder of one file", r"classifier|ForSequenceClassification|CrossEncoder", **MEAN)(
     lambda folder: transformer(folder, "bert-classifier")
 )
 for _type in ("MultiVectorEncoder", "ColBERT"):
     refused(f"late interaction, {_type}", _type)(lambda folder, type=_type: declare(
         transformer(folder), dense(8, module_input_name="token_embeddings"), settings={"model_type": type}
-    ))  # fmt: skip
+    ))
 refused("late interaction, by its module", r"MultiVectorMask")(
     lambda folder: declare(
         transformer(folder), dense(8, module_input_name="token_embeddings"),
@@ -84,13 +84,13 @@ refused("no pooling mode", r"pooling_mode|1_Pooling")(lambda folder: declare(tra
 refused("pooling mode null", r"pooling_mode|1_Pooling")(lambda folder: (
     declare(transformer(folder), pooling("mean")),
     write(folder / "1_Pooling/config.json", {"embedding_dimension": WIDTH, "pooling_mode": None}),
-))  # fmt: skip
+))
 refused("unknown module", r"NoSuchModule")(
     lambda folder: declare(transformer(folder), pooling("mean"), ("sentence_transformers.models.NoSuchModule", {}))
 )
 refused("default_prompt_name without its prompt", r"default_prompt_name|nowhere")(lambda folder: declare(
     transformer(folder), pooling("mean"), settings={"prompts": {}, "default_prompt_name": "nowhere"}
-))  # fmt: skip
+))
 
 # Weights that do not fit ----------------------------------------------------------------------------------------------
 
@@ -112,14 +112,14 @@ def _unexpected(name: str, line: str, make: Any) -> None:
 
 _unexpected("one layer more", r"encoder\.layer\.2\.", lambda torch, tensors: {
     name.replace("layer.1.", "layer.2."): tensor.clone() for name, tensor in tensors.items() if "layer.1." in name
-})  # fmt: skip
+})
 _unexpected("relative_key", r"distance_embedding|relative_key", lambda torch, tensors: {
     f"encoder.layer.{i}.attention.self.distance_embedding.weight": torch.randn(59, 8) for i in (0, 1)
-})  # fmt: skip
+})
 _unexpected("lora not merged", r"lora_[AB]", lambda torch, tensors: {
     f"encoder.layer.0.attention.self.query.lora_{side}.weight": torch.randn(*shape)
     for side, shape in (("A", (2, WIDTH)), ("B", (WIDTH, 2)))
-})  # fmt: skip
+})
 
 
 @refused("one layer more, in a linked sub-folder", r"encoder\.layer\.2\.")
@@ -127,7 +127,7 @@ def _(folder):
     real = transformer(folder.with_name(folder.name + "-real"))
     weights(real / "model.safetensors", lambda tensors: tensors.update({
         name.replace("layer.1.", "layer.2."): tensor.clone() for name, tensor in tensors.items() if "layer.1." in name
-    }))  # fmt: skip
+    }))
     write(real / "sentence_bert_config.json", {"max_seq_length": 30})
     (folder / "0_Transformer").symlink_to(real)
     declare(folder, pooling("mean"), dense(), first="0_Transformer")
@@ -139,26 +139,26 @@ def _without(folder: Path, part: str) -> Path:
 
 
 for _where, _wrap in (("plain", lambda folder: folder), ("with modules", lambda folder: declare(folder, pooling("mean"))),
-                      ("in the library", lambda folder: declare(folder, pooling("mean"), dense()))):  # fmt: skip
+                      ("in the library", lambda folder: declare(folder, pooling("mean"), dense()))):
     refused(f"missing weights, {_where}", r"layer\.1\.output\.dense", **(MEAN if _where == "plain" else {}))(
         lambda folder, wrap=_wrap: (
             wrap(transformer(folder)), _without(folder / "model.safetensors", "encoder.layer.1.output.dense")
         )
-    )  # fmt: skip
+    )
 refused("missing weights of a dense", r"2_Dense|linear\.weight|model\.safetensors")(lambda folder: (
     declare(transformer(folder), pooling("mean"), dense()), (folder / "2_Dense" / "model.safetensors").unlink()
-))  # fmt: skip
+))
 refused("no weights", r"holds no weights|model\.safetensors")(
     lambda folder: (declare(transformer(folder), pooling("mean")), (folder / "model.safetensors").unlink())
 )
 refused("transformers_weights names nothing", r"transformers_weights|tuned\.safetensors")(lambda folder: (
     declare(transformer(folder), pooling("mean")), change(folder / "config.json", transformers_weights="tuned.safetensors")
-))  # fmt: skip
+))
 refused("transformers_weights outside the folder", r"transformers_weights")(lambda folder: (
     declare(transformer(folder), pooling("mean")),
     shutil.copy(folder / "model.safetensors", folder.with_name(folder.name + "-other.safetensors")),
     change(folder / "config.json", transformers_weights=f"../{folder.name}-other.safetensors"),
-))  # fmt: skip
+))
 
 # Adapters -------------------------------------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ for _name, _line, _damage in (
     refused(f"{_name} of an adapter's base", _line)(lambda folder, damage=_damage: (
         adapter(folder, transformer(folder.with_name(folder.name + "-base"))), tokenizer().save_pretrained(folder),
         declare(folder, pooling("mean")), damage(folder.with_name(folder.name + "-base")),
-    ))  # fmt: skip
+    ))
 
 
 @refused("adapter without weights", r"adapter_model", **MEAN)
@@ -208,7 +208,7 @@ def _(folder):
     tokenizer().save_pretrained(folder)
     weights(folder / "adapter_model.safetensors", lambda tensors: {
         name.replace("layer.1.", "layer.7."): tensor for name, tensor in tensors.items()
-    })  # fmt: skip
+    })
 
 
 # Broken files ---------------------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def _broken(name: str, file: str, content: str, line: str, **changes: Any) -> No
     refused(name, line)(lambda folder: (
         declare(transformer(folder, save={"max_shard_size": "8KB"}), pooling("mean"), settings={}),
         (folder / file).write_text(content, "utf-8"),
-    ))  # fmt: skip
+    ))
 
 
 DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
@@ -226,18 +226,18 @@ _INDEX = "model.safetensors.index.json"
 for _name, _content in (
     ("cut short", '{"weight_map": {'), ("without a map", "{}"), ("a list", "[]"), ("deep", DEEP),
     ("a map of numbers", '{"weight_map": {"a": 1}}'), ("outside", '{"weight_map": {"a": "../../elsewhere.safetensors"}}'),
-):  # fmt: skip
+):
     _broken(f"index {_name}", _INDEX, _content, r"index\.json|elsewhere")
 for _file in ("config.json", "modules.json", "1_Pooling/config.json", "sentence_bert_config.json",
-              "config_sentence_transformers.json", "tokenizer_config.json", "tokenizer.json"):  # fmt: skip
+              "config_sentence_transformers.json", "tokenizer_config.json", "tokenizer.json"):
     for _name, _content in (
         ("empty", ""), ("deep", DEEP), ("a string", '"text"'), ("not UTF-8", "\udcff"),
         ("an empty list", "[]") if _file == "modules.json" else ("a list", "[1]"),
-    ):  # fmt: skip
+    ):
         if _name == "not UTF-8":
             refused(f"{_file} {_name}", rf"{_file}|tokenizer")(lambda folder, file=_file: (
                 declare(transformer(folder), pooling("mean"), settings={}), (folder / file).write_bytes(b"{\xff\xfe}")
-            ))  # fmt: skip
+            ))
         else:
             _broken(f"{_file} {_name}", _file, _content, rf"{_file}|tokenizer")
 refused("modules.json with a path outside", r"modules\.json|\.\./")(lambda folder: (
@@ -245,8 +245,8 @@ refused("modules.json with a path outside", r"modules\.json|\.\./")(lambda folde
     write(folder / "modules.json", [*read(folder / "modules.json")[:1], {
         "idx": 1, "name": "1", "path": f"../{folder.name}/1_Pooling", "type": "sentence_transformers.models.Pooling",
     }]),
-))  # fmt: skip
+))
 refused("weights cut short", r"model\.safetensors|cannot load")(lambda folder: (
     declare(transformer(folder), pooling("mean")),
     (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:999]),
-))  # fmt: skip
+))

@@ -52,7 +52,7 @@ def trained(folder, made, number=0, dev=82.0, **summary):
     (folder / "train.json").write_text(json.dumps({
         "stage": None, "selected_by": "sts-b dev", "best": {"score": dev}, "after": 80.0,
         "dev_data": {"stsb/dev": entry("stsb/dev").digest}, **summary,
-    }), "utf-8")  # fmt: skip
+    }), "utf-8")
     copied("minilm-mlm32-simcse", folder / "eval", number, recipe=f"{made.method}/{made.name}")
 
 

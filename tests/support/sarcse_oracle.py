@@ -82,7 +82,7 @@ def naive_text(method, X):
     W, b = numpy(head.fusion.weight), numpy(head.fusion.bias)
     rows, width, C = len(H), head.fusion_width, head.channels
     Z = [[b[o] + sum(W[o, 0, r, q] * H[r][j + q] for r in range(rows) for q in range(width)) for j in range(C - width + 1)]
-         for o in range(head.fusion_channels)]  # fmt: skip
+         for o in range(head.fusion_channels)]
     vector = [value for line in Z for value in line]
     if decoder is None:
         return Naive(vector, X, None)

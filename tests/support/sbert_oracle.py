@@ -19,7 +19,7 @@ ROLES = {"nli": ("premise", "hypothesis"), "sts": ("sentence1", "sentence2"), "t
 BLOCKS = {
     "u": lambda a, b: a, "v": lambda a, b: b, "difference": lambda a, b: a - b if a > b else b - a,
     "product": lambda a, b: a * b, "max_square": lambda a, b: max(a, b) ** 2,
-}  # fmt: skip
+}
 
 
 class ValuedRows(MemoryRows):
@@ -101,5 +101,5 @@ def regression(u, v, scores, scale, rescaled):
 def triplet(anchors, positives, negatives, margin):
     """The mean over triplets of max(|a - p| - |a - n| + margin, 0)."""
     losses = [max(math.dist(a, p) - math.dist(a, n) + margin, 0.0)
-              for a, p, n in zip(anchors, positives, negatives, strict=True)]  # fmt: skip
+              for a, p, n in zip(anchors, positives, negatives, strict=True)]
     return sum(losses) / len(losses)

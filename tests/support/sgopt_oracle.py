@@ -78,7 +78,7 @@ def sentence_vectors(method, folder, texts=TEXTS):
 def projected(method, vector):
     for linear in (method.projector.inner, method.projector.outer):
         vector = [sum(w * x for w, x in zip(row, vector, strict=True)) + b
-                  for row, b in zip(linear.weight.tolist(), linear.bias.tolist(), strict=True)]  # fmt: skip
+                  for row, b in zip(linear.weight.tolist(), linear.bias.tolist(), strict=True)]
         vector = [x * (1 + math.erf(x / math.sqrt(2))) / 2 for x in vector]
     return vector
 
@@ -127,4 +127,4 @@ def distance(method, folder):
     start = dict(_reference(AutoModel, folder).named_parameters())
     trained = dict(method.backbone.model.named_parameters())
     return math.fsum((a - b) ** 2 for name, weight in trained.items()
-                     for a, b in zip(weight.flatten().tolist(), start[name].flatten().tolist(), strict=True))  # fmt: skip
+                     for a, b in zip(weight.flatten().tolist(), start[name].flatten().tolist(), strict=True))

@@ -69,7 +69,7 @@ def held(method):
     return {
         (name, row.protocol, row.metric, task, score)
         for name in recipe_names(method) for row in recipe(name, method).published for task, score in row.scores.items()
-    }  # fmt: skip
+    }
 
 
 def changed(base, name, method):

@@ -24,7 +24,7 @@ def small_model(family: str, attention: str = "sdpa", dropout: float = 0.0):
         "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "intermediate_size": 20,
         "vocab_size": VOCAB, "initializer_range": 0.4, "hidden_dropout_prob": dropout,
         "attention_probs_dropout_prob": dropout, "attn_implementation": attention,
-    }  # fmt: skip
+    }
     if family == "bert":
         model = BertModel(BertConfig(**shape, max_position_embeddings=POSITIONS, pad_token_id=0), add_pooling_layer=False)
     else:

@@ -43,7 +43,7 @@ def recipe_of(place, *, stages=None, **settings):
             "first": {"data": {"file": str(place / "first.txt")}, "training": {"epochs": 2.0}},
             "second": {"data": {"file": str(place / "second.txt")}},
         },
-    }  # fmt: skip
+    }
     for key, value in settings.items():
         recipes.put(values, key.replace("__", "."), value, "test")
     for key, value in (stages or {}).items():

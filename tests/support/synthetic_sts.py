@@ -23,7 +23,7 @@ YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
 SIZES = {  # of invented subsets, as unequal as real ones
     "STS12": (700, 300, 500), "STS13": (150, 750, 600), "STS14": (450, 300, 750), "STS15": (300, 700, 500),
     "STS16": (600, 250, 650),
-}  # fmt: skip
+}
 SPREAD = (0.6, 1.6, 0.9)  # a subset's noise beside another's: mean and wmean differ
 CLOSE = 0.004  # points: closer than the second decimal
 
@@ -41,7 +41,7 @@ B2 = {
         "all": (42.88, 77.77, 66.27, 63.60, 67.58, 71.34, 60.40), "wmean": (63.38, 73.01, 69.13, 74.48, 72.56, 71.34, 60.40),
         "reported": (63.62, 73.02, 69.23, 74.52, 72.15, 71.34, 60.60), "is": "wmean", "exact": 1,
     },
-}  # fmt: skip
+}
 
 
 def said(numbers):

@@ -35,5 +35,5 @@ def by_loops(head, text):
             vector.append(bias[out] + sum(
                 weight[out, 0, r, j] * maxima[r][start + j]
                 for r in range(len(head.kernels)) for j in range(head.fusion_width)
-            ))  # fmt: skip
+            ))
     return np.array(vector), np.array(maxima), np.array(places)

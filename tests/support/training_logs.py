@@ -6,7 +6,7 @@ import numpy as np
 
 
 def lines_of(stages=(("main", 200),), *, terms=("contrastive",), seed=1, every=5, dev=50, name="sts-b dev", until=None,
-             **metrics):  # fmt: skip
+             **metrics):
     """A log's lines: losses that fall with noise, dev scores; `until`: the run was killed after this step.
 
     As the loop writes them: the score before training is no candidate, and every stage has its own best.
@@ -23,7 +23,7 @@ def lines_of(stages=(("main", 200),), *, terms=("contrastive",), seed=1, every=5
                     "kind": "train", "stage": stage, "step": step, "epoch": step / steps, "loss": sum(values.values()),
                     "terms": values, "learning_rate": 3e-5 * (1 - step / steps), "gradient_norm": float(rng.uniform(1, 9)),
                     "sentences_per_second": 800.0, **{key: float(rng.random()) for key in metrics},
-                })  # fmt: skip
+                })
             if dev and step % dev == 0:
                 score = float(70 + rng.normal())
                 where = {"kind": "dev", "stage": stage, "step": step}

@@ -91,7 +91,7 @@ def settings(model: Path, text: Path, **more):
         "backbone.model": str(model), "backbone.dropout": 0.1, "data.file": str(text), "training.batch_size": 10,
         "training.epochs": 2, "training.learning_rate": 1e-3, "selection.by": "sts-b dev", "selection.every": 4,
         "checkpoint_every": 3, "precision": "float32", **more,
-    }  # fmt: skip
+    }
 
 
 def train(folder: Path, values, *, method="simcse", recipe=None, seeds=None, kill=None, cache=None, **options):
@@ -108,7 +108,7 @@ def train_ranks(folder, values, *, method="simcse", recipe=None, seeds=None, cac
     shared = {
         "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(store.port),
         "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0",
-    }  # fmt: skip
+    }
     children = [
         _started(folder, values, method, recipe, seeds, None, cache, options, {**shared, "RANK": rank, "LOCAL_RANK": rank})
         for rank in "01"
@@ -231,4 +231,4 @@ def weights_of(folder: Path) -> dict[str, bytes]:
     return {
         f"{path.name} {name}": weight.numpy().tobytes()  # tensor by tensor: the file's header has no fixed order
         for path in (newest, folder / "best") for name, weight in load_file(path / "model.safetensors").items()
-    }  # fmt: skip
+    }

@@ -42,7 +42,7 @@ def second_pass(method, batch, processes=1):
             torch.distributed.all_reduce(summed)
         counts = summed[:, 1].tolist()  # the loop's scaling, before DDP's mean
         loss = sum(processes * term.count / count * term.weight * term.value
-                   for term, count in zip(terms.values(), counts, strict=True))  # fmt: skip
+                   for term, count in zip(terms.values(), counts, strict=True))
         loss.backward()
     means = dict(zip(terms, (summed[:, 0] / summed[:, 1]).tolist(), strict=True))
     return means, {name: weight.grad for name, weight in method.named_parameters()}
@@ -65,7 +65,7 @@ def passes(rank, made, folder, chosen, splits):
     under all.
     """
     return {(split, number): second_pass(*made(folder, options, split, rank), processes=2)
-            for split in splits for number, options in enumerate(chosen) if number == 0 or split == splits[-1]}  # fmt: skip
+            for split in splits for number, options in enumerate(chosen) if number == 0 or split == splits[-1]}
 
 
 def passes_of_two(place: Path, made, folder, chosen, splits) -> list:
@@ -131,7 +131,7 @@ def _train_each(rank, port, jobs, data_dir, path):
         "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0", "RANK": str(rank),
         "LOCAL_RANK": str(rank),
-    })  # fmt: skip
+    })
     for recipe, folder in jobs:
         run.train(TrainOptions(recipe=recipe, output=folder, device="cpu", data_dir=data_dir), lambda line: None)
     leave()

@@ -61,7 +61,7 @@ def _run_job(
     summary.touch()
     pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}  # where packages come from
     environment = {**pip, "PATH": os.environ["PATH"], "HOME": str(out), "CI": "true", "LANG": "C.UTF-8",
-                   "GITHUB_STEP_SUMMARY": str(summary), "GITHUB_EVENT_NAME": context["github.event_name"]}  # fmt: skip
+                   "GITHUB_STEP_SUMMARY": str(summary), "GITHUB_EVENT_NAME": context["github.event_name"]}
     for step in job["steps"]:
         if not holds(step.get("if", ""), context):
             continue
@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--head", default="")
     options = parser.parse_args()
     jobs = run_workflow(options.workflow, options.repository.resolve(), options.out.resolve(), options.event, options.base,
-                        options.head)  # fmt: skip
+                        options.head)
     for name, job in jobs.items():
         sys.stdout.write(f"=== {name}: {job.status}\n{job.log}--- summary\n{job.summary}")
         for artifact, folder in job.artifacts.items():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.command("run")
 @click.argument("plan_file", metavar="PLAN.yaml", type=click.Path(path_type=Path))
 @click.option("--workers", type=click.IntRange(1), help="Jobs at once, each a process. Default: 1; with --ray as many as "
-              "Ray has places for.")  # fmt: skip
+              "Ray has places for.")
 @click.option("--ray", metavar="ADDRESS|local", help="Run the jobs as tasks of a Ray cluster, or of a Ray on this machine.")
 @click.option("--only", multiple=True, metavar="NAME", help="This group or job, and what it needs; repeatable.")
 @click.option("--status", is_flag=True, help="Print the table of what is where, and run nothing.")
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 @click.option("--dtype", type=click.Choice(["float32", "bf16", "fp16"]), help="Of every training, whatever the plan says.")
 @click.option("--offline", is_flag=True, help="Never touch the network.")
 @click.option("--allow", multiple=True, metavar="FILE.py:CLASS|python:MODULE:CALLABLE",
-              help="Code that the plan names and that may be run; repeatable. Other code in a plan is refused.")  # fmt: skip
+              help="Code that the plan names and that may be run; repeatable. Other code in a plan is refused.")
 @click.option("--add-to-board", "board", metavar="DIR", type=click.Path(path_type=Path),
-              help="Afterwards add what the plan's entries describe to this leaderboard folder.")  # fmt: skip
+              help="Afterwards add what the plan's entries describe to this leaderboard folder.")
 def run(
     plan_file: Path, workers: int | None, ray: str | None, only: tuple[str, ...], status: bool, dry_run: bool,
     output: Path | None, board: Path | None, allow: tuple[str, ...], **options: Any,
-) -> int:  # fmt: skip
+) -> int:
     """Run the trainings and evaluations of PLAN.yaml that are not done yet, each once.
 
     What is done is read from the run folders: the same command again does only what is missing. Several may run at once,

@@ -23,15 +23,15 @@ from stsbench.wording import counted
               help="Default: grid, or tpe where the space has ranges.")
 @click.option("--trials", type=click.IntRange(1), help="How many, for random and tpe.")
 @click.option("--seeds", type=click.IntRange(1, 1000), default=1, show_default=True,
-              help="Trainings of a trial, seeds counted up.")  # fmt: skip
+              help="Trainings of a trial, seeds counted up.")
 @click.option("--seed", type=click.IntRange(0), default=42, show_default=True, help="The first of them.")
 @click.option("--prune", is_flag=True, help="Give up trials whose first seed is below the median at that step.")
 @click.option("--storage", metavar="URL", help="Where optuna keeps the trials. Default: a file in --output, which all "
-              "workers share.")  # fmt: skip
+              "workers share.")
 @click.option("--workers", type=click.IntRange(1), help="Trainings at once, each a process. Default: 1.")
 @click.option("--ray", metavar="ADDRESS|local", help="Train on a Ray cluster, or on a Ray on this machine.")
 @click.option("--output", type=click.Path(path_type=Path), help="Default: runs/sweep-METHOD-DIGEST, the same for the same "
-              "search.")  # fmt: skip
+              "search.")
 @click.option("--recipe", help="As in `stsbench train`, like all that follow.")
 @click.option("--backbone")
 @click.option("--data")
@@ -46,7 +46,7 @@ from stsbench.wording import counted
 def sweep(
     method: str, space: str | None, grid: tuple[str, ...], sampler: str | None, trials: int | None, seeds: int, seed: int,
     prune: bool, storage: str | None, workers: int | None, ray: str | None, output: Path | None, **options: Any,
-) -> int:  # fmt: skip
+) -> int:
     """Train METHOD with many settings; the best by development score becomes a recipe.
 
     A trial is one choice of values, trained with each seed; its score is the mean of the best development scores. Test
@@ -79,7 +79,7 @@ def sweep(
 def _search(
     method: str, space: str | None, grid: tuple[str, ...], sampler: str | None, trials: int | None, seeds: int, seed: int,
     prune: bool, options: dict[str, Any],
-) -> Any:  # fmt: skip
+) -> Any:
     """What the options ask for. Raises UsageError for options that do not go together."""
     from stsbench.config import parse_yaml
     from stsbench.jobs.plan_file import Defaults, TrainGroup
@@ -97,7 +97,7 @@ def _search(
     if (kind == "grid") == (trials is not None):
         raise click.UsageError("--trials goes with --sampler random or tpe, which need it; a grid is tried as a whole")
     named = {"backbone": "backbone.model", "data": "data.file", "labelled": "labelled.file",
-             "max_steps": "training.max_steps", "dtype": "precision"}  # fmt: skip
+             "max_steps": "training.max_steps", "dtype": "precision"}
     if twice := [option for option, key in named.items() if key in searched.space and options[option] is not None]:
         raise click.UsageError(f"--{twice[0].replace('_', '-')}: {named[twice[0]]} is searched")
     sets: dict[str, Any] = {}
@@ -113,6 +113,6 @@ def _search(
         method=(method,), data=options["data"], labelled=options["labelled"], max_steps=options["max_steps"], set=sets,
         seeds=tuple(range(seed, seed + seeds)), device=options["device"], dtype=options["dtype"], recipe=recipe,
         backbone=backbone,
-    )  # fmt: skip
+    )
     defaults = Defaults(**{key: options[key] for key in ("data_dir", "sample", "offline")})
     return Sweep(group, defaults, searched, kind, trials, prune, Path())

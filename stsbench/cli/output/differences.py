@@ -66,7 +66,7 @@ def unevenness(table: ComparisonTable) -> str:
     if not table.uneven:
         return ""
     return (f"On {_listed(table.uneven)} one side's two seeds are more than three times as far apart as the other's: with "
-            "two seeds a side and unequal noise this test errs in up to 9.5 %, not 5.")  # fmt: skip
+            "two seeds a side and unequal noise this test errs in up to 9.5 %, not 5.")
 
 
 def pairing(comparison: Comparison) -> str:

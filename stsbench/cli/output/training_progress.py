@@ -22,7 +22,7 @@ class TrainingProgress:
     def __init__(
         self, log: Callable[[str], None], *, line_every: int = 1, shown: bool = True,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._log, self._line_every, self._shown, self._clock = log, line_every, shown, clock
         self._live: Any = None  # rich's display, the bar in it and the stage's row of the bar
         self._bar: Any = None

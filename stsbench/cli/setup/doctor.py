@@ -67,7 +67,7 @@ def _report(data_dir: Path | None, offline: bool) -> dict[str, Any]:
         "hub": vars(answer),
         "all": {"measured": can.measured, "without_data": can.without_data, "left_out": can.left_out},
         "problems": [*problems, *can.problems],
-    }  # fmt: skip
+    }
 
 
 def _minilm() -> str:

@@ -118,7 +118,7 @@ def _shown(ctx: click.Context, incomplete: str) -> Completed:
     """What `stsbench show KIND` can show."""
     listed: dict[Any, Callable[[], Iterable[str]]] = {
         "protocol": _protocol_names, "method": _methods, "post": _posts, "data": _sets, "recipe": _recipes_by_method,
-    }  # fmt: skip
+    }
     kind = listed.get(ctx.params.get("kind"))
     return _beginning(kind(), incomplete) if kind else []
 
@@ -140,4 +140,4 @@ _BY_NAME: dict[tuple[str | None, Any], Complete] = {
     (None, "post"): _from(_posts), (None, "fit_on"): _files, ("train", "data"): _files, (None, "labelled"): _files,
     (None, "corpus"): _files, ("show", "name"): _shown, (None, "without_overlap"): _from(_sets),
     ("fetch", "sets"): _from(_sets), ("verify", "sets"): _from(_sets), ("overlap", "target"): _from(_sets),
-}  # fmt: skip
+}

@@ -91,7 +91,7 @@ def catalog() -> Catalog:
     return Catalog(
         HubFile(**raw["archive"]), {(item.id, item.text_version): item for item in sets}, raw["documents"],
         {text.name: text for text in texts},
-    )  # fmt: skip
+    )
 
 
 def entries(text_version: str | None = None) -> tuple[Entry, ...]:

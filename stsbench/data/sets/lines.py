@@ -16,7 +16,7 @@ _BOM = b"\xef\xbb\xbf"
 _NOT_TEXT = {
     b"\x1f\x8b": "gzip-compressed", b"PK\x03\x04": "a zip archive", b"BZh": "bzip2-compressed",
     b"\xfd7zXZ\x00": "xz-compressed", b"\x28\xb5\x2f\xfd": "zstd-compressed", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16",
-}  # fmt: skip
+}
 
 
 def numbered_lines(path: Path, on_bytes: Callable[[bytes], object] | None = None) -> Iterator[tuple[int, str]]:

@@ -52,7 +52,7 @@ def read_relevance(folder: Path) -> RetrievalSet:
         id="", task=name, text_version="own", origin=str(folder), warnings=tuple(warnings),
         queries=tuple(queries[key] for key in kept), corpus=tuple(corpus.values()),
         relevant=tuple(tuple(relevant[key]) for key in kept), hidden=hidden, notes=notes,
-    ))  # fmt: skip
+    ))
 
 
 def _hidden(
@@ -79,7 +79,7 @@ def _hidden(
 
 
 _HEADERS = {(id, text) for id in ("id", "_id", "qid", "query_id", "pid", "docid", "doc_id", "corpus_id")
-            for text in ("text", "query", "passage", "document", "sentence")}  # fmt: skip
+            for text in ("text", "query", "passage", "document", "sentence")}
 
 
 def _collect(path: Path, parse: Callable[[str, int], tuple[str, str, str]], empty: bool) -> tuple[Texts, Texts]:
@@ -130,7 +130,7 @@ def _judgements(folder: Path) -> Path:
         others = sorted(f"qrels/{path.name}" for path in (folder / "qrels").glob("*"))
         hint = f"; of {', '.join(others)} copy the split to measure, as tab-separated text, to {folder / 'qrels.tsv'}"
         raise DataError(f"{folder} must hold one of {' and '.join(_JUDGEMENTS[:2])}: it has {which}"
-                        + (hint if others and not files else ""))  # fmt: skip
+                        + (hint if others and not files else ""))
     return files[0]
 
 

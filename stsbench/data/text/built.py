@@ -42,7 +42,7 @@ def built_folder(root: Path, key: str, build: Callable[[Path], None]) -> Path:
                 _build(target, build)
     except OSError as error:
         raise DataError(f"cannot build the cache of training data in {root}: {error.strerror or error}; "
-                        "set STSBENCH_CACHE to a local folder with space") from error  # fmt: skip
+                        "set STSBENCH_CACHE to a local folder with space") from error
     return target
 
 

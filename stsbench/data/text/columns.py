@@ -9,7 +9,7 @@ from stsbench.errors import DataError
 ROLES = (
     "sentence", "anchor", "positive", "negative", "negative2", "premise", "hypothesis", "sentence1", "sentence2", "label",
     "score",
-)  # in their order # fmt: skip
+)  # in their order
 LABEL = "label"  # the role whose texts are names of classes
 SCORE = "score"  # the role whose texts are numbers
 VALUES = frozenset((LABEL, SCORE))  # roles that are said of a row's texts
@@ -55,7 +55,7 @@ def optional_columns(roles: Mapping[str, str]) -> set[str]:
     return {
         column for must, may in _KNOWN if must.items() <= roles.items()
         for role, column in may.items() if role not in roles
-    }  # fmt: skip
+    }
 
 
 def _known(header: Sequence[str], place: str) -> dict[str, str]:

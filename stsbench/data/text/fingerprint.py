@@ -56,7 +56,7 @@ def _state(path: Path) -> dict[str, int]:
     return {
         "size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "ctime_ns": stat.st_ctime_ns,
         "inode": stat.st_ino, "device": stat.st_dev,
-    }  # fmt: skip
+    }
 
 
 def _known(record: Path) -> dict[str, object]:

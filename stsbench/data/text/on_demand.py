@@ -27,7 +27,7 @@ class TokensOnDemand:
     def __init__(
         self, store: TextStore, tokenizer: Any, tokenizer_digest: str, max_length: int, roles: Sequence[str], *,
         log: Callable[[str], None] | None = None, cache: Path | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         check_max_length(tokenizer, max_length)
         self.roles, self.max_length = text_roles(roles), max_length
         self.digest = tokens_key(store, tokenizer, tokenizer_digest, max_length, self.roles)

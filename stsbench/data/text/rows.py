@@ -45,7 +45,7 @@ class RowReader:
     def __init__(
         self, path: Path, kind: str, columns: Mapping[str, str], where: Mapping[str, str], on_bytes: OnBytes | None,
         lines_per_row: int = 1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.path, self.left_out = path, 0
         self._wanted = list(where.values())
         records = READERS[kind](numbered_lines(path, on_bytes), path)
@@ -71,7 +71,7 @@ class RowReader:
         chosen = roles_of(names, columns, where, place)
         self.roles = tuple(chosen)
         self._pick = self._from_fields(names, [*chosen.values(), *where]) if header else self._from_object(
-            [*chosen.values(), *where], set() if columns else optional_columns(chosen))  # fmt: skip
+            [*chosen.values(), *where], set() if columns else optional_columns(chosen))
 
     def __iter__(self) -> Iterator[tuple[int, tuple[str, ...]]]:
         count = len(self.roles)
@@ -111,7 +111,7 @@ class RowReader:
 def read_rows(
     path: Path, format: str = "auto", columns: Mapping[str, str] | None = None, where: Mapping[str, str] | None = None,
     on_bytes: OnBytes | None = None, lines_per_row: int = 1,
-) -> RowReader:  # fmt: skip
+) -> RowReader:
     """The rows of `path`, whose header has been read.
 
     columns: role -> column, empty for a header that is known (see stsbench.data.text.columns); where: column -> the value of
@@ -182,7 +182,7 @@ def _jsonl(lines: Lines, path: Path) -> Iterator[tuple[int, dict[str, Any] | Non
 
 READERS: dict[str, Callable[[Lines, Path], Iterator[tuple[int, Any]]]] = {
     "text": _plain, "csv": separated, "tsv": _tsv, "jsonl": _jsonl
-}  # fmt: skip
+}
 
 
 def _text(record: dict[str, Any], key: str, place: str, number: bool = False) -> str:

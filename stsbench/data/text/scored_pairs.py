@@ -20,9 +20,9 @@ COLUMNS = ("sentence1", "sentence2", "score")
 SUBSET = "subset"
 # What else the two columns of sentences, and that of the scores, are called. Case, _, - and spaces are ignored.
 _SENTENCES = [(f"{word}{one}", f"{word}{other}") for word in ("sentence", "sent", "text", "s", "question")
-              for one, other in (("1", "2"), ("a", "b"), ("0", "1"))]  # fmt: skip
+              for one, other in (("1", "2"), ("a", "b"), ("0", "1"))]
 _SCORES = ("score", "similarity", "similarityscore", "goldscore", "gold", "relatedness", "relatednessscore", "rating",
-           "label")  # fmt: skip
+           "label")
 _USUAL = "sentence1, sentence2, score; or text1, text2, label; sent_1, sent_2, similarity and the like"
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _KINDS = {".csv": ",", ".tsv": "\t", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
@@ -65,11 +65,11 @@ def read_scored_pairs(path: Path) -> PairSet:
     return named_by_content(PairSet(
         id="", task=path_name(path), text_version="own", origin=str(path), warnings=tuple(warnings), first=tuple(first),
         second=tuple(second), gold=np.array(gold), subsets=tuple(subsets),
-    ))  # fmt: skip
+    ))
 
 
 _UNSUPPORTED = ("labelled texts of your own cannot be measured yet, only scored pairs (sts:FILE) and queries with a corpus "
-                "(retrieval:FOLDER)")  # fmt: skip
+                "(retrieval:FOLDER)")
 
 
 def _plain(name: str) -> str:

@@ -28,7 +28,7 @@ from stsbench.wording import counted, sized
 _UNLABELLED = {
     "-", "--", "-1.0", "nan", "na", "<na>", "n/a", "#n/a", "#na", "n.a.", "nil", "none", "null", "\\n", "hidden", "?",
     "unlabeled", "unlabelled", "no label",
-}  # fmt: skip
+}
 _MINUS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2212"), "-")  # what spreadsheets make of one
 _BETWEEN = re.compile(r"(?<=[^\W_])[-_ ]+(?=[^\W_])")  # words of a name
 _TRUTHS = {"true": "1.0", "false": "0.0"}
@@ -45,7 +45,7 @@ def open_store(
     file: Path, *, format: str = "auto", columns: Mapping[str, str] | None = None, where: Mapping[str, str] | None = None,
     drop_blank: bool = False, drop_duplicates: bool = False, contiguous: bool = False, lines_per_row: int = 1,
     cache: Path | None = None, log: Callable[[str], None] | None = None,
-) -> TextStore:  # fmt: skip
+) -> TextStore:
     """The rows of a text, CSV, TSV or JSON-lines file of any size (see stsbench.data.text.rows for what each may hold).
 
     The first time it is read through, in bounded memory; later only its sha256 counts, and that is remembered while the file
@@ -59,7 +59,7 @@ def open_store(
     settings = ReadSettings(
         file_format(file, format), dict(columns or {}), dict(where or {}), drop_blank, drop_duplicates, contiguous,
         lines_per_row,
-    )  # fmt: skip
+    )
     digest = file_digest(file, cache)
     read_by = asdict(settings)
     if lines_per_row == 1:

@@ -75,7 +75,7 @@ def write_store(path: Path, folder: Path, settings: ReadSettings, on_bytes: OnBy
     meta = writer.meta(reader)
     if not meta.kept:
         raise DataError(f"{path}: none of {meta.rows:,} rows is left: {meta.left_out:,} left out by data.where, "
-                        f"{meta.blank:,} blank, {meta.duplicates:,} duplicate")  # fmt: skip
+                        f"{meta.blank:,} blank, {meta.duplicates:,} duplicate")
     if LABEL in reader.roles:
         _sort_labels(folder, writer.classes)
     (folder / META).write_text(json.dumps(asdict(meta)), encoding="utf-8")
@@ -94,7 +94,7 @@ class _Writer:
         self._texts = {
             i: stack.enter_context(RaggedWriter(folder, f"text{i}", "u1"))
             for i, role in enumerate(roles) if role not in VALUES
-        }  # fmt: skip
+        }
         self._lines = stack.enter_context(ArrayWriter(folder, "lines", "<i8"))
         self._labels = stack.enter_context(ArrayWriter(folder, "labels", "<i4"))
         self._scores = stack.enter_context(ArrayWriter(folder, "scores", "<f8")) if SCORE in roles else None
@@ -197,7 +197,7 @@ class _Writer:
             self.roles, self.seen_rows + reader.left_out, reader.left_out, self.blank, self.duplicates, self.empty_lines,
             self.kept, self.documents if self.settings.contiguous else None, tuple(sorted(self.classes)),
             self.sha.hexdigest(),
-        )  # fmt: skip
+        )
 
     def _class(self, label: bytes, line: int) -> int:
         name = label.decode("utf-8")

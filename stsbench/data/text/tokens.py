@@ -29,7 +29,7 @@ _CHUNK_BYTES = 4 * 1024 * 1024  # of them, where they are not cut: documents of 
 def tokenised(
     store: TextStore, tokenizer: Any, tokenizer_digest: str, max_length: int | None, roles: Sequence[str], *,
     log: Callable[[str], None] | None = None, progress: Callable[[int], None] | None = None, cache: Path | None = None,
-) -> TokenStore:  # fmt: skip
+) -> TokenStore:
     """Token ids of every text of `roles` (but label and score), as the transformers `tokenizer` gives them with truncation.
 
     tokenizer_digest: of the tokenizer's files, part of the key under which the ids are kept; max_length: tokens, special
@@ -140,7 +140,7 @@ def _chunks(store: TextStore, role: str, bounded: bool) -> Iterator[range]:
 def _write(
     store: TextStore, role: str, folder: Path, name: str, encode: Encode, sha: Any, chunks: Iterator[range],
     progress: Callable[[int], None] | None,
-) -> int:  # fmt: skip
+) -> int:
     truncated = 0
     with RaggedWriter(folder, name, "<i4") as writer:
         for rows in chunks:

@@ -30,7 +30,7 @@ def cache_key(encoder: Encoder) -> str:
     rounding. Raises nothing."""
     rounding = {name: os.environ[name] for name in _ROUNDING if os.environ.get(name)}
     about = json.dumps([encoder.spec.fingerprint(), versions(encoder.libraries), *([rounding] if rounding else [])],
-                       sort_keys=True)  # fmt: skip
+                       sort_keys=True)
     return hashlib.sha256(about.encode()).hexdigest()
 
 

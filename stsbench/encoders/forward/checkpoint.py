@@ -97,7 +97,7 @@ def files_digest(paths: list[Path]) -> str:
 def load_model(
     folder: Path, name: str, dtype: str, dropout: float | None = None, trust_remote_code: bool = False,
     base: Path | None = None,
-) -> tuple[Any, set[str]]:  # fmt: skip
+) -> tuple[Any, set[str]]:
     """The encoder in eval mode with `dtype` weights, and the names of weights that the checkpoint lacks.
 
     An encoder-decoder gives its encoder; a PEFT adapter is loaded with the model in its folder, or with the one that it
@@ -153,7 +153,7 @@ def _load(
         config = AutoConfig.from_pretrained(
             adapter["base_model_name_or_path"] if not whole and base is None else source, local_files_only=True,
             trust_remote_code=trust,
-        )  # fmt: skip
+        )
         if dropout is not None:
             set_dropout(config, dropout, name)
         kind = AutoModelForTextEncoding if config.model_type in _ENCODERS else AutoModel

@@ -13,7 +13,7 @@ _SETTINGS = (
     "resid_pdrop", "emb_pdrop", "embed_dropout", "resid_dropout", "residual_dropout",
     "attention_probs_dropout_prob", "attention_dropout", "attn_pdrop",
     "local_attention_probs_dropout_prob", "lsh_attention_probs_dropout_prob",
-)  # fmt: skip
+)
 
 
 class NoDropoutError(EncoderError):

@@ -51,7 +51,7 @@ class MeanCNN(TokenPooler):
         """The constructor's arguments, as JSON has them."""
         return {
             "width": self.width, "kernels": list(self.kernels), "channels": self.channels, "activation": self.activation,
-        }  # fmt: skip
+        }
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """(n, vector_width) from last hidden states (n, L, d). mask: (n, L), 1 on real tokens, which stand together."""

@@ -153,7 +153,7 @@ class PackedForward:
     def _layer(
         self, layer: Any, joint: tuple[Tensor, Tensor], hidden: Tensor, groups: Groups,
         prefix: tuple[Tensor, Tensor] | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """(tokens, d) -> (tokens, d). prefix: (P, d) keys and values that every text attends to before its own."""
         attention = layer.attention
         heads = attention.self.num_attention_heads

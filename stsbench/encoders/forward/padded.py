@@ -61,7 +61,7 @@ class PaddedForward:
                     for keys, values in zip(soft.prefix.keys, soft.prefix.values, strict=True)
                 ],
                 shift=soft.shift,
-            )  # fmt: skip
+            )
         restore(self.model)
         more = {"output_hidden_states": True} if any(index != -1 for index in wanted) else {}
         output = self.model(**inputs, **more)
@@ -93,7 +93,7 @@ def check_family(model: Any) -> None:
 def soft_inputs(
     model: Any, ids: Tensor, mask: Tensor, *, positions: Tensor | None, rows: Tensor | None, vectors: Tensor | None,
     slots: Sequence[tuple[Tensor, Tensor]], shift: int,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The arguments of transformers' BertModel and RobertaModel for a padded batch under a soft prompt.
 
     ids, mask: (n, L), mask true on real tokens; positions: (n, L), None: the model's own, `shift` later; rows: (n, L) row of

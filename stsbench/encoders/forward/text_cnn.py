@@ -62,7 +62,7 @@ class TextCNN(TokenPooler):
         return {
             "width": self.width, "kernels": list(self.kernels), "channels": self.channels,
             "fusion_channels": self.fusion_channels, "fusion_width": self.fusion_width, "activation": self.activation,
-        }  # fmt: skip
+        }
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """(n, vector_width) from last hidden states (n, L, d). mask: (n, L), 1 on real tokens, which come first."""

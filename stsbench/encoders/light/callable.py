@@ -139,7 +139,7 @@ def _of_model(owner: Any) -> str:
     apart by it. Of a path the last part only: a record names no folder of this machine."""
     attributes = ("name_or_path", "model_card_data.model_id", "config._name_or_path", "model_card_data.base_model")
     parts = [owner, *([owner[0], getattr(owner[0], "auto_model", None)] if hasattr(owner, "_modules") and
-                      hasattr(owner, "__getitem__") and len(owner) else [])]  # fmt: skip
+                      hasattr(owner, "__getitem__") and len(owner) else [])]
     for part in parts:
         for attribute in attributes:
             try:

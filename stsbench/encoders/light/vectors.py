@@ -106,7 +106,7 @@ class StoreEncoder(Encoder):
         self.spec = EncoderSpec(
             name=name or f"vectors:{folder}", kind="vectors", weights=store.digest, max_length=maker.max_length,
             options={"dtype": store.dtype},
-        )  # fmt: skip
+        )
         self.similarity, self.trained_on = store.manifest.similarity, store.manifest.trained_on
         self.notes = (f"{folder}: vectors of {maker.name} (fingerprint {store.manifest.fingerprint[:12]}), {store.dtype}",)
 

@@ -22,7 +22,7 @@ def chosen_devices(devices: str | None, processes: int | None, device: str | Non
         names = _cuda() if devices.strip() == ALL else [name.strip() for name in devices.split(",") if name.strip()]
         if not names:
             raise EncoderError(f"--devices {devices!r}: " + ("there is no CUDA device" if devices.strip() == ALL else
-                                                              "it names no device"))  # fmt: skip
+                                                              "it names no device"))
         return list(names)
     assert processes is not None
     if processes < 1:

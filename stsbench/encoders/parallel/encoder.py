@@ -49,7 +49,7 @@ class ParallelEncoder(Encoder):
         for mine, encoded, apart_lengths in self._workers.run(encode_part, jobs, progress):
             if issparse(encoded.vectors):
                 raise EncoderError(f"{self.spec.name} gives sparse vectors, which one process computes: leave --processes "
-                                   "and --devices out")  # fmt: skip
+                                   "and --devices out")
             if vectors is None:
                 vectors = np.zeros((len(texts), encoded.vectors.shape[1]), encoded.vectors.dtype)
             vectors[mine], truncated[mine] = encoded.vectors, encoded.truncated
@@ -79,7 +79,7 @@ def check_shareable(encoder: Encoder) -> None:
     """EncoderError for an encoder that only one process can hold."""
     if encoder.fitted_per_set:
         raise EncoderError(f"{encoder.spec.name} is fitted on each set of texts, by one process: leave --processes and "
-                           "--devices out")  # fmt: skip
+                           "--devices out")
 
 
 @contextmanager

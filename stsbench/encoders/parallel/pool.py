@@ -57,7 +57,7 @@ class Workers:
         worker's has to be the same as. EncoderError: nobody can tell whether it is."""
         if not has_identity(asdict(encoder.spec)):
             raise EncoderError(f"{encoder.spec.name} has no identity, so that no other process is known to hold the same: "
-                               "leave --processes and --devices out")  # fmt: skip
+                               "leave --processes and --devices out")
         self.count = len(devices)
         same = _Same(encoder.spec.fingerprint(), _probe(encoder))
         self._each = [(model, replace(options, device=device), same) for device in devices]
@@ -182,7 +182,7 @@ def _work(connection: Connection, model: str, options: EncoderOptions, same: _Sa
                     encoder = load_encoder(model, options)
                     if not same.as_in(encoder):
                         raise EncoderError(f"{model} is another encoder in the process that was started: it changed "
-                                           "meanwhile, or its weights are drawn anew whenever it is imported")  # fmt: skip
+                                           "meanwhile, or its weights are drawn anew whenever it is imported")
                 message = "done", task(encoder, job, _Reports(connection))
             except StsbenchError as error:
                 message = "failed", str(error)

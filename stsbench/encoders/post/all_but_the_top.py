@@ -20,7 +20,7 @@ class AllButTheTopOptions(PostOptions):
     components: Annotated[int, Field(ge=0)] | None = setting(
         None, "how many directions are taken out (D); null: a hundredth of the width, rounded, at least 1; 0: only the mean",
         "Mu and Viswanath 2018: D about d/100",
-    )  # fmt: skip
+    )
 
 
 class AllButTheTop(Affine):

@@ -23,7 +23,7 @@ _BLOCK = 16_384  # vectors in memory at a time
 def fitted_on_data(
     wrapped: PostProcessed, data: Path, log: Callable[[str], None], progress: Callable[[int], Progress] | None = None,
     post: str | None = None,
-) -> tuple[PostProcessed, FitTexts]:  # fmt: skip
+) -> tuple[PostProcessed, FitTexts]:
     """`wrapped` fitted on a file of texts or on a folder of `stsbench encode`, and those texts.
 
     post: what the fit is called in `log`, by default with all its settings. StsbenchError, one line: not readable, or the
@@ -62,10 +62,10 @@ class StoredVectorSource:
         """EncoderError: the store holds signs alone, or vectors that are not `encoder`'s."""
         if store.dtype == "binary":
             raise EncoderError(f"{store.folder} holds signs alone, on which nothing can be fitted: encode with another "
-                               "--store-dtype")  # fmt: skip
+                               "--store-dtype")
         if store.manifest.fingerprint != encoder.spec.fingerprint():
             raise EncoderError(f"{store.folder} was made by another encoder ({store.encoder.name}) than "
-                               f"{encoder.spec.name}: what is fitted on it does not suit")  # fmt: skip
+                               f"{encoder.spec.name}: what is fitted on it does not suit")
         self.store, self.texts, self._encoder = store, StoreTexts(store), encoder
         self.name = self.texts.name
 

@@ -23,7 +23,7 @@ class WhiteningOptions(PostOptions):
     divisor: Literal["n-1", "n"] = setting(
         "n-1", "what the covariance is divided by; it scales all vectors alike and changes no cosine",
         "n-1: the released code (numpy.cov); n: Su et al. 2021",
-    )  # fmt: skip
+    )
 
 
 class Whitening(Affine):

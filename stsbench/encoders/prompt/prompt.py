@@ -114,7 +114,7 @@ class Prompt:
             "prefixes": [prefix.keys.shape[1] for prefix in self.prefixes], "shift": self.shift,
             "bottlenecks": None if self.bottlenecks is None else self.bottlenecks.settings(),
             **_unusual(self.word_places),
-        }  # fmt: skip
+        }
 
     def modules(self) -> tuple[nn.Module, ...]:
         """The head and the bottlenecks, those that there are."""

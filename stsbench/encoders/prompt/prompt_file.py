@@ -21,7 +21,7 @@ _KINDS: dict[str, Any] = {  # of Prompt.settings(): types, or the words that are
     "template": (str,), "full_stop": (bool,), "text": {"inside", "pieces"}, "pieces": (int, type(None)), "denoise": (bool,),
     "positions": {"matched", "empty"}, "start": {"own", "zero"}, "head": {None, "dense", "transform"}, "each": (bool,),
     "words": (int, type(None)), "prefixes": (list,), "shift": (int,), "bottlenecks": (dict, type(None)),
-}  # fmt: skip
+}
 _OPTIONAL = {"word_places": {"rightmost"}}
 
 
@@ -80,7 +80,7 @@ def read_prompt(folder: Path, settings: Mapping[str, Any]) -> Prompt:
     the settings or the model's config.json.
     """
     kept = {key: settings[key] for key in ("template", "full_stop", "text", "pieces", "denoise", "positions", "start",
-                                           "each", "shift", *_OPTIONAL) if key in settings}  # fmt: skip
+                                           "each", "shift", *_OPTIONAL) if key in settings}
     if not promised_tensors(settings):
         return Prompt(**kept)
     path = prompt_file(folder)

@@ -103,7 +103,7 @@ class PromptedVectors:
             soft = Soft(
                 positions=positions.flatten().to(self.device), rows=self._rows(packed, alone), vectors=self.prompt.words,
                 prefix=prefix,
-            )  # fmt: skip
+            )
             state = self.forward(packed, alone, (-1,), soft)[0].unflatten(0, (len(lacking), length))
             table.update(zip(lacking, state[:, self.template.place(length)].float(), strict=True))
         return torch.cat([table[count].expand(texts, -1) for count, (texts, _) in zip(counts, groups, strict=True)])

@@ -22,7 +22,7 @@ class Tokeniser:
     def __init__(
         self, tokenizer: Any, limit: int | None, template: Template, full_stop: bool = False,
         limit_name: str = "--max-length",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.tokenizer = tokenizer
         self.limit, self.limit_name = limit, limit_name
         self.template = template

@@ -19,7 +19,7 @@ READ_ALIKE = (
     "\u043f\u0440\u0438\u0432\u0435\u0442 \u043c\u0438\u0440", "\u0645\u0631\u062d\u0628\u0627", "\ud55c\uad6d\uc5b4",
     "\U0001f642 \U0001f9ff", "\uff21\uff22\uff23 \ufb01 \u00bd", "\u201cquoted\u201d \u2014 dashes \u2026",
     "supercalifragilistic antidisestablishment",
-)  # fmt: skip
+)
 _VOCABULARIES = {"tokenizer.json", "vocab.txt", "vocab.json", "tekken.json", "bpe.codes", "dict.txt"}
 _WITHOUT_VOCABULARY = ("Byt5", "ByT5", "Canine", "Perceiver")
 _WITHOUT_FILES = {"canine", "perceiver"}
@@ -96,7 +96,7 @@ def _added_otherwise(tokenizer: Any, declared: Any) -> list[str]:
     here, there = (
         {str(token): (key, token.lstrip, token.rstrip, token.single_word, token.normalized)
          for key, token in part.get_added_tokens_decoder().items()} for part in (backend, declared)
-    )  # fmt: skip
+    )
     named = {str(getattr(tokenizer, key, None)) for key in type(tokenizer).SPECIAL_TOKENS_ATTRIBUTES}
     return sorted(token for token in (here.keys() | there.keys()) - named if here.get(token) != there.get(token))
 

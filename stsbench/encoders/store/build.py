@@ -49,7 +49,7 @@ class Pace:
 def build_store(
     encoder: Encoder, texts: Texts, folder: Path, *, dtype: str = "float32", shard_rows: int | None = None,
     runner: Runner | None = None, log: Callable[[str], None] = print, progress: Callable[[Pace], None] | None = None,
-) -> VectorStore:  # fmt: skip
+) -> VectorStore:
     """Encode every text with `encoder` into `folder`, row i being text i, and open the store.
 
     dtype: see `stsbench.encoders.store.numbers`; shard_rows: texts a shard (32,768); runner: where it is computed, by
@@ -78,7 +78,7 @@ class _Building:
     def __init__(
         self, encoder: Encoder, texts: Texts, folder: Path, manifest: Manifest, log: Callable[[str], None],
         progress: Callable[[Pace], None] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.texts, self.folder, self.manifest, self.log = texts, folder, manifest, log
         self.notes: dict[int, ShardNote] = {}
         self.said = set(encoder.notes)
@@ -156,7 +156,7 @@ class _Building:
         first = next(iter(self.notes.values()), note)
         if note.dimension != first.dimension:
             raise EncoderError(f"shard {number} of {self.folder} has vectors of {note.dimension} numbers, and others have "
-                               f"{first.dimension}: choose another --output")  # fmt: skip
+                               f"{first.dimension}: choose another --output")
         self.notes[number] = note
         self.scales = note.scales or self.scales
 
@@ -174,7 +174,7 @@ class _Building:
         write_manifest(self.folder, self.manifest.model_copy(update={
             "complete": True, "rows": self.texts.count, "dimension": shards[0].dimension, "scales": self.scales,
             "calibration": calibration, "input": self.texts.note(), "shards": shards,
-        }))  # fmt: skip
+        }))
 
 
 def _manifest(encoder: Encoder, texts: Texts, folder: Path, dtype: str, shard_rows: int | None) -> Manifest:
@@ -187,7 +187,7 @@ def _manifest(encoder: Encoder, texts: Texts, folder: Path, dtype: str, shard_ro
             "dtype": dtype, "shard_rows": shard_rows or SHARD_ROWS, "column": texts.column, "encoder": asdict(encoder.spec),
             "fingerprint": encoder.spec.fingerprint(), "libraries": versions(encoder.libraries),
             "similarity": encoder.similarity, "trained_on": encoder.trained_on,
-        })  # fmt: skip
+        })
         write_manifest(folder, new)
         (folder / SHARDS).mkdir(exist_ok=True)
         return new
@@ -196,11 +196,11 @@ def _manifest(encoder: Encoder, texts: Texts, folder: Path, dtype: str, shard_ro
         theirs, mine = manifest.encoder, asdict(encoder.spec)
         differ = [key for key in mine if key != "name" and mine[key] != theirs.get(key)]
         raise EncoderError(f"{folder} was made by another encoder ({theirs.get('name')}; other {', '.join(differ)}): choose "
-                           "another --output")  # fmt: skip
+                           "another --output")
     if newer := changed(manifest.libraries):
         raise EncoderError(f"{folder} was made by other versions ({', '.join(newer)}): choose another --output")
     asked = {"--store-dtype": (manifest.dtype, dtype), "--shard-size": (manifest.shard_rows, shard_rows),
-             "--column": (manifest.column, texts.column)}  # fmt: skip
+             "--column": (manifest.column, texts.column)}
     for option, (stored, wanted) in asked.items():
         if stored != wanted and not (option == "--shard-size" and wanted is None):
             raise StsbenchError(f"{folder} was made with {option} {stored}, not {wanted}: choose another --output")

@@ -77,7 +77,7 @@ def encode_shard(encoder: Encoder, job: ShardJob, progress: Progress) -> ShardDo
         rows=len(rows), dimension=vectors.shape[1], empty=sum(not text for text in job.texts),
         truncated=int(encoded.truncated.sum()), clipped=clipped,
         scales=None if chosen is None else tuple(chosen.tolist()), files={},
-    )  # fmt: skip
+    )
     arrays = {VECTORS: rows, TRUNCATED: encoded.truncated, DIGESTS: text_digests(job.texts)}
     note = _write(shard_folder(job.store, job.number), arrays, job.texts, note)
     give_back()

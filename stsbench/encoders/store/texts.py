@@ -75,7 +75,7 @@ class Texts:
         cells = line.split("\t")
         if self.column is None and len(cells) > 1:
             raise DataError(f"{self.name}:1 contains a tab: choose the column of the text, e.g. --column {len(cells)}, or "
-                            "--column 0 for whole lines")  # fmt: skip
+                            "--column 0 for whole lines")
         if self.column is not None and len(cells) < self.column:
             raise DataError(f"{self.name}:{number} has {counted(len(cells), 'column')}: there is no --column {self.column}")
         return cells[(self.column or 1) - 1]

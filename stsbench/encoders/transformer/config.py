@@ -63,13 +63,13 @@ class EncoderConfig:
             "truncate_dim": self.truncate_dim, "role": self.role, "revision": self.revision,
             "trust_remote_code": self.trust_remote_code or None,
             "rescaled": (self.rescale and self.truncate_dim is not None) or None,
-        }  # fmt: skip
+        }
         return EncoderSpec(
             name=self.name, kind="transformers" if self.pooler else "sentence-transformers", weights=self.weights,
             pooler=self.pooler, template=self.prompt.template, prefix=self.prompt.text_prompt,
             max_length=self._limit(positions), dtype=self.dtype, normalize=self.normalize or self.rescale,
             options=self.prompt.spec_options() | {name: value for name, value in asked.items() if value is not None},
-        )  # fmt: skip
+        )
 
     @property
     def limit_name(self) -> str:
@@ -125,7 +125,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
     prompt, prompts, notes = _prompt(name, options, exported, declared)
     if unrun := declared.transformer is not None and code_not_run(declared.transformer, code):
         notes = (*notes, f"warning: {name} declares code of its own ({unrun}), which is not run: transformers' own class is "
-                 "(--trust-remote-code runs the folder's)")  # fmt: skip
+                 "(--trust-remote-code runs the folder's)")
     trained_on = trained_on_of(folder)
     if trained_on:
         said = f"trained on sentences of {', '.join(trained_on)}, test sets included: scores there are transductive"
@@ -138,7 +138,7 @@ def resolve_config(name: str, options: EncoderOptions) -> EncoderConfig:
         similarity=declared.similarity, trust_remote_code=options.trust_remote_code, revision=options.revision, notes=notes,
         post=folder if exported is not None and exported.post else None,
         trained_on=trained_on,
-    )  # fmt: skip
+    )
     if config.pooler is None and declared.modules:
         return _identified(_as_library(replace(config, folder=folder), declared, options), folder, options)
     if stray := declared.settings_of_its_own:

@@ -34,18 +34,18 @@ _LIMITS = tuple(  # where sentence-transformers keeps max_seq_length, and kept i
 )
 _USUAL = {  # settings of those files that change nothing
     "max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name", "unpad_inputs",
-}  # fmt: skip
+}
 _TEXT_ONLY = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
 _OTHER_KINDS = {  # model_type in config_sentence_transformers.json -> what it is
     "SparseEncoder": "a sparse encoder", "CrossEncoder": "a cross-encoder",
     "MultiVectorEncoder": "a late-interaction model", "ColBERT": "a late-interaction model",
-}  # fmt: skip
+}
 _OTHER_MODULES = {
     "SpladePooling": "a sparse encoder", "MLMTransformer": "a sparse encoder", "SparseAutoEncoder": "a sparse encoder",
     "CSRSparsity": "a sparse encoder", "SparseStaticEmbedding": "a sparse encoder", "IDF": "a sparse encoder",
     "LogitScore": "a cross-encoder", "MultiVectorMask": "a late-interaction model",
     "TokenPooling": "a late-interaction model",
-}  # fmt: skip
+}
 _TOKENS = "token_embeddings"
 _TOKENS_AT_MOST = 1_000_000  # beyond it a model_max_length means that there is none
 
@@ -100,7 +100,7 @@ def read_declared(folder: Path) -> Declared:
         truncate_dim=_dimension(settings.get("truncate_dim"), path),
         similarity=None if similarity == "cosine" else similarity,
         foreign=next((kind for kind, _ in modules if not _is_librarys(kind)), None),
-    )  # fmt: skip
+    )
     return _native(folder, modules, declared)
 
 
@@ -185,7 +185,7 @@ def _unusual(transformer: Path) -> Iterator[str]:
     settings, config = library_settings(transformer), read_settings(transformer / "config.json")
     yield from sorted(name for name in settings.keys() - _USUAL if settings[name])
     usual = {"transformer_task": "feature-extraction", "modality_config": _TEXT_ONLY, "module_output_name": _TOKENS,
-             "do_lower_case": False, "unpad_inputs": None}  # fmt: skip
+             "do_lower_case": False, "unpad_inputs": None}
     yield from (name for name, value in usual.items() if settings.get(name, value) != value)
     if read_settings(transformer / "tokenizer_config.json").get("truncation_side", "right") != "right":
         yield "truncation_side"

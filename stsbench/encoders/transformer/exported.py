@@ -107,7 +107,7 @@ def read_own(folder: Path) -> tuple[Exported, str]:
         exported = Exported(
             stored["pooler"], stored["max_length"], stored["method"], stored["recipe"], prompt,
             trained_on=tuple(map(str, stored.get("trained_on", ()))),
-        )  # fmt: skip
+        )
         if stored["format"] == 3:
             exported = replace(exported, normalize=stored["normalize"] is True, post=True)
         if exported.max_length is not None and not (isinstance(exported.max_length, int) and exported.max_length > 0):

@@ -17,7 +17,7 @@ _CODE = ["*.py"]
 _UNREAD = {
     "_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype", "use_cache", "return_dict", "id2label",
     "label2id", "num_labels", "problem_type", "gradient_checkpointing", "initializer_range", "finetuning_task",
-}  # fmt: skip
+}
 _OLD = ["*.bin"]  # only where a repository has no safetensors: they would double the download
 _OTHERS = ["onnx/*", "openvino/*", "*/onnx/*", "*/openvino/*", "*.msgpack", "tf_model*", "checkpoint-*/*"]
 
@@ -104,7 +104,7 @@ def _that_matter(config: dict[str, Any]) -> dict[str, Any]:
     return {
         key: value for key, value in config.items()
         if value is not None and key not in _UNREAD and not key.startswith("output_") and "dropout" not in key
-    }  # fmt: skip
+    }
 
 
 def resolve_code(folder: Path, offline: bool) -> list[Path]:

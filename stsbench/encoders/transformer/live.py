@@ -32,7 +32,7 @@ class LiveEncoder(TransformerEncoder):
         for kind, part, called in (
             ("cls+dense", parts.dense, "dense layer"),
             *((each.pooler, each if learned == each else None, each.title) for each in KINDS.values()),
-        ):  # fmt: skip
+        ):
             if (part is None) == (pooler == kind):
                 raise EncoderError(f"{name}: pooler {kind} and a {called} go together")
         # A copy: a call with truncation=True leaves it switched on in the tokenizer, which would cut texts here, unseen.
@@ -43,7 +43,7 @@ class LiveEncoder(TransformerEncoder):
         config = EncoderConfig(
             name, None, pooler, max_length=max_length, dtype=str(parts.model.dtype).removeprefix("torch."),
             prompt=PLAIN if parts.prompt is None else PromptSettings.of(parts.prompt.settings()),
-        )  # fmt: skip
+        )
         tanh = None if linear is None else lambda first: linear(first).tanh()
         super().__init__(config, replace(parts, tokenizer=tokenizer, dense=tanh))
         heads = [part for part in (linear, parts.token_pooler) if part is not None]

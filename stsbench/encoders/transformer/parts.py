@@ -43,7 +43,7 @@ def load_parts(config: EncoderConfig, device: str | None = None) -> Parts:
         dense=choose_dense(model, missing, config.folder, config.name) if config.pooler == "cls+dense" else None,
         token_pooler=choose_token_pooler(model, tokenizer, config) if config.pooler in KINDS else None,
         prompt=read_prompt(config.folder, config.prompt.stored()) if config.prompt.trained else None,
-    )  # fmt: skip
+    )
 
 
 def check_bases(config: EncoderConfig) -> None:

@@ -129,7 +129,7 @@ class SentenceTransformerEncoder(Encoder):
             vectors = getattr(self.model, how)(
                 texts, prompt=config.prompt.text_prompt or "", batch_size=batch, show_progress_bar=False,
                 normalize_embeddings=config.rescale, truncate_dim=config.truncate_dim,
-            )  # fmt: skip
+            )
         except Exception as error:  # the library's modules raise whatever they like
             if isinstance(error, IndexError) and self.model.transformers_model is not None:
                 highest = np.array([max(self._ids(text, True), default=0) for text in texts])
@@ -191,6 +191,6 @@ def _loaded(config: EncoderConfig, device: str | None) -> Any:
             return SentenceTransformer(
                 str(config.folder), device=device, local_files_only=True, trust_remote_code=config.trust_remote_code,
                 model_kwargs={"dtype": getattr(torch, config.dtype)},
-            ).eval()  # fmt: skip
+            ).eval()
     except Exception as error:  # the library's modules raise whatever they like
         raise EncoderError(f"cannot load {name}: {first_line(error)}") from error

@@ -26,7 +26,7 @@ _PUBLIC = {
     "contrast": "contrasting", "gather": "gathering", "Gathering": "gathering",
     "NLIClassifier": "labelled", "classes_of": "labelled", "nli_roles": "labelled", "nli_views": "labelled",
     "pairs_or_sentence": "roles", "role_views": "roles",
-}  # fmt: skip
+}
 _MODULES = {name: f"stsbench.training.api.{module}" for name, module in _PUBLIC.items()}
 _MODULES["Backbone"] = "stsbench.training.modules.backbone"
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
     "Options", "Ragged", "Shares", "Term", "Views",
     "classes_of", "contrast", "gather", "nli_roles", "nli_views", "pairs_or_sentence",
     "refuse_idle", "role_views",
-]  # fmt: skip
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,7 @@ from stsbench.training.api.options import Options
 _OF_THE_CLASS = (
     "stages_for", "roles", "labelled", "labelled_roles", "score_range", "whole_texts", "usable", "unusable", "reach",
     "needs_dropout", "group_size",
-)  # fmt: skip
+)
 
 
 def check_class(kind: Any, said: str) -> type[Method]:

@@ -63,7 +63,7 @@ class NLIClassifier(nn.Module):
     def __init__(
         self, width: int | None = None, classes: int | None = None, std: float = 0.02, *,
         features: tuple[Feature, ...] = SBERT_FEATURES, bias: bool = True, init: ClassifierInit = "normal",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """width: d; classes: c. None where only the data or a checkpoint tells: then `set_shape`, or load a state.
 
         features: the blocks, whose names training/losses/pair_features.py explains; bias: whether there is b.

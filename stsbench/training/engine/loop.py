@@ -55,7 +55,7 @@ class Loop:
         self, recipe: Recipe, stage: Stage, method: Method, objective: Objective, wrapped: Any, optimiser: Any,
         accelerator: Accelerator, *, run_log: RunLog, checkpoints: Checkpoints, selection: Selection | None,
         callback: TrainingCallback | None = None, tracked_from: int | None = None, log: Callable[[str], None] = print,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.recipe, self.stage, self.settings = recipe, stage, stage.settings
         self.method, self.objective, self.wrapped = method, objective, wrapped
         self.optimiser, self.accelerator = optimiser, accelerator
@@ -85,7 +85,7 @@ class Loop:
                 "start", stage=self.stage.name, steps=steps, examples=len(self.stage.batches.rows),
                 batch_size=self.settings.batch_size, seed=self.recipe.seed, **self._labelled(),
                 **self._best_before(position),
-            )  # fmt: skip
+            )
             if self.selection:
                 self._dev(position, candidate=False)  # the encoder before training: shown, never kept as the best
         self.wrapped.train()
@@ -257,7 +257,7 @@ class Loop:
             learning_rate=learning_rate(done - 1, self.schedule, self.settings),
             gradient_norm=float(norms.mean()) if len(norms) else None, sentences_per_second=round(speed, 2), **more,
             **calling(type(self.method), "metrics", self.method.metrics),
-        )  # fmt: skip
+        )
         self._gathered, self._skipped, self._since, self._seen = [], 0, now, 0
         if self.callback:
             self.callback.step(done, mean[0], speed)

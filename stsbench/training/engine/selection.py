@@ -39,7 +39,7 @@ class Selection:
     def __init__(
         self, name: str, *, data_dir: Path | None = None, sample: bool = False, offline: bool = False,
         held_out: tuple[Objective, Callable[[], Iterator[Batch]]] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Reads the data, so that a missing file is noticed before anything is trained. Raises DataError, one line.
 
         held_out: what gives the loss, and the batches that it is of.
@@ -93,7 +93,7 @@ class Selection:
         self._note(data)
         if len(set(data.gold.tolist())) < 2 or len(set(zip(data.first, data.second, strict=True))) < 2:
             raise DataError(f"{data.id} from {data.origin}: all gold scores or all pairs are one, so no encoder has a "
-                            "development score: put the data right, or --set selection.by=none")  # fmt: skip
+                            "development score: put the data right, or --set selection.by=none")
 
         def score(inference: Inference) -> float:
             encoder = live_encoder(inference, "dev")

@@ -52,7 +52,7 @@ class Stage:
 
 def stage_views(
     objective: Objective, method: Method, rows: TextRows, rng: np.random.Generator, labelled: bool = False
-) -> Views:  # fmt: skip
+) -> Views:
     """The views of a batch of the data, or of labelled rows."""
     name = "labelled_views" if labelled else "views"
     make: Callable[[TextRows, np.random.Generator], Views] = objective.labelled_views if labelled else method.views
@@ -63,7 +63,7 @@ def stage_views(
 def held_out_batches(
     objective: Objective, method: Method, rows: Callable[[Any], TextRows], held_out: np.ndarray, pad: int, size: int,
     seed: int, device: torch.device, labelled_only: bool = False, group: int = 1,
-) -> Callable[[], Iterator[Batch]]:  # fmt: skip
+) -> Callable[[], Iterator[Batch]]:
     """The same batches of held-out rows, with the same random choices, every time. labelled_only: they are labelled rows;
     group: rows that go together, of which `size` is a multiple."""
 

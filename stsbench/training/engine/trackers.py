@@ -49,7 +49,7 @@ def to_scalars(line: Mapping[str, Any]) -> dict[str, float]:
     if line["kind"] != "train":
         return {}
     return {f"{line['stage']}/{name}": float(value) for name, value in flatten(line, joint="/").items()
-            if name not in _OWN and isinstance(value, int | float) and not isinstance(value, bool)}  # fmt: skip
+            if name not in _OWN and isinstance(value, int | float) and not isinstance(value, bool)}
 
 
 def flat_config(recipe: Mapping[str, Any]) -> dict[str, int | float | str | bool]:
@@ -58,4 +58,4 @@ def flat_config(recipe: Mapping[str, Any]) -> dict[str, int | float | str | bool
     TensorBoard takes numbers, strings and booleans only: a list is written as text, null is left out.
     """
     return {name: value if isinstance(value, int | float | str) else str(value)
-            for name, value in flatten(recipe).items() if value is not None}  # fmt: skip
+            for name, value in flatten(recipe).items() if value is not None}

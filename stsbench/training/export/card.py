@@ -58,7 +58,7 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
         "library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity",
         "tags": ["sentence-transformers", "sentence-similarity", "feature-extraction", "stsbench", method],
         **({"base_model": model} if hub and model != "minilm" else {}),
-    }  # fmt: skip
+    }
     about = [
         ("method", method), ("recipe", recipe.name), ("backbone", model if hub else _last(model)),
         ("adapter of the backbone", "merged into its weights before the training" if summary.get("adapter") else None),
@@ -69,7 +69,7 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
         ("seed", summary.get("seed", recipe.seed)), *_stage_rows(summary),
         ("steps", summary.get("steps")), ("kept", _kept(summary)),
         ("versions", ", ".join(f"{name} {number}" for name, number in summary.get("versions", {}).items())),
-    ]  # fmt: skip
+    ]
     rows = [f"| {plain(key)} | {plain(value)} |" for key, value in about if value not in (None, "")]
     changed = changes(recipe)
     source = f" as in {plain(recipe.source.paper)}" if recipe.source and not changed else ""
@@ -89,7 +89,7 @@ def model_card(recipe: Recipe, summary: dict[str, Any]) -> str:
         "## The recipe\n",
         "Every choice of this training. What stands under `published` is the paper's result and not this model's.\n",
         _fenced(_shown(recipe)),
-    ])  # fmt: skip
+    ])
 
 
 _OURS = """from stsbench.encoders.load import load_encoder
@@ -115,7 +115,7 @@ def _loading(summary: dict[str, Any]) -> list[str]:
             "sentence-transformers (6 or newer) needs stsbench installed for the mean over padding, and "
             "trust_remote_code=True to import a module that is not its own; the folder holds no code.\n",
             f"```python\n{library}```\n", f"```python\n{transformers_snippet(summary)}```\n",
-        ]  # fmt: skip
+        ]
     learned = KINDS.get(summary["pooler"])
     if learned is None:
         snippets = [_OURS, _LIBRARY, transformers_snippet(summary)]
@@ -127,7 +127,7 @@ def _loading(summary: dict[str, Any]) -> list[str]:
         f"```python\n{library}```\n",
         f"With transformers alone there are no sentence vectors: none of its models has the {learned.title} that makes "
         "them.\n",
-    ]  # fmt: skip
+    ]
 
 
 def transformers_snippet(summary: dict[str, Any]) -> str:
@@ -143,7 +143,7 @@ def transformers_snippet(summary: dict[str, Any]) -> str:
         f'model = AutoModel.from_pretrained("PATH"{option}).eval()',
         f'batch = tokenizer(texts, padding={padding}, truncation=True, return_tensors="pt")',
         "with torch.no_grad():", "    output = model(**batch)",
-    ]  # fmt: skip
+    ]
     if padded is not None:
         lines.append("vectors = output.last_hidden_state.mean(1)")
     elif pooler == "cls":
@@ -153,7 +153,7 @@ def transformers_snippet(summary: dict[str, Any]) -> str:
     elif pooler == "cls+dense":
         lines.insert(1, "from safetensors.torch import load_file")
         lines += ['head = load_file("PATH/2_Dense/model.safetensors")', "first = output.last_hidden_state[:, 0]",
-                  'vectors = torch.tanh(first @ head["linear.weight"].T + head["linear.bias"])']  # fmt: skip
+                  'vectors = torch.tanh(first @ head["linear.weight"].T + head["linear.bias"])']
     else:
         lines.append('real = batch["attention_mask"].unsqueeze(-1)')
         if pooler == "max":

@@ -61,7 +61,7 @@ def prompt_loading(said: dict[str, Any], pooling_layer: bool, ours: str, library
         *(f"```python\n{text}```\n" for text in snippets[1:]),
         *([f"With transformers alone there are no sentence vectors: it knows nothing of {' and '.join(reasons)}.\n"]
           if reasons else []),
-    ]  # fmt: skip
+    ]
 
 
 def beyond_transformers(said: dict[str, Any]) -> list[str]:
@@ -74,7 +74,7 @@ def beyond_transformers(said: dict[str, Any]) -> list[str]:
             ("a text that is tokenised apart from its template", said["text"] == "pieces"),
         )
         if there
-    ]  # fmt: skip
+    ]
 
 
 def prompt_snippet(said: dict[str, Any], pooling_layer: bool) -> str:
@@ -89,7 +89,7 @@ def prompt_snippet(said: dict[str, Any], pooling_layer: bool) -> str:
     if head == "transform":
         lines.append("from transformers.activations import get_activation")
     lines += ["", 'tokenizer = AutoTokenizer.from_pretrained("PATH")',
-              f'model = AutoModel.from_pretrained("PATH"{option}).eval()']  # fmt: skip
+              f'model = AutoModel.from_pretrained("PATH"{option}).eval()']
     source = "texts"
     if said["full_stop"]:
         lines.append("""stopped = [text if text[-1:] in ("", ".", "?", '"', "'") else text + "." for text in texts]""")
@@ -99,7 +99,7 @@ def prompt_snippet(said: dict[str, Any], pooling_layer: bool) -> str:
         'batch = tokenizer(filled, padding=True, return_tensors="pt")  # not truncated: that would cut the template',
         "with torch.no_grad():", "    states = model(**batch).last_hidden_state",
         'masks = (batch["input_ids"] == tokenizer.mask_token_id).long()',
-    ]  # fmt: skip
+    ]
     if said["mask_last"]:
         lines.append("places = masks.shape[1] - 1 - masks.flip(1).argmax(1)  # the template's mask: the last one")
     else:
@@ -107,7 +107,7 @@ def prompt_snippet(said: dict[str, Any], pooling_layer: bool) -> str:
     lines.append("vectors = states[torch.arange(len(texts)), places]")
     if head:
         lines += ['head = load_file("PATH/prompt.safetensors")',
-                  'vectors = vectors @ head["head.dense.weight"].T + head["head.dense.bias"]']  # fmt: skip
+                  'vectors = vectors @ head["head.dense.weight"].T + head["head.dense.bias"]']
     if head == "dense":
         lines.append("vectors = torch.tanh(vectors)")
     elif head == "transform":

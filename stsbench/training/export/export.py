@@ -48,7 +48,7 @@ def export_model(
     described = Exported(
         inference.pooler, max_length, method, recipe, None if inference.prompt is None else inference.prompt.settings(),
         normalize, post is not None, trained_on,
-    )  # fmt: skip
+    )
     limit = _limit(inference, max_length)
     with new_folder(folder, replace) as building:
         _fill(building, inference, limit, described, card, post)
@@ -104,7 +104,7 @@ def _fill(
     write_layout(
         building, pooler, config.hidden_size, limit, inference.dense, config.num_hidden_layers, inference.token_pooler,
         described.normalize, post,
-    )  # fmt: skip
+    )
     if post is not None:
         write_post(building, *post)
     if inference.prompt is not None:

@@ -42,7 +42,7 @@ def fit_model(
         export_model(
             _inference(base), building, card=_card(base, fitted.chain, texts), max_length=base.spec.max_length,
             normalize=base.spec.normalize, post=(fitted.chain, texts.name), trained_on=base.trained_on,
-        )  # fmt: skip
+        )
     for line in fitted.notes:
         log(line)
     log(f"{output}: {base.spec.name}, then {chain.spelled()}, fitted on {shortened(texts.name)}")
@@ -67,7 +67,7 @@ def _native(encoder: Encoder, options: EncoderOptions) -> LazyEncoder:
         "--trust-remote-code": config.trust_remote_code, "a prompt before each text": spec.prefix is not None,
         "--template": config.prompt.template is not None and not config.prompt.trained,
         "--full-stop": config.prompt.full_stop and not config.prompt.trained, "an adapter": len(config.sources) > 1,
-    }  # fmt: skip
+    }
     if what := next((option for option, there in stray.items() if there), None):
         raise StsbenchError(f"{name} with {what} cannot be written as a model: measure it with `stsbench eval --post`")
     return encoder
@@ -91,7 +91,7 @@ def _card(encoder: LazyEncoder, chain: Chain, texts: FitTexts) -> str:
         "model": Path(encoder.spec.name).name, "pooler": encoder.spec.pooler, "post-processing": chain.spelled(),
         "fitted on": texts.name, "texts": f"{texts.items * texts.sides:,}", "digest of what was found": chain.digest(),
         "vectors before it": "scaled to length 1" if encoder.spec.normalize else "as long as they come",
-    }  # fmt: skip
+    }
     sources = dict.fromkeys(step.source for step in chain.steps if step.source)
     return "\n".join([
         f"# {plain(chain.names)} of {plain(rows['model'])}\n",
@@ -102,4 +102,4 @@ def _card(encoder: LazyEncoder, chain: Chain, texts: FitTexts) -> str:
         "sentence-transformers gives the same vectors, in float32:\n",
         f'```python\nfrom sentence_transformers import SentenceTransformer\n\nvectors = SentenceTransformer("PATH"{trust})'
         ".encode(texts)\n```\n",
-    ])  # fmt: skip
+    ])

@@ -25,7 +25,7 @@ _MEAN_PADDED = "stsbench.encoders.transformer.token_pooling_module.MeanPaddedPoo
 _MODES = {
     "cls": "cls_token", "cls+dense": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "last": "lasttoken",
     "weighted_mean": "weightedmean_tokens",
-}  # fmt: skip
+}
 
 
 def layers_of(pooler: str, layers: int) -> Tensor | None:
@@ -45,7 +45,7 @@ def layers_of(pooler: str, layers: int) -> Tensor | None:
 def write_layout(
     folder: Path, pooler: str, width: int, limit: int | None, dense: nn.Linear | None, layers: int,
     token_pooler: TokenPooler | None = None, normalize: bool = False, post: tuple[Chain, str] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Write modules.json and what it names into `folder`, beside the model of that width and number of layers.
 
     limit: tokens, special ones included, None for no limit. Poolers over several layers need output_hidden_states in the
@@ -70,20 +70,20 @@ def write_layout(
     paths = ["", *(f"{place}_{kind}" for place, kind in enumerate(kinds[1:], start=1))]
     named = {
         "MeanPadded": _MEAN_PADDED, "Prompt": PROMPT, "Post": POST, "Affine": "sentence_transformers.models.Dense",
-    }  # fmt: skip
+    }
     named |= {learned.title: learned.module for learned in KINDS.values()}
     types = [named.get(kind, f"sentence_transformers.models.{kind}") for kind in kinds]
     _write(folder / "modules.json", [
         {"idx": place, "name": str(place), "path": path, "type": kind}
         for place, (kind, path) in enumerate(zip(types, paths, strict=True))
-    ])  # fmt: skip
+    ])
     if pooler != "mask":  # whose one module reads stsbench.json
         said: dict[str, Any] = {"max_seq_length": limit, "do_lower_case": False}
         if padded is not None:
             said["processing_kwargs"] = {"text": {"padding": "max_length", "max_length": padded}}
         _write(folder / "sentence_bert_config.json", said)
     _write(folder / "config_sentence_transformers.json", {"prompts": {}, "default_prompt_name": None,
-                                                          "similarity_fn_name": "cosine"})  # fmt: skip
+                                                          "similarity_fn_name": "cosine"})
     for kind, path in zip(kinds, paths, strict=True):
         if kind == "Pooling":
             mode = _MODES.get(pooler, "mean_tokens")
@@ -99,7 +99,7 @@ def write_layout(
             _module(folder / path, settings, {"layer_weights": weights})
         elif kind == "Dense" and dense is not None:
             settings = {"in_features": dense.in_features, "out_features": dense.out_features, "bias": True,
-                        "activation_function": "torch.nn.modules.activation.Tanh"}  # fmt: skip
+                        "activation_function": "torch.nn.modules.activation.Tanh"}
             _module(folder / path, settings, {f"linear.{name}": value for name, value in dense.state_dict().items()})
         elif kind == "Affine" and affine is not None:
             _affine(folder / path, *affine)
@@ -111,7 +111,7 @@ def write_layout(
 def _affine(folder: Path, kernel: NDArray[np.float64], bias: NDArray[np.float64]) -> None:
     """x @ kernel + bias as a Dense, in float32."""
     settings = {"in_features": kernel.shape[0], "out_features": kernel.shape[1], "bias": True,
-                "activation_function": "torch.nn.modules.linear.Identity"}  # fmt: skip
+                "activation_function": "torch.nn.modules.linear.Identity"}
     _module(folder, settings, {"linear.weight": from_numpy(kernel.T).float(), "linear.bias": from_numpy(bias).float()})
 
 

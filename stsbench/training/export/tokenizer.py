@@ -51,7 +51,7 @@ def write_tokenizer(tokenizer: Any, folder: Path, limit: int | None) -> None:
 def _special(tokenizer: Any) -> Iterator[str]:
     """Special tokens that the vocabulary has, the usual one for padding first."""
     return (token for name in _PADDING if (token := getattr(tokenizer, name, None)) and
-            getattr(tokenizer, f"{name}_id", None) is not None)  # fmt: skip
+            getattr(tokenizer, f"{name}_id", None) is not None)
 
 
 def _differs(tokenizer: Any, folder: Path) -> str:

@@ -12,7 +12,7 @@ from stsbench.training.losses.pair_features import SBERT_FEATURES, Feature, feat
 def nli_cross_entropy(
     u: Tensor, v: Tensor, weight: Tensor, bias: Tensor | None = None, *, labels: Tensor,
     features: tuple[Feature, ...] = SBERT_FEATURES,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The mean over pairs of -log softmax(W [u; v; |u - v|] + b)[label].
 
     u, v: (n, d) premises and hypotheses; weight: (c, k d) for c classes, 3 or, say, 2, and the k blocks of `features`; bias:

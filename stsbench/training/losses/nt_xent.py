@@ -38,7 +38,7 @@ def nt_xent(
                 rows + start, reduction="sum",
             )
             for view, others, same in ((one, all_two, all_one), (two, all_one, all_two))
-        ]  # fmt: skip
+        ]
     return (losses[0] + losses[1]) / max(2 * len(first), 1)
 
 

@@ -47,7 +47,7 @@ class Backbone(nn.Module):
     def __init__(
         self, model: Any, tokenizer: Any, pooler: str = "cls", max_length: int = 32, engine: Engine = "auto",
         head: TokenPooler | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         if (None if head is None else head.kind) != KINDS.get(pooler):
             raise ValueError(f"the pooler {pooler} and the head {head} do not go together")
@@ -76,7 +76,7 @@ class Backbone(nn.Module):
     def forward(
         self, ids: Tensor, mask: Tensor, wanted: tuple[int, ...] = (-1,), soft: SoftPrompt | None = None,
         heads: Tensor | None = None,
-    ) -> list[Tensor]:  # fmt: skip
+    ) -> list[Tensor]:
         """The hidden states `wanted` (0 embeddings ... -1 last layer), each (n, L, d). ids, mask: (n, L).
 
         soft: positions, learned words, prefixes and changes of the embeddings of this batch; state 0 is then the changed
@@ -201,7 +201,7 @@ def pool_layers(pooling: Literal["mean", "max", "sum"], states: list[Tensor], ma
 def load_backbone(
     folder: Path, name: str, pooler: str = "cls", max_length: int = 32, dropout: float | None = None,
     token_poolers: Mapping[str, dict[str, Any]] | None = None, offline: bool = False,
-) -> Backbone:  # fmt: skip
+) -> Backbone:
     """The folder's encoder in float32, an adapter merged, all trainable, in train mode. dropout: of states and attention.
 
     offline: no base of an adapter is fetched; it is read in the revision that the adapter pins.

@@ -29,7 +29,7 @@ def template_vectors(
     backbone: Backbone, template: TokenTemplate, counts: Tensor, *, positions: Positions = "matched", start: Start = "own",
     split: int | None = None, gradient: bool = True, prefix: Callable[[int], Prefix] | None = None,
     vectors: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """(n, d) last state at the mask of the template alone, for sentences of `counts` (n,) tokens: h_i - this is denoised
     (Jiang et al. 2022, PromptBERT, section 3.3).
 
@@ -51,5 +51,5 @@ def template_vectors(
         soft = SoftPrompt(
             positions=template_positions(distinct.long(), at, template.length, base, positions),
             rows=None if vectors is None else template.words(ids, mask), vectors=vectors, prefix=before,
-        )  # fmt: skip
+        )
         return backbone.at(ids, mask, template.places(mask), soft).index_select(0, rows)

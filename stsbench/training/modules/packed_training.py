@@ -54,7 +54,7 @@ class PackedTraining:
     def __init__(
         self, model: Any, ids: Tensor, mask: Tensor, first: Tensor | None = None, soft: SoftPrompt | None = None,
         heads: Tensor | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         soft = soft or SoftPrompt()
         soft.check(ids, len(model.encoder.layer))
         self.model = model

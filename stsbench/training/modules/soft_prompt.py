@@ -55,7 +55,7 @@ class Prefix:
             (keys.flatten(0, 1).index_select(0, flat).view(rows, high, -1),
              values.flatten(0, 1).index_select(0, flat).view(rows, high, -1))
             for keys, values in zip(self.keys.unbind(), self.values.unbind(), strict=True)
-        ]  # fmt: skip
+        ]
 
 
 @dataclass(frozen=True)
@@ -105,4 +105,4 @@ def padded_inputs(model: Any, ids: Tensor, mask: Tensor, soft: SoftPrompt | None
     return soft_inputs(
         model, ids, mask, positions=soft.positions, rows=soft.rows, vectors=soft.vectors,
         slots=[] if soft.prefix is None else soft.prefix.seen(), shift=soft.shift,
-    )  # fmt: skip
+    )

@@ -54,16 +54,23 @@ def options(method: str) -> list[Option]:
 
 
 def _comments(model: type[Options]) -> dict[str, str]:
-    """Field -> the comment behind it in the source, or above it where that behind is a tool's (`# fmt: skip`)."""
+    """Field -> the comment behind it in the source, or where that is a tool's (`# noqa`) or none, on the line above."""
     try:
         source = inspect.getsource(model)
     except (OSError, TypeError):
         return {}
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    behind = {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
+    tokens = [token for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type == tokenize.COMMENT]
+    behind = {token.start[0]: token.string.lstrip("# ") for token in tokens}
+    above: dict[int, str] = {}  # line -> the lines of comment that end above it
+    for token in tokens:
+        if token.line.lstrip().startswith("#"):
+            line = token.start[0]
+            above[line + 1] = " ".join(filter(None, [above.pop(line, ""), token.string.lstrip("# ")]))
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.AnnAssign) and _OF_A_TOOL.match(behind.get(node.end_lineno or 0, "")):
-            behind[node.end_lineno or 0] = behind.get(node.lineno - 1, "")
+        if isinstance(node, ast.AnnAssign) and node.lineno in above:
+            end = node.end_lineno or 0
+            if end not in behind or _OF_A_TOOL.match(behind[end]):
+                behind[end] = above[node.lineno]
     return {
         node.target.id: behind[node.end_lineno]
         for node in ast.walk(ast.parse(source))

@@ -23,7 +23,7 @@ FORMS = {
     "nli_for_simcse.csv": "nli_for_simcse.csv", "nli_and_anli_for_simcse.csv": "nli_for_simcse.csv",
     "AllNLI.tsv": LABELLED_PAIRS, "AllNLI_with_SNLI_dev_test.tsv": LABELLED_PAIRS, "nli_pairs.tsv": LABELLED_PAIRS,
     "wiki_documents.txt": DOCUMENTS, "openwebtext.txt": DOCUMENTS,
-}  # fmt: skip
+}
 LINES = 12  # the longest document of the sample
 WARNING = "warning: trained on the package's sample: it shows that training works, and its scores prove nothing"
 
@@ -90,7 +90,7 @@ def _length(recipe: Recipe, stages: Collection[str], batch: int) -> dict[str, An
     for stage in stages:
         part = recipe.stages.get(stage, {}).get("training", {})
         settings |= {f"stages.{stage}.training.{key}": settings[f"training.{key}"]
-                     for key in ("max_steps", "batch_size", "epochs") if key in part}  # fmt: skip
+                     for key in ("max_steps", "batch_size", "epochs") if key in part}
     if recipe.labelled is not None:
         settings["labelled.batch_size"] = batch
     return {**settings, "selection.every": STEPS, "selection.at_end": True}

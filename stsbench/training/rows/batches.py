@@ -30,7 +30,7 @@ class Batches:
     def __init__(
         self, rows: RowNumbers, settings: TrainingSettings, seed: int, stage: int = 0, *, least: int = 1, processes: int = 1,
         group: int = 1, lengths: NDArray[np.int64] | None = None, use: Use = "order", name: str = "training.batch_size",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.rows, self.size, self.accumulate = rows, settings.batch_size, settings.accumulate
         self.seed, self.stage, self.use = seed, stage, use
         self.lengths = lengths if settings.order == "length" else None
@@ -109,7 +109,7 @@ def to_batch(views: Views, shares: Shares, pad: int, device: torch.device) -> Ba
         {name: _moved(values, device) for name, values in extra.items()},
         None if labels is None else _moved(labels, device), scores=None if scores is None else _moved(scores, device),
         by_row={name: _moved(values, device) for name, values in by_row.items()},
-    )  # fmt: skip
+    )
 
 
 def _padded(views: list[Ragged], part: slice, longest: int, name: str, pad: int) -> torch.Tensor:

@@ -68,7 +68,7 @@ class StageData:
 def open_rows(
     recipe: Recipe, plan: MethodPlan, backbone: Backbone, stages: Sequence[str], log: Callable[[str], None],
     place: SetPlace | None = None,
-) -> dict[str, StageData]:  # fmt: skip
+) -> dict[str, StageData]:
     """The rows of those of `stages` that train on `data`, by stage, and under LABELLED the labelled ones if any uses them.
 
     What is trained on holds no text that is held out of either. place: where sets of the catalog are, which a recipe may
@@ -89,7 +89,7 @@ def open_rows(
     data = {
         stage: open_data(recipe.stage_data(stage), recipe, plan, backbone, log, place=place)
         for stage in stages if uses[stage] != "only"
-    }  # fmt: skip
+    }
     if any(uses[stage] != "none" for stage in stages):
         settings: DataSettings = recipe.labelled or DataSettings()
         labelled = open_data(settings, recipe, plan, backbone, log, section=LABELLED, place=place)
@@ -103,7 +103,7 @@ def open_rows(
 def open_data(
     settings: DataSettings, recipe: Recipe, plan: MethodPlan, backbone: Backbone, log: Callable[[str], None],
     section: str = "data", place: SetPlace | None = None,
-) -> StageData:  # fmt: skip
+) -> StageData:
     """Read and tokenise a stage's training text, or find it in the cache. section: of the recipe; place: as for `open_rows`.
     Raises DataError."""
     labelled = section == LABELLED
@@ -116,7 +116,7 @@ def open_data(
             path, format=settings.format, columns=settings.columns, where=settings.where, drop_blank=settings.drop_blank,
             drop_duplicates=settings.drop_duplicates, contiguous=settings.contiguous,
             lines_per_row=settings.lines_per_row, log=log,
-        )  # fmt: skip
+        )
     roles = plan.labelled_roles(store.roles) if labelled else plan.roles(store.roles)
     log(f"{path.name}: {store.report()}, used as {', '.join(roles)}")
     if doubt := store.doubt():
@@ -200,7 +200,7 @@ def _check_scores(
 def _sampled(
     settings: DataSettings, run_seed: int, store: TextStore, usable: NDArray[np.bool_] | None, log: Callable[[str], None],
     section: str,
-) -> NDArray[np.int64]:  # fmt: skip
+) -> NDArray[np.int64]:
     """The numbers of the rows that `share`, the method and `sample` leave. usable: (rows,) whether the method can."""
     path, numbers = store.path, np.arange(len(store), dtype=np.int64)
     seed = run_seed if settings.sample_seed is None else settings.sample_seed

@@ -10,10 +10,10 @@ import numpy as np
 _USES = {
     "order": 1, "views": 2, "held-out rows": 3, "sample": 4, "held-out views": 5, "labelled order": 6, "labelled views": 7,
     "share": 8,
-}  # fmt: skip
+}
 Use = Literal[
     "order", "views", "held-out rows", "sample", "held-out views", "labelled order", "labelled views", "share"
-]  # fmt: skip
+]
 
 
 def stream(seed: int, use: Use, stage: int = 0, first: int = 0, second: int = 0) -> np.random.Generator:

@@ -20,7 +20,7 @@ def train(
     method: str, *, output: str | Path, recipe: str | Path | Recipe | None = None, seeds: int | None = None,
     subsets: int | None = None, backbone: str | Path | None = None, settings: Mapping[str, Any] | None = None,
     **options: Any,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Train a method by a recipe (name, file or Recipe; None: the method's own) into the folder `output`.
 
     method: a name, or FILE.py:CLASS; settings: values in the place of the recipe's, by dotted key

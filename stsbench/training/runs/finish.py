@@ -37,7 +37,7 @@ _LATER: dict[str, Any] = {  # settings that were added after the first records -
     "training.adam": "torch", "training.optimizer": "adamw", "training.rho": None, "training.milestones": [],
     "training.rates": [], "training.weight_decay_on": "matrices", "data.lines_per_row": 1, "labelled.lines_per_row": 1,
     "backbone.mean_cnn": None, "training.warmup_of": None,
-}  # fmt: skip
+}
 _ABSENT = object()
 SEARCH = "search.json"  # in a run folder: what the run was chosen among, by `stsbench sweep`
 
@@ -96,7 +96,7 @@ def summarise(run: FinishedRun, position: Position) -> dict[str, Any]:
         "provenance": provenance(
             command=run.manifest.commands[0], resumed_by=run.manifest.commands[1:], started=run.manifest.started
         ),
-    }  # fmt: skip
+    }
 
 
 def described_data(plan: MethodPlan, names: Sequence[str], data: Mapping[str, StageData]) -> dict[str, dict[str, Any]]:
@@ -109,7 +109,7 @@ def described_data(plan: MethodPlan, names: Sequence[str], data: Mapping[str, St
                "rows": len(rows.trained), "held_out": len(rows.held_out),
                **({"texts_of": list(rows.texts_of)} if rows.texts_of else {})}
         for name, rows in data.items() if name in trained_on
-    }  # fmt: skip
+    }
 
 
 def export_best(run: FinishedRun, summary: dict[str, Any]) -> None:
@@ -123,11 +123,11 @@ def export_best(run: FinishedRun, summary: dict[str, Any]) -> None:
         **summary, **describe(inference), "adapter": (run.method.backbone.folder / "adapter_config.json").is_file(),
         "steps": sum(summary["stages"].values()), "data": files,
         "versions": summary["provenance"]["versions"],
-    }  # fmt: skip
+    }
     export_model(
         inference, run.output / "best", card=model_card(run.recipe, facts), method=short_name(run.recipe.method),
         recipe=run.recipe.name, trained_on=_trained_on(summary, run.method.backbone.folder), replace=True,
-    )  # fmt: skip
+    )
 
 
 def _data_of(summary: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -180,7 +180,7 @@ def _training_facts(recipe: Recipe, summary: Mapping[str, Any]) -> dict[str, Any
         **{key: summary[key] for key in ("stage", "from", "backbone") if summary.get(key)},
         **({"kept": summary["exported"]} if not summary["best"] and ", as " in summary["exported"] else {}),
         "data": {name: each["digest"] for name, each in summary["data"].items()},
-    }  # fmt: skip
+    }
 
 
 def stored_facts(run: Path) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def tested(
                 extra_provenance=_training_facts(options.recipe, summary),
             ),
             log=log,
-        )  # fmt: skip
+        )
         summary = {**summary, "failures": dict(result.failures)}
     accelerator.wait_for_everyone()
     return summary

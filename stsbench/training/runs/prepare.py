@@ -118,7 +118,7 @@ def prepare_run(
         log(line)
     run = PreparedRun(
         options, manifest, accelerator, log, plan, names, checkpoints, resumed, warm_start, data, method, objective, stages,
-    )  # fmt: skip
+    )
     run.selections = _selections(run, dev)
     for line in run.selection.warnings if run.selection else ():
         log(f"warning: {line}")
@@ -227,7 +227,7 @@ def _backbone(options: TrainOptions, plan: MethodPlan, warm_start: WarmStart | N
 def _stages(
     recipe: Recipe, plan: MethodPlan, opened: Sequence[str], names: Sequence[str], data: Mapping[str, StageData],
     backbone: Backbone, processes: int,
-) -> list[Stage]:  # fmt: skip
+) -> list[Stage]:
     """The stages that run, with their schedules."""
     pad = backbone.tokenizer.pad_token_id
     stages = {name: make_stage(name, recipe, plan, data, pad, processes) for name in opened}
@@ -268,7 +268,7 @@ def _selections(run: PreparedRun, dev: Selection | None) -> dict[str, Selection]
             batches = held_out_batches(
                 run.objective, run.method, data.rows, data.held_out, stage.tokens_pad, stage.settings.batch_size,
                 run.recipe.seed, run.accelerator.device, stage.labelled_only, stage.group,
-            )  # fmt: skip
+            )
             held_out = (run.objective, batches) if len(data.held_out) else None
             selections[stage.name] = Selection(by, held_out=held_out)
     return selections

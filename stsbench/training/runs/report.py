@@ -104,7 +104,7 @@ def summary(run: Path) -> dict[str, Any]:
         raise StsbenchError(f"{run / LOG} is empty: the run was stopped before its first step")
     trained = [line for line in log if line["kind"] == "train"]
     done = {stage: max((line["step"] for line in log if line.get("stage") == stage and "step" in line), default=0)
-            for stage in starts}  # fmt: skip
+            for stage in starts}
     best, stored = best_dev(log), read_summary(run)
     return {
         "seed": next(iter(starts.values()))["seed"],

@@ -57,7 +57,7 @@ def train(options: TrainOptions, log: Log = print, callback: TrainingCallback | 
         manifest = open_manifest(
             folder, options.resume, sample=options.sample, data_dir=options.data_dir, command=options.command, stage=stage,
             start_from=options.start_from, method_file=method_file(recipe.method).get("method file"),
-        )  # fmt: skip
+        )
         check_start(method_plan, manifest.stage, manifest.start_from)
         data_dir = Path(manifest.data_dir) if manifest.data_dir else None
         options = replace(options, sample=manifest.sample, data_dir=data_dir)
@@ -116,7 +116,7 @@ def _train_stage(
         run.recipe, stage, method, objective, wrapped, prepared, accelerator, run_log=run_log, checkpoints=run.checkpoints,
         selection=run.selections.get(stage.name), callback=callback, tracked_from=before if run.options.trackers else None,
         log=run.log,
-    )  # fmt: skip
+    )
     position = loop.run(position)
     accelerator.unwrap_model(wrapped, keep_fp32_wrapper=False)
     accelerator.free_memory()
@@ -150,7 +150,7 @@ def _next_position(run: PreparedRun, stage: Stage, last: Position) -> Position:
     return replace(
         _start_of(run, stage), log=last.log, best=last.best if run.recipe.selection.over == "all" else None,
         seconds_before=last.seconds_before + last.seconds,
-    )  # fmt: skip
+    )
 
 
 def _take_over(run: PreparedRun, warm_start: WarmStart) -> Best | None:
@@ -180,7 +180,7 @@ def _finish(run: PreparedRun, position: Position) -> dict[str, Any]:
         sample=run.selection is not None and run.selection.sample, processes=accelerator.num_processes,
         engine=run.method.backbone.engine_on(accelerator.device.type),
         described=described_data(run.plan, run.names, run.data),
-    )  # fmt: skip
+    )
     summary = summarise(finished, position)
     if accelerator.is_main_process:
         export_best(finished, summary)

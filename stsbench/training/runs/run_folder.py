@@ -92,7 +92,7 @@ def claim(folder: Path, recipe: Recipe, manifest: RunManifest) -> None:
 def open_manifest(
     folder: Path, resume: bool, *, sample: bool, data_dir: Path | None, command: Sequence[str], stage: str | None = None,
     start_from: Path | None = None, method_file: str | None = None,
-) -> RunManifest:  # fmt: skip
+) -> RunManifest:
     """What this start of the run amounts to. A resumed run's development data are where they were, unless told otherwise;
     its stage, method file and the run that it goes on from cannot change. Raises StsbenchError, one line."""
     earlier = None if start_from is None else str(start_from.resolve())

@@ -54,7 +54,7 @@ def train_seeds(
         summary = train(
             replace(options, recipe=options.recipe.model_copy(update={"seed": seed}), output=run,
                     resume=options.resume and started), log, callback and _OfSeed(callback, seed),
-        )  # fmt: skip
+        )
         failures |= {f"seed {seed} {task}": why for task, why in summary.get("failures", {}).items()}
         runs.append(run)
         if not started:

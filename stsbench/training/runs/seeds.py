@@ -70,7 +70,7 @@ def over_runs(runs: Mapping[Any, Path]) -> dict[str, Any]:
         "dev": over(best), "dev_last": over(last, ", last step"),
         "tests": [{**dict(zip(_KEYS, key, strict=True)), **spread(values)} for key, values in tests.items()],
         "shared": _shared(origins, len(runs)),
-    }  # fmt: skip
+    }
 
 
 def _shared(origins: Mapping[str, dict[str, Any]], runs: int) -> dict[str, Any] | None:

@@ -54,7 +54,7 @@ def make_accelerator(
             DistributedDataParallelKwargs(gradient_as_bucket_view=True),
             InitProcessGroupKwargs(timeout=timedelta(hours=6)),  # the others wait while one scores or tokenises
         ],
-    )  # fmt: skip
+    )
     if accelerator.distributed_type not in ("NO", "MULTI_GPU", "MULTI_CPU"):
         raise StsbenchError(f"accelerate's {accelerator.distributed_type} is not supported: use plain data parallelism")
     return accelerator
@@ -119,14 +119,14 @@ def make_stage(
     batches = Batches(
         rows.trained, settings, recipe.seed, key, least=least, processes=processes, group=group,
         lengths=_lengths(settings, rows),
-    )  # fmt: skip
+    )
     warmup = shortened_warmup(settings, batches.steps, batches.steps_of_epochs)
     settings = settings.model_copy(update={"warmup": warmup})
     labelled = _labelled_batches(recipe, settings, data[LABELLED], key, processes) if use == "with" else None
     return Stage(
         plan.stages.index(name), name, settings, batches, rows.rows, pad if pad is not None else 0, key=key,
         labelled_only=use == "only", labelled=labelled, group=group,
-    )  # fmt: skip
+    )
 
 
 def _group(plan: MethodPlan, settings: TrainingSettings) -> int:
@@ -169,7 +169,7 @@ def _labelled_batches(
     batches = Batches(
         data.trained, settings.model_copy(update={"batch_size": size, "accumulate": 1}), recipe.seed, key,
         processes=processes, lengths=_lengths(settings, data), use="labelled order", name="labelled.batch_size",
-    )  # fmt: skip
+    )
     return LabelledBatches(batches, data.rows)
 
 

@@ -40,7 +40,7 @@ def with_subset(recipe: Recipe, number: int) -> Recipe:
         name: {**parts, "data": {**parts["data"], **update}}
         if "data" in parts and drawn(recipe.stage_data(name)) else parts
         for name, parts in recipe.stages.items()
-    }  # fmt: skip
+    }
     data: DataSettings = recipe.data.model_copy(update=update) if drawn(recipe.data) else recipe.data
     labelled: LabelledSettings | None = recipe.labelled
     if labelled is not None and drawn(labelled):

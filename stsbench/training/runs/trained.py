@@ -56,7 +56,7 @@ def _recipe(run: Path, method: str | None) -> Recipe:
         raise StsbenchError(
             f"{run} was trained by {stored.method}, " + ("a Python file, which is run only where it is named: method="
             "'FILE.py:CLASS', or --method FILE.py:CLASS" if file else "which is not installed: install it")
-        )  # fmt: skip
+        )
     return load_recipe(method or stored.method, str(run / "recipe.yaml"))
 
 

@@ -174,7 +174,7 @@ def describe_warm_start(warm_start: WarmStart, plan: MethodPlan, recipe: Recipe)
         "data": {name: data for name, data in manifest.data.items() if name in (*trained, *labelled)},
         "differs": {key: value for key, value in theirs.items() if mine.get(key) != value},
         "from": manifest.warm_start,
-    }  # fmt: skip
+    }
 
 
 def _steps(warm_start: WarmStart) -> dict[str, int]:
@@ -197,7 +197,7 @@ def _lacking(run: Path, before: str, number: int) -> str:
 
 def _check_settings(
     run: Path, stage: str, before: str, theirs: Recipe, mine: Recipe, later: tuple[str, ...]
-) -> None:  # fmt: skip
+) -> None:
     """Method options, backbone settings but for the model's place, and semi: the first that differs is named."""
     there, here = _comparable(theirs, later), _comparable(mine, later)
     for key in here | there:

@@ -98,7 +98,7 @@ def test_synonym_leaves_a_sentence_without_candidates(words):
     lambda words, generator: delete_words(words, 0.3, generator),
     lambda words, generator: delete_one_word(words, generator),
     lambda words, generator: synonym(words, {word: ("x", "y") for word in words}, generator),
-])  # fmt: skip
+])
 def test_equal_generators_give_equal_changes_and_others_differ(change):
     first, second = ([change(NUMBERED, generator) for _ in range(5)] for generator in (rng(3), rng(3)))
     assert first == second
@@ -118,7 +118,7 @@ def test_thesaurus_rows_of_one_word_add_up(tmp_path):
     ("dog\t\thound\n", ":1: an empty cell"),
     ("dog hound\n", ":1: no synonym of 'dog hound'"),
     ("\n\n", "contains no synonyms"),
-])  # fmt: skip
+])
 def test_a_bad_thesaurus_is_one_line_that_says_where(tmp_path, content, expected):
     path = tmp_path / "words.tsv"
     path.write_text(content, encoding="utf-8")

@@ -125,7 +125,7 @@ def test_what_was_read_before_the_setting_is_still_found(tmp_path):
     path, cache = written(tmp_path / "a.txt", LINES), tmp_path / "cache"
     open_store(path, cache=cache)
     before = {"format": "text", "columns": {}, "where": {}, "drop_blank": False, "drop_duplicates": False,
-              "contiguous": False}  # fmt: skip
+              "contiguous": False}
     key = hashlib.sha256(json.dumps([1, file_digest(path, cache), before], sort_keys=True).encode()).hexdigest()
     assert (cache / "text" / key).is_dir()
     assert len({open_store(path, lines_per_row=count, cache=cache).digest for count in (1, 2, 3)}) == 3

@@ -107,7 +107,7 @@ def test_an_id_beyond_the_vocabulary_is_one_line(folder, text, tmp_path):
     (1.0, 50, [1.0] * 5),
     (0.1, 0, [1.0] * 5),
     (0.0, 1, [1.0, 0.1, 0.912, 0.99, 0.998]),
-])  # fmt: skip
+])
 def test_weights(theta, scale, expected):
     found = token_weights(np.array([0, 4500, 440, 50, 10]), theta, scale)
     assert found.dtype == torch.float32 and found.tolist() == pytest.approx(expected, abs=1e-6)

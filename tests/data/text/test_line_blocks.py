@@ -68,7 +68,7 @@ def add_each(writer, start, texts, fields):
 @given(
     st.lists(st.sampled_from(["", " ", "a", "b", "é\u2028", "\u3000", "a b"]), min_size=1, max_size=14),
     st.booleans(), st.booleans(), st.booleans(),
-)  # fmt: skip
+)
 def test_a_store_of_plain_text_equals_that_of_the_same_rows_one_by_one(tmp_path, rows, blank, duplicates, contiguous):
     path = tmp_path / "a.txt"
     path.write_text("\n".join(rows) + "\n")

@@ -61,7 +61,7 @@ def test_other_columns_and_rows_left_out(opened):
     ("high", "the score 'high' is not a number"), ("1,5", "is not a number"), ("nan", "the score 'nan' is not a number"),
     ("inf", "is not a number"), ("1e999", "is not a number"), ("1_0", "is not a number"), ("٣", "is not a number"),
     ("0x1", "is not a number"), ("", "the score is empty; leave such rows out with data.drop_blank"),
-])  # fmt: skip
+])
 def test_a_wrong_score_is_named_with_file_and_row(opened, tmp_path, text, said):
     with pytest.raises(DataError) as error:
         opened([*ROWS[:2], ("u", "v", text)])
@@ -72,7 +72,7 @@ def test_a_wrong_score_is_named_with_file_and_row(opened, tmp_path, text, said):
 @pytest.mark.parametrize(("value", "said"), [
     (math.nan, "is not a number"), (True, "the value of 'score' is not text but true"), (None, "is not text but null"),
     ([1], "is not text"),
-])  # fmt: skip
+])
 def test_wrong_scores_of_json(opened, value, said):
     with pytest.raises(DataError, match=rf"a.jsonl:2: .*{said}"):
         opened([("a", "b", 1), ("c", "d", value)], "a.jsonl")

@@ -12,7 +12,7 @@ from stsbench.errors import DataError
 @pytest.mark.parametrize(("lines", "kind"), [
     (["sent0,sent1,hard_neg", "a,b,c"], "csv"), (['"premise","hypothesis","label"', "a,b,c"], "csv"),
     (["sentence1\tsentence2\tscore", "a\tb\t1"], "tsv"), (["sentence1;sentence2;score", "a;b;1"], "csv"),
-])  # fmt: skip
+])
 def test_the_header_of_a_table_is_no_sentence(tmp_path, lines, kind):
     (tmp_path / "a.txt").write_text("\n".join(lines))
     store = open_store(tmp_path / "a.txt", cache=tmp_path / "cache")
@@ -25,7 +25,7 @@ def test_the_header_of_a_table_is_no_sentence(tmp_path, lines, kind):
     ([json.dumps({"text": f"cat {i}"}) for i in range(9)], "looks like JSON"),
     (["a cat, a dog", "a cat", "a dog, a bird, a fish", "x", "y"], ""), (["sentence", "a", "b"], ""),
     (["{a} set", "{b", "c}"], ""),
-])  # fmt: skip
+])
 def test_what_looks_like_a_table(tmp_path, lines, doubt):
     (tmp_path / "a.txt").write_text("\n".join(lines))
     said = open_store(tmp_path / "a.txt", cache=tmp_path / "cache").doubt()
@@ -41,7 +41,7 @@ def labelled(tmp_path, labels, at=48):
 @pytest.mark.parametrize("mark", [
     "-", "-1", " -1", "-1.0", "NaN", "nan", "null", "hidden", "?", "None", "N/A", "<NA>", "#N/A",
     "\u22121", "\u2013", "\u2014", "NA", "\\N", "unlabeled", "no_label",
-])  # fmt: skip
+])
 def test_a_mark_of_rows_without_a_label_is_no_class(tmp_path, mark):
     told = rf"a.csv:4: the label {re.escape(repr(mark))} marks rows without a label \(16 of 48\)"
     with pytest.raises(DataError, match=told):
@@ -52,7 +52,7 @@ def test_a_mark_of_rows_without_a_label_is_no_class(tmp_path, mark):
     ("entailment", "entailment "), ("entailment", "Entailment"), ("a b", "a  b"), ("1", "1.0"), ("01", "1"),
     ("True", "1"), ("0", "false"), ("0", "-0"), ("not_entailment", "not entailment"), ("not_entailment", "Not-Entailment"),
     ("x", "x\u200b"), ("caf\u00e9", "cafe\u0301"), ("x", "\uff58"),
-])  # fmt: skip
+])
 def test_one_class_written_twice(tmp_path, pair):
     with pytest.raises(DataError, match=r"a.csv:[23]: the labels .* would be two classes"):
         labelled(tmp_path, [*pair, "other"]).classes()

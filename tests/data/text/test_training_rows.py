@@ -38,7 +38,7 @@ def rows_of(path, *args, **kwargs):
 @given(
     rows=st.lists(st.tuples(texts("\n", "\r", "\t"), texts("\n", "\r"), texts("\n", "\r")), min_size=1, max_size=6),
     end=st.sampled_from(["\n", "\r\n"]), bom=st.booleans(),
-)  # fmt: skip
+)
 def test_csv_gives_what_the_csv_module_wrote_and_where_each_row_starts(tmp_path, rows, end, bom):
     out, starts = io.StringIO(newline=""), []
     writer = csv.writer(out, lineterminator=end, quoting=csv.QUOTE_ALL)
@@ -188,7 +188,7 @@ FAULTS = {
     "zip": ("A.ZIP", b"PK", {}, r"is compressed \(.ZIP\): decompress it first$"),
     "unknown extension": ("a.dat", "a\n", {}, r"extension '.dat' is not a known format; set data.format"),
     "columns of text": ("a.txt", "a\n", {"columns": {"sentence": "x"}}, "is plain text, without columns"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -43,7 +43,7 @@ def unfinished(cache):
 @given(
     rows=st.lists(st.tuples(TEXT, TEXT, st.sampled_from("zyx")), min_size=1, max_size=12),
     drop_blank=st.booleans(), drop_duplicates=st.booleans(), where=st.sampled_from([{}, {"c": "y"}]),
-)  # fmt: skip
+)
 def test_rows_counts_and_labels_equal_a_naive_reader(tmp_path, rows, drop_blank, drop_duplicates, where):
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps(dict(zip("abc", row, strict=True))) for row in rows))
@@ -59,7 +59,7 @@ def test_rows_counts_and_labels_equal_a_naive_reader(tmp_path, rows, drop_blank,
         return open_store(
             path, columns={"label": "c", "hypothesis": "b", "premise": "a"}, where=where, drop_blank=drop_blank,
             drop_duplicates=drop_duplicates, cache=tmp_path / "cache",
-        )  # fmt: skip
+        )
 
     if not kept:
         with pytest.raises(DataError, match="rows is left"):

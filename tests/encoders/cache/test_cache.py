@@ -56,7 +56,7 @@ OTHER = {
     "kind": "words", "weights": "1" * 64, "tokenizer": "x", "pooler": "mean", "template": "a {} b", "prefix": "query: ",
     "max_length": 32, "dtype": "bfloat16", "normalize": True, "post": "whitening", "fitted_on": "nli@1",
     "options": {"variant": "x"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(EncoderSpec) if f.name != "name"])

@@ -11,7 +11,7 @@ KEYS = {"num_key_value_heads": 2}
 SEQ2SEQ = {
     "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
     "encoder_ffn_dim": 24, "decoder_ffn_dim": 24,
-}  # fmt: skip
+}
 FAMILIES = {
     "bert": SHAPE, "roberta": SHAPE, "mpnet": SHAPE, "deberta-v2": SHAPE, "nomic_bert": SHAPE, "fnet": SHAPE,
     "albert": {**SHAPE, "embedding_size": 8}, "electra": {**SHAPE, "embedding_size": 8},
@@ -22,7 +22,7 @@ FAMILIES = {
     "phi": SHAPE, "gpt_neox": SHAPE,
     "gpt2": {"n_embd": 16, "n_layer": 2, "n_head": 2, "bos_token_id": 1, "eos_token_id": 2},
     "xlnet": {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 24},
-}  # fmt: skip
+}
 
 
 def config(family):
@@ -60,7 +60,7 @@ def test_heads_and_whole_layers_keep_theirs():
     assert (bart.encoder_layerdrop, bart.activation_dropout, bart.classifier_dropout) == (0.2, 0.4, 0.0)
     assert bert.classifier_dropout is None and dropout_rates(bert) == {
         "hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3
-    }  # fmt: skip
+    }
 
 
 def test_a_model_without_a_known_setting_is_refused():

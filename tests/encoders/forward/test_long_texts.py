@@ -23,7 +23,7 @@ MODELS = {
     "longrope": ("Llama", {"max_position_embeddings": 512, "rope_parameters": {
         "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": LIMIT, "factor": 4.0, **TURNS,
     }}),
-}  # fmt: skip
+}
 
 
 def text(length, rng):
@@ -81,7 +81,7 @@ def test_nor_in_sentence_transformers(folder, tmp_path):
     (place / "modules.json").write_text(json.dumps(listed))
     for name, settings in {
         "1_Pooling": {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True}, "2_LayerNorm": {"dimension": 16},
-    }.items():  # fmt: skip
+    }.items():
         (place / name).mkdir()
         (place / name / "config.json").write_text(json.dumps(settings))
     weights = {"norm.weight": torch.ones(16), "norm.bias": torch.zeros(16)}
@@ -112,7 +112,7 @@ def test_the_limit_is_where_the_model_changes(folder):
     {"rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": LIMIT}},
     {"rope_parameters": {"full_attention": {"rope_type": "longrope", "original_max_position_embeddings": LIMIT},
                          "sliding_attention": {"rope_type": "default"}}},
-])  # fmt: skip
+])
 def test_a_model_s_own_code_may_turn_positions_itself(settings):
     """Only the configuration says so: no module is named as in transformers."""
     model = torch.nn.Sequential(torch.nn.Linear(2, 2))

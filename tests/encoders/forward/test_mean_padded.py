@@ -64,7 +64,7 @@ def test_the_shorter_limit_cuts(tmp_path):
     ({"pooler": "mean_padded:65"}, "has 64 positions"),
     ({"pooler": "mean_padded:16", "max_length": 17}, "--max-length 17 is more than the 16 positions of mean_padded:16"),
     ({"pooler": "mean_padded"}, "did you mean mean_padded:N?"), ({"pooler": "mean_padded:0"}, "is unknown"),
-])  # fmt: skip
+])
 def test_lengths_that_cannot_be(tmp_path, options, part):
     folder = tiny_models.build(tmp_path)
     with pytest.raises(EncoderError, match=re.escape(part)):

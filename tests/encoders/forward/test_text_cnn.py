@@ -42,7 +42,7 @@ def batch(counts, width=6, padding=0, seed=1):
 
 @pytest.mark.parametrize("options", [
     {}, {"activation": "tanh"}, {"activation": "none"}, {"kernels": (2, 7), "fusion_channels": 1, "fusion_width": 4},
-])  # fmt: skip
+])
 @pytest.mark.parametrize("padding", [0, 3])
 def test_equals_loops_over_windows(options, padding):
     head, counts = made(**options), [11, 0, 1, 3, 7]
@@ -67,7 +67,7 @@ def test_a_batch_of_short_texts_alone():
         states, mask = batch(counts)
         for i, count in enumerate(counts):
             np.testing.assert_allclose(head(states, mask)[i].detach(), by_loops(head, states[i, : count + 2].numpy())[0],
-                                       atol=1e-9)  # fmt: skip
+                                       atol=1e-9)
 
 
 @settings(max_examples=60, deadline=None)
@@ -114,7 +114,7 @@ def test_gradients_by_finite_differences_and_none_for_what_is_left_out():
 def test_the_gpus_products_are_the_convolution(length, kernel):
     torch.manual_seed(0)
     values, weight, bias = (torch.randn(*shape, dtype=torch.float64, requires_grad=True)
-                            for shape in ((3, 6, length), (8, 6, kernel), (8,)))  # fmt: skip
+                            for shape in ((3, 6, length), (8, 6, kernel), (8,)))
     results = [call(values, weight, bias) for call in (by_products, torch.nn.functional.conv1d)]
     assert results[0].shape == (3, 8, length - kernel + 1)
     torch.testing.assert_close(*results, atol=1e-12, rtol=0)

@@ -108,7 +108,7 @@ def test_a_store_of_two_processes_is_that_of_one(module, tmp_path):
 @pytest.mark.parametrize(("function", "said"), [
     ("bad", r"python:mine_parallel:bad.*RuntimeError: no such word"),
     ("dead", "ended with exit code 7: if it lacked memory, use fewer --processes"),
-])  # fmt: skip
+])
 def test_what_fails_in_a_process_is_one_line(module, function, said):
     encoder, options = both(f"{module}:{function}")
     with in_processes(encoder, options, processes=2) as two, pytest.raises(StsbenchError, match=said) as failed:
@@ -168,7 +168,7 @@ def test_devices(monkeypatch):
         (("all", None, None), "'all': there is no CUDA device"), ((" ,", None, None), "it names no device"),
         (("cpu", 2, None), "--devices and --processes exclude"), (("cpu", None, "cpu"), "--devices and --device exclude"),
         ((None, 0, None), "must be at least 1, not 0"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(EncoderError, match=said):
             chosen_devices(*arguments)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -193,7 +193,7 @@ CALLS = {"bare": "work()\n", "guarded": 'if __name__ == "__main__":\n    work()\
     ("python:mine_parallel:vectors", "bare", "SHAPE (3, 3)"),
     ("python:__main__:f", "guarded", "SHAPE (3, 3)"), ("python:__main__:f", "bare", '__name__ == "__main__"'),
     ("python:started_x:f", "bare", '__name__ == "__main__"'),
-])  # fmt: skip
+])
 def test_a_script_without_a_main_guard_runs_or_is_told_of_it(module, tmp_path, model, call, said):
     (tmp_path / "started_x.py").write_text(SCRIPT.format(model=model) + CALLS[call])
     done = subprocess.run([sys.executable, "started_x.py"], capture_output=True, text=True, timeout=60, cwd=tmp_path)

@@ -61,7 +61,7 @@ def test_a_chain_is_spelled_with_every_setting(text, spelled):
         ("whitening:dimensions", "'dimensions' is not SETTING=VALUE"),
         ("whitening:", "write NAME"), ("whitening+", "write NAME"), ("", "write NAME"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_one_line(text, said):
     with pytest.raises(StsbenchError) as error:
         Chain.parse(text)
@@ -83,7 +83,7 @@ def test_affine_steps_are_fitted_from_one_pass_as_if_one_after_another():
 
 def test_the_order_of_steps_matters():
     one, other = (Chain.parse(text).fit(Blocks(X)) for text in
-                  ("standardise+whitening:dimensions=4", "whitening:dimensions=4+standardise"))  # fmt: skip
+                  ("standardise+whitening:dimensions=4", "whitening:dimensions=4+standardise"))
     assert one.digest() != other.digest() and abs(one.transform(X) - other.transform(X)).max() > 0.1
 
 

@@ -144,7 +144,7 @@ def test_the_same_seed_gives_the_same_flow_and_its_state_restores_it():
 @pytest.mark.parametrize("changed", [
     {"levels": 1}, {"depth": 1}, {"width": 5}, {"permutation": "random"}, {"residual": True}, {"learning_rate": 1e-2},
     {"epochs": 2.0}, {"batch_size": 16}, {"dropout": True}, {"seed": 1},
-])  # fmt: skip
+])
 def test_every_setting_changes_the_vectors(changed):
     source, vectors = Vectors(crowded(100, sides=2)), crowded(9, seed=5)
     plain, other = (Flow(settings).fit(source).transform(vectors) for settings in (SMALL, SMALL | changed))

@@ -43,7 +43,7 @@ def test_settings_data_and_order_are_part_of_the_fingerprint_and_the_same_fit_is
     several = [
         made(), made("whitening:dimensions=5"), made("whitening:divisor=n"), made(texts=TEXTS[:30]), made(source="other@1"),
         made("standardise+whitening"), made("whitening+standardise"), Wide(),
-    ]  # fmt: skip
+    ]
     assert len({each.spec.fingerprint() for each in several}) == len(several)
     assert made().spec == made().spec and made().spec.fitted_on == "made@1"
     assert made().spec.post == "whitening:dimensions=null,divisor=n-1"

@@ -192,7 +192,7 @@ def test_they_survive_files_and_copies(folders, tmp_path):
     for settings, tensors in (
         ({**made.settings(), "rank": 4}, made.tensors()), (made.settings(), {"down": made.down}),
         ({}, made.tensors()), ({**made.settings(), "width": None}, made.tensors()),
-    ):  # fmt: skip
+    ):
         with pytest.raises(StsbenchError, match="settings and weights do not fit"):
             Bottlenecks.load(settings, tensors)
 

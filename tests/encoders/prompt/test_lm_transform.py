@@ -49,7 +49,7 @@ def test_equals_transformers_modules(tmp_path, family, config):
     assert made.training and all(weight.requires_grad for weight in made.parameters())
     assert {key: tuple(value.shape) for key, value in made.state_dict().items()} == {
         "dense.weight": (32, 32), "dense.bias": (32,), "norm.weight": (32,), "norm.bias": (32,),
-    }  # fmt: skip
+    }
     again = LMTransform(made.width, made.activation, made.eps)
     again.load_state_dict(made.state_dict())
     torch.testing.assert_close(again(hidden), made(hidden), rtol=0, atol=0)

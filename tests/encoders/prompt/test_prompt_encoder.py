@@ -116,7 +116,7 @@ CASES = {
     "head alone": {"head": "transform"}, "words": {"words": True, "denoise": True, "full_stop": True},
     "prefix": {"prefixes": (5,), "shift": 5}, "no shift": {"prefixes": (4,)}, "shift": {"shift": 3},
     "two, denoised": {"prefixes": (3, 3), "shift": 6, "denoise": True, "head": "dense", "start": "zero", "words": True},
-}  # fmt: skip
+}
 
 
 def made_up(case, family):
@@ -170,10 +170,10 @@ def test_bottlenecks_act_in_both_passes(folders):
     later = [i + (2 if i >= len(left) else 0) for i in range(len(alone))]
     with torch.no_grad(), attached(model, made, 0):
         states = [model(torch.tensor([row]), position_ids=torch.tensor([at])).last_hidden_state[0, place]
-                  for row, at in ((ids, list(range(len(ids)))), (alone, later))]  # fmt: skip
+                  for row, at in ((ids, list(range(len(ids)))), (alone, later))]
     np.testing.assert_allclose(encoder.encode(["the cat"])[0], (states[0] - states[1]).numpy(), atol=1e-5)
     assert np.abs(got - loaded(folders["bert"], prompt=replace(prompt, bottlenecks=None))
-                  .encode(TEXTS)).max() > 1e-2  # fmt: skip
+                  .encode(TEXTS)).max() > 1e-2
     assert not any(part._forward_hooks for part in encoder.model.modules() if isinstance(part, torch.nn.Linear))
 
 
@@ -181,13 +181,13 @@ def test_every_field_changes_the_fingerprint(folders, tmp_path):
     path = folders["bert"]
     config = load_model(path, "tiny", "float32")[0].config
     base = Prompt(TEMPLATES["bert"], words=learned("bert"), prefixes=(prefix(3, 1),), head=head("dense"),
-                  bottlenecks=Bottlenecks(config, sets=1, rank=2))  # fmt: skip
+                  bottlenecks=Bottlenecks(config, sets=1, rank=2))
     other = {
         "template": 'a man of "{}" means [MASK] .', "full_stop": True, "text": "pieces", "pieces": 7, "denoise": True,
         "positions": "empty", "start": "zero", "head": head("transform"), "each": True, "words": learned("bert", 6),
         "word_places": "rightmost",
         "prefixes": (prefix(3, 2),), "shift": 2, "bottlenecks": Bottlenecks(config, sets=1, rank=3),
-    }  # fmt: skip
+    }
     assert set(other) == {field.name for field in fields(Prompt)}
     more = [replace(base, **{name: value}) for name, value in other.items()]
     more += [replace(base, prefixes=(*base.prefixes, prefix(3, 1))), replace(base, words=None), replace(base, prefixes=())]
@@ -246,7 +246,7 @@ def test_a_live_encoder_follows_head_words_and_model_and_leaves_them_as_they_wer
 def test_bfloat16_is_near(folders):
     prompt = made_up("two, denoised", "bert")
     full, half = (loaded(folders["bert"], prompt=replace(prompt, head=head("dense")), dtype=dtype)
-                  .encode([text for text in TEXTS if text]) for dtype in ("float32", "bfloat16"))  # fmt: skip
+                  .encode([text for text in TEXTS if text]) for dtype in ("float32", "bfloat16"))
     cosines = (full * half).sum(1) / np.linalg.norm(full, axis=1) / np.linalg.norm(half, axis=1)
     assert half.dtype == np.float32 and cosines.min() > 0.99
 
@@ -294,7 +294,7 @@ def test_limits(folders):
     ({"prompt": Prompt("{} means")}, "exactly once"), ({"prompt": Prompt("{} [MASK]", words=torch.zeros(2, 32))}, "learned"),
     ({"prompt": Prompt(TEMPLATES["bert"], words=torch.zeros(9, 8))}, "width 8"),
     ({"prompt": Prompt(TEMPLATES["bert"], prefixes=(KeyValues(torch.zeros(2, 3, 32), torch.zeros(2, 3, 32)),))}, "prefix"),
-])  # fmt: skip
+])
 def test_what_does_not_go_together(folders, options, message):
     with pytest.raises(EncoderError, match=message) as caught:
         loaded(folders["bert"], **options)
@@ -343,7 +343,7 @@ def test_the_command_line_says_what_a_run_does(tmp_path):
 
     build(tmp_path / "model")
     command = ["eval", "--model", str(tmp_path / "model"), "--pooler", "mask", "--template", "the {} means [MASK] .",
-               "--sample", "--tasks", "STS-B", "--no-cache", "--resamples", "0", "--full-stop"]  # fmt: skip
+               "--sample", "--tasks", "STS-B", "--no-cache", "--resamples", "0", "--full-stop"]
     result = CliRunner().invoke(cli, [*command, "--output", str(tmp_path / "run")])
     assert result.exit_code == 0, result.output
     assert "template the {} means [MASK] ., full stop added, max length 64, 32 dimensions, " in result.output

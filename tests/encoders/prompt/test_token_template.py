@@ -92,7 +92,7 @@ def test_words_at_their_rightmost_match():
         ids[at, : len(row)] = torch.from_numpy(row)
     assert made.words(ids, mask).tolist() == [
         [-1, 0, 1, -1, -1, -1, -1, 4, -1, 5, -1, -1, -1], [-1, -1, 1, -1, 0, -1, -1, 4, -1, 5, -1, -1, -1],  # two of padding
-    ]  # fmt: skip
+    ]
 
 
 @settings(max_examples=150, deadline=None)
@@ -107,7 +107,7 @@ def test_pieces_are_cut_and_hold_the_blank_before_them():
     names = tok("bpe").convert_ids_to_tokens
     assert [names(row) for row in made.pieces(["the cat eats", "cat"], 2)] == [
         ["<s>", "Ġthe", "Ġcat", "</s>"], ["<s>", "Ġcat", "</s>"],
-    ]  # fmt: skip
+    ]
     assert names(made.alone(["the cat"])[0])[1] in ("the", "t", "th")  # alone there is none
     assert made.pieces([]) == []
 

@@ -162,7 +162,7 @@ def test_a_complete_store_is_compared_and_stays(source, tmp_path):
     ([*LINES, "more"], "more than 7 lines"),
     (LINES[:5], "fewer than 5 lines"),
     (LINES[:3], "it ends after 3 lines"),
-])  # fmt: skip
+])
 def test_another_input_is_one_line(source, tmp_path, lines, said):
     build(source, tmp_path / "store")
     before = content(tmp_path / "store")
@@ -180,7 +180,7 @@ def test_another_encoder_or_setting_is_one_line(source, tmp_path, monkeypatch):
     for settings, said in (
         ({"dtype": "float16"}, "--store-dtype float32, not float16"), ({"shard_rows": 4}, "--shard-size 3, not 4"),
         ({"column": 0}, "--column None, not 0"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(StsbenchError, match=f"made with {said}"):
             build(source, folder, **settings)
     (tmp_path / "other").mkdir()
@@ -228,7 +228,7 @@ def test_a_text_without_a_vector_is_named_by_its_line(source, tmp_path):
     ("a\tb\n", None, "contains a tab: choose the column of the text, e.g. --column 2"), ("", None, "contains no text"),
     ("a\tb\nc\n", 2, "texts.txt:2 has 1 column: there is no --column 2"), (b"\xff\n", None, "texts.txt:1: not valid UTF-8"),
     (b"a\nb\0\n", None, "texts.txt:2: a NUL byte"),
-])  # fmt: skip
+])
 def test_what_is_not_text_is_one_line(source, tmp_path, text, column, said):
     source.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(DataError, match=said):

@@ -63,7 +63,7 @@ def test_what_is_not_a_store_is_one_line(tmp_path, place):
         ("{", "is damaged"), ('{"format": "x"}', "another tool's"), ("[]", "another tool's"),
         ('{"format": "stsbench vectors", "version": 2}', "of version 2"),
         ('{"format": "stsbench vectors", "version": 1}', "needs a value for"),
-    ):  # fmt: skip
+    ):
         (tmp_path / MANIFEST).write_text(text)
         with pytest.raises(StsbenchError, match=said):
             VectorStore(tmp_path)

@@ -62,7 +62,7 @@ def read_file(folder):
 
 @pytest.mark.parametrize(("family", "base"), [
     ("bert", "BertModel"), ("roberta", "RobertaModel"), ("distilbert", "DistilBertModel"),
-])  # fmt: skip
+])
 def test_code_that_is_trusted_runs_whatever_the_family(tmp_path, family, base):
     folder = tiny_models.build(tmp_path / "m", family)
     (folder / "modeling_own.py").write_text(OWN.format(base=base))
@@ -102,17 +102,17 @@ def unigram():
         [" ".join(tiny_models.WORDS), *TEXTS] * 9,
         trainers.UnigramTrainer(vocab_size=60, special_tokens=["<s>", "<pad>", "</s>", "[UNK]", "<mask>"], unk_token="[UNK]",
                                 show_progress=False),
-    )  # fmt: skip
+    )
     backend.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
     return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]", pad_token="<pad>", cls_token="<s>",
-                                   sep_token="</s>", mask_token="<mask>")  # fmt: skip
+                                   sep_token="</s>", mask_token="<mask>")
 
 
 @pytest.mark.parametrize(("family", "kind", "named"), [
     ("bert", "unigram", ...), ("roberta", "unigram", "RobertaTokenizer"), ("roberta", "unigram", "XLMRobertaTokenizer"),
     ("roberta", "wordpiece", "RobertaTokenizer"), ("bert", "wordpiece", "BertTokenizer"), ("bert", "cased", "BertTokenizer"),
     ("bert", "wordpiece", "NoSuchTokenizer"),
-])  # fmt: skip
+])
 def test_the_tokenizer_is_that_of_tokenizer_json(tmp_path, family, kind, named):
     folder = tiny_models.build(tmp_path / "m", family)
     if kind == "unigram":
@@ -135,7 +135,7 @@ def test_the_tokenizer_is_that_of_tokenizer_json(tmp_path, family, kind, named):
     {"extra_special_tokens": {"x": "ov"}}, {"additional_special_tokens": ["ov"]},
     {"added_tokens_decoder": {"7": dict(content="ov", lstrip=False, rstrip=False, single_word=False, normalized=False,
                                         special=False)}},
-])  # fmt: skip
+])
 def test_added_tokens_that_tokenizer_json_lacks_are_refused(tmp_path, named, added):
     """They cut other words in two, wherever they stand."""
     folder = tiny_models.build(tmp_path / "m", "bert")
@@ -204,7 +204,7 @@ def test_a_byte_level_tokenizer_that_asks_for_its_ends(tmp_path):
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.train_from_iterator(TEXTS * 9, trainers.BpeTrainer(
         vocab_size=300, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], show_progress=False,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))  # fmt: skip
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))
     vocabulary = json.loads(backend.to_str())["model"]
     tokenizer = RobertaTokenizer(vocab=vocabulary["vocab"], merges=[tuple(pair) for pair in vocabulary["merges"]])
     tokenizer.save_pretrained(folder)
@@ -256,7 +256,7 @@ def test_an_adapter_is_read_with_the_revision_that_it_pins(tmp_path, monkeypatch
     old = tiny_models.build(tmp_path / "old", pooler=False)
     new = shutil.copytree(old, tmp_path / "new")
     save_file({key: value * 1.5 for key, value in load_file(old / "model.safetensors").items()}, new / "model.safetensors",
-              metadata={"format": "pt"})  # fmt: skip
+              metadata={"format": "pt"})
     hub = tmp_path / "hub"
     snapshot(hub, "org/base", "1" * 40, old)
     snapshot(hub, "org/base", "2" * 40, new, main=True)
@@ -278,7 +278,7 @@ def test_an_adapter_is_read_with_the_revision_that_it_pins(tmp_path, monkeypatch
     ({"use_cache": False}, False), ({"hidden_dropout_prob": 0.3}, False), ({"output_attentions": True}, False),
     ({"num_labels": 7}, False), ({"classifier_dropout": None}, False), ({"hidden_act": "relu"}, True),
     ({"layer_norm_eps": 1e-3}, True), ({"position_embedding_type": "relative_key"}, True),
-])  # fmt: skip
+])
 def test_a_base_that_differs_in_what_moves_no_vector(tmp_path, changed, matters):
     base = tiny_models.build(tmp_path / "base", pooler=False)
     folder = shutil.copytree(base, tmp_path / "m")
@@ -322,7 +322,7 @@ def test_part_of_a_snapshot_is_refused(tmp_path, name):
     folder = tiny_models.build(tmp_path / "m")
     kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Dense": "Dense", "3_Normalize": "Normalize"}
     modules = [{"idx": i, "name": str(i), "path": place, "type": f"sentence_transformers.models.{kind}"}
-               for i, (place, kind) in enumerate(kinds.items())]  # fmt: skip
+               for i, (place, kind) in enumerate(kinds.items())]
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, "pooling_mode": "mean"}))
@@ -338,7 +338,7 @@ def test_part_of_a_snapshot_is_refused(tmp_path, name):
     ({"attn_implementation": "org/kernel"}, "attn_implementation 'org/kernel' is code from the Hub"),
     ({"_attn_implementation": "org/kernel:fn"}, "code from the Hub"),
     ({"text_config": {"num_hidden_layers": 10**6}}, "num_hidden_layers"),
-])  # fmt: skip
+])
 def test_absurd_sizes_and_kernels(tmp_path, settings, message):
     folder = tiny_models.build(tmp_path / "m")
     change(folder / "config.json", **settings)
@@ -356,7 +356,7 @@ def test_large_numbers_that_are_no_sizes(tmp_path):
     ("query", True), (r".*\.(query|value)", True), (r"^(?!.*vision).*(q_proj|k_proj)$", True), (["a+", "(a+)+"], True),
     (r"model\.layers\.(\d+)\.attn", True), (None, True), ("(a+)+$", False), ("(a|a)*b", False), ("(.*)*x", False),
     (".*.*.*.*.*.*x", False), ("(?:a{1,99}){1,99}", False), ("(", False), ("a" * 2000, False),
-])  # fmt: skip
+])
 def test_patterns_that_may_never_end(pattern, fine):
     if fine:
         check_pattern(pattern, "target_modules")
@@ -373,7 +373,7 @@ def test_a_token_beyond_the_table_is_found_before_a_training(tmp_path):
     for text, told in (("a zebra runs", True), ("a dog runs", False)):
         (tmp_path / "a.txt").write_text("\n".join([*tiny_models.sentences(30), text]))
         settings = {"backbone.model": str(folder), "data.file": str(tmp_path / "a.txt"), "training.max_steps": 1,
-                    "training.batch_size": 8, "selection.by": "none"}  # fmt: skip
+                    "training.batch_size": 8, "selection.by": "none"}
         if told:
             with pytest.raises(EncoderError, match="'zebra' the token id"):
                 train("simcse", output=tmp_path / "run", settings=settings, device="cpu")

@@ -45,7 +45,7 @@ def test_a_cached_run_imports_no_torch(tmp_path, monkeypatch, capsys):
 
     build(tmp_path / "model")
     command = ["eval", "--model", str(tmp_path / "model"), "--pooler", "mean", "--sample", "--tasks", "STS-B", "--json", "-",
-               "--cache", str(tmp_path / "cache"), "--output", str(tmp_path / "run")]  # fmt: skip
+               "--cache", str(tmp_path / "cache"), "--output", str(tmp_path / "run")]
     monkeypatch.setattr(sys, "argv", ["stsbench", *command])
     with pytest.raises(SystemExit) as end:
         main()

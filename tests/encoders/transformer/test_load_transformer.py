@@ -239,9 +239,9 @@ def test_bytes_that_are_tokens_are_counted(tmp_path):
 def test_a_cut_is_told_where_it_cuts(tmp_path):
     add_modules(build(tmp_path), MEAN)
     said = [described_encoder(load(tmp_path, **options)) for options in
-            ({}, {"truncate_dim": 5}, {"truncate_dim": 5, "normalize": True})]  # fmt: skip
+            ({}, {"truncate_dim": 5}, {"truncate_dim": 5, "normalize": True})]
     for line, words in zip(said, ("32 dimensions, normalised,", "5 dimensions (cut), normalised before the cut,",
-                                  "5 dimensions (cut), normalised,"), strict=True):  # fmt: skip
+                                  "5 dimensions (cut), normalised,"), strict=True):
         assert words in line
     for size in (32, 999):
         with pytest.raises(EncoderError, match=f"--truncate-dim {size} cuts nothing: .* have 32 numbers; leave it out"):

@@ -99,7 +99,7 @@ def test_where_nothing_can_be_checked_it_failed(cli, runs):
         outcome = cli("identify", "STS-B=76.98", "MR=80", "--model", runs["sbert"], *more)
         assert fails(outcome) == f"stsbench: error: {nothing}"
         assert all((line.startswith("cannot be checked: ") and "MR" in line) or line.startswith("and ")
-                   for line in outcome[2].splitlines()[:-1]) and "no MR" in outcome[2]  # fmt: skip
+                   for line in outcome[2].splitlines()[:-1]) and "no MR" in outcome[2]
     assert not Path("out.json").exists()
 
 
@@ -118,7 +118,7 @@ def test_words_of_the_shell_are_numbers_each(cli, runs):
     found = json.loads(out)
     assert (code, found["not_printed"], list(found["numbers"])) == (0, ["STS12"], list(ORDER[1:]))
     code, out, _ = cli("identify", *[f"{task}={text}" for task, text in zip(ORDER, row, strict=True)],
-                       "--model", runs["sbert"], "--json", "-")  # fmt: skip
+                       "--model", runs["sbert"], "--json", "-")
     assert (code, json.loads(out)) == (0, whole)
 
 
@@ -172,7 +172,7 @@ def hub(monkeypatch, tmp_path):
         ("empty", "the folder holds no record"), ("file.txt", "it is a file"),
         ("./nosuch", "not a Hub id"), ("a/b/c", "not a Hub id"), ("~/nosuch", "not a Hub id"),
     ],
-)  # fmt: skip
+)
 def test_a_model_is_looked_at_before_the_data(cli, hub, model, why):
     """There are no data in this place: what is said is of the model."""
     Path("empty").mkdir()
@@ -186,7 +186,7 @@ def test_models_of_other_kinds_are_looked_at_first_too(cli, monkeypatch):
     monkeypatch.setattr("stsbench.encoders.transformer.minilm._candidates", lambda: iter(()))
     assert "sts12" not in fails(cli("identify", "STS12=72.37", "--model", "minilm"), "is not installed")
     for model, part in (("lexical:nosuch", "unknown encoder"), ("lexcal:tfidf", "did you mean 'lexical:'?"),
-                        ("vectors:none.npz", "none.npz"), ("python:mine_cli:nothing", "nothing")):  # fmt: skip
+                        ("vectors:none.npz", "none.npz"), ("python:mine_cli:nothing", "nothing")):
         assert "sts12" not in fails(cli("identify", "STS12=72.37", "--model", model), part)
     fails(cli("identify", "STS12=72.37", "--model", "lexical:tfidf", "--pooler", "cls"), "--pooler does not apply")
 
@@ -261,7 +261,7 @@ def test_a_wrong_average_is_said(cli, runs):
         ("70,80,75,85,78,82,100.5", ("SICK-R=100.5 is impossible",)), ("STS13=-100.01", ("STS13=-100.01 is impossible",)),
         ("1,2,3,4,5,6,7,101.0", ("Avg=101.0 is impossible",)),
     ],
-)  # fmt: skip
+)
 def test_numbers_that_are_none(cli, runs, numbers, parts):
     fails(cli("identify", numbers, "--model", runs["sbert"]), *parts)
 
@@ -274,7 +274,7 @@ def test_numbers_that_are_none(cli, runs, numbers, parts):
         ("n.csv", "STS12,1\nSTS13,two\n", ("n.csv, line 2", "two")), ("n.csv", "STS12,1\nSTS12,2\n", ("n.csv", "twice")),
         ("n.yaml", "- 1", ("n.yaml", "one mapping")), ("n.yaml", "STS12: [1]", ("n.yaml, line 1",)),
     ],
-)  # fmt: skip
+)
 def test_files_that_cannot_be_read_are_named(cli, runs, name, content, parts):
     Path(name).write_text(content)
     fails(cli("identify", name, "--model", runs["sbert"]), *parts)

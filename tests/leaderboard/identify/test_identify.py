@@ -63,7 +63,7 @@ PROTOCOLS = ["sts", "regression", "transfer:fast", "transfer:exact", "retrieval"
 FEW_STEPS = {
     "regression.max_epoch": 4, "regression.round_epochs": 4, "regression.entailment_max_epoch": 4,
     "transfer.max_epoch": 2, "transfer.k": 3, "transfer.grid": [0.1], "transfer.grid_kfold": [0.1],
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def sample(tmp_path_factory):
     result = evaluate(
         words, output=folder, sample=True, protocols=PROTOCOLS, tasks=sorted(tasks), settings=FEW_STEPS, resamples=0,
         no_cache=True,
-    )  # fmt: skip
+    )
     return observed([result.folder], lambda match: None)
 
 
@@ -92,7 +92,7 @@ def find_themselves(seen, tasks):
         found = search(Numbers(printed), seen)
         first = [setting for match in found.matches if match.place == 1 for setting in match.settings]
         own = [all(choice in choices for (_, choice), (_, choices) in zip(each.slots, setting, strict=True))
-               for setting in first if len(setting) == len(each.slots)]  # fmt: skip
+               for setting in first if len(setting) == len(each.slots)]
         assert any(own), (each.slots, first)
         assert found.verdict == "reproduced"
     return len(complete)
@@ -106,7 +106,7 @@ def find_themselves(seen, tasks):
         (("SICK-R-MTEB",), 6), (("SICK-E",), 2), (("MR", "CR", "TREC"), 2 * 2), (("MR", "MRPC"), 2 * 4),
         (("MRPC",), 2 * 4), (("STS-B/0-1",), 1), (("STS13", "SICK-E"), 6 * 2),
     ],
-)  # fmt: skip
+)
 def test_every_setting_finds_itself(sample, tasks, settings):
     assert find_themselves(sample, list(tasks)) == settings
 
@@ -146,7 +146,7 @@ def test_a_setting_that_lacks_a_task_is_never_ranked(runs, tmp_path):
 
 def test_settings_within_rounding_of_each_other_are_all_first(sample):
     [value] = [each.points("STS-B", False, 0) for each in candidates(sample, ["STS-B"])
-               if chosen(each) == ["sts", "all", "Spearman", "cosine"]]  # fmt: skip
+               if chosen(each) == ["sts", "all", "Spearman", "cosine"]]
     found = search(Numbers({"STS-B": Number(round(value / 10) * 10, -1)}), sample)  # known to the tens only
     tied = [match for match in found.matches if match.place == 1]
     assert len(tied) > 1 and all(match.reproduced for match in tied) and len(found.rivals) == len(tied) - 1
@@ -156,7 +156,7 @@ def test_settings_within_rounding_of_each_other_are_all_first(sample):
 def test_half_a_unit_of_the_last_digit_is_the_threshold(runs):
     seen = observed([runs["sbert"]], lambda match: None)
     [value] = [each.points("STS12", False, 0) for each in candidates(seen, ["STS12"])
-               if chosen(each) == ["sts", "all", "Spearman"]]  # fmt: skip
+               if chosen(each) == ["sts", "all", "Spearman"]]
     for digits in (0, 1, 2, 4):
         unit = 10.0**-digits
         for away, reproduced in ((0.49, True), (0.51, False)):
@@ -191,7 +191,7 @@ def test_a_metric_that_a_task_does_not_have_is_no_setting(sample):
 PRESETS = {  # protocols/presets, by hand
     ("all", "Spearman"): {"diffcse", "hill2016", "is-bert", "sbert", "simcse"}, ("all", "Pearson"): {"hill2016"},
     ("wmean", "Spearman"): {"bert-flow", "whitening"}, ("mean", "Pearson"): {"wieting2020"},
-}  # fmt: skip
+}
 TRAINED = {("mean", "Spearman"): {"declutr"}, ("mean", "Pearson"): {"infersent", "senteval"}}
 
 
@@ -270,7 +270,7 @@ def test_merging_settings_is_exact():
         back = [
             (("a", x), ("b", y), ("c", z))
             for setting in merged(chosen) for x in setting[0][1] for y in setting[1][1] for z in setting[2][1]
-        ]  # fmt: skip
+        ]
         assert len(back) == len(set(back)) and set(back) == set(chosen)
 
 
@@ -283,7 +283,7 @@ def test_merging_settings_is_exact():
         ("n.json", '{"STS12": 72.40, "STS-B": "82.03"}'), ("n.csv", "task,score\nSTS12,72.40\n\nSTS-B,82.03\n"),
         ("n.csv", "STS12,72.40\r\nSTS-B, 82.03\r\n"), ("n.yaml", "STS12: 72.40\nSTS-B: 82.03\n"),
     ],
-)  # fmt: skip
+)
 def test_a_file_keeps_the_digits_it_prints(tmp_path, name, content):
     name = str(tmp_path / name)
     Path(name).write_bytes(content.encode())
@@ -294,7 +294,7 @@ def test_a_file_keeps_the_digits_it_prints(tmp_path, name, content):
 def test_numbers_in_order():
     eight = "1.5,2,3,4,5,6,7,8.25"
     assert read_numbers(eight).items == {**{name: Number(float(at), 0) for at, name in enumerate(ORDER, 1)},
-                                         "STS12": Number(1.5, 1), "Avg": Number(8.25, 2)}  # fmt: skip
+                                         "STS12": Number(1.5, 1), "Avg": Number(8.25, 2)}
     assert list(read_numbers("1,2,3,4,5").items) == list(ORDER[:5])
 
 

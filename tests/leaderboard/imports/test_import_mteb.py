@@ -29,9 +29,9 @@ DATA = "b0fddb56ed78048fa8b90373c8a3cfc37b684831"
 def result(task, spearman=0.5, pearson=0.25, split="test", subset="default", data=DATA, **more):
     """A result as mteb 2 writes it."""
     scores = {"cosine_spearman": spearman, "cosine_pearson": pearson, "main_score": spearman, "hf_subset": subset,
-              "languages": ["eng-Latn"], "mteb_version": "2.26.24"}  # fmt: skip
+              "languages": ["eng-Latn"], "mteb_version": "2.26.24"}
     return {"dataset_revision": data, "task_name": task, "mteb_version": "2.26.24", "scores": {split: [scores]},
-            "evaluation_time": 1.5, "kg_co2_emissions": None, **more}  # fmt: skip
+            "evaluation_time": 1.5, "kg_co2_emissions": None, **more}
 
 
 PINNED = {"STS12": "a0d554a64d88156834ff5ae9920b964011b16384", "SICK-R": "20a6d6f312dd54037fe07a32d58e5e168867909d"}
@@ -128,7 +128,7 @@ def test_a_damaged_file_of_the_board_is_named(cache, tmp_path):
         good.replace("0.25", "25"): "tasks.0.cosine_pearson",
         good.replace(MODEL, "other/name"): "should be other__name.yaml",
         good.replace("STSBenchmark", "STS12"): "stands in it twice", "[": ": not valid YAML", "": "tool",
-    }.items():  # fmt: skip
+    }.items():
         path.write_text(damage)
         with pytest.raises(StsbenchError, match=f"{path.name}.*{says}"):
             load_imported(board / "imported")
@@ -163,7 +163,7 @@ def test_a_models_results_are_downloaded(server, tmp_path):
     assert imported.revision == REVISION and len(imported.tasks) == 3
     assert imported.source == "https://github.com/embeddings-benchmark/results/tree/main/results/example__encoder"
     for arguments, says in {("no/body",): "has no model no/body", (MODEL, None, "x"): f"no revision x .*{REVISION}",
-                            ("nowhere",): "neither a file or folder nor the name of a model"}.items():  # fmt: skip
+                            ("nowhere",): "neither a file or folder nor the name of a model"}.items():
         with pytest.raises(StsbenchError, match=says):
             import_results(tmp_path / "board", *arguments)
     server.shutdown()
@@ -215,6 +215,6 @@ def test_the_command_says_what_it_did_and_needs_no_torch(cache, cli):
     code, _, err = cli("leaderboard", "import", "mteb", "nowhere", "--board", "board")
     assert code == 1 and err.count("\n") == 1
     script = "import sys, stsbench.leaderboard.imports.mteb as m; m.import_results(m.Path('b'), sys.argv[1]); " \
-             "sys.exit('torch' in sys.modules or 'mteb' in sys.modules)"  # fmt: skip
+             "sys.exit('torch' in sys.modules or 'mteb' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script, str(cache)], check=False).returncode == 0
     assert Path("b/imported").is_dir()

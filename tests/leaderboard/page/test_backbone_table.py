@@ -14,7 +14,7 @@ def board(rows, recipes):
     columns = {id: tuple(column for tab, column, _ in COLUMNS if tab == id) for id in (STS, "retrieval")}
     tabs = [Tab(id, id, id, "", "m", None, columns[id], "Avg", 2, False,
                 tuple(rows) if id == STS else tuple(replace(each, cells={"recall@1": Cell(50.0)}) for each in rows[:1]), ())
-            for id in (STS, "retrieval")]  # fmt: skip
+            for id in (STS, "retrieval")]
     runs = ({"encoder": {"pooler": "cls"}},)
     entries = {each.id: Provenance(each.id, each.id, "", recipes.get(each.id, ""), runs) for each in rows}
     return Board(tuple(tabs), entries, None)

@@ -48,7 +48,7 @@ def test_all_swaps_are_listed(names: dict[str, Any]) -> None:
     expected = {
         frozenset((a, b)) for a, b in combinations(tabs[0], 2)
         if {tab[a] > tab[b] for tab in tabs} == {True, False} and all(tab[a] != tab[b] for tab in tabs)
-    }  # fmt: skip
+    }
     listed = names["swaps"](names["settings"], "STS12")
     assert len(names["settings"]) == 6 and {frozenset(pair) for _, *pair in listed} == expected and expected
     assert [lead for lead, *_ in listed] == sorted((lead for lead, *_ in listed), reverse=True)

@@ -51,7 +51,7 @@ def test_what_is_not_there_is_said(root):
 
 def test_the_command_writes_both_files(root, tmp_path):
     ran = CliRunner().invoke(leaderboard, ["plot", "--board", str(root), "--backbone", "none", "--tab", TAB,
-                                           "--output", str(tmp_path / "picture")])  # fmt: skip
+                                           "--output", str(tmp_path / "picture")])
     assert ran.exit_code == 0, ran.output
     assert {path.suffix for path in tmp_path.glob("picture.*")} == {".png", ".svg"}
 
@@ -62,7 +62,7 @@ def test_a_name_with_dollar_signs_is_no_formula(runs, tmp_path):
     for name, method in (("letters", r"$\frac{$ prices"), ("words", "$a$")):
         add(board, [runs[name]], name, Entry(method=method, backbone="$none$", setting="unsup"))
     ran = CliRunner().invoke(leaderboard, ["plot", "--board", str(board), "--backbone", "$none$", "--tab", TAB,
-                                           "--output", str(tmp_path / "x.png")])  # fmt: skip
+                                           "--output", str(tmp_path / "x.png")])
     assert ran.exit_code == 0, ran.output
     with style():
         texts = [*(drawing := figure(board, "$none$", TAB)).axes[0].get_yticklabels(), drawing.axes[0].xaxis.label]

@@ -53,11 +53,11 @@ def test_each_row_has_its_score_interval_and_rank():
 
 def test_only_comparable_rows_are_drawn_by_supervision_and_equal_names_tell_their_backbone():
     rows = [row(0, flags=("sts",)), row(1, flags=("transductive",)), row(2, flags=("nli", "dev-selected")),
-            row(3, method="method 2", backbone="other"), row(4, setting="sup")]  # fmt: skip
+            row(3, method="method 2", backbone="other"), row(4, setting="sup")]
     said = words(drawn(rows))
     assert not {"method 0", "method 1"} & set(said)
     order = ["Trained with no labels", "method 2 (other)", "Trained with NLI labels", "method 2 (net)",
-             "Trained with other labels", "method 4"]  # fmt: skip
+             "Trained with other labels", "method 4"]
     assert [each for each in said if each in order] == order
 
 

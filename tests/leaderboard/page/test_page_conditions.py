@@ -116,7 +116,7 @@ def test_a_phone_shows_cards_and_never_scrolls_sideways(visit: Callable[..., Any
 
 def test_everything_to_act_on_has_a_name(visit: Callable[..., Any]) -> None:
     roles = {"button", "link", "tab", "checkbox", "combobox", "searchbox", "textbox", "DisclosureTriangle", "option",
-             "radio", "region", "tablist", "tabpanel", "table", "columnheader", "rowheader", "dialog", "list"}  # fmt: skip
+             "radio", "region", "tablist", "tabpanel", "table", "columnheader", "rowheader", "dialog", "list"}
     seen = set()
     for at in (TAB.id, f"{TAB.id}?view=scores", f"{TAB.id}?open={TAB.measured[0].id}", f"{TAB.id}?view=size"):
         nodes = accessible(visit(at))
@@ -137,7 +137,7 @@ def test_axe_finds_nothing_serious(visit: Callable[..., Any]) -> None:
         ("", {}), (TAB.id, {"scheme": "dark"}), (f"{TAB.id}?view=scores", {}), (f"{TAB.id}?view=scores", {"scheme": "dark"}),
         (f"{TAB.id}?open={row.id}", {}), (f"{TAB.id}?compare={row.id}&compare={other.id}", {"scheme": "dark"}),
         (f"{TAB.id}?view=settings", {}), (f"{TAB.id}?view=size", {"width": 390}), ("geometry-stsb", {"width": 390}),
-    ):  # fmt: skip
+    ):
         browser = visit(at, **more)
         comes_to(lambda: css(browser, "[aria-busy]"), [])  # noqa: B023
         browser.execute_script(source)

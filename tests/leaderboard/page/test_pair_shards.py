@@ -24,7 +24,7 @@ def test_each_pair_stands_once_in_the_line_of_its_lower_row() -> None:
     assert tab.pairs is not None
     shuffled = np.random.default_rng(0).permutation(len(tab.pairs.rows))  # the tests need not stand in the tab's order
     pairs = PairTests(tuple(tab.pairs.rows[i] for i in shuffled), tab.pairs.different[np.ix_(shuffled, shuffled)],
-                      tab.pairs.halves[np.ix_(shuffled, shuffled)])  # fmt: skip
+                      tab.pairs.halves[np.ix_(shuffled, shuffled)])
     shards = pair_shards(dataclasses.replace(tab, pairs=pairs))
     assert list(shards) == pair_files(tab) == [f"pairs/{tab.id}.0", f"pairs/{tab.id}.1"]
     lines = [line for shard in shards.values() for line in shard["rows"]]

@@ -152,7 +152,7 @@ def test_same_board_same_bytes_whatever_the_order_of_its_mappings() -> None:
                             data=dict(reversed(list(tab.data.items()))),
                             measured=tuple(_turned(row) for row in tab.measured))
         for tab in other.tabs
-    )  # fmt: skip
+    )
     other = Board(turned, dict(reversed(list(other.entries.items()))), other.sensitivity)
     assert one == other and site(one) == site(other)
 
@@ -202,7 +202,7 @@ def test_faults_are_named() -> None:
         ((dataclasses.replace(tab, id="../a"),), "unfit"),
         ((tab, dataclasses.replace(tab, id=tab.id.upper())), "taken"), ((dataclasses.replace(tab, lead="X"),), "lead 'X'"),
         ((dataclasses.replace(tab, published=(row,)),), f"row '{row.id}', STS12: not a finite number"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(StsbenchError, match=re.escape(words)):
             site(Board(bad, board().entries, None))
     with pytest.raises(StsbenchError, match="no entry 'entry-"):

@@ -42,14 +42,14 @@ MEASURED = (
         marks=("3 texts were cut",), source="two"),
     Row("three", "measured", "tenth", "MiniLM", None, {"STS12": Cell(61.0), "Avg": Cell(71.0)}, flags=("best-of-n",),
         best_of=10, unranked=UNRANKED),
-)  # fmt: skip
+)
 PUBLISHED = (
     Row("sbert:1:1", "published", "SBERT", "bert-base", "sup", {"STS12": Cell(70.97), "Avg": Cell(74.86)}, flags=("nli",),
         average_printed=74.89, marks=(DISAGREES,), source="SBERT, table 1",
         link="https://example.org/a?b=1&c=(2)"),
     Row("other:2:3", "published", "Other", "bert-base", None, {"Avg": Cell(74.0, sd=0.5)}, marks=(DISAGREES,),
         source="Other", link="javascript:alert(1)"),
-)  # fmt: skip
+)
 
 
 def tab(**other):
@@ -57,7 +57,7 @@ def tab(**other):
         "id": "sts-spearman-all", "group": "sts", "title": "Spearman, all", "about": "Cosine; nothing is trained.",
         "metric": "spearman", "aggregation": "all", "columns": COLUMNS, "lead": "Avg", "digits": 2, "lower_is_better": False,
         "measured": MEASURED, "published": PUBLISHED, **other,
-    }  # fmt: skip
+    }
     return Tab(**given)
 
 
@@ -102,13 +102,13 @@ def test_markdown_shows_the_rows_as_a_parser_reads_them():
     measured, published = page.tables
     assert measured[0] == ["Rank", "Method", "Backbone", "Setting", *COLUMNS, "Flags"]
     assert measured[1] == ["1 (1-2) a", ONE_LINE, "MiniLM_L6", "unsup", "72.37", "77.10", "78.87 (78.1-79.6)", "0.00",
-                           "NLI, best-of-n-like"]  # fmt: skip
+                           "NLI, best-of-n-like"]
     assert measured[2] == ["2 (2) ab2", "cls1", "MiniLM", "semi", "60.00 ± 0.46", "", "70.00 ± 0.31 (-3.2 to 1.0)", "",
-                           "5 seeds"]  # fmt: skip
+                           "5 seeds"]
     assert measured[3] == ["best of 10", "tenth2", "MiniLM", "", "61.00", "", "71.00", "", "best of 10"]
     assert published[0] == ["Method", "Backbone", "Setting", *COLUMNS, "Flags", "Source"]
     assert published[1] == ["SBERT3", "bert-base", "sup", "70.97", "", "74.86, printed 74.89", "", "NLI",
-                            "SBERT, table 1"]  # fmt: skip
+                            "SBERT, table 1"]
     assert published[2] == ["Other3", "bert-base", "", "", "", "74.00 ± 0.5", "", "", "Other"]
     assert page.tags == {"p", "strong", "table", "thead", "tbody", "tr", "th", "td", "sup", "a"}
     assert "[SBERT, table 1](<https://example.org/a?b=1&c=(2)>)" in markdown(tab())
@@ -238,7 +238,7 @@ def test_latex_has_measured_rows_then_a_rule_then_published_ones():
 @given(st.text(max_size=40))
 def test_no_character_is_markup_in_latex(text):
     back = {r"\textbackslash{}": "\\", r"\textasciitilde{}": "~", r"\textasciicircum{}": "^", r"\textless{}": "<",
-            r"\textgreater{}": ">", r"\textbar{}": "|"}  # fmt: skip
+            r"\textgreater{}": ">", r"\textbar{}": "|"}
     written = escaped(text)
     for command in back:
         written = written.replace(command, "")
@@ -267,7 +267,7 @@ def test_the_short_table_compares_what_can_be_compared():
     plain = replace(MEASURED[1], setting="unsup", seeds=1)
     rows = [replace(plain, id=f"{i}", method=f"m{i}") for i in range(12)]
     rows += [replace(plain, id="sts", flags=("sts", "nli")), replace(plain, id="seen", flags=("transductive",)),
-             replace(plain, id="nli", method="nli", setting="sup", flags=("nli",))]  # fmt: skip
+             replace(plain, id="nli", method="nli", setting="sup", flags=("nli",))]
     text = short_table(board(tab(measured=tuple(reversed(rows)))))
     (lines,) = rendered(text).tables
     assert [line[0] for line in lines[1:]] == ["no labels"] * README_ROWS + ["NLI labels"]

@@ -19,12 +19,12 @@ ROWS = {
     "bert-flow": 16, "bert-whitening": 20, "consert": 17, "consert-readme": 10, "ct-readme": 24, "declutr": 46,
     "diffaug": 62, "diffaug-readme": 1, "diffcse": 116, "mirror-bert-readme": 4, "promcse-readme": 2, "promptbert-readme": 5,
     "sarcse": 38, "sbert": 18, "sentence-transformers": 2, "simcse": 134, "simcse-readme": 8,
-}  # fmt: skip
+}
 DISAGREE = {
     "diffaug:1:6": (78.54, 78.52), "diffaug:1:8": (74.89, 74.86), "diffaug:6:7": (79.81, 79.57),
     "diffaug:6:8": (78.15, 79.70), "simcse:5:15": (74.89, 74.86), "simcse:B.2:2": (74.89, 74.86),
     "simcse:E.1:3": (84.94, 84.95), "promptbert-readme:README:1": (78.54, 78.52),
-}  # fmt: skip
+}
 PAPER = {"id": "toy", "title": "A toy", "authors": "Nobody", "year": 2020, "url": "https://example.org/toy"}
 TABLE = {"table": "1", "protocol": "sts", "metric": "spearman", "aggregation": "all", "split": "test"}
 
@@ -87,7 +87,7 @@ def test_rows_copied_from_a_publication_held_here_are_in_it(rows):
     for row in copied:
         same = [each for each in rows.values() if each.heading.paper.id == row.copied_from and each.scores == row.scores]
         assert any((each.heading.aggregation, each.heading.metric) == (row.heading.aggregation, row.heading.metric)
-                   for each in same), row.id  # fmt: skip
+                   for each in same), row.id
 
 
 def test_what_the_flags_must_say(rows):
@@ -105,7 +105,7 @@ def test_every_name_says_which_method_it_is(rows):
     families = (
         "BERT", "RoBERTa", "CSE", "GloVe", "fastText", "InferSent", "USE", "Sent.Transformers", "QuickThoughts",
         "Skip-thought", "DeCLUTR", "DiffAug", "ConSERT", "CLEAR", "CT", "CMLM", "SG-OPT",
-    )  # fmt: skip
+    )
     nameless = {row.id: row.method for row in rows.values() if not any(name in row.method for name in families)}
     assert nameless == {}
     dev = [row.method for row in rows.values() if row.heading.protocol == "dev"]

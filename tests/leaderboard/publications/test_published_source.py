@@ -144,7 +144,7 @@ def test_retrieval_geometry_and_cost(source, tables):
     parts = {
         ("DiffCSE", "11"): ("alignment", "uniformity", "sts"), ("SARCSE", "4"): ("alignment", "uniformity", "sts"),
         ("DiffAug", "4"): ("time", "memory"),
-    }  # fmt: skip
+    }
     place = defaultdict(int)
     for line in source["F"]:
         key = line["source"], line["table"]
@@ -158,7 +158,7 @@ def test_declutr(source, tables):
     parts = {
         "sts": STS[:5], "regression": ["SICK-R", "STS-B"], "transfer": ["SICK-E"], "retrieval": ["COCO"],
         "downstream": ["avg_downstream(-SNLI)"],
-    }  # fmt: skip
+    }
     assert {name for paper, name in tables if paper == "declutr"} == {f"2/{part}" for part in parts}
     for at, line in enumerate(source["H"], 1):
         for part, columns in parts.items():

@@ -22,7 +22,7 @@ def tab(group, scores, **other):
         "id": group, "group": group, "title": "Title", "about": "Invented.", "metric": "m", "aggregation": None,
         "columns": ("Avg",), "lead": "Avg", "digits": 2, "lower_is_better": False, "measured": tuple(rows), "published": (),
         **other,
-    }  # fmt: skip
+    }
     return Tab(**values)
 
 

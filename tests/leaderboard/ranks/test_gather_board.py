@@ -91,7 +91,7 @@ def test_another_setting_or_other_data_is_another_tab(board, runs, tmp_path, mon
     paper = evaluate(Letters(5, 0.5), output=tmp_path / "paper", protocols=["simcse"], **common).folder
     found = board(letters=(["letters"], LETTERS), dot=([dot], LETTERS), less=([less], LETTERS), paper=([paper], LETTERS))
     where = {row.id: each.id for each in found.tabs for row in each.measured
-             if (each.metric, each.aggregation, each.group) == ("spearman", "all", "sts")}  # fmt: skip
+             if (each.metric, each.aggregation, each.group) == ("spearman", "all", "sts")}
     assert where["letters"] == where["paper"] == "sts-spearman-all-sample"  # a paper's name for the same setting
     assert where["dot"] == "sts-spearman-all-similarity-dot-sample"
     assert where["less"].startswith("sts-spearman-all-without-overlap")
@@ -120,7 +120,7 @@ def test_seeds_become_a_mean_with_its_spread(board, runs):
     part = row.subsets["STS12", "MSRpar"]
     stored = [next(score for _, record in load_records(runs[name]) for score in record.scores
                    if (record.data.id, score.subset, score.metric) == ("sts12/test", "MSRpar", "spearman"))
-              for name in ("noisy", "noisy-2")]  # fmt: skip
+              for name in ("noisy", "noisy-2")]
     assert part.value == pytest.approx(np.mean([score.value for score in stored])) and part.n == stored[0].n
     student = stats.t.ppf(0.975, 1) * part.sd / np.sqrt(2)
     assert part.high == min(100, part.value + max(student, part.high - part.value))  # as wide, within what can be
@@ -157,7 +157,7 @@ def test_without_an_average_a_single_task_leads(board, tmp_path, monkeypatch):
     assert "Ranked by STS-B: no row has all 7 tasks of the average." in mine.about
     assert [(row.id, row.rank and row.rank.place, row.unranked) for row in mine.measured] == [
         ("a", 1, ""), ("b", 2, ""), ("c", None, "not ranked: STS-B not measured"),
-    ]  # fmt: skip
+    ]
 
 
 def test_the_best_of_several_seeds_never_ranks(board):
@@ -241,7 +241,7 @@ def test_a_cut_text_is_told_where_it_was_cut(board, tmp_path, monkeypatch, runs)
     assert f"{counts['sts12/test']} texts of STS12" in said
     assert ("STS-B" in said) == bool(counts["stsb/test"])
     assert not any("cut" in mark for row in tab(found, "sts-spearman-all-sample").measured if row.id == "letters"
-                   for mark in row.marks)  # fmt: skip
+                   for mark in row.marks)
 
 
 def test_a_row_trained_on_sentences_of_a_set_it_is_tested_on_is_flagged(board, tmp_path, monkeypatch):

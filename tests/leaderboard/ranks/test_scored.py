@@ -37,7 +37,7 @@ def assert_same(some, others):
     assert [line.setting for line in some] == [line.setting for line in others]
     for one, other in zip(some, others, strict=True):
         assert (one.cells, one.digests, one.cut, one.marks, one.subsets) == (
-            other.cells, other.digests, other.cut, other.marks, other.subsets)  # fmt: skip
+            other.cells, other.digests, other.cut, other.marks, other.subsets)
         assert (one.sample, one.known, one.protocol.settings) == (other.sample, other.known, other.protocol.settings)
         assert one.draws.keys() == other.draws.keys()
         for column, drawn in one.draws.items():
@@ -97,7 +97,7 @@ def test_an_edited_score_or_observation_is_refused_although_the_run_was_scored(b
 
 
 @pytest.mark.parametrize("damage", [lambda content: b"", lambda content: content[:40], lambda content: content[:-8],
-                                    lambda content: content[:-3] + b"xyz", lambda content: b"x" * len(content)])  # fmt: skip
+                                    lambda content: content[:-3] + b"xyz", lambda content: b"x" * len(content)])
 def test_a_damaged_file_of_the_cache_is_made_again(board, counted, damage):
     _, before = scored_entries(board)
     before = {path: [line.cells for line in lines] for path, lines in before.items()}

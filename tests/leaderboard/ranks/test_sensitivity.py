@@ -41,7 +41,7 @@ SCORES = {
     ("pearson", "all"): ((80, 79, 83), (67, 75, 79), (63, 70, 68), (62, 68, 70), (46, 50, 55)),
     ("pearson", "mean"): ((71, 78, 83), (65, 64, 79), (60, 67, 68), (59, 66, 70), (48, 55, 55)),
     ("pearson", "wmean"): ((72, 79, 83), (66, 67, 79), (61, 66, 68), (62, 66.5, 70), (53, 57, 55)),
-}  # fmt: skip
+}
 NAMES = [f"{how} {metric.capitalize()}" for metric, how in SCORES]
 
 
@@ -56,7 +56,7 @@ def tab(metric, how, scores, **other):
         "aggregation": how, "columns": COLUMNS, "lead": "Avg", "digits": 2, "lower_is_better": False,
         "measured": tuple(sorted(rows, key=lambda row: -row.cells["Avg"].value)), "published": (),
         "settings": {"similarity": "cosine"}, "data": {task: f"digest of {task}" for task in TASKS}, **other,
-    }  # fmt: skip
+    }
     return Tab(**given)
 
 
@@ -179,7 +179,7 @@ def test_other_digests_behind_the_average_and_tabs_of_published_rows_change_noth
 def test_rows_of_one_name_are_distinguished_by_backbone_then_by_id():
     def names(*rows):
         rows = tuple(Row(id, "measured", method, backbone, None, {"Avg": Cell(50.0 - i)})
-                     for i, (id, method, backbone) in enumerate(rows))  # fmt: skip
+                     for i, (id, method, backbone) in enumerate(rows))
         return sensitivity([replace(each, measured=rows, columns=("Avg",)) for each in six()]).rows
 
     assert names(("a", "x", "b1"), ("b", "y", "b1")) == ("x", "y")
@@ -250,7 +250,7 @@ def test_the_picture_is_the_same_each_time_and_has_short_numbers(found):
     assert picture(found) == picture(sensitivity(six()))
     keys = ("x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "points", "viewBox")
     numbers = [number for element in drawn(picture(found)).iter() for key in keys
-               for number in re.split("[ ,]", element.get(key, "")) if number]  # fmt: skip
+               for number in re.split("[ ,]", element.get(key, "")) if number]
     assert len(numbers) > 200 and all(re.fullmatch(r"\d+(\.\d{1,2})?", number) for number in numbers)
 
 
@@ -282,7 +282,7 @@ def test_labels_and_places_never_overlap_and_stay_inside(scores, length):
     tabs = []
     for how, at in (("all", 0), ("mean", 1)):
         rows = [Row(f"r{i}", "measured", f"{i} " + "long name " * (length // 10) + "x" * (length % 10), "b", None,
-                    {"Avg": Cell(round(each[at], 2))}) for i, each in enumerate(scores)]  # fmt: skip
+                    {"Avg": Cell(round(each[at], 2))}) for i, each in enumerate(scores)]
         tabs.append(replace(six()[0], aggregation=how, columns=("Avg",), measured=tuple(rows)))
     root = drawn(picture(sensitivity(tabs)))
     height = float(root.get("viewBox").split()[3])
@@ -375,7 +375,7 @@ def test_the_page_says_how_far_a_row_moves(found):
         pairs = {frozenset(pair) for key, swapped in found.task_swaps.items() if key[0] == task for pair in swapped}
         changes = {word: max(abs(column(a, task)[row] - column(b, task)[row])
                              for a in NAMES for b in NAMES for row in METHODS if a.split()[word] == b.split()[word])
-                   for word in (0, 1)}  # fmt: skip
+                   for word in (0, 1)}
         assert f"| {task} | {len(pairs)} | {changes[1]:.2f} | {changes[0]:.2f} |" in text
 
 

@@ -27,7 +27,7 @@ def records_of(folder):
 def measurements(records):
     """All but the observations, which have a form of their own on a board."""
     return {name: {key: value for key, value in json.loads(text).items() if key != "observations"}
-            for name, text in records.items()}  # fmt: skip
+            for name, text in records.items()}
 
 
 def edited(run, change):
@@ -97,7 +97,7 @@ def test_runs_trained_in_different_ways_are_no_seeds_of_one_entry(runs, tmp_path
 
 @pytest.mark.parametrize(("key", "says"), [("backbone", "start from different backbones"),
                                            ("data", "were trained on different data"),
-                                           ("method_file", "were trained by different code")])  # fmt: skip
+                                           ("method_file", "were trained by different code")])
 def test_runs_of_different_starts_data_or_code_are_no_seeds_of_one_entry(runs, tmp_path, key, says):
     first = _trained(runs["noisy"], tmp_path / "one", seed=1, **{key: "a" * 64})
     other = _trained(runs["noisy-2"], tmp_path / "two", seed=2, **{key: "b" * 64})

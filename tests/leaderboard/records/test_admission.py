@@ -25,7 +25,7 @@ from stsbench.evaluation.records import (
     now,
     record_stem,
     write_record,
-)  # fmt: skip
+)
 from stsbench.evaluation.rescore import protocol_of_record, read_observations, task_of
 from stsbench.leaderboard.records import admission, expected
 from stsbench.leaderboard.records.admission import check_record, proven
@@ -53,7 +53,7 @@ def forged(folder, record, observations):
 def loaded(folder, pattern="*"):
     """(record, observations) of a run's records."""
     return [(record, read_observations(path.parent / record.observations.file, record.observations.sha256))
-            for path, record in load_records(folder) if path.match(pattern)]  # fmt: skip
+            for path, record in load_records(folder) if path.match(pattern)]
 
 
 @pytest.fixture(scope="module")
@@ -214,12 +214,12 @@ def made(protocol, set_id, arrays, names=None, n=None, **data):
     what = DataIdentity(**{
         "id": set_id, "task": "T", "text_version": "own", "digest": SHA, "n": n, "subsets": {"all": n}, "known": False,
         "origin": "here", **data,
-    })  # fmt: skip
+    })
     record = Record(
         created=now(), encoder=who, protocol=how, data=what, counts={"zero_vectors": 0}, scores=[],
         observations=ObservationFile(file="observations/x.npz", sha256=SHA),
         provenance={"git": REVISION, "versions": {"stsbench": "1", "numpy": "2"}},
-    )  # fmt: skip
+    )
     return record, Observations(arrays, names or {})
 
 
@@ -230,7 +230,7 @@ def transfer(**changes):
         "rows": np.arange(8), "predicted": gold.copy(), "gold": gold, "fold": np.repeat([0, 1], 4),
         "grid": np.full((2, 2), 75.0), "chosen": np.array([0, 1]), "regs": np.array([0.5, 1.0]),
         "counts": np.array([4, 0, 8]),
-    }  # fmt: skip
+    }
     names = {"counts": ["fits", "unconverged", "development items"], "notes": []}
     return made(TransferProtocol({"classifier": "exact"}), "mr", {**arrays, **changes}, names, 8)
 
@@ -240,15 +240,15 @@ def regression(**changes):
     arrays = {
         "row": np.array([5, 4, 7, 6]), "gold": np.array([0, 2, 1, 0]), "predicted": np.array([0, 2, 2, 0]),
         "sizes": np.array([2, 2, 4]), "dev_accuracy": np.array([50.0] * 4),
-    }  # fmt: skip
+    }
     return made(RegressionProtocol({}), "sick-e/splits", {**arrays, **changes}, n=8)
 
 
 def mteb(result=None, items=8, **names):
     result = {"task_name": "STS12", "mteb_version": "2", "scores": {"test": [{"main_score": 0.5, "hf_subset": "default"}]},
-              **(result or {})}  # fmt: skip
+              **(result or {})}
     names = {"metric": ["cosine_spearman"], "split": ["test"], "subset": ["default"], "mteb_task": ["STS12"],
-             "task_result": [json.dumps(result)], "notes": [], **names}  # fmt: skip
+             "task_result": [json.dumps(result)], "notes": [], **names}
     arrays = {"value": np.array([0.5]), "items": np.array([items])}
     return made(MtebProtocol({}), "sts12/test", arrays, names, 8, text_version="sample")
 
@@ -330,7 +330,7 @@ def test_what_the_catalogs_sets_decide_is_known():
                 by = f"duplicates {protocol.settings.get('duplicates')}"
                 wanted = {"sts": {"gold", "pair", "subset", "subsets"}, "retrieval": {f"query {by}", f"corpus {by}"},
                           "transfer": {"gold", "folds of k 10 and seed 1111"}, "regression": {"gold", "row", "sizes"},
-                          "geometry": {"gold"}}[name]  # fmt: skip
+                          "geometry": {"gold"}}[name]
                 assert wanted <= parts.keys(), (name, word, set_id)
                 assert all(len(sha) == 64 for sha in parts.values())
 

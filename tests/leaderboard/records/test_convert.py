@@ -59,7 +59,7 @@ def test_arrays_are_the_same_but_for_rounding(runs, tmp_path):
             tolerance = 1e-6 if kinds()[record.protocol.name].arrays[key].rounded else 0
             np.testing.assert_allclose(now.arrays[key], array, rtol=tolerance, atol=0)
     assert [row.value for row in score_again(folder).rows] == pytest.approx(
-        [row.value for row in score_again(runs["letters"]).rows], abs=1e-6)  # fmt: skip
+        [row.value for row in score_again(runs["letters"]).rows], abs=1e-6)
 
 
 def load_records_by(folder, name):

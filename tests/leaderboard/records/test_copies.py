@@ -81,7 +81,7 @@ CLASSIFIED = {"metric": "accuracy", "value": 81.2}
         ("regression", 499, CLASSIFIED, False), ("transfer", 500, {"metric": "accuracy", "value": 100.0}, False),
         ("retrieval", 5000, {"metric": "recall@1"}, False),
     ],
-)  # fmt: skip
+)
 def test_equal_observations_are_one_run_where_two_encoders_never_have_them(protocol, items, row, refused):
     score = ScoreRow(protocol=protocol, task="T", n=items, **{"metric": "pearson", "value": 71.25, **row})
 

@@ -23,10 +23,10 @@ from stsbench.leaderboard.records.entries import Entry, load_entries, read_entry
 UNSEEN = {"ESC": "a\x1b[31mb", "BEL": "a\x07", "bidi": "a\u202eb", "isolate": "a\u2066b", "zero width": "a\u200bb",
           "soft": "a\u00adb", "line": "a\u2028b", "filler": "a\u3164", "joiner": "a\u034fb", "variant": "a\ufe0e",
           "blank of Braille": "a\u2800b", "accents": "a" + "\u0301" * 60,
-          "BOM": "\ufeffa", "tag": "a\U000e0041", "return": "a\rb", "NUL": "a\x00b"}  # fmt: skip
+          "BOM": "\ufeffa", "tag": "a\U000e0041", "return": "a\rb", "NUL": "a\x00b"}
 BLANK = {"zero width": "\u200b", "filler": "\u3164", "dots": "...", "braille": "\u2800"}
 FORMULAS = ['=HYPERLINK("http://x.y","z")', "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\uff1d1+1", "\uff20SUM(1)",
-            "a;=1+1", "a; @b", "'=1+1"]  # fmt: skip
+            "a;=1+1", "a; @b", "'=1+1"]
 
 
 @pytest.mark.parametrize("name", UNSEEN)
@@ -70,7 +70,7 @@ def test_a_card_is_in_the_repository_or_has_an_address(card):
 
 
 ALIKE = {"Letters": ["letters", " LETTERS ", "Le\u0442ters", "\uff2cetters", "L\u0435tt\u0435rs", "\U0001d40betters"],
-         "a-b c": ["A\u2010B C", "a\u2013b\u00a0c", "a\uff0db\u3000c", "a-b  c"], "é": ["e\u0301", "E\u0301"]}  # fmt: skip
+         "a-b c": ["A\u2010B C", "a\u2013b\u00a0c", "a\uff0db\u3000c", "a-b  c"], "é": ["e\u0301", "E\u0301"]}
 
 
 @pytest.mark.parametrize("name", ALIKE)
@@ -135,7 +135,7 @@ CHANGES = {
     "an origin": (lambda r: r["data"].update(origin="x" * 5001), "holds a text of 5,001 characters, at most 5,000"),
     "texts": (lambda r: r["counts"].update(truncated=9999), r"counts: \d+ items have no 9999 texts"),
     "bidi": (lambda r: r["data"].update(origin="\u202egnp"), r"not seen \(U\+202E\)"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CHANGES)

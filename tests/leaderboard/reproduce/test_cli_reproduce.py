@@ -51,7 +51,7 @@ def test_the_papers_are_listed(cli):
     ("simcs:5", ("did you mean simcse?",)), ("simcse:55", ("simcse has no table '55'", "stsbench reproduce simcse lists")),
     ("simcse:5:99", ("table 5 of simcse has no row '99'; its rows: 1, 2, 3",)),
     ("diffcse:11/st", ("no table '11/st'", "did you mean 11/sts")),
-])  # fmt: skip
+])
 def test_unknown_ones(cli, name, parts):
     fails(cli("reproduce", name), *parts)
 
@@ -80,7 +80,7 @@ def test_a_training_by_the_very_recipe_is_a_reproduction(cli, place):
     assert measured["name"] == str(Path("runs") / "mine") and set(measured["scores"]) == {*TASKS, "Avg"}
     values = [json.loads(path.read_text())["scores"] for path in sorted(place.glob("runs/mine/*/eval/sts.stsb-test*.json"))]
     values = [next(each["value"] for each in one if (each["metric"], each["aggregation"]) == ("spearman", "all"))
-              for one in values]  # fmt: skip
+              for one in values]
     assert measured["scores"]["STS-B"] == {"mean": pytest.approx(fmean(values)), "sd": pytest.approx(stdev(values)), "n": 3}
     assert row["published"]["STS-B"] == 76.85 and row["published"]["Avg"] == 76.25 and row["changed"] == []
     assert not any(other["measured"] for id, other in found.items() if id.startswith("simcse:5:") and id != row["row"])
@@ -99,7 +99,7 @@ def test_a_training_by_the_very_recipe_is_a_reproduction(cli, place):
 
 @pytest.mark.parametrize(("sets", "key"), [
     (["training.batch_size=32"], "training.batch_size"), (["precision=float32"], "precision"),
-])  # fmt: skip
+])
 def test_a_changed_recipe_is_no_reproduction(place, sets, key):
     trained(place / "runs" / "other", load_recipe("simcse", "unsup-bert-base", sets))
     row = asked("simcse:5:7")["simcse:5:7"]
@@ -119,12 +119,12 @@ def test_what_makes_a_training_no_reproduction(place):
     row = asked("simcse:5:7")["simcse:5:7"]
     assert row["measured"] == [] and [each.partition("base, ")[2] for each in row["changed"]] == [
         "backbone.max_length", "eval/ is not the test of this training", "a stage alone",
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("summary", [
     {"selected_by": "sts-b dev (sample)"}, {"dev_data": {"stsb/dev": "0" * 64}}, {"best": None, "after": None},
-])  # fmt: skip
+])
 def test_a_dev_score_of_other_data_is_none(place, summary):
     trained(place / "runs" / "mine", recipe("unsup-bert-base"), **summary)
     assert asked("simcse:1:1")["simcse:1:1"]["measured"] == []
@@ -155,7 +155,7 @@ def test_an_entry_of_a_board(place):
     facts = trained_as(made)
     for number in range(2):
         copied("minilm-mlm32-simcse", board / "measured" / "mine" / str(number), number, recipe="simcse/unsup-bert-base",
-               seed=number, **facts)  # fmt: skip
+               seed=number, **facts)
     copied("minilm-mlm32-simcse", board / "measured" / "old" / "0", 2, recipe="simcse/unsup-bert-base", settings="0" * 16)
     row = asked("simcse:5:7", board=board)["simcse:5:7"]
     assert [(each["name"], each["scores"]["Avg"]["n"]) for each in row["measured"]] == [("mine on the board", 2)]
@@ -185,7 +185,7 @@ def test_what_is_missing(place):
     assert [each.partition(":")[0] for each in row["missing"]] == [
         "the model google-bert/bert-base-uncased", "training text wiki1m_for_simcse.txt", "data of STS-B dev",
         "a CUDA device for fp16", "data of STS12, STS13, STS14, STS15, STS16, STS-B, SICK-R",
-    ]  # fmt: skip
+    ]
     (place / "wiki1m_for_simcse.txt").write_text("a\n")
     (place / "google-bert" / "bert-base-uncased").mkdir(parents=True)
     assert len(asked("simcse:5:7")["simcse:5:7"]["missing"]) == 3

@@ -59,7 +59,7 @@ def test_a_stated_way_of_the_seed_papers_leaves_no_row_of_theirs_out(ways, rows)
 
 def test_a_copied_row_is_made_as_its_original(ways):
     for copy, original in {"diffcse:1:9": "simcse:5:7", "sarcse:1:2": "simcse:5:9", "diffaug:1:7": "diffcse:1:11",
-                           "simcse:B.3:3": "bert-flow:2:4", "simcse:C.1:1": "simcse:5:3"}.items():  # fmt: skip
+                           "simcse:B.3:3": "bert-flow:2:4", "simcse:C.1:1": "simcse:5:3"}.items():
         assert (ways[copy].recipe, ways[copy].eval) == (ways[original].recipe, ways[original].eval), copy
         assert ways[copy].note == f"the figures of {original}"
 
@@ -87,7 +87,7 @@ def test_what_is_tested_by_a_code_that_cuts_texts_says_so(ways):
 def test_a_recipe_that_is_not_there_makes_no_row(rows):
     chosen = [rows["bert-flow:3:1"], rows["simcse:5:7"], rows["simcse:5:2"], rows["simcse:5:5"]]
     stated = {"bert-flow:3:1": Way(recipe="unheard/of"), "simcse:5:7": Way(recipe="simcse/unsup-bert-base"),
-              "simcse:5:2": Way(eval="--model minilm"), "simcse:5:5": Way(missing="x")}  # fmt: skip
+              "simcse:5:2": Way(eval="--model minilm"), "simcse:5:5": Way(missing="x")}
     assert count(chosen, stated) == Count(4, 1, 1) and count(chosen, stated).without == 2
 
 
@@ -102,7 +102,7 @@ def test_a_way_for_a_row_that_is_not_there():
     ({"recipe": "a/b", "eval": "--model c"}, "unless a recipe trains it"), ({"way": "x"}, "way: Extra inputs"),
     ("simcse/x", "Input should be"), ({"recipe": "a/b", "checkpoint": "--pooler cls"}, "checkpoint names a --model"),
     ({"eval": "--model a", "checkpoint": "--model a"}, "without a recipe it is eval"),
-])  # fmt: skip
+])
 def test_mistakes_are_named(tmp_path, raw, message):
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump({"1": {3: raw}}), "utf-8")
     with pytest.raises(StsbenchError, match=rf"toy\.yaml: table 1, row 3: .*{message}") as caught:
@@ -133,7 +133,7 @@ def test_commands_have_what_a_row_says(ways, rows, tmp_path):
     trained, tested = commands(rows["simcse:5:17"], both, None)
     assert trained.endswith("--output RUN") and "--eval" not in trained
     assert tested == ("stsbench eval --model RUN --pooler first_last:layer1 --post whitening --fit-on target "
-                      "--protocol sts:all")  # fmt: skip
+                      "--protocol sts:all")
 
 
 def test_a_released_checkpoint_is_a_second_way_to_a_row(ways, rows):
@@ -145,5 +145,5 @@ def test_a_released_checkpoint_is_a_second_way_to_a_row(ways, rows):
     command = tuple(shlex.split(f"{tested} --data-dir x"))
     runs = [Run("trained", "declutr/roberta-base-released", scores=scores), Run("tested", command=command, scores=scores),
             Run("changed", "declutr/roberta-base-released", ("seed",), scores=scores),
-            Run("other", command=(*command, "--post", "whitening"), scores=scores)]  # fmt: skip
+            Run("other", command=(*command, "--post", "whitening"), scores=scores)]
     assert [each.name for each in reproductions(row, way, runs)] == ["trained", "tested"]

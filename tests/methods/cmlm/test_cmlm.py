@@ -20,7 +20,7 @@ THIS = [TEXTS[row] for row in PAIRED]
 CHOSEN = [
     {}, {"vectors": 1}, {"vectors": 0}, {"vectors": 4, "probability": 0.5}, {"both_directions": True, "probability": 0.4},
     {"both_directions": True, "vectors": 0}, {"sentence": "same", "vectors": 3}, {"masked": 0.0, "random": 0.5},
-]  # fmt: skip
+]
 
 
 def changed(base, **options):
@@ -139,7 +139,7 @@ def test_the_gradient_of_the_vector_is_part_of_the_encoder_s(folders):
 @pytest.mark.parametrize("options", [
     {"vectors": 0}, {"vectors": 1}, {"vectors": 4}, {"sentence": "same"}, {"both_directions": True}, {"probability": 0.6},
     {"masked": 0.1}, {"random": 0.5},
-], ids=str)  # fmt: skip
+], ids=str)
 def test_every_option_changes_the_loss(folders, options):
     folder = folders["bert"]
     base, other = (cmlm(folder, **changed({}, **more)) for more in ({}, options))
@@ -201,7 +201,7 @@ def test_which_rows_can_be_used(folders):
     ({"masked": 0.9, "random": 0.2}, "mean", "their sum may not exceed 1"),
     ({"sentence": "same", "both_directions": True}, "mean", "options.sentence must be next"),
     ({}, "text_cnn", "set backbone.pooler to mean, max or cls"),
-])  # fmt: skip
+])
 def test_what_cannot_be_meant_is_one_line(folders, options, pooler, said):
     with pytest.raises(StsbenchError, match=said) as caught:
         make(ConditionalMaskedLM, folders["bert"], options, pooler=pooler)

@@ -46,7 +46,7 @@ def small(place, **more):
     return settings(masked_lm(place / "model", num_hidden_layers=1), path, **{
         "options.vectors": 3, "backbone.max_length": 12, "training.max_steps": 12, "training.epochs": 3,
         "options.both_directions": True, **more,
-    })  # fmt: skip
+    })
 
 
 @pytest.fixture(scope="module")

@@ -34,6 +34,6 @@ def test_the_settings_that_are_this_project_s():
         "backbone.pooler": "mean", "backbone.max_length": 64, "options.vectors": 15, "options.probability": 0.15,
         "data.contiguous": True, "training.batch_size": 64, "training.learning_rate": 5e-5, "training.warmup": 0.1,
         "training.weight_decay": 0.01, "training.schedule": "linear", "selection.every": 125, "precision": "float32",
-    }  # fmt: skip
+    }
     shipped = settings(recipe("bert-base", "cmlm"))
     assert {key: shipped[key] for key in expected} == expected

@@ -79,7 +79,7 @@ def test_sup_is_the_cross_entropy_alone(folders, family, features):
 
 @pytest.mark.parametrize(("names", "rates"), [
     (("none", "token_cutoff"), (None, 0.3)), (("none", "shuffle"), (None, None)), (("dropout", "span"), (0.2, 0.5)),
-])  # fmt: skip
+])
 def test_joint_adds_the_contrast_of_premises_and_of_hypotheses(folders, family, names, rates):
     method = consert(folders[family], setting="joint", joint_views=names, joint_rates=rates, features=MAX_SQUARE)
     batch, views = batch_for(method, pairs(folders[family]), labelled=True)
@@ -98,7 +98,7 @@ def test_joint_adds_the_contrast_of_premises_and_of_hypotheses(folders, family, 
 def test_the_adversarial_view_is_a_step_along_the_gradient_of_the_cross_entropy(folders, family):
     folder = folders[family]
     method = consert(folder, setting="joint", joint_views=("none", "adversarial"), joint_rates=(None, None),
-                     adversarial_norm=0.4)  # fmt: skip
+                     adversarial_norm=0.4)
     batch, views = batch_for(method, pairs(folder), labelled=True, more_padding=1)
     linear = method.classifier.linear
     starts = [[embedded(folder, family, row).detach().requires_grad_() for row in part] for part in views.tokens]
@@ -140,7 +140,7 @@ ABLATIONS = {
     "temperature": {"temperature": 0.5}, "contrastive_weight": {"contrastive_weight": 0.3},
     "weigh_unsup": {"weigh_unsup": True}, "nt_xent": {"nt_xent": "sum"}, "features": {"features": MAX_SQUARE},
     "adversarial_norm": {"joint_views": ("none", "adversarial"), "joint_rates": (None, None), "adversarial_norm": 0.1},
-}  # fmt: skip
+}
 
 
 def losses(folder, options):
@@ -178,7 +178,7 @@ def test_stages_and_what_is_trained_and_tested(folders):
 def test_only_unchanged_views_need_dropout():
     for options, needs in (({}, False), ({"views": ("none", "none"), "rates": (None, None)}, True),
                            ({"setting": "joint", "joint_views": ("none", "none"), "joint_rates": (None, None)}, True),
-                           ({"setting": "sup"}, False)):  # fmt: skip
+                           ({"setting": "sup"}, False)):
         assert ConSERT.needs_dropout(ConSERTOptions(**options)) == needs
 
 
@@ -195,7 +195,7 @@ REFUSED = [
     ({"contrastive_weight": 0.3}, "options.contrastive_weight 0.3 has no effect"),
     ({"features": MAX_SQUARE}, "options.features [u, v, difference, max_square] has no effect"),
     ({"setting": "joint", "adversarial_norm": 0.1}, "options.adversarial_norm 0.1 has no effect"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("options", "message"), REFUSED)

@@ -24,7 +24,7 @@ ADVERSARIAL = {"setting": "joint", "joint_views": ("none", "adversarial"), "join
 CHOSEN = [
     {}, {"views": ("dropout", "token_cutoff"), "rates": (0.2, 0.3)}, {"setting": "sup"},
     {"setting": "joint", "joint_views": ("span", "feature_cutoff"), "joint_rates": (0.5, 0.3)}, ADVERSARIAL,
-]  # fmt: skip
+]
 SPLITS = [(3, 2), (4, 1)]
 
 
@@ -55,7 +55,7 @@ def small(place, **more):
         "options.views": ["dropout", "shuffle"],
         "options.joint_views": ["none", "token_cutoff"], "options.joint_rates": [None, 0.3], "training.epsilon": 1e-2,
         "training.max_steps": 6, "selection.every": 3, "backbone.max_length": 12, **more,
-    })  # fmt: skip
+    })
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_a_run_on_the_sentences_of_sts_says_so_wherever_it_is_read(tmp_path, mon
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     values = {"backbone.model": str(build(tmp_path / "model", pooler=False)), "training.max_steps": 2,
               "selection.by": "none", "precision": "float32", "backbone.max_length": 12,
-              "training.batch_size": 16}  # fmt: skip
+              "training.batch_size": 16}
     options = {"device": "cpu", "sample": True, "evaluate": ["sts"]}
     summary = stsbench.train("consert", output=tmp_path / "run", settings=values, **options)
     assert summary["data"]["unsup"]["file"] == "sts-texts-sample.txt" and summary["data"]["unsup"]["rows"] == 950
@@ -119,10 +119,10 @@ def test_a_run_on_the_sentences_of_sts_says_so_wherever_it_is_read(tmp_path, mon
 def test_the_sentences_of_sts_are_no_labelled_rows(tmp_path):
     values = {"labelled.file": "sts-texts", "data.file": None, "options.setting": "sup", "options.rates": [0.2, None],
               "backbone.model": str(build(tmp_path / "model", pooler=False)), "precision": "float32",
-              "backbone.max_length": 12}  # fmt: skip
+              "backbone.max_length": 12}
     with pytest.raises(StsbenchError, match="sts-texts are not here"):
         stsbench.train("consert", output=tmp_path / "run", settings=values, device="cpu", sample=True)
     views = {"options.setting": "joint", "options.joint_views": ["dropout", "adversarial"],
-             "options.joint_rates": [0.2, None]}  # fmt: skip
+             "options.joint_rates": [0.2, None]}
     with pytest.raises(StsbenchError, match="adversarial is the second view"):  # before the rows are looked for
         stsbench.train("consert", output=tmp_path / "run", settings=values | views, device="cpu", sample=True)

@@ -39,7 +39,7 @@ def test_the_options_of_a_recipe_go_together_and_its_stages_are_there(name):
 # Published scores ------------------------------------------------------------------------------------------------
 
 IN_TEXT = {f"{U}-none": 63.84, f"{U}-batch-16": 72.63, f"{U}-batch-48": 72.60, f"{U}-batch-192": 72.86,
-           f"{U}-batch-288": 72.98}  # fmt: skip
+           f"{U}-batch-288": 72.98}
 
 
 def test_every_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_others():
@@ -79,7 +79,7 @@ def test_the_settings_of_the_default_recipe():
         "backbone.dropout": 0, "backbone.max_length": 67, "data.file": "sts-texts", "data.drop_duplicates": False,
         "labelled": None, "semi": None, "stages": {}, "selection.by": "sts-b dev", "selection.every": 200,
         "selection.at_end": True, "precision": "fp16", "seed": 1,
-    }  # fmt: skip
+    }
     got = settings(recipe(U, "consert"))
     assert {key: got[key] for key in expected} == expected
     assert default_recipe("consert") == U
@@ -107,14 +107,14 @@ CHANGES = {  # recipe -> base, what differs
         **({"options.rates": [None, 0.1]} if setting == "sup-unsup" else {"options.joint_rates": [None, 0.1]}),
         **({} if setting == "joint" else {"options.weigh_unsup": True}),
     }) for setting in SETTINGS for size in SIZES},
-}  # fmt: skip
+}
 MAIN = {  # recipe -> views, rates of its stages
     "joint-bert-base": {"joint": (["none", "token_cutoff"], [None, 0.15])},
     "sup-unsup-bert-base": {"unsup": (["none", "feature_cutoff"], [None, 0.2])},
     "joint-unsup-bert-base": {
         "joint": (["none", "token_cutoff"], [None, 0.15]), "unsup": (["none", "shuffle"], [None, None]),
     },
-}  # fmt: skip
+}
 WIKI = {f"{U}-wiki-{procedure}": procedure for procedure in ("joint", "sup-unsup", "sup-joint")}
 
 
@@ -157,7 +157,7 @@ RUN = {  # recipe -> the terms of its stages
     "joint-unsup-bert-base-released": {"joint": {"nli", "contrastive"}, "unsup": {"contrastive"}},
     "sup-unsup-bert-base": {"sup": {"nli"}, "unsup": {"contrastive"}},
     f"{U}-wiki-sup-joint": {"sup": {"nli"}, "unsup": {"nli", "contrastive"}},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", RUN)
@@ -167,7 +167,7 @@ def test_a_few_steps(name, tmp_path, monkeypatch):
     values = {
         "backbone.model": str(build(tmp_path / "model", pooler=False)), "training.batch_size": 8, "training.max_steps": 2,
         "selection.by": "none", "precision": "float32", "backbone.max_length": 12, "training.gather": "exact",
-    }  # fmt: skip
+    }
     if shipped.data.file == "wiki1m_for_simcse.txt":
         values["data.file"] = str(make_text(tmp_path))
     for stage in shipped.stages:

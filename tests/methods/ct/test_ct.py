@@ -19,7 +19,7 @@ from stsbench.training.recipes.recipe import TrainingSettings
 
 SIZES = {
     ("fresh", 7): 15, ("fresh", 2): 5, ("consecutive", 7): 15, ("consecutive", 2): 5, ("anchor", 7): 8, ("anchor", 2): 3,
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_in_batch(folder, options, more_padding):
         term.value.backward()
         step = 1e-6
         high, low = (both_ways(*vectors(method, folder, TEXTS[:6], TEXTS[:6]), scale * math.exp(by), cosine)
-                     for by in (step, -step))  # fmt: skip
+                     for by in (step, -step))
         assert method.log_scale.grad.item() == pytest.approx((high - low) / (2 * step), rel=1e-5)
 
 
@@ -161,7 +161,7 @@ CHANGES = [  # options, what differs, sentences
     ({"k": 1}, {"reduction": "sum"}, 6), ({}, {"objective": "in-batch"}, 15),
     *(({"objective": "in-batch"}, change, 6)
       for change in ({"similarity": "cosine"}, {"scale": 2.0}, {"learned_scale": False})),
-]  # fmt: skip
+]
 
 
 def gradients(folder, options, count):
@@ -191,7 +191,7 @@ def test_dropout_and_pooler_change_the_loss(folder):
     ({"objective": "in-batch", "negatives": "anchor"}, "options.negatives anchor has no effect: it is of options.objective"),
     ({"objective": "in-batch", "k": 3}, "options.k 3 has no effect"),
     ({"objective": "in-batch", "reduction": "sum"}, "options.reduction sum has no effect"),
-])  # fmt: skip
+])
 def test_options_without_effect_are_refused(folder, options, message):
     made = ContrastiveTensionOptions(**options)
     for call in (lambda: ContrastiveTension.roles(made, ("sentence",)), lambda: ct(folder, **options)):
@@ -217,7 +217,7 @@ def test_both_start_as_the_checkpoint_and_share_nothing(folder):
     assert not one & two and method.first.tokenizer is method.backbone.tokenizer
     method(batch_of(method, rows(folder, 15)))["tension"].value.backward()
     assert all(weight.grad is not None and weight.grad.any() for name, weight in method.named_parameters()
-               if "position_embeddings" not in name and not name.endswith("key.bias"))  # fmt: skip
+               if "position_embeddings" not in name and not name.endswith("key.bias"))
 
 
 def test_a_stage_begins_with_two_alike(folder):
@@ -257,5 +257,5 @@ def test_the_kept_encoder(folder):
 def test_weight_decay_acts_on_the_learned_scale_as_in_the_library(folder):
     method = ct(folder, objective="in-batch")
     decayed = [group for group in make_optimiser(method, TrainingSettings(weight_decay=0.01)).param_groups
-               if any(weight is method.log_scale for weight in group["params"])]  # fmt: skip
+               if any(weight is method.log_scale for weight in group["params"])]
     assert [group["weight_decay"] for group in decayed] == [0.01]

@@ -23,7 +23,7 @@ from stsbench.training.runs.trained import load_trained
 
 __all__ = ["one_thread"]
 CHOSEN = [{"k": 2}, {"k": 2, "negatives": "anchor", "reduction": "sum"}, {"objective": "in-batch"},
-          {"objective": "in-batch", "similarity": "cosine", "scale": 5.0}]  # fmt: skip
+          {"objective": "in-batch", "similarity": "cosine", "scale": 5.0}]
 SPLITS = [0.5, 0.25]
 
 
@@ -61,7 +61,7 @@ def small(place, **more):
         tiny_models.build(place / "tiny", pooler=False), training_runs.make_text(place, 63),
         **{"training.max_steps": 12, "training.learning_rate": 1e-4, "training.milestones": [5], "training.rates": [5e-5],
            "options.k": 2, "backbone.dropout": 0.0, "backbone.max_length": 12, **more},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")

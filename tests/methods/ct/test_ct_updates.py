@@ -104,14 +104,14 @@ def test_three_updates_in_float32(folder, tmp_path, monkeypatch):
         "backbone.model": str(folder), "backbone.max_length": 10, "data.file": str(tmp_path / "text.txt"),
         "training.max_steps": 3, "training.learning_rate": RATES[0], "training.milestones": [2],
         "training.rates": [RATES[2]], "options.keep": "model2", "selection.by": "none",
-    }  # fmt: skip
+    }
     stsbench.train("ct", recipe="bert-base", output=tmp_path / "run", settings=values, device="cpu")
     order = Batches(np.arange(len(TEXTS)), load_recipe("ct", "bert-base").training, seed=42)
     batches = [[TEXTS[row] for row in order.step(step)[0]] for step in range(3)]
     assert len({tuple(batch) for batch in batches}) == 3 and all(len(batch) == 30 for batch in batches)
     weights = load_file(sorted((tmp_path / "run" / "checkpoints").glob("[0-9]*"))[-1] / "model.safetensors")
     found = [({name.removeprefix(part): weight for name, weight in weights.items() if name.startswith(part)},
-              started(folder, torch.float32)) for part in ("first.model.", "backbone.model.")]  # fmt: skip
+              started(folder, torch.float32)) for part in ("first.model.", "backbone.model.")]
     apart, moved = furthest(plain_updates(folder, batches, torch.float32), found)
     assert moved > 5e-4 and apart < 1e-5
     assert furthest(plain_updates(folder, batches, torch.float64), found)[0] < 1e-5

@@ -26,7 +26,7 @@ def test_the_settings_of_the_authors_code():
         "training.milestones": (501, 1001, 1501, 2001), "training.rates": (8e-6, 6e-6, 4e-6, 2e-6), "training.warmup": 0,
         "training.weight_decay": 0, "training.clip": None, "training.drop_last": True, "selection.by": "sts-b dev",
         "selection.every": 500, "selection.at_end": False, "precision": "float32",
-    }  # fmt: skip
+    }
     shipped = settings(recipe("bert-base", "ct"))
     assert {key: shipped[key] for key in expected} == expected
     assert ContrastiveTensionOptions(**recipe("bert-base", "ct").options) == ContrastiveTensionOptions()
@@ -51,6 +51,6 @@ def test_the_settings_of_the_authors_code():
         "training.batch_size": 128, "training.optimizer": "adamw", "training.rho": None, "training.learning_rate": 5e-5,
         "training.warmup": 1000, "training.weight_decay": 0.01, "precision": "fp16",
     }),
-])  # fmt: skip
+])
 def test_what_differs(base, name, expected):
     assert changed(base, name, "ct") == expected

@@ -23,7 +23,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("options", [
     {}, {"anchors": 1, "positives": 1}, {"anchors": 1, "positives": 3, "temperature": 0.5}, {"sampling": "subsuming"},
     {"sampling": "adjacent", "positives": 1}, {"spans": "retokenised"},
-], ids=str)  # fmt: skip
+], ids=str)
 def test_both_terms_are_those_of_the_spans_read_one_by_one(folder, options, more_padding):
     method, rows = declutr(folder, mlm_probability=0.4, **options), documents(folder)
     anchors, positives = method.options.anchors, method.options.positives
@@ -74,7 +74,7 @@ CHANGES = [
     {"anchors": 1}, {"positives": 1}, {"l_min": 4}, {"l_max": 5}, {"sampling": "subsuming"}, {"sampling": "adjacent"},
     {"temperature": 0.1}, {"contrastive_weight": 0.25}, {"contrastive_weight": 0.0}, {"mlm_weight": 0.5},
     {"mlm_weight": 0.0}, {"mlm_probability": 0.4},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=str)
@@ -118,7 +118,7 @@ def test_without_mlm_nothing_is_masked_and_without_contrast_there_are_no_positiv
     ({"contrastive_weight": 0, "sampling": "adjacent"}, ["options.sampling adjacent has no effect"]),
     ({"mlm_weight": 0, "mlm_probability": 0.4}, ["options.mlm_probability 0.4 has no effect"]),
     ({"l_max": 11}, ["options.l_max 11", "backbone.max_length 10"]),
-])  # fmt: skip
+])
 def test_options_that_do_not_go_together(folder, options, parts):
     one_line(lambda: declutr(folder, **options), *parts)
 

@@ -56,7 +56,7 @@ def small(place, lines=None, **more):
     return settings(masked_lm_folder(place / "model"), text, **{
         "data.lines_per_row": 12, "options.l_min": 3, "options.l_max": 10, "backbone.max_length": 12,
         "training.batch_size": 5, "training.max_steps": 6, "training.epsilon": 1e-2, "selection.every": 3, **more,
-    })  # fmt: skip
+    })
 
 
 def test_exported_without_the_head(tmp_path, monkeypatch):
@@ -88,7 +88,7 @@ def test_short_documents_are_dropped_and_counted(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("lines", "more", "parts"), [
     ([LONG, SHORT], {"options.short": "refuse"}, [r"text\.txt:2: a document of 39 word pieces, and 40 are needed", "drop"]),
     ([SHORT, SHORT], {}, ["longest of 2 documents has 39", "40 are needed", r"data\.lines_per_row"]),
-])  # fmt: skip
+])
 def test_short_documents_that_are_errors(tmp_path, monkeypatch, lines, more, parts):
     with pytest.raises(StsbenchError, match=".*".join(parts)) as caught:
         run(tmp_path, monkeypatch, lines, **more)

@@ -43,7 +43,7 @@ def test_one_sample_by_hand():
     assert draws.asked == [
         (4, 2), (0, 3), (512, 752), (2, 4), (548, 972), (2, 4), (189, 972),
         (4, 2), (0, 0), (1536, 2016), (2, 4), (1408, 1592), (2, 4), (1288, 1592),
-    ]  # fmt: skip
+    ]
 
 
 def test_anchors_are_long_and_positives_short():

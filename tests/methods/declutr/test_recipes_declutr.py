@@ -44,7 +44,7 @@ def test_the_settings_of_the_released_configuration():
         "training.warmup": 0.1, "training.optimizer": "adamw", "training.adam": "uncorrected", "training.epsilon": 1e-6,
         "training.betas": (0.9, 0.999), "training.weight_decay": 0.1, "training.clip": 1, "training.drop_last": True,
         "data.lines_per_row": 1, "selection.by": "none", "precision": "fp16",
-    }  # fmt: skip
+    }
     shipped = settings(recipe("roberta-base", "declutr"))
     assert {key: shipped[key] for key in expected} == expected
     assert DeCLUTROptions(**recipe("roberta-base", "declutr").options) == DeCLUTROptions()  # they are the defaults
@@ -58,7 +58,7 @@ def test_the_settings_of_the_released_configuration():
         "data.lines_per_row": 16, "selection.by": "sts-b dev", "selection.at_end": True,
         "precision": "float32", "seed": 42, "checkpoint_every": None,
     }),
-])  # fmt: skip
+])
 def test_what_differs(base, name, expected):
     assert changed(base, name, "declutr") == expected
     assert sorted(NAMES) == ["distilroberta", "distilroberta-released", "roberta-base", "roberta-base-released", "scaled"]

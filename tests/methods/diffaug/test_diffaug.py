@@ -33,7 +33,7 @@ def test_stage_prefix(folders, family, engine, options):
 @pytest.mark.parametrize("family", FIRST)
 @pytest.mark.parametrize(("data", "engine"), [
     (PLAIN, "packed"), (PLAIN, "padded"), (PAIRS, "packed"), (TRIPLETS, "padded"), (QUADRUPLES, "packed"),
-], ids=lambda value: value if isinstance(value, str) else str(len(value)))  # fmt: skip
+], ids=lambda value: value if isinstance(value, str) else str(len(value)))
 def test_stage_joint(folders, family, engine, data):
     method = diffaug(folders[family], family, engine=engine, view="dropout" if "sentence" in data else "given")
     terms, trained = check(method, folders[family], family, data)
@@ -46,7 +46,7 @@ def test_stage_joint(folders, family, engine, data):
     ("bert", {"denoise": False}), ("bert", {"denoise_offset": 8}), ("bert", {"prefix_length": 1}),
     ("bert", {"joint_trains": "model"}), ("bert", {"joint_trains": "module"}), ("roberta", {"denoise": False}),
     ("roberta", {"views": "same", "prefix_length": 5}), ("roberta", {"text": "inside"}),
-], ids=str)  # fmt: skip
+], ids=str)
 def test_options_of_stage_joint(folders, family, options):
     _, trained = check(diffaug(folders[family], family, **options), folders[family], family, PLAIN)
     parts = {"model": {"backbone", "head"}, "module": {"modules_of_views", "head"}}
@@ -156,7 +156,7 @@ def test_stage_prefix_moves_prefixes_and_classifier_alone_though_dropout_acts(fo
 
 @pytest.mark.parametrize(("trains", "moved"), [
     ("all", {"backbone", "module", "head"}), ("model", {"backbone", "head"}), ("module", {"module", "head"}),
-])  # fmt: skip
+])
 @pytest.mark.parametrize("module", ["prefix", "adapter", "lora"])
 def test_stage_joint_moves_what_is_asked_for(folders, trains, moved, module):
     method = diffaug(folders["bert"], "bert", joint_trains=trains, module=module)

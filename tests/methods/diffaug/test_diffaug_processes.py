@@ -17,7 +17,7 @@ PLAIN = {"sentence": [TEXTS[i] for i in (4, 0, 2, 5, 7)]}  # 3 and 2
 LABELLED = {role: texts[:3] for role, texts in NLI.items()}  # 2 and 1
 CHOSEN = [{"stage": "joint", "aux_weight": 0.5}, {"stage": "prefix", "clip_frozen": True},
           {"stage": "joint", "aux_weight": 0.5, "module": "adapter", "rank": 3},
-          {"stage": "prefix", "module": "lora", "rank": 3}, {"stage": "joint", "module": "lora", "rank": 3}]  # fmt: skip
+          {"stage": "prefix", "module": "lora", "rank": 3}, {"stage": "joint", "module": "lora", "rank": 3}]
 
 
 def batch_for(method, processes, rank):

@@ -29,7 +29,7 @@ def values(place, module):
         "stages.joint.training.batch_size": 10, "stages.joint.training.learning_rate": 1e-3,
         "stages.prefix.training.batch_size": 10, "stages.prefix.training.learning_rate": 1e-2, "checkpoint_every": 2,
         **MODULES[module],
-    })  # fmt: skip
+    })
 
 
 @pytest.fixture(scope="module", params=MODULES)

@@ -20,7 +20,7 @@ __all__ = ["folders", "one_thread"]
 VARIANTS = [
     {"module": "adapter"}, {"module": "adapter", "rank": 2, "adapter_activation": "gelu"}, {"module": "lora"},
     {"module": "lora", "rank": 2, "lora_scale": 2.5},
-]  # fmt: skip
+]
 ALIKE = [{"module": "adapter", "views": "same"}, {"module": "lora", "views": "same", "joint_trains": "module"}]
 
 
@@ -71,7 +71,7 @@ def near(found, wanted):
 CASES = [
     *({"at_test": at_test} for at_test in ("both", "first", "second", "average")), {"views": "same"},
     *({**variant, "at_test": at_test} for variant in VARIANTS[1::2] for at_test in ("both", "first", "second")), *ALIKE,
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("options", CASES, ids=str)
@@ -181,7 +181,7 @@ def test_nothing_is_watched_in_stage_joint_or_without_texts(folders):
     with torch.no_grad():
         assert set(watched.diagnose()) == {
             "delta", "delta_normalised", "delta_dropout", "delta_dropout_normalised", "kappa",
-        }  # fmt: skip
+        }
 
 
 # --- refused in one line ---
@@ -198,7 +198,7 @@ def test_nothing_is_watched_in_stage_joint_or_without_texts(folders):
     ({"denoise_start": "zero"}, r"positions of bert begin with 0"),
     ({"prefix_length": 30}, r"and bert has 64"),
     ({"similarity": "dot", "temperature": 0.1}, r"options\.temperature applies only to options\.similarity cosine"),
-], ids=str)  # fmt: skip
+], ids=str)
 def test_options_that_do_not_go_together(folders, options, said):
     with pytest.raises(StsbenchError, match=said) as caught:
         diffaug(folders["bert"], "bert", **options)

@@ -39,7 +39,7 @@ WITHOUT = {  # what could not be read; what a figure shows
     RU, RAUX, f"{S}-labels-1", f"{RS}-labels-1", f"{RAUX}-labels-1", f"{RAUX}-labels-10",
     *(f"prefix-length-{length}" for length in (1, 2, 4, 16, 32)),
     *(f"prefix-steps-{steps}" for steps in (500, 1000, 1500, 2500, 3000)),
-}  # fmt: skip
+}
 RELEASED = {U, AUX, S, RS}  # the scores are presumably the released code's, whose recipes hold them
 
 
@@ -83,11 +83,11 @@ LABELLED = {
     "file": NLI, "format": "auto", "columns": TRIPLES, "where": {}, "drop_blank": False, "drop_duplicates": False,
     "held_out": 0, "sample": None, "share": 1.0, "sample_seed": None, "contiguous": False,
     "lines_per_row": 1, "batch_size": 128,
-}  # fmt: skip
+}
 MAIN = {  # model, template, steps of stage prefix, alpha
     U: (BERT, OF, 2000, 0), AUX: (BERT, OF, 1500, 1e-3), S: (BERT, OF, 1250, 0),
     RU: (ROBERTA, THIS, 2000, 0), RAUX: (ROBERTA, THIS, 1500, 1e-3), RS: (ROBERTA, THIS, 1250, 0),
-}  # fmt: skip
+}
 
 
 def stages(steps, supervised, **released):
@@ -132,7 +132,7 @@ CHANGES = {  # recipe -> what differs from its base, and nothing else
     },
     S: {"-released": as_released(1250, True, accumulate=4), **few(True)},
     RS: {"-released": {**as_released(1250, True, accumulate=4), "options.denoise_start": "zero"}, **few(True)},
-}  # fmt: skip
+}
 PAIRS = [(base, f"{base}{name}" if name.startswith("-") else name, name) for base in CHANGES for name in CHANGES[base]]
 
 
@@ -158,7 +158,7 @@ def test_the_settings_of_the_main_recipes(name):
         "data.drop_blank": False, "data.drop_duplicates": False, "data.held_out": 0, "data.share": 1,
         "selection.by": "sts-b dev", "selection.every": 50, "selection.over": "last", "selection.at_end": False,
         "precision": "fp16", "seed": 0,
-    }  # fmt: skip
+    }
     got = settings(recipe(name, "diffaug"))
     assert {key: got[key] for key in expected} == expected
     assert {f"options.{key}" for key in DiffAugOptions.model_fields} <= set(expected)

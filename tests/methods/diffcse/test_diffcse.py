@@ -54,7 +54,7 @@ def rows_of(folder, data):
     *((data, {"task": "corrective_lm", "sentence": sentence, "rtd_mean": mean})
       for data, sentence in (("plain", "same"), ("documents", "same+next")) for mean in (MEANS[0], MEANS[2])),
     ("plain", {"task": "corrective_lm", "replace": "masked", "contrastive": False}),
-], ids=str)  # fmt: skip
+], ids=str)
 def test_the_loss(folder, generator, data, options):
     method, rows = diffcse(folder, generator, **options), rows_of(folder, data)
     naive = Naive(method, folder, generator)
@@ -67,7 +67,7 @@ def test_the_loss(folder, generator, data, options):
     ("plain", {}), ("plain", {"masked": 0.3, "random": 0.4}), ("plain", {"condition": "raw"}),
     ("plain", {"contrastive": False}), ("documents", {"sentence": "next"}), ("documents", {"sentence": "same+next"}),
     ("quadruples", {"view": "given"}),
-], ids=str)  # fmt: skip
+], ids=str)
 def test_the_loss_of_conditional_masked_lm(folder, data, options):
     method, rows = diffcse(folder, task="conditional_mlm", mask_ratio=0.4, **options), rows_of(folder, data)
     terms = check(method, rows, Naive(method, folder))
@@ -80,7 +80,7 @@ def test_the_loss_of_conditional_masked_lm(folder, data, options):
     ("plain", {"operators": ["replace"]}), ("plain", {"operators": ["replace"], "replace": "masked", "projector": "tanh"}),
     ("plain", {"operators": ["insert"], **EDITS}), ("plain", {"operators": ["delete"], "projector": "none", **EDITS}),
     ("quadruples", {"operators": ["replace"], "view": "given"}),
-], ids=str)  # fmt: skip
+], ids=str)
 def test_the_loss_with_a_changed_sentence_as_a_further_view(folder, generator, augmented_as, data, options):
     method = diffcse(folder, generator, rtd_weight=0, augmented_as=augmented_as, **options)
     terms = check(method, rows_of(folder, data), Naive(method, folder, generator))
@@ -135,7 +135,7 @@ def test_the_log_counts_tokens_since_its_last_line(folder, generator):
         "detection_accuracy": (right_replaced + right_original) / (replaced + original),
         "replaced_accuracy": right_replaced / replaced, "original_accuracy": right_original / original,
         "replaced_share": replaced / (replaced + original),
-    } and method.metrics() == {}  # fmt: skip
+    } and method.metrics() == {}
     assert replaced + original == 2 * int(batch_of(method, rows).mask[:8].sum())
     with torch.no_grad():  # who always says original is right on originals alone
         method.auxiliary.detector.weight[:] = 0

@@ -33,7 +33,7 @@ MODELS = {  # the recipes' models -> the tiny ones that stand for them
     "google/bert_uncased_L-4_H-256_A-4": {**SMALL, "hidden_size": 16},
     "google/bert_uncased_L-2_H-128_A-2": {**SMALL, "hidden_size": 8},
     "FacebookAI/roberta-base": SMALL, "distilbert/distilroberta-base": {**SMALL, "hidden_size": 24},
-}  # fmt: skip
+}
 RTD = {"auxiliary.discriminator", "auxiliary.detector"}
 FULL = ({"contrastive", "rtd"}, {"projector.inner", "changer.generator", *RTD})
 PLAIN = ({"contrastive"}, {"projector.dense"})
@@ -55,7 +55,7 @@ EXPECTED = {  # recipe -> its terms, its parts beside the encoder
     **{f"{kind}-{operator}": ({"contrastive", *(["contrastive_augmented"] if kind == "positive" else [])},
                               {"projector.dense", *(["changer.generator"] if operator != "delete" else [])})
        for kind in ("positive", "negative") for operator in ("mlm", "insert", "delete")},
-}  # fmt: skip
+}
 ACCURACIES = {"detection_accuracy", "replaced_accuracy", "original_accuracy", "replaced_share"}
 
 
@@ -84,7 +84,7 @@ def runs(tmp_path_factory):
             "data.file": str(place / ("wiki_documents.txt" if recipe.data.contiguous else "text.txt")),
             "training.batch_size": 8, "training.max_steps": STEPS, "training.epochs": 3, "selection.by": "none",
             "precision": "float32", **dict(more),
-        }  # fmt: skip
+        }
         last = values["training.max_steps"]
         if recipe.backbone.text_cnn is not None:
             values["backbone.text_cnn"] = {"kernels": [2, 3], "channels": 6}

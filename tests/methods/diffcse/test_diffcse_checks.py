@@ -49,7 +49,7 @@ REFUSED = [
                   {"edit_ratio": 0.3})],
     *[({**AS_NEGATIVE, **one}, rf"{next(iter(one))} \S+ has no effect: there is no discriminator")
       for one in ({"task": "corrective_lm"}, {"condition": "raw"}, {"detach": True}, {"rtd_mean": "attended"})],
-]  # fmt: skip
+]
 
 ACCEPTED = [
     {},
@@ -99,7 +99,7 @@ CHOICES = {
     "generator_mode": ["train", "eval"], "replacement": ["argmax", "sampling"], "replace": ["all", "masked"],
     "condition": ["projected", "raw"], "detach": [False, True],
     "rtd_mean": ["all", "attended", "attended_without_specials"],
-}  # fmt: skip
+}
 
 
 def test_every_option_is_drawn_below():
@@ -130,7 +130,7 @@ def test_accepted_options_leave_nothing_idle(data):
         **dict.fromkeys(("generator", "generator_mode", "replacement"), words),
         "replace": words and "replace" in options.operators,
         **dict.fromkeys(("similarity", "temperature", "augmented_as"), options.contrastive),
-    }  # fmt: skip
+    }
     assert all(readers.get(name, True) for name in changed)
     assert options.contrastive or (rtd and not options.detach)
     assert (changes(options), generates(options)) == (views, bool(words))

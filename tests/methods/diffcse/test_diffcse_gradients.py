@@ -42,7 +42,7 @@ def test_the_gradient_of_the_detection_reaches_discriminator_head_projector_and_
 @pytest.mark.parametrize(("options", "expected"), [
     ({"detach": True}, ()), ({"condition": "raw"}, ("backbone",)), ({"projector": "none"}, ("backbone",)),
     ({"projector": "tanh"}, ("backbone", "projector")), ({"contrastive": False}, ("backbone", "projector")),
-], ids=str)  # fmt: skip
+], ids=str)
 def test_how_far_the_gradient_of_the_detection_goes(folder, generator, options, expected):
     method = diffcse(folder, generator, **options)
     value = method(batch_of(method, MemoryRows(folder, PLAIN)))["rtd"].value

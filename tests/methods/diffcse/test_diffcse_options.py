@@ -33,7 +33,7 @@ CASES = [  # base, change, terms that keep their value, terms that do not
     ({}, {"sentence": "next"}, {A}, {R, "rtd_next"}), ({}, {"sentence": "same+next"}, {A}, {"rtd_next"}),
     ({"rtd_weight": 0}, {"augmented_as": "positive"}, set(), {A, "contrastive_augmented"}),
     ({"rtd_weight": 0}, {"augmented_as": "negative"}, set(), {A}),
-]  # fmt: skip
+]
 
 
 def terms_of(folder, generator, options, projector=None):

@@ -16,7 +16,7 @@ from stsbench.training.rows.batches import to_batch
 __all__ = ["one_thread"]
 SPLITS = [(3, 3), (4, 2)]
 CHOSEN = [{}, {"operators": ["replace", "insert", "delete"], "edit_ratio": 0.4}, {"task": "corrective_lm"},
-          {"task": "conditional_mlm"}, {"rtd_mean": "attended", "contrastive": False}]  # fmt: skip
+          {"task": "conditional_mlm"}, {"rtd_mean": "attended", "contrastive": False}]
 
 
 def prepared(folder, options, gather="exact"):

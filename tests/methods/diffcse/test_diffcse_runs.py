@@ -116,7 +116,7 @@ def test_a_text_cnn_on_top(models, own_cache, tmp_path):
 @pytest.mark.parametrize(("kind", "said"), [
     ("other vocabulary", "must share the vocabulary"), ("no head", "stores no masked-LM head"),
     ("nothing", "options.generator"),
-])  # fmt: skip
+])
 def test_a_generator_that_does_not_fit(models, cli, tmp_path, kind, said):
     _, values, _ = models
     folder = tmp_path / "other"
@@ -126,5 +126,5 @@ def test_a_generator_that_does_not_fit(models, cli, tmp_path, kind, said):
         tiny_models.build(folder, pooler=False)
     more = ("--set", f"options.generator={folder}", "--dtype", "float32", "--device", "cpu", "--sample")
     line = fails(cli("train", "diffcse", "--backbone", values["backbone.model"], "--data", values["data.file"],
-                     "--output", "out", *more), said, str(folder))  # fmt: skip
+                     "--output", "out", *more), said, str(folder))
     assert not Path("out").exists(), line

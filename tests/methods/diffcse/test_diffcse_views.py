@@ -57,7 +57,7 @@ def is_copy_of(tokenizer, operator, copy, original, labels):
         whole = rest == original or (len(copy) == LIMIT and [*rest[:-1]] == original[: len(rest) - 1])
         return whole and copy[-1] == original[-1] and all(
             token == mask for token, new in zip(copy, labels, strict=True) if new
-        )  # fmt: skip
+        )
     gone, place, expected = len(original) - len(copy), 0, []
     for token in copy:  # repeated words may be read either way: the count of gaps decides
         skipped = 0
@@ -67,14 +67,14 @@ def is_copy_of(tokenizer, operator, copy, original, labels):
         place += 1
     return set(labels) <= {0, 1} and sum(labels) <= gone and (gone > 0) == (sum(labels) > 0) and (
         labels == expected or len(set(original)) < len(original)
-    )  # fmt: skip
+    )
 
 
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.sampled_from(OPERATORS), min_size=1, unique=True), st.sampled_from(["same", "next", "same+next"]),
     st.integers(0, 2**32 - 1), st.sampled_from([0.15, 0.4]),
-)  # fmt: skip
+)
 def test_blocks_of_changed_copies(folder, backbone, operators, sentence, seed, ratio):
     every = MemoryRows(folder, SIX, documents=[0] * 6)
     rows = every.at([3, 0, 2, 4])
@@ -132,7 +132,7 @@ def test_the_stated_share_is_masked_as_stated(folder, backbone):
     special, mask = backbone.tokenizer.all_special_ids, backbone.tokenizer.mask_token_id
     flat = [np.concatenate(views.extra["replace same labels"][view]) for view in (0, 1)]
     ids, original = (np.concatenate([np.concatenate(view) for view in found])
-                     for found in (views.tokens[2:], views.extra["replace same original"]))  # fmt: skip
+                     for found in (views.tokens[2:], views.extra["replace same original"]))
     chosen = np.concatenate(flat) != -100
     ordinary = ~np.isin(original, special)
     count, total = int(chosen.sum()), int(ordinary.sum())
@@ -178,7 +178,7 @@ def test_one_changed_copy_as_a_further_view(folder, backbone, operator, augmente
     assert blocks(views.extra) == [(operator, "same")] and not views.one_length
     (labels,) = views.extra[f"{operator} same labels"]
     assert all(is_copy_of(backbone.tokenizer, operator, *found)
-               for found in zip(lists(views.tokens[2]), plain, lists(labels), strict=True))  # fmt: skip
+               for found in zip(lists(views.tokens[2]), plain, lists(labels), strict=True))
 
 
 def test_plain_sentences_cost_no_random_number(folder, backbone):

@@ -61,7 +61,7 @@ MAIN = {  # learning rate, mask ratio, lambda, model, generator
     BASE: (7e-6, 0.30, 0.005, BERT, DISTILBERT), TRANSFER: (2e-6, 0.15, 0.05, BERT, DISTILBERT),
     "roberta-base-sts": (1e-5, 0.20, 0.005, ROBERTA, DISTILROBERTA),
     "roberta-base-transfer": (3e-6, 0.15, 0.05, ROBERTA, DISTILROBERTA),
-}  # fmt: skip
+}
 OFF = {"options.rtd_weight": 0, "options.generator": None}
 DOCUMENTS = {"data.file": "wiki_documents.txt", "data.contiguous": True}
 MLM = {"options.task": "conditional_mlm", "options.generator": None}
@@ -92,7 +92,7 @@ CHANGES = {  # ablation -> what differs from its base, and nothing else
     },
     "simcse": {f"{kind}-{made}": {"options.augmented_as": kind, **WAYS[made]}
                for kind in ("positive", "negative") for made in WAYS},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MAIN)
@@ -115,7 +115,7 @@ def test_the_settings_of_the_main_recipes(name):
         "data.file": "wiki1m_for_simcse.txt", "data.columns": {}, "data.contiguous": False, "data.drop_blank": False,
         "data.drop_duplicates": False, "data.held_out": 0, "selection.by": "sts-b dev", "selection.every": 125,
         "selection.at_end": False, "precision": "fp16", "seed": 42,
-    }  # fmt: skip
+    }
     got = settings(recipe(name, "diffcse"))
     assert {key: got[key] for key in expected} == expected
     assert {f"options.{key}" for key in DiffCSEOptions.model_fields} <= set(expected)

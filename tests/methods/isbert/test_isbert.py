@@ -116,7 +116,7 @@ def test_every_weight_learns_from_both_terms(folder):
 
 
 CHANGES = [{"sizes": {"activation": "none"}}, {"sizes": {"kernels": (1, 3)}}, {"sizes": {"kernels": (3, 5, 7)}},
-           {"sizes": {"channels": 5}}, {"padding": "states"}]  # fmt: skip
+           {"sizes": {"channels": 5}}, {"padding": "states"}]
 
 
 @pytest.mark.parametrize("change", CHANGES)

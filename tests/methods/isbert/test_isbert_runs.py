@@ -54,7 +54,7 @@ def small(place, **more):
         tiny_models.build(place / "tiny", pooler=False), training_runs.make_text(place),
         **{"training.max_steps": 12, "training.epsilon": 1e-3, "backbone.max_length": 12,
            "backbone.mean_cnn": {"kernels": [1, 3], "channels": 6}, **more},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ def test_the_settings_of_the_paper_and_the_code():
         "training.warmup": 0.1, "training.weight_decay": 0.01, "training.adam": "uncorrected", "training.epsilon": 1e-7,
         "training.clip": 1, "selection.by": "sts-b dev", "selection.every": 1000, "selection.at_end": True,
         "precision": "float32",
-    }  # fmt: skip
+    }
     shipped = settings(recipe(PAPER, METHOD))
     assert {key: shipped[key] for key in expected} == expected
     assert recipe(PAPER, METHOD).backbone.mean_cnn == MeanCNNSettings()  # they are the defaults
@@ -35,4 +35,4 @@ def test_what_the_released_code_has_otherwise():
     assert changed(PAPER, RELEASED, METHOD) == {
         "backbone.max_length": 131,
         "backbone.mean_cnn": {**MeanCNNSettings().model_dump(), "activation": "none"}, "options.padding": "states",
-    }  # fmt: skip
+    }

@@ -45,7 +45,7 @@ def test_drophead_replayed_from_its_draws(folders, family, pooler):
     second = masked(TEXTS, MASK[family])
     want = loss(*(
         vectors(folders[family], family, texts, pooler, each) for texts, each in zip((TEXTS, second), kept, strict=True)
-    ))  # fmt: skip
+    ))
     for method.backbone.engine in ("auto", "padded"):
         assert abs(total(method(batch)) - want) < 1e-10
     method.eval()
@@ -118,7 +118,7 @@ def test_a_literal_mask_is_ordinary_text_for_roberta(folders):
 CHANGES = {
     "temperature": {"temperature": 0.1}, "span_chars": {"span_chars": 5}, "min_chars": {"min_chars": 30},
     "first_occurrence": {"first_occurrence": True}, "literal_mask": {"literal_mask": True}, "drophead": {"drophead": 0.3},
-}  # fmt: skip
+}
 
 
 def test_every_option_changes_the_loss_or_the_tested_vectors(folders):
@@ -166,7 +166,7 @@ def test_which_views_need_dropout(folders):
     ({"span_chars": 0, "first_occurrence": True}, "options.first_occurrence true has no effect"),
     ({"span_chars": 0, "literal_mask": True}, "options.literal_mask true has no effect"),
     ({"span_chars": 0, "min_chars": 10}, "options.min_chars 10 has no effect"),
-])  # fmt: skip
+])
 def test_options_without_effect_are_refused(options, part):
     with pytest.raises(StsbenchError, match=part):
         check_options(MirrorBERTOptions(**options))

@@ -48,7 +48,7 @@ def small(place, **more):
         "data.sample": None, "data.sample_seed": None, "options.drophead": 0.2, "options.test_length": 20,
         "backbone.pooler": "mean_padded:12", "backbone.max_length": 12, "selection.by": "none", "selection.every": 250,
         "training.learning_rate": 1e-3, "training.epsilon": 1e-2, "training.max_steps": 8, **more,
-    })  # fmt: skip
+    })
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_exported_with_the_length_of_the_test(whole):
 def test_a_run_on_the_training_sentences_of_sts_b_says_what_they_are_tested_as(tmp_path, monkeypatch):
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     values = {"backbone.model": str(build(tmp_path / "model", pooler=False)), "training.max_steps": 1,
-              "precision": "float32", "training.batch_size": 8, "data.sample": 40}  # fmt: skip
+              "precision": "float32", "training.batch_size": 8, "data.sample": 40}
     summary = stsbench.train("mirror-bert", output=tmp_path / "run", settings=values, device="cpu", sample=True)
     assert summary["data"]["main"]["texts_of"] == ["sts12", "sts13", "sts14", "sts15", "sts16"]
     assert load_encoder(str(tmp_path / "run")).trained_on == ("sts12", "sts13", "sts14", "sts15", "sts16")

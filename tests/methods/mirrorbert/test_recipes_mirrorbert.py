@@ -12,7 +12,7 @@ NAMES = recipe_names(METHOD)
 RELEASED = {"options.first_occurrence": True}
 RELEASED_ROBERTA = {**RELEASED, "options.literal_mask": True}
 UNTESTED = {"bert-base-drophead", "roberta-base", "roberta-base-drophead", "bert-base-mean", "bert-base-words",
-            "roberta-base-pairs"}  # fmt: skip
+            "roberta-base-pairs"}
 
 
 def test_every_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_others():
@@ -40,7 +40,7 @@ def test_the_settings_of_the_script_and_the_defaults():
         "training.learning_rate": 2e-5, "training.schedule": "constant", "training.warmup": 0,
         "training.weight_decay": 0.01, "training.weight_decay_on": "all", "training.adam": "torch", "training.clip": None,
         "training.drop_last": True, "training.gather": "exact", "selection.by": "none", "precision": "fp16", "seed": 42,
-    }  # fmt: skip
+    }
     shipped = settings(recipe("bert-base", METHOD))
     assert {key: shipped[key] for key in expected} == expected
     options = {**recipe("bert-base", METHOD).options, "test_length": None}
@@ -65,6 +65,6 @@ def test_the_settings_of_the_script_and_the_defaults():
         "data.file": "amazon_qa_pairs_1172000.tsv", "data.columns": {"anchor": "question", "positive": "answer"},
         "data.sample": None, "data.sample_seed": None, "options.span_chars": 0, "training.epochs": 3,
     }),
-])  # fmt: skip
+])
 def test_what_differs(base, name, expected):
     assert changed(base, name, METHOD) == expected

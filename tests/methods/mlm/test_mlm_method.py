@@ -41,7 +41,7 @@ def within(count, trials, probability):
 
 @pytest.mark.parametrize(("probability", "masked", "random"), [
     (0.15, 0.8, 0.1), (0.4, 0.8, 0.1), (0.15, 1.0, 0.0), (0.3, 0.0, 1.0), (0.3, 0.0, 0.0), (0.5, 0.2, 0.5),
-])  # fmt: skip
+])
 def test_the_shares_of_masking(probability, masked, random):
     rng = np.random.default_rng(0)
     rows = [np.concatenate([[1], rng.integers(4, SIZE, 18), [2]]) for _ in range(3000)]

@@ -38,7 +38,7 @@ CHOSEN = {
     "learned, empty positions": {**LEARNED, "denoise_positions": "empty", "temperature": 0.3},
     "learned, released": {"trained": "prompt_rightmost", "head": "transform_train_only", "denoise": False},
     "learned, released, denoised": {"trained": "prompt_rightmost", "head": "none"},
-}  # fmt: skip
+}
 
 
 def compare(method, oracle, data, folder, more_padding=0):
@@ -234,7 +234,7 @@ def test_a_vector_does_not_depend_on_its_company(folders, rows, more_padding):
 
 @pytest.mark.parametrize(("chosen", "rate"), [
     ({}, 5e-3), ({"head": "transform"}, 5e-3), ({"trained": "prompt", "head": "transform"}, 2e-2),
-])  # fmt: skip
+])
 def test_the_loss_falls(folders, chosen, rate):
     method = promptbert(folders["bert"], dropout=0.02, temperature=0.3, **chosen)
     before = {name: value.clone() for name, value in method.state_dict().items()}

@@ -28,7 +28,7 @@ NOT_DENOISED = {"denoise": False}
     ({"trained": "prompt", "head": "none"}, r"learns the words of one template: set options\.second_template null"),
     ({"trained": "prompt", "second_template": None}, r"head mlp_train_only: OptiPrompt has .* transform_train_only or none"),
     ({"trained": "prompt", "second_template": None, "head": "mlp"}, r"options\.head mlp: OptiPrompt has"),
-])  # fmt: skip
+])
 def test_options_at_odds(folders, options, message):
     with pytest.raises(StsbenchError, match=message) as caught:
         make(PromptBERT, folders["bert"], options, pooler="mask")
@@ -41,7 +41,7 @@ def test_options_at_odds(folders, options, message):
     {"test_denoise": True}, {"test_denoise": True, "head": "mlp"}, {"view": "given"},
     {"test_denoise": True, "denoise_positions": "empty", **NOT_DENOISED}, {"denoise_second_shift": "first"},
     {"second_template": FIRST["bert"], "template": FIRST["bert"]}, {"similarity": "dot"},
-])  # fmt: skip
+])
 def test_options_that_go_together(folders, options):
     promptbert(folders["bert"], **options)
 
@@ -61,7 +61,7 @@ def test_another_pooler(folders, pooler):
 @pytest.mark.parametrize(("name", "template"), [
     ("template", "the {} means"), ("template", "the cat means [MASK]."), ("template", "[MASK] {} [MASK]"),
     ("second_template", "{} and {} mean [MASK]."),
-])  # fmt: skip
+])
 def test_a_template_that_is_none(folders, name, template):
     with pytest.raises(StsbenchError, match=rf"^options\.{name}: .* exactly once") as caught:
         promptbert(folders["bert"], **{name: template})
@@ -130,7 +130,7 @@ def test_roles():
     ("given", ("anchor",), "^some needs the column positive beside anchor: name it in data.columns$"),
     ("given", ("positive",), "^some needs the column anchor beside positive"),
     ("given", ("anchor", "positive", "negative2"), "^data.columns names negative2 without negative"),
-])  # fmt: skip
+])
 def test_data_that_do_not_go_together(view, given, message):
     with pytest.raises(StsbenchError, match=message) as caught:
         pairs_or_sentence("some", view, given)

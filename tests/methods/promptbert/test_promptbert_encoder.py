@@ -27,7 +27,7 @@ CHOSEN = {
     "learned, released": {"trained": "prompt_rightmost", "head": "transform_train_only", "denoise": False},
     "learned, released, denoised": {"trained": "prompt_rightmost", "head": "none", "test_denoise": True},
     "inside": {"text": "inside", "dev": "test", "test_denoise": True},
-}  # fmt: skip
+}
 ROWS = [*range(1, 6), 17, 18]  # an empty text is for the tests of the template
 
 

@@ -15,7 +15,7 @@ from stsbench.training.rows.batches import to_batch
 __all__ = ["folders", "one_thread"]
 SPLITS = [(3, 3), (4, 2)]
 CHOSEN = [{}, {"head": "transform", "denoise_second_shift": "first"}, {"trained": "prompt", "head": "transform"},
-          {"view": "given", "second_template": None, "denoise_gradient": False}]  # fmt: skip
+          {"view": "given", "second_template": None, "denoise_gradient": False}]
 
 
 def made(folder, options, split=None, rank=0):

@@ -32,7 +32,7 @@ def whole(tmp_path_factory):
 def test_learned_words_are_resumed_and_exported(whole, tmp_path):
     _, values, cache = whole
     values = {**values, "options.trained": "prompt", "options.second_template": None, "options.head": "transform",
-              "options.test_denoise": True, "training.learning_rate": 1e-2}  # fmt: skip
+              "options.test_denoise": True, "training.learning_rate": 1e-2}
     assert train(tmp_path / "whole", values, method="promptbert", cache=cache) == (0, None)
     assert train(tmp_path / "run", values, method="promptbert", kill=("checkpoint", 2), cache=cache) == (-9, None)
     assert train(tmp_path / "run", values, method="promptbert", resume=True, cache=cache) == (0, None)
@@ -95,7 +95,7 @@ def test_two_seeds_are_reported(whole, tmp_path):
     ({"options.second_template": None, "options.denoise_second_shift": "first"}, "there is no second template"),
     ({"options.template": "a {}"}, "options.template"),
     ({"backbone.max_length": 64}, "--set backbone.max_length="),
-])  # fmt: skip
+])
 def test_what_a_user_can_put_right(whole, tmp_path, more, message):
     _, values, cache = whole
     code, said = train(tmp_path / "run", {**values, **more}, method="promptbert", cache=cache)

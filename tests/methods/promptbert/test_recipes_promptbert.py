@@ -30,7 +30,7 @@ WITHOUT = {  # recipes whose score could not be read or checked, is no score, or
     "optiprompt-bert-base", "optiprompt-bert-base-released", f"{U}-joint", f"{U}-sup-unsup", f"{S}-labels-1",
     f"{RS}-labels-1", RU, RS, f"{S}-batch-128", f"{RU}-joint", f"{RU}-joint-labels-1", f"{RU}-joint-labels-10",
     *(f"{base}-{name}" for base in (U, RU) for name in ("no-denoise", "same-template")),
-}  # fmt: skip
+}
 
 
 def own(row):
@@ -73,12 +73,12 @@ def test_the_card_names_every_recipe_and_the_averages_published():
 MAIN = {  # model, first and second template, head
     U: (BERT, OF, COLON, "mlp_train_only"), RU: (ROBERTA, THIS, THE, "mlp_train_only"),
     S: (BERT, OF, None, "transform"), RS: (ROBERTA, THIS, None, "mlp"),
-}  # fmt: skip
+}
 LABELLED = {
     "file": NLI, "format": "auto", "columns": TRIPLES, "where": {}, "drop_blank": False, "drop_duplicates": False,
     "held_out": 0, "sample": None, "share": 1.0, "sample_seed": None, "contiguous": False,
     "lines_per_row": 1, "batch_size": 128,
-}  # fmt: skip
+}
 JOINT = {"labelled": LABELLED, "semi": {"procedure": "joint", "alpha": 1e-3}}
 STAGE = {"stages": {"sup": {"training": {"batch_size": 128, "learning_rate": 2e-5, "epochs": 1}}}}
 SHARES = {"1": 0.01, "10": 0.1}
@@ -102,13 +102,13 @@ CHANGES = {  # recipe -> what differs from its base, and nothing else
         f"labels-{percent}": {"data.share": share, "data.sample_seed": 0, "selection.every": 50}
         for percent, share in SHARES.items()
     } for base in (S, RS)},
-}  # fmt: skip
+}
 CHANGES[RS] |= {"released": {"options.denoise_start": "zero"}, "labels-100": {"selection.every": 50}}
 CHANGES[S]["batch-128"] = {"training.batch_size": 128}
 OPTIPROMPT = {
     "options.template": COLON, "options.second_template": None, "options.head": "transform", "options.denoise": False,
     "options.trained": "prompt", "training.learning_rate": 3e-5, "training.epochs": 5, "selection.every": 1000,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MAIN)
@@ -133,7 +133,7 @@ def test_the_settings_of_the_main_recipes(name):
         "data.drop_blank": False, "data.drop_duplicates": False, "data.held_out": 0, "data.share": 1, "labelled": None,
         "semi": None, "stages": {}, "selection.by": "sts-b dev", "selection.every": 125, "selection.over": "last",
         "selection.at_end": False, "precision": "fp16", "seed": 42,
-    }  # fmt: skip
+    }
     got = settings(recipe(name, "promptbert"))
     assert {key: got[key] for key in expected} == expected
     assert {f"options.{key}" for key in PromptBERTOptions.model_fields} <= set(expected)
@@ -156,7 +156,7 @@ def test_optiprompt_trains_the_template_alone():
 def test_optiprompt_as_released():
     assert changed("optiprompt-bert-base", "optiprompt-bert-base-released", "promptbert") == {
         "options.head": "transform_train_only", "options.trained": "prompt_rightmost",
-    }  # fmt: skip
+    }
 
 
 def test_no_recipe_is_untested():

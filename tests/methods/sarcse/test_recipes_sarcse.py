@@ -76,7 +76,7 @@ def test_the_settings_of_the_main_recipes(name):
         "data.file": "wiki1m_for_simcse.txt", "data.columns": {}, "data.contiguous": False, "data.drop_blank": False,
         "data.drop_duplicates": False, "data.held_out": 0, "selection.by": "sts-b dev", "selection.every": 125,
         "selection.at_end": False, "precision": "float32", "seed": 42,
-    }  # fmt: skip
+    }
     got = settings(recipe(name, "sarcse"))
     assert {key: got[key] for key in expected} == expected
     assert {f"options.{key}" for key in SARCSEOptions.model_fields} <= set(expected)

@@ -28,7 +28,7 @@ OPTIONS = [
     {"beta": 0.1, "gamma": 0.3}, {"beta": 0.0}, {"gamma": 0.0}, {"beta": 0.0, "gamma": 0.0}, {"self_adaptive": False},
     {"unpool": "repeat"}, {"unpool": "repeat+position"}, {"transposed_fusion": "separate"}, {"mse_reduction": "sum"},
     {"detach_target": True}, {"unpool": "repeat+position", "transposed_fusion": "separate", "mse_reduction": "sum"},
-]  # fmt: skip
+]
 
 
 def terms(method, data, **more):

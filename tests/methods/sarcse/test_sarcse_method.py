@@ -169,7 +169,7 @@ def test_another_pooler_is_refused(folder):
     ({"theta": 0.2, **NO_DECODER}, r"options\.theta acts on the decoder"),
     ({"theta": 0.2, "self_adaptive": False}, r"options\.theta acts on the weights of tokens"),
     ({"frequency_scale": 20, "self_adaptive": False}, r"options\.frequency_scale acts on the weights of tokens"),
-])  # fmt: skip
+])
 def test_options_that_act_in_no_way(folder, options, message):
     with pytest.raises(StsbenchError, match=message) as caught:
         sarcse(folder, **options)
@@ -198,7 +198,7 @@ def test_roles():
     ("given", ("sentence",), "set options.view dropout"),
     ("given", ("anchor",), "needs the column positive beside anchor"),
     ("given", ("anchor", "positive", "negative2"), "negative2 without negative"),
-])  # fmt: skip
+])
 def test_data_that_do_not_go_together(view, given, message):
     with pytest.raises(StsbenchError, match=message) as caught:
         SARCSE.roles(SARCSEOptions(view=view), given)

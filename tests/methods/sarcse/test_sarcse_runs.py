@@ -16,7 +16,7 @@ from stsbench.training.rows.batches import to_batch
 
 SPLITS = [(3, 3), (2, 4), (5, 1)]
 CHOSEN = [{"beta": 0.3, "gamma": 0.7}, {"unpool": "repeat+position", "transposed_fusion": "separate", "beta": 1.0},
-          {"beta": 0.0, "gamma": 0.0}]  # fmt: skip
+          {"beta": 0.0, "gamma": 0.0}]
 
 
 # --- the gradient of two processes ---
@@ -55,7 +55,7 @@ def whole(tmp_path_factory):
         model, training_runs.make_text(place, 65),
         **{"backbone.text_cnn": {"kernels": [2, 3], "channels": 6}, "training.epochs": 1, "training.epsilon": 1e-2,
            "options.beta": 0.05, "options.gamma": 0.1, "options.head_rate": 2.0},
-    )  # fmt: skip
+    )
     return undisturbed(place, values, "sarcse")
 
 

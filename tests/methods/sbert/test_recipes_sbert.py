@@ -33,7 +33,7 @@ ABLATIONS = {
     N: 80.78, f"{N}-max": 79.07, f"{N}-cls": 79.80, S: 87.44, f"{S}-max": 69.92, f"{S}-cls": 86.62,
     f"{N}-u-v": 66.04, f"{N}-difference": 69.78, f"{N}-product": 70.54, f"{N}-difference-product": 78.37,
     f"{N}-u-v-product": 77.44, f"{N}-u-v-difference-product": 80.44,
-}  # fmt: skip
+}
 
 
 def test_every_published_row_has_a_recipe_with_its_scores_and_no_recipe_has_others():
@@ -50,7 +50,7 @@ LIBRARY = {  # of all that the authors trained
     "training.adam": "uncorrected", "training.clip": 1.0, "training.order": "random", "training.drop_last": False,
     "backbone.pooler": "mean", "backbone.dropout": 0.1, "backbone.max_length": 128, "options.test_pooler": None,
     "precision": "float32", "seed": 42,
-}  # fmt: skip
+}
 OF_DATA = {
     "nli": {"options.objective": "nli", "options.features": ["u", "v", "difference"], "options.bias": True,
             "options.classifier_init": "torch", "training.epochs": 1, "selection.every": 1000, "selection.at_end": True},
@@ -58,12 +58,12 @@ OF_DATA = {
              "selection.every": 360, "selection.at_end": False, "data.file": "stsb/train"},
     "nli-stsb": {"options.objective": "nli-sts", "training.epochs": 1, "stages": {"sts": {"training": {"epochs": 4}}},
                  "selection.every": 360, "data.file": "stsb/train"},
-}  # fmt: skip
+}
 MAIN = [(data, size) for data in OF_DATA for size in MODELS]
 CONSERT = {"training.batch_size": 96, "backbone.max_length": 67, "options.test_pooler": "last2", "selection.every": 200,
-           "precision": "fp16", "seed": 1}  # fmt: skip
+           "precision": "fp16", "seed": 1}
 PORT = {"backbone.max_length": 64, "options.bias": False, "options.classifier_init": "truncated_normal",
-        "selection.by": "none", "selection.at_end": False}  # fmt: skip
+        "selection.by": "none", "selection.at_end": False}
 FIRST_LAST = {**PORT, "options.test_pooler": "first_last:layer1"}
 CHANGES = {
     **{f"{base}-{pooler}": {"backbone.pooler": pooler} for base in (N, S) for pooler in ("max", "cls")},
@@ -76,7 +76,7 @@ CHANGES = {
         "-flow": PORT, "-flow-first-last": FIRST_LAST,
         "-whitening": {**FIRST_LAST, "training.adam": "transformers", "training.clip": None},
     }.items()},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("data", "size"), MAIN)
@@ -101,7 +101,7 @@ def test_no_recipe_is_untested():
     assert set(NAMES) == {*(f"{data}-{size}" for data, size in MAIN), *CHANGES, "wiki-sections-bert-base"}
     triplets = settings(recipe("wiki-sections-bert-base", "sbert"))
     expected = {**LIBRARY, "options.objective": "triplet", "options.margin": 1.0, "training.epochs": 1,
-                "selection.by": "none"}  # fmt: skip
+                "selection.by": "none"}
     assert {key: triplets[key] for key in expected} == expected
 
 

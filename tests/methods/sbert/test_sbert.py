@@ -23,7 +23,7 @@ CLASSES, SCORES = [2, 0, 1, 1, 0, 2], [0.0, 5.0, 3.8, 1.25, 2.5, 4.4]
 FEATURES = [
     ("u", "v"), ("difference",), ("product",), ("difference", "product"), ("u", "v", "product"), ("u", "v", "difference"),
     ("u", "v", "difference", "product"), ("u", "v", "difference", "max_square"),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module", params=["bert", "roberta"])
@@ -91,7 +91,7 @@ def test_one_text_twice_has_a_finite_gradient(folder):
     ("nli", {"features": ["u", "v"]}), ("nli", {"features": ["v", "u", "difference"]}), ("nli", {"bias": False}),
     ("nli", {"classifier_init": "truncated_normal"}), ("sts", {"similarity": "rescaled_cosine"}),
     ("sts", {"scale": [0.0, 10.0]}), ("triplet", {"margin": 0.5}),
-], ids=str)  # fmt: skip
+], ids=str)
 def test_an_option_changes_the_loss(folder, stage, options):
     rows = rows_of(folder, stage, TEXTS, CLASSES if stage == "nli" else SCORES)
     plain, changed = (value_of(sbert(folder, stage, **each), stage, rows).item() for each in ({}, options))
@@ -126,7 +126,7 @@ def test_stages():
     for objective, stages, uses in [
         ("nli", ("nli",), ["only"]), ("sts", ("sts",), ["none"]), ("nli-sts", ("nli", "sts"), ["only", "none"]),
         ("triplet", ("triplet",), ["none"]),
-    ]:  # fmt: skip
+    ]:
         options = SBERTOptions(objective=objective)
         assert SBERT.stages_for(options) == stages
         assert [SBERT.labelled(options, stage) for stage in stages] == uses
@@ -157,7 +157,7 @@ def test_the_tested_encoder(folder):
     ({"similarity": "rescaled_cosine"}, "options.similarity rescaled_cosine has no effect"),
     ({"objective": "nli-sts", "margin": 2.0}, "options.margin 2.0 has no effect"),
     ({"objective": "sts", "scale": [5, 5]}, r"options.scale \[5, 5\]: the least score comes first, then the greatest"),
-], ids=str)  # fmt: skip
+], ids=str)
 def test_options_that_do_not_go_together(folder, options, message):
     with pytest.raises(StsbenchError, match=f"^{message}"):
         make(SBERT, folder, options)

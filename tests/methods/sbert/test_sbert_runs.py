@@ -65,7 +65,7 @@ def whole(tmp_path_factory):
         model, "stsb/train",
         **{"labelled.file": str(nli_files.pairs(place)), "training.batch_size": 7, "training.max_steps": 5,
            "backbone.max_length": 16, "options.objective": "nli-sts", "stages.sts.training": {"epochs": 4}},
-    )  # fmt: skip
+    )
     return undisturbed(place, values, "sbert", recipe="nli-bert-base")
 
 
@@ -105,7 +105,7 @@ def test_a_run_of_scores_is_no_first_stage(whole, tmp_path):
     alone = {key: value for key, value in values.items() if key not in ("labelled.file", "stages.sts.training")}
     assert train(tmp_path / "one", {**alone, "options.objective": "sts"}, **how) == (0, None)
     status, said = train(tmp_path / "two", values, stage=2, start_from=tmp_path / "one", method="sbert", cache=cache,
-                         recipe="nli-bert-base")  # fmt: skip
+                         recipe="nli-bert-base")
     assert (status, said) == (1, f"--from {tmp_path / 'one'} trained stage sts: name the run that trained stage nli")
 
 
@@ -134,7 +134,7 @@ def test_the_tested_pooler_is_exported(whole, tmp_path, pooler, test_pooler):
     ("stsb-bert-base", {"data.file": "stsb/trian"}, r"stsb/trian are not here: .*; did you mean stsb/train or"),
     ("stsb-bert-base", {"options.scale": [1, 5]}, "^stsb-train: its scores go from 0 to 5, and sbert is told that they go"),
     ("stsb-bert-base", {"data.file": "sick-r/train"}, "^sick-r-train: its scores go from 1 to 5, and sbert is told"),
-])  # fmt: skip
+])
 def test_wrong_data(whole, tmp_path, monkeypatch, recipe, settings, message):
     _, values, cache = whole
     monkeypatch.setenv("STSBENCH_CACHE", str(cache))
@@ -156,7 +156,7 @@ def test_a_file_of_ones_own(whole, tmp_path, monkeypatch):
     file.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
     said = []
     settings = {"backbone.model": values["backbone.model"], "backbone.max_length": 16, "data.file": str(file),
-                "training.max_steps": 1, "selection.by": "none"}  # fmt: skip
+                "training.max_steps": 1, "selection.by": "none"}
     recipe = load_recipe("sbert", "stsb-bert-base", [], settings)
     run(TrainOptions(recipe, tmp_path / "run", device="cpu", sample=True), said.append)
     assert [line for line in said if line.startswith("warning") and "warm-up" not in line] == [

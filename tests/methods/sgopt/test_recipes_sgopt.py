@@ -43,7 +43,7 @@ def test_the_settings_of_the_default_recipe():
         "training.betas": (0.9, 0.9), "training.epsilon": 1e-6, "training.adam": "transformers", "training.clip": 1,
         "training.drop_last": False, "selection.by": "sts-b dev", "selection.every": 50, "selection.at_end": True,
         "precision": "float32", "seed": 1,
-    }  # fmt: skip
+    }
     got = settings(recipe("bert-base", "sg-opt"))
     assert {key: got[key] for key in expected} == expected
     assert default_recipe("sg-opt") == "bert-base"
@@ -64,7 +64,7 @@ def test_no_recipe_is_untested():
 def test_a_few_steps(name, tmp_path, monkeypatch):
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     values = {"backbone.model": str(build(tmp_path / "model", pooler=False)), "training.max_steps": 2,
-              "selection.by": "none", "backbone.max_length": 12, "options.projection_width": 16}  # fmt: skip
+              "selection.by": "none", "backbone.max_length": 12, "options.projection_width": 16}
     stsbench.train("sg-opt", recipe=name, output=tmp_path / "run", settings=values, device="cpu", sample=True)
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text("utf-8").splitlines()]
     (line,) = (line for line in lines if line["kind"] == "train")

@@ -49,7 +49,7 @@ def folder(request, folders):
 @pytest.mark.parametrize("engine", ["packed", "padded"])
 @pytest.mark.parametrize(("pooling", "temperature", "first", "last"), [
     ("mean", 0.01, 0, None), ("max", 0.05, 1, None), ("sum", 0.1, 0, 1),
-])  # fmt: skip
+])
 def test_sg_opt_is_the_mean_over_sentences_and_layers(folder, engine, pooling, temperature, first, last):
     method = sgopt(folder, layer_pooling=pooling, temperature=temperature, first_layer=first, last_layer=last)
     method.backbone.engine = method.reference.backbone.engine = engine
@@ -67,7 +67,7 @@ OBJECTIVES = [
     ({"objective": "sg"}, sg), ({"objective": "opt1"}, lambda *given: opt(*given, True)),
     ({"objective": "opt2"}, lambda *given: opt(*given, False)),
     ({"objective": "opt2", "skip_negative": True}, lambda *given: opt(*given, False, skip=True)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("options", "oracle"), OBJECTIVES)
@@ -126,7 +126,7 @@ CHANGES = [
     {"objective": "sg"}, {"objective": "opt1"}, {"objective": "opt2"}, {"temperature": 0.1}, {"first_layer": 1},
     {"last_layer": 1}, {"layer_pooling": "max"}, {"layer_pooling": "sum"}, {"projection_width": 7},
     {"freeze_embeddings": False}, {"regulariser_weight": 0.0}, {"regulariser_weight": 1.0},
-]  # fmt: skip
+]
 
 
 def loss_and_trained(folder, options):
@@ -143,7 +143,7 @@ def test_every_option_changes_the_loss_or_what_is_trained(folders, change):
 
 def test_the_released_opt2_has_a_negative_less(folders):
     whole, less = (loss_and_trained(folders["bert"], {"objective": "opt2", "temperature": 1.0, "skip_negative": skip})[0]
-                   for skip in (False, True))  # fmt: skip
+                   for skip in (False, True))
     assert less < whole
 
 
@@ -170,10 +170,10 @@ def test_the_copys_dropout_is_its_own_option(folders):
 @pytest.mark.parametrize(("options", "message"), [
     ({"skip_negative": True}, "options.skip_negative true has no effect: it is of options.objective opt2, not of sg-opt"),
     ({"first_layer": 2, "last_layer": 1}, "options.first_layer 2 is above options.last_layer 1"),
-])  # fmt: skip
+])
 def test_options_that_contradict_one_another(folders, options, message):
     for call in (lambda: check_options(SGOPTOptions(**options)), lambda: sgopt(folders["bert"], **options),
-                 lambda: SGOPT.roles(SGOPTOptions(**options), ("sentence",))):  # fmt: skip
+                 lambda: SGOPT.roles(SGOPTOptions(**options), ("sentence",))):
         with pytest.raises(StsbenchError) as caught:
             call()
         assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
@@ -182,7 +182,7 @@ def test_options_that_contradict_one_another(folders, options, message):
 def test_what_the_model_lacks_is_refused(folders):
     for options, message in (({"last_layer": 4}, "options.last_layer 4: the model has 3 layers"),
                              ({"first_layer": 4}, "options.first_layer 4: the model has 3 layers"),
-                             ({"pooler": "mask"}, "those of the pooler mask do not go with it")):  # fmt: skip
+                             ({"pooler": "mask"}, "those of the pooler mask do not go with it")):
         with pytest.raises(StsbenchError, match=message):
             sgopt(folders["bert"], **options)
 

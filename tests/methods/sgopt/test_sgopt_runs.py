@@ -30,7 +30,7 @@ from stsbench.training.runs.trained import load_trained
 
 __all__ = ["one_thread"]
 CHOSEN = [{}, {"objective": "sg"}, {"objective": "opt1"}, {"objective": "opt2"},
-          {"objective": "opt2", "skip_negative": True}]  # fmt: skip
+          {"objective": "opt2", "skip_negative": True}]
 SPLITS = [(3, 2), (4, 1)]
 PLAIN = {"regulariser_weight": 0.0}
 
@@ -44,7 +44,7 @@ def made(folder, options, split=None, rank=0, gather="exact"):
 def both_compute(rank, folder):
     """Its passes with the gradient of all rows, and those of the other ways of gathering."""
     ways = {(mode, number): second_pass(*made(folder, {**options, **PLAIN}, SPLITS[0], rank, mode), processes=2)
-            for mode in ("simcse", "local") for number, options in enumerate(CHOSEN)}  # fmt: skip
+            for mode in ("simcse", "local") for number, options in enumerate(CHOSEN)}
     return passes(rank, made, folder, CHOSEN, SPLITS), ways
 
 
@@ -88,7 +88,7 @@ def small(place, **more):
     return settings(build(place / "model", pooler=False), make_text(place), **{
         "options.projection_width": 16, "options.temperature": 0.1, "options.reference_dropout": True,
         "training.max_steps": 6, "selection.every": 3, "backbone.max_length": 12, **more,
-    })  # fmt: skip
+    })
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_the_copy_and_the_embeddings_stay_as_they_were(whole):
     folder, values, _ = whole
     newest = load_file(sorted((folder / "checkpoints").glob("[0-9]*"))[-1] / "model.safetensors")
     start = {name.removeprefix("bert."): weight
-             for name, weight in load_file(f"{values['backbone.model']}/model.safetensors").items()}  # fmt: skip
+             for name, weight in load_file(f"{values['backbone.model']}/model.safetensors").items()}
     for name, weight in start.items():
         assert torch.equal(newest[f"reference.backbone.model.{name}"], weight)
         assert torch.equal(newest[f"backbone.model.{name}"], weight) == ("embeddings" in name), name
@@ -117,7 +117,7 @@ def test_the_export_is_the_trained_encoder_alone(whole):
     method, best = load_trained(folder, "cpu"), str(folder / "best")
     with torch.no_grad():
         states = [method.backbone.model(torch.tensor([ids])).last_hidden_state[0, 0].numpy()
-                  for ids in tokens(folder / "best", TEXTS, 12)]  # fmt: skip
+                  for ids in tokens(folder / "best", TEXTS, 12)]
     ours = stsbench.load_encoder(best).encode(TEXTS)
     theirs = SentenceTransformer(best, device="cpu").encode(TEXTS)
     assert np.abs(ours - states).max() < 1e-5 and np.abs(ours - theirs).max() < 5e-6
@@ -127,11 +127,11 @@ def test_the_export_is_the_trained_encoder_alone(whole):
 def test_after_labelled_rows_the_copy_is_of_what_they_trained(whole, tmp_path, monkeypatch):
     monkeypatch.setenv("STSBENCH_CACHE", str(whole[2]))
     values = {**whole[1], "selection.by": "none", "training.max_steps": 2, "semi.procedure": "sup-unsup",
-              "labelled.file": str(nli_files.pairs(tmp_path)), "labelled.batch_size": 8}  # fmt: skip
+              "labelled.file": str(nli_files.pairs(tmp_path)), "labelled.batch_size": 8}
     summary = stsbench.train("sg-opt", output=tmp_path / "run", settings=values, device="cpu")
     assert list(summary["stages"]) == ["sup", "main"]
     ends = [load_file(sorted((tmp_path / "run" / "checkpoints").glob(f"{number}-*"))[-1] / "model.safetensors")
-            for number in (0, 1)]  # fmt: skip
+            for number in (0, 1)]
     name = "model.encoder.layer.1.output.dense.weight"
     assert torch.equal(ends[0][f"backbone.{name}"], ends[1][f"reference.backbone.{name}"])
     assert not torch.equal(ends[0][f"reference.backbone.{name}"], ends[1][f"reference.backbone.{name}"])
@@ -140,7 +140,7 @@ def test_after_labelled_rows_the_copy_is_of_what_they_trained(whole, tmp_path, m
 def test_the_sentences_of_stsb_are_seen_ones(tmp_path, monkeypatch):
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     values = {"backbone.model": str(build(tmp_path / "model", pooler=False)), "training.max_steps": 2,
-              "selection.by": "none", "backbone.max_length": 12, "options.projection_width": 16}  # fmt: skip
+              "selection.by": "none", "backbone.max_length": 12, "options.projection_width": 16}
     summary = stsbench.train("sg-opt", output=tmp_path / "run", settings=values, device="cpu", sample=True)
     assert summary["data"]["main"]["file"] == "stsb-texts-sample.txt"
     seen = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb"]

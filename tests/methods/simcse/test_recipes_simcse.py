@@ -44,7 +44,7 @@ OTHER_MEANS = {
     ("promptbert", "unsup-promptbert-base", 78.54): 78.52, ("sbert", "nli-bert-base", 74.89): 74.86,
     ("consert", "joint-bert-large", 79.44): 79.45, ("consert", "unsup-bert-large-released", 76.45): 76.44,
     ("mirror-bert", "bert-base", 74.4): 74.386,
-}  # fmt: skip
+}
 
 
 def test_the_built_in_methods_are_registered():
@@ -107,7 +107,7 @@ MAIN = {  # batch, learning rate, epochs (Table A.1), model
     "unsup-roberta-base": (512, 1e-5, 1, ROBERTA), "unsup-roberta-large": (512, 3e-5, 1, ROBERTA_LARGE),
     "sup-bert-base": (512, 5e-5, 3, BERT), "sup-bert-large": (512, 1e-5, 3, BERT_LARGE),
     "sup-roberta-base": (512, 5e-5, 3, ROBERTA), "sup-roberta-large": (512, 1e-5, 3, ROBERTA_LARGE),
-}  # fmt: skip
+}
 TRIPLES = {"anchor": "sent0", "positive": "sent1", "negative": "hard_neg"}
 SAMPLE = {"": {}, "-134k": {"data.sample": 134_000}}  # the ending of a name and what it stands for
 PAIRS = {"anchor": "sent0", "positive": "sent1"}
@@ -150,7 +150,7 @@ CHANGES = {  # ablation -> what differs from its base, and nothing else
     },
     "unsup-roberta-base": {"mlm": {"options.mlm_weight": 0.1}}, "unsup-roberta-large": {"mlm": {"options.mlm_weight": 0.1}},
     "sup-roberta-base": {"mlm": {"options.mlm_weight": 0.1}}, "sup-roberta-large": {"mlm": {"options.mlm_weight": 0.1}},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MAIN)
@@ -172,7 +172,7 @@ def test_the_settings_of_the_main_recipes(name):
         "data.columns": TRIPLES if supervised else {},
         "data.drop_blank": False, "data.drop_duplicates": False, "data.held_out": 0, "selection.by": "sts-b dev",
         "selection.every": 250, "selection.at_end": False, "precision": "fp16", "seed": 42,
-    }  # fmt: skip
+    }
     got = settings(recipe(name))
     assert {key: got[key] for key in expected} == expected
 

@@ -45,7 +45,7 @@ def test_plain_sentences(folder, options):
 @pytest.mark.parametrize(("data", "options"), [
     (PAIRS, {}), (TRIPLETS, {}), (TRIPLETS, {"alpha": 0.5}), (QUADRUPLES, {"alpha": 2.0}),
     (QUADRUPLES, {"similarity": "dot"}),
-])  # fmt: skip
+])
 def test_pairs_and_hard_negatives(folder, data, options):
     method = simcse(folder, **options)
     queries, keys, *negatives = [cls(folder, texts, method.head.dense) for texts in data.values()]
@@ -214,7 +214,7 @@ EVERY_VIEW = [
     {}, {"fixed_dropout_mask": True}, {"mlm_weight": 0.1}, {"view": "crop", "rate": 0.2},
     {"view": "delete_words", "rate": 0.2}, {"view": "delete_one_word"}, {"view": "next"}, {"view": "next3"},
     {"view": "mlm", "rate": 0.3},
-]  # fmt: skip
+]
 RANDOM = [options for options in EVERY_VIEW[2:] if options.get("view") != "next"]
 
 
@@ -237,7 +237,7 @@ def test_views_depend_on_the_generator_alone(folder, options):
     (("sentence",), ("sentence",)), (("positive", "anchor"), ("anchor", "positive")),
     (("anchor", "positive", "negative", "label"), ("anchor", "positive", "negative")),
     (("negative2", "negative", "anchor", "positive"), ("anchor", "positive", "negative", "negative2")),
-])  # fmt: skip
+])
 def test_roles(given, used):
     options = SimCSEOptions(view="dropout" if "sentence" in given else "given")
     assert SimCSE.roles(options, given) == used
@@ -271,7 +271,7 @@ def test_roles(given, used):
     ({"mlm_in_place": True}, ("sentence",), "set options.mlm_weight"),
     ({"mlm_weight": 0.1, "view": "mlm", "rate": 0.1}, ("sentence",), "options.mlm_weight must be 0 with the view mlm"),
     ({"mlm_weight": 0.1, "encoders": 2}, ("sentence",), "options.mlm_weight must be 0 with options.encoders 2"),
-])  # fmt: skip
+])
 def test_what_does_not_go_together_is_refused_in_one_line(options, given, expected):
     with pytest.raises(StsbenchError) as caught:
         SimCSE.roles(SimCSEOptions(**options), given)

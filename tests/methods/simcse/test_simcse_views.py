@@ -169,7 +169,7 @@ def test_the_replacer_is_frozen_while_the_backbone_learns(folder):
     expected = naive_replaced(folder, *([*first, *second] for first, second in (
         method.views(rows, np.random.default_rng(0)).tokens,
         method.views(rows, np.random.default_rng(0)).extra["replaced_labels"],
-    )))  # fmt: skip
+    )))
     assert [row[: int(m.sum())].tolist() for row, m in zip(replaced, batch.mask, strict=True)] == expected
 
 

@@ -71,7 +71,7 @@ def wrong_views(backbone):
 
 
 @pytest.mark.parametrize("name", ["padded", "list", "none", "no view", "rows", "texts", "tensor", "empty", "unknown",
-                                  "negative", "long", "extra", "few labels", "label", "scores"])  # fmt: skip
+                                  "negative", "long", "extra", "few labels", "label", "scores"])
 def test_wrong_views(method, backbone, name):
     views, message = wrong_views(backbone)[name]
     with pytest.raises(StsbenchError, match=message):

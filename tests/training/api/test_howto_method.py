@@ -29,7 +29,7 @@ __all__ = ["cli", "one_thread", "place"]
 COMMANDS = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)).splitlines()
 TRAIN, EVAL, EXPORT, RESUME, TRAIN_PACKAGE = COMMANDS
 VIEWS, FORWARD, CALL = (code for code in re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-                        if code not in FILES.values())  # fmt: skip
+                        if code not in FILES.values())
 [PLAIN] = (code for code in re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE) if code not in FILES.values())
 
 
@@ -174,7 +174,7 @@ LATE = {
     "detached": ("batch.labels)", "batch.labels).detach()", r"SBERT.forward \(sbert.py:\d+\): the loss has no gradient"),
     "terms": ('return {"nli": ', "return (", r"SBERT.forward \(sbert.py:\d+\) must give a dict of terms"),
     "init": ("super().__init__(backbone, options)", "pass", r"SBERT.__init__ failed \(sbert.py:\d+\): AttributeError"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LATE)

@@ -185,7 +185,7 @@ def test_features_of_options(features, message):
 @given(
     rows=st.integers(1, 30), size=st.integers(1, 12), own=st.integers(4, 40), own_size=st.integers(2, 9),
     accumulate=st.integers(1, 3), seed=st.integers(0, 5),
-)  # fmt: skip
+)
 def test_every_labelled_row_once_an_epoch_whatever_the_stage_does(rows, size, own, own_size, accumulate, seed):
     chosen = TrainingSettings(batch_size=own_size, accumulate=accumulate, epochs=50)
     main = Batches(np.arange(own), chosen, seed, least=2)
@@ -264,11 +264,11 @@ def test_held_out_rows_are_in_neither(place, tmp_path):
     ({"labelled.sample": 31}, r"labelled.sample 31 is more than the 30 rows"),
     ({"labelled.held_out": 30}, r"labelled.held_out 30 leaves no row .*--set labelled.held_out=3"),
     ({"data.file": None}, r"^no training data: give a file by --data FILE$"),
-])  # fmt: skip
+])
 def test_what_is_refused(place, more, message):
     with pytest.raises(StsbenchError, match=message):
         opened(place, {**values_of(place), **more} if "semi" not in more else
-               {key: value for key, value in values_of(place).items() if not key.startswith("semi")})  # fmt: skip
+               {key: value for key, value in values_of(place).items() if not key.startswith("semi")})
 
 
 def test_a_process_has_a_labelled_row_at_least(place):
@@ -299,4 +299,4 @@ def test_the_same_file_may_be_both(place):
     assert data["main"].store.digest == data[LABELLED].store.digest
     with pytest.raises(DataError, match="every row has a text that is held out"):
         opened(place, values_of(place, path, **{"data.file": str(path), "options.view": "given", "data.held_out": 29,
-                                                "labelled.sample": 1, "labelled.sample_seed": 1}))  # fmt: skip
+                                                "labelled.sample": 1, "labelled.sample_seed": 1}))

@@ -59,7 +59,7 @@ def test_views_of_groups(backbone):
     for views, message in (
         (Views([ids, ids[:2]]), "view 1 has 2 texts for 3 rows"), (Views([[], []]), "view 0 has 0 texts for 6 rows"),
         (Views([ids], labels=[1]), "gave 1 labels for 3 rows"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(StsbenchError, match=message):
             check_views(method, views, range(6), "views")
     with pytest.raises(StsbenchError, match="view 0 has 3 texts for 6 rows"):

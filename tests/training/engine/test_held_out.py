@@ -28,7 +28,7 @@ class Counted(Method):
 
     def forward(self, batch):
         return {name: Term(tensor(value), items, *(weight or [WEIGHTS[name]]))
-                for name, (value, items, *weight) in batch.items()}  # fmt: skip
+                for name, (value, items, *weight) in batch.items()}
 
 
 def score(batches):
@@ -60,7 +60,7 @@ def test_the_mean_over_items_however_they_are_batched(batches):
     expected = -sum(WEIGHTS[name] * np.mean(values) for name, values in together.items() if values)
     for parts in (batches, [together]):
         terms = [{name: (float(np.mean(values)) if values else 0.0, len(values)) for name, values in part.items()}
-                 for part in parts]  # fmt: skip
+                 for part in parts]
         assert score(terms) == pytest.approx(expected, abs=1e-4)
 
 
@@ -91,9 +91,9 @@ def test_a_step_without_an_item_of_a_term_has_no_mean_of_it(tmp_path, monkeypatc
     (tmp_path / "toy.yaml").write_text("backbone: {model: x}\n", "utf-8")
     values = {"backbone.model": str(tmp_path / "bert"), "data.file": str(tmp_path / "text.txt"), "selection.by": "none",
               "training.batch_size": 8, "training.max_steps": 4,
-              "training.epochs": 9}  # fmt: skip
+              "training.epochs": 9}
     stsbench.train(f"{tmp_path / 'toy.py'}:Toy", output=tmp_path / "out", recipe=tmp_path / "toy.yaml", settings=values,
-                   device="cpu")  # fmt: skip
+                   device="cpu")
     log = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
     (line,) = [line for line in log if line["kind"] == "train"]
     assert line["terms"] == {"main": 1.0, "rare": 4.0, "drawn": 3.0} and line["loss"] == (8 + 1) / 2

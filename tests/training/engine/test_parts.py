@@ -41,7 +41,7 @@ def by_row(make):
     def views(self, rows, rng=None):
         each = [make(self, rows.at([number]), np.random.default_rng(int(number))) for number in rows.rows]
         extra = {name: [[part.extra[name][view][0] for part in each] for view in range(len(one))]
-                 for name, one in each[0].extra.items()}  # fmt: skip
+                 for name, one in each[0].extra.items()}
         return Views([[part.tokens[view][0] for part in each] for view in range(len(each[0].tokens))], extra)
 
     return views
@@ -61,7 +61,7 @@ def one_step(place, folder, method, size, accumulate, **more):
         "data.held_out": 0, "training.batch_size": size, "training.accumulate": accumulate, "training.epochs": 1,
         "training.warmup": 0, "training.epsilon": 1.0, "training.learning_rate": 1.0, "training.clip": None,
         "selection.by": "none", "precision": "float32", "backbone.max_length": 16, **more,
-    }  # fmt: skip
+    }
     stsbench.train(method, output=folder, settings=values, device="cpu")
     log = [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").splitlines()]
     (line,) = [line for line in log if line["kind"] == "train"]

@@ -20,7 +20,7 @@ LABELLED = {
     "file": NLI, "format": "auto", "columns": TRIPLES, "where": {}, "drop_blank": False, "drop_duplicates": False,
     "held_out": 0, "sample": None, "share": 1.0, "sample_seed": None, "contiguous": False,
     "lines_per_row": 1, "batch_size": 128,
-}  # fmt: skip
+}
 JOINT = {"labelled": LABELLED, "semi": {"procedure": "joint", "alpha": 1e-3}}
 STAGE = {"stages": {"sup": {"training": {"batch_size": 128, "learning_rate": 2e-5, "epochs": 1}}}}
 SHARES = {"1": 0.01, "10": 0.1}
@@ -41,7 +41,7 @@ CHANGES = {  # recipe -> what differs from its base, and nothing else
            for percent, share in SHARES.items()},
         **{f"batch-{size}": {"training.batch_size": size} for size in (32, 64, 128, 192, 256)},
     },
-}  # fmt: skip
+}
 CHANGES[U]["reproduced"] = {}
 CHANGES[S]["batch-128"] = {"training.batch_size": 128}
 CHANGES[RS]["labels-100"] = {"selection.every": 50}
@@ -75,7 +75,7 @@ def test_a_recipe_changes_what_its_row_says_and_nothing_else(base, name):
 
 WITHOUT = {  # could not be read; no score
     f"{S}-labels-1", f"{RS}-labels-1", f"{RU}-joint", f"{RU}-joint-labels-1", f"{RU}-joint-labels-10", f"{S}-batch-128",
-}  # fmt: skip
+}
 
 
 def own(row):

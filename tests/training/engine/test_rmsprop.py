@@ -115,7 +115,7 @@ def test_killed_and_resumed_is_the_same_run(tmp_path):
         **{"training.optimizer": "rmsprop", "training.rho": 0.9, "training.epsilon": 1e-7, "training.adam": "torch",
            "training.learning_rate": 1e-4, "training.schedule": "piecewise", "training.milestones": [4, 8],
            "training.rates": [5e-5, 2e-5], "selection.by": "none"},
-    )  # fmt: skip
+    )
     assert train(tmp_path / "whole", values) == (0, None)
     assert train(tmp_path / "run", values, kill=("step", 6)) == (-9, None)
     assert train(tmp_path / "run", values, resume=True) == (0, None)

@@ -31,7 +31,7 @@ TEXTS = tiny_models.sentences(40, longest=9, seed=5)
 METHODS = {
     "simcse": {}, "diffcse": {}, "mlm": {"backbone.max_length": 16, "data.held_out": 6, "selection.by": "held-out"},
     "sarcse": {"backbone.pooler": "text_cnn", "backbone.text_cnn": {"kernels": [2, 3], "channels": 6, "fusion_channels": 2}},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def naive_nli(first, second, labels, linear):
     for u, v, label in zip(first, second, labels, strict=True):
         features = [*u, *v, *(abs(a - b) for a, b in zip(u, v, strict=True))]
         scores = [sum(w * x for w, x in zip(row, features, strict=True)) + b
-                  for row, b in zip(linear.weight.tolist(), linear.bias.tolist(), strict=True)]  # fmt: skip
+                  for row, b in zip(linear.weight.tolist(), linear.bias.tolist(), strict=True)]
         losses.append(math.log(sum(map(math.exp, scores))) - scores[label])
     return sum(losses) / len(losses)
 
@@ -108,7 +108,7 @@ def test_the_joint_loss_of_simcse_is_that_of_loops(place):
         firsts = [state[0].tolist() for state in states(folder, tokens(folder, texts))]
         return [[math.tanh(sum(w * x for w, x in zip(row, first, strict=True)) + b)
                  for row, b in zip(dense.weight.tolist(), dense.bias.tolist(), strict=True)]
-                for first in firsts]  # fmt: skip
+                for first in firsts]
 
     sentences, anchors, positives, negatives = (vectors(TEXTS[start : start + 5]) for start in (0, 5, 10, 15))
     contrastive = naive_contrastive(sentences, sentences, 0.05)
@@ -121,20 +121,20 @@ def test_the_joint_loss_of_simcse_is_that_of_loops(place):
 
 def test_labelled_pairs_have_a_class_a_label(place, tmp_path):
     stsbench.train("simcse", output=tmp_path / "run", device="cpu",
-                   settings=values_of(place, procedure="sup-joint", labelled="pairs-30.tsv"))  # fmt: skip
+                   settings=values_of(place, procedure="sup-joint", labelled="pairs-30.tsv"))
     assert load_trained(tmp_path / "run").nli_classifier.linear.weight.shape == (3, 96)
 
 
 @pytest.mark.parametrize(("method", "procedure"), [
     ("simcse", "joint"), ("simcse", "sup-unsup"), *((method, "sup-joint") for method in METHODS)
-])  # fmt: skip
+])
 def test_every_procedure_trains_every_method(place, tmp_path, method, procedure):
     run = tmp_path / "run"
     summary = stsbench.train(method, output=run, settings=values_of(place, method, procedure), device="cpu")
     assert summary["stages"] == ({} if procedure == "joint" else {"sup": 3}) | {"main": 3}
     terms = {line["stage"]: set(line["terms"]) for line in log_of(run) if line["kind"] == "train"}
     plain = {"simcse": {"contrastive"}, "diffcse": {"contrastive", "rtd"}, "mlm": {"mlm"},
-             "sarcse": {"contrastive", "reconstruction", "reconstruction_positive"}}[method]  # fmt: skip
+             "sarcse": {"contrastive", "reconstruction", "reconstruction_positive"}}[method]
     assert terms.pop("main") == (plain if procedure == "sup-unsup" else {*plain, "nli"})
     assert all(found == {"nli"} for found in terms.values())
     again = load_trained(run)
@@ -175,7 +175,7 @@ def test_the_method_s_batches_are_those_of_the_plain_method(place, tmp_path, mon
 def test_the_plan_is_the_method_s_but_for_stages_and_batches(place):
     plain, semi = (plan_of(load_recipe("diffcse", None, [], each)) for each in (
         {key: value for key, value in values_of(place, "diffcse").items() if not key.startswith(("semi", "labelled"))},
-        values_of(place, "diffcse", "sup-joint")))  # fmt: skip
+        values_of(place, "diffcse", "sup-joint")))
     assert semi.kind is plain.kind and semi.name == plain.name and semi.options == plain.options
     assert semi.stages == ("sup", "main") and semi.method_stages == plain.stages == ("main",)
     assert [semi.stream_of(stage) for stage in ("main", "sup")] == [plain.stream_of("main"), 1] == [0, 1]
@@ -262,7 +262,7 @@ def test_resume_refuses_other_labelled_rows(place, tmp_path):
 def test_rows_held_out_of_the_method_s_data_are_scored_by_its_own_loss(place, tmp_path):
     """Without the labelled rows, so that the score is that of the plain method."""
     values = values_of(place, procedure="joint", **{"data.held_out": 10, "selection.by": "held-out", "selection.every": 1,
-                                                    "training.max_steps": 1})  # fmt: skip
+                                                    "training.max_steps": 1})
     stsbench.train("simcse", output=tmp_path / "semi", settings=values, device="cpu")
     plain = {key: value for key, value in values.items() if not key.startswith(("semi", "labelled"))}
     stsbench.train("simcse", output=tmp_path / "plain", settings=plain, device="cpu")
@@ -273,7 +273,7 @@ def test_rows_held_out_of_the_method_s_data_are_scored_by_its_own_loss(place, tm
 @pytest.mark.parametrize(("method", "more", "message"), [
     ("diffaug", {}, "^semi: the method diffaug uses labelled rows itself: set semi to null$"),
     ("simcse", {"semi.procedure": "sup-unsup", "semi.alpha": 0.1}, "^semi.alpha 0.1 has no effect"),
-])  # fmt: skip
+])
 def test_what_is_refused(place, method, more, message):
     recipe = load_recipe("simcse", None, [], {**values_of(place), **more})
     if method != "simcse":

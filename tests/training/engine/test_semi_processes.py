@@ -74,7 +74,7 @@ def worker(rank, place):
             summed = torch.tensor(values, dtype=torch.float64)
             torch.distributed.all_reduce(summed)
             loss = sum(2 * term.count / count * term.weight * term.value  # the loop's scaling, before DDP's mean
-                       for term, count in zip(terms.values(), summed[:, 1].tolist(), strict=True))  # fmt: skip
+                       for term, count in zip(terms.values(), summed[:, 1].tolist(), strict=True))
             loss.backward()
         means = dict(zip(terms, (summed[:, 0] / summed[:, 1]).tolist(), strict=True))
         found[name, stage] = means, {key: weight.grad for key, weight in objective.named_parameters()}

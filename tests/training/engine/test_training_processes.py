@@ -25,7 +25,7 @@ def run(place: Path, name: str, values):
     device = ["--device", "cpu"] if torch.cuda.is_available() else []
     command = [str(BIN / "torchrun"), "--no-python", "--nproc_per_node", "2", "--master_port", "0", "--rdzv_backend", "c10d",
                "--rdzv_endpoint", "localhost:0", str(BIN / "stsbench"), "train", "simcse", "--output", str(place / name),
-               "--sample", *device, *sets]  # fmt: skip
+               "--sample", *device, *sets]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "STSBENCH_CACHE": str(place / "cache")}
     return subprocess.run(command, capture_output=True, text=True, timeout=240, env=env)
 
@@ -40,7 +40,7 @@ def values(place):
     model = tiny_models.build(place / "tiny", pooler=False)
     # 65 rows in batches of 10, four a step: the last one has 5, which two processes share as 3 and 2, beside two of 10
     more = {"backbone.dropout": 0.0, "options.mlm_weight": 0.1, "training.epochs": 1, "training.accumulate": 4,
-            "training.clip": 0.5, "training.epsilon": 1e-2}  # fmt: skip
+            "training.clip": 0.5, "training.epsilon": 1e-2}
     return training_runs.settings(model, training_runs.make_text(place, 65), **more)
 
 

@@ -53,7 +53,7 @@ def settings(place, model="modernbert", dropout=None, **more):
     return {
         "backbone.model": str(place / model), "backbone.dropout": dropout, "data.file": str(place / "text.txt"),
         "training.batch_size": 8, "training.max_steps": 2, "selection.by": "none", "precision": "float32", **more,
-    }  # fmt: skip
+    }
 
 
 def trained(place, tmp_path, method="simcse", recipe=None, **more):
@@ -72,7 +72,7 @@ def refused(place, tmp_path, *parts, **more):
 
 def test_a_model_whose_rates_are_all_zero(place, tmp_path):
     line = refused(place, tmp_path, "two views of simcse differ by dropout alone", "embedding_dropout, mlp_dropout",
-                   "--set backbone.dropout=0.1")  # fmt: skip
+                   "--set backbone.dropout=0.1")
     assert "null" not in line and not (tmp_path / "out").exists()
     assert trained(place, tmp_path, dropout=0.1) > 0.01
 
@@ -85,7 +85,7 @@ def toy(place, tmp_path):
 
 def test_a_method_that_does_not_say_so_is_stopped_at_its_first_step(place, tmp_path, toy):
     refused(place, tmp_path, "the two views of a sentence are one vector at step 1 of stage main", "has no dropout",
-            "--set backbone.dropout=0.1", **toy)  # fmt: skip
+            "--set backbone.dropout=0.1", **toy)
     assert not list((tmp_path / "out").glob("checkpoints/*"))
 
 
@@ -118,7 +118,7 @@ def built(place, method, name, *sets, dropout=None):
 def batch_of(method, copies=2):
     texts = ["a man plays guitar", "the cat sleeps in the park", "a dog"]
     read = method.backbone.tokenizer([each for _ in range(copies) for each in texts], truncation=True, max_length=20,
-                                     padding=True, return_tensors="pt")  # fmt: skip
+                                     padding=True, return_tensors="pt")
     return Batch(read["input_ids"], read["attention_mask"], copies, Shares((len(texts),)))
 
 
@@ -134,7 +134,7 @@ def one_vector(recipe, method, batch):
 @pytest.mark.parametrize(("method", "name", "sets"), [
     ("simcse", "unsup-bert-base", ()), ("diffcse", "no-rtd", ("options.projector=batchnorm",)),
     ("sarcse", "no-sal-no-decoder", ()),
-])  # fmt: skip
+])
 def test_nothing_is_changed_by_looking(place, method, name, sets):
     recipe, _, made = built(place, method, name, *sets, dropout=0.1)
     made.train()

@@ -79,7 +79,7 @@ def test_of_candidates_one_may_have_none(place, tmp_path, monkeypatch):
     """Of CT's two encoders the one with a score is chosen."""
     broken(monkeypatch, collapsed, {2, 4})  # the first of each evaluation after training
     values = {"training.milestones": [5], "training.rates": [1e-5], "options.keep": "best", "training.max_steps": 6,
-              "training.batch_size": 15, "training.epochs": 9, "backbone.max_length": 16, "selection.every": 3}  # fmt: skip
+              "training.batch_size": 15, "training.epochs": 9, "backbone.max_length": 16, "selection.every": 3}
     run(place, tmp_path / "out", method="ct", **values)
     assert [(line["encoder"], line["encoders"]["model2"]) for line in dev(tmp_path / "out")[1:]] == [("model1", None)] * 2
 

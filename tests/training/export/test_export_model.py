@@ -283,7 +283,7 @@ def test_the_card_says_what_was_trained_and_keeps_folders_to_itself(tmp_path):
     card = model_card(recipe, {
         **describe(inference(tmp_path)), "data": data, "seed": 7, "best": best, "steps": 2000,
         "versions": {"stsbench": "0.1.0"},
-    })  # fmt: skip
+    })
     for said in (
         "| data | text.txt, 12,345 rows, sha256 ab12 |", "| seed | 7 |", "| backbone | tiny |", "stsbench 0.1.0",
         "step 1,250, the best on sts-b dev: 84.62 (sample data: not comparable", "No measured results yet",

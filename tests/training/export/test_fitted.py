@@ -77,7 +77,7 @@ def close(vectors, want, tolerance=1e-5):
          ["Transformer", "WeightedLayerPooling", "Pooling", "Dense"]),
         ("cls+dense", "whitening:dimensions=3", ["Transformer", "Pooling", "Dense", "Dense"]),
     ],
-)  # fmt: skip
+)
 def test_three_readers_give_the_same_vectors(tmp_path, data, pooler, post, modules):
     build(tmp_path / "model")
     folder = fit(tmp_path, data, post, pooler=pooler)
@@ -127,7 +127,7 @@ def test_it_is_measured_and_goes_no_second_time_through_a_map(tmp_path, data):
     spec = done.records[0].encoder.spec
     assert spec["fitted_on"].startswith("texts.txt@") and spec["post"].startswith("whitening:dimensions=5")
     live = evaluate(str(tmp_path / "model"), output=tmp_path / "live", sample=True, tasks=["STS-B"], resamples=0,
-                    pooler="mean", post="whitening:dimensions=5", fit_on=data)  # fmt: skip
+                    pooler="mean", post="whitening:dimensions=5", fit_on=data)
     np.testing.assert_allclose([row.value for row in live.rows], [row.value for row in done.rows], atol=1e-4)
     for call in (
         lambda: fit_model(str(folder), EncoderOptions(), "standardise", data, tmp_path / "b", log=print),
@@ -171,7 +171,7 @@ def test_what_no_folder_can_hold_is_refused_by_name(tmp_path, data):
     for options, said in (
         ({"template": "It means {} ."}, "--template"), ({"prompt": "query: "}, "a prompt before each text"),
         ({"truncate_dim": 8}, "--truncate-dim"), ({"dtype": "bfloat16"}, "--dtype"), ({"full_stop": True}, "--full-stop"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(StsbenchError, match=f"with {said} cannot be written"):
             fit(tmp_path, data, "standardise", pooler="mean", **options)
     with pytest.raises(StsbenchError, match="run by lexical"):

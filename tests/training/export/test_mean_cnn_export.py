@@ -120,7 +120,7 @@ def test_one_learned_pooler_is_not_another(exported, tmp_path):
     with pytest.raises(EncoderError, match=r"backbone\.mean_cnn has no effect with backbone\.pooler text_cnn: set it to"):
         make_backbone(Recipe(name="a", method="simcse", backbone={
             "model": str(folder), "pooler": "text_cnn", "mean_cnn": {"channels": 4}, "max_length": 32,
-        }))  # fmt: skip
+        }))
     assert load_backbone(folder, "first", "text_cnn").head.kind.pooler == "text_cnn"  # a new one
 
 

@@ -79,7 +79,7 @@ def test_every_combination_comes_back_as_it_was(models, tmp_path):
         prompt = random_prompt(
             models["bert"].tokenizer, prefixes=prefixes, words=words, head=head, rank=rank, denoise=denoise, each=denoise,
             full_stop=full_stop, text=text, pieces=pieces,
-        )  # fmt: skip
+        )
         write_prompt(tmp_path, prompt)
         settings = checked_settings(json.loads(json.dumps(prompt.settings())))
         assert (tmp_path / "prompt.safetensors").is_file() is any((prefixes > 0, words, head, rank))
@@ -92,7 +92,7 @@ def test_every_combination_comes_back_as_it_was(models, tmp_path):
 def test_the_folder(rich):
     made, folder = rich
     names = {"README.md", "config.json", "config_sentence_transformers.json", "model.safetensors", "modules.json",
-             "prompt.safetensors", "stsbench.json", "tokenizer.json", "tokenizer_config.json"}  # fmt: skip
+             "prompt.safetensors", "stsbench.json", "tokenizer.json", "tokenizer_config.json"}
     assert {path.name for path in folder.iterdir()} == names
     stored = json.loads((folder / "stsbench.json").read_text())
     assert (stored["format"], stored["pooler"], stored["method"]) == (2, "mask", "promptbert")  # 2: refused before prompts
@@ -176,7 +176,7 @@ def test_set_aside_a_prompt_is_no_part_of_the_encoder(models, rich, tmp_path):
     other = changed_prompt(folder, tmp_path / "other")
     export_model(models["bert"], tmp_path / "plain", card="")
     for options in ({"pooler": "cls"}, {"pooler": "mean"}, {"template": TEMPLATES["bert"]},
-                    {"pooler": "mask", "template": TEMPLATES["bert"]}):  # fmt: skip
+                    {"pooler": "mask", "template": TEMPLATES["bert"]}):
         specs = [load_encoder(str(path), **options).spec for path in (folder, other)]
         assert not any(spec.options for spec in specs)
         plain = load_encoder(str(tmp_path / "plain"), **{"pooler": "mask", **options})
@@ -237,7 +237,7 @@ def test_a_damaged_prompt_is_one_line_and_never_replaced(rich, tmp_path):
     ({"pooler": "cls"}, "a prompt for the pooler cls"), ({"prompt.text": "outside"}, "prompt.text 'outside'"),
     ({"prompt.full_stop": "no"}, "prompt.full_stop 'no'"), ({"prompt.prefixes": [2.5]}, "prompt.prefixes"),
     ({"prompt.head": ["dense"]}, "cannot read"), ({"prompt.later": 1}, "prompt is not made of"),
-])  # fmt: skip
+])
 def test_broken_settings_are_one_line(rich, tmp_path, change, message):
     shutil.copytree(rich[1], tmp_path / "out")
     stored = json.loads((tmp_path / "out" / "stsbench.json").read_text())
@@ -317,7 +317,7 @@ def test_as_a_backbone_it_is_used_without_its_prompt_and_says_so(rich, cli):
     shutil.copytree(rich[1], "first")
     text = make_text(Path())
     values = {"backbone.model": "first", "backbone.max_length": 12, "data.file": str(text), "training.batch_size": 8,
-              "training.max_steps": 1, "selection.by": "none", "precision": "float32"}  # fmt: skip
+              "training.max_steps": 1, "selection.by": "none", "precision": "float32"}
     more = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
     code, _, err = cli("train", "simcse", *more, "--output", "second", "--device", "cpu", "--sample")
     assert code == 0 and "first is tested with a prompt; as a backbone it is used without" in err, err

@@ -184,7 +184,7 @@ def test_a_pooler_and_its_head_go_together(tmp_path):
     with pytest.raises(EncoderError, match="pooler text_cnn and a TextCNN go together"):
         LiveEncoder(Parts(made.model, made.tokenizer, token_pooler=made.token_pooler), pooler="cls", name="dev")
     for wrong in (Inference(made.model, made.tokenizer, "text_cnn"),
-                  Inference(made.model, made.tokenizer, "mean", token_pooler=made.token_pooler)):  # fmt: skip
+                  Inference(made.model, made.tokenizer, "mean", token_pooler=made.token_pooler)):
         with pytest.raises(ValueError, match="cannot be exported with token_pooler="):
             export_model(wrong, tmp_path / "out", card="")
     assert not (tmp_path / "out").exists()
@@ -215,7 +215,7 @@ def trained(cli):
             "backbone.model": "tiny", "backbone.pooler": "text_cnn", "backbone.max_length": 12, "data.file": str(text),
             "data.held_out": 0, "training.batch_size": 8, "training.max_steps": 3, "training.learning_rate": 1e-3,
             "precision": "float32", "selection.by": "none",
-        }  # fmt: skip
+        }
         if method == "simcse":
             values["options.head"] = "none"
         return stsbench.train(method, output=output, settings={**values, **more}, device="cpu", sample=True)

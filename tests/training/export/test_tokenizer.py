@@ -32,7 +32,7 @@ def by_characters(kind=models.WordLevel, **special):
     if "cls_token" in special:
         ends = [(special[name], vocabulary[special[name]]) for name in ("cls_token", "sep_token")]
         backend.post_processor = processors.TemplateProcessing(
-            single=f"{ends[0][0]} $A {ends[1][0]}", special_tokens=ends)  # fmt: skip
+            single=f"{ends[0][0]} $A {ends[1][0]}", special_tokens=ends)
     return PreTrainedTokenizerFast(tokenizer_object=backend, **special)
 
 
@@ -44,7 +44,7 @@ def gpt2(tokenizer):
 @pytest.mark.parametrize("special", [
     {"eos_token": "<|end|>"}, {"unk_token": "<unk>"}, {"bos_token": "<s>", "eos_token": "</s>"},
     {"cls_token": "[CLS]", "sep_token": "[SEP]"}, {"eos_token": "<|end|>", "pad_token": "<pad>"},
-])  # fmt: skip
+])
 def test_three_readers_have_the_same_vectors(tmp_path, special):
     """Of two texts of unlike lengths, where the tokenizer had a padding token and where it had none."""
     tokenizer = by_characters(**special)

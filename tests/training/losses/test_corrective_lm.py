@@ -61,7 +61,7 @@ def test_a_gate_that_is_sure(sure, dtype):
     chances = [math.log(p) for p in logits.detach().double().softmax(1)[torch.arange(8), original].tolist()]
     # log g = -max(-sure, 0) and log(1 - g) = -max(sure, 0), up to e^-100
     words = [max(min(sure, 0), -max(sure, 0) + chance) if s else -max(sure, 0) + chance
-             for s, chance in zip(same, chances, strict=True)]  # fmt: skip
+             for s, chance in zip(same, chances, strict=True)]
     copies = [min(sure, 0) if s else -max(sure, 0) for s in same]
     assert word.item() == pytest.approx(-sum(words) / 8, rel=1e-6)
     assert copy.item() == pytest.approx(-sum(copies) / 8, rel=1e-6, abs=1e-30)

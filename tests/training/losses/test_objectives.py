@@ -29,7 +29,7 @@ def test_info_nce_is_the_double_loop(similarity, n, size, start, blocks, alpha):
     options = {
         "temperature": 0.3, "similarity": similarity, "alpha": alpha, "start": start,
         "negatives": [random(size, 4, seed=2 + b) for b in range(blocks)],
-    }  # fmt: skip
+    }
     queries, keys = random(n, 4, grad=True), random(size, 4, seed=1, grad=True)
     value, expected = info_nce(queries, keys, **options), naive_info_nce(queries, keys, **options).mean()
     assert value.item() == pytest.approx(expected.item(), abs=1e-12)
@@ -141,7 +141,7 @@ def test_masked_accuracy_counts():
 NLI_FEATURES = {
     "u": lambda a, b: a, "v": lambda a, b: b, "difference": lambda a, b: a - b if a > b else b - a,
     "product": lambda a, b: a * b, "max_square": lambda a, b: (a if a > b else b) ** 2,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -160,7 +160,7 @@ def test_nli_is_the_loop(classes, with_bias, names):
         features = [NLI_FEATURES[name](u[i][k], v[i][k]) for name in names for k in range(4)]
         rows.append(torch.stack([
             sum(weight[c][k] * features[k] for k in range(width)) + (bias[c] if with_bias else 0) for c in range(classes)
-        ]))  # fmt: skip
+        ]))
     expected = naive_cross_entropy(torch.stack(rows), labels)
     value = nli_cross_entropy(u, v, weight, bias, labels=labels, features=names)
     assert value.item() == pytest.approx(expected.item(), rel=1e-12)

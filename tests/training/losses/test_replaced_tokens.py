@@ -186,7 +186,7 @@ def test_the_projectors_gradient_against_finite_differences():
     module(random(5, 4, seed=3)).pow(3).sum().backward()
     assert {name for name, weight in module.named_parameters() if weight.grad.abs().max() > 1e-6} == {
         "inner.weight", "outer.weight", "inner_norm.weight", "inner_norm.bias",
-    }  # fmt: skip
+    }
 
 
 def test_the_projectors_sizes_and_start():

@@ -209,7 +209,7 @@ def test_the_first_layer_of_any_family_reads_the_vector_and_the_other_embeddings
         assert gradient.abs().amax(1).min().item() > 1e-6
     hook.remove()
     assert not [part for part in module.model.modules() if part._forward_hooks and part is not module.model
-                and any("conditioned" in h.__module__ for h in part._forward_hooks.values())]  # fmt: skip
+                and any("conditioned" in h.__module__ for h in part._forward_hooks.values())]
     with torch.no_grad():
         assert torch.equal(module.model(input_ids=ids, attention_mask=mask).last_hidden_state, plain)
 

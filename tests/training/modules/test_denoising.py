@@ -17,7 +17,7 @@ from stsbench.training.modules.soft_prompt import Prefix
 
 FAMILIES = ["bert", "roberta", "bpe"]
 TEMPLATES = {"bert": 'the man of "{}" means [MASK].', "roberta": "[MASK] in the {} means .",
-             "bpe": "This sentence : ' {} ' means{mask}."}  # fmt: skip
+             "bpe": "This sentence : ' {} ' means{mask}."}
 COUNTS = torch.tensor([3, 0, 7, 3, 12, 7])
 SLOTS = 4
 
@@ -161,7 +161,7 @@ def test_the_sentence_pass_without_the_sentence_is_the_vector_subtracted(tmp_pat
 @pytest.mark.parametrize(("family", "start", "said"), [
     ("mpnet", "own", "families BERT and RoBERTa"), ("distilbert", "own", "families BERT and RoBERTa"),
     ("bert", "zero", "begin with 0"),
-])  # fmt: skip
+])
 def test_a_model_that_cannot_be_prompted_is_refused_before_any_batch(tmp_path, family, start, said):
     made = load_backbone(build(tmp_path / family, family), family, "mask")
     made.name = family

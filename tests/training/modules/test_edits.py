@@ -76,7 +76,7 @@ def test_a_label_says_that_the_token_before_is_gone(given_rows, percent, seed):
         assert copy == [token for token, stays in zip(row, kept, strict=True) if stays]
         assert label == [
             int(place > 0 and not kept[place - 1]) for place, stays in enumerate(kept) if stays
-        ]  # fmt: skip
+        ]
         ordinary = sum(token not in SPECIAL for token in row)
         assert kept.count(False) == max(min(share(row, percent), ordinary - 1), 0)
 
@@ -90,7 +90,7 @@ def test_the_separator_is_labelled_like_any_other():
         ((CLS, 11, 12, SEP), (0, 1, 0, 0)),
         ((CLS, 10, 12, SEP), (0, 0, 1, 0)),
         ((CLS, 10, 11, SEP), (0, 0, 0, 1)),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("insert", [True, False])

@@ -164,7 +164,7 @@ def test_padding_may_hold_anything(family):
     EmbeddingChange(leading=torch.zeros(ROWS - 1, 1, WIDTH)),
     EmbeddingChange(leading=torch.zeros(ROWS, LONGEST + 1, WIDTH)),
     EmbeddingChange(replacement=torch.zeros(ROWS, LONGEST, WIDTH), leading=torch.zeros(ROWS, 1, WIDTH)),
-])  # fmt: skip
+])
 def test_parts_of_another_batch_are_refused(change):
     ids, mask = batch("bert")
     for engine in ("packed", "sdpa"):

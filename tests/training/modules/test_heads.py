@@ -171,7 +171,7 @@ def test_an_old_checkpoint_with_one_bias_and_an_untied_output_keeps_its_bias(tmp
 @pytest.mark.parametrize("model", ["Albert", "Electra", "ModernBert", "XLMRoberta"])
 def test_other_families(tmp_path, model):
     shape = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
-             "embedding_size": 16, "pad_token_id": 0, "max_position_embeddings": 32}  # fmt: skip
+             "embedding_size": 16, "pad_token_id": 0, "max_position_embeddings": 32}
     torch.manual_seed(1)
     config = getattr(transformers, f"{model}Config")(**shape)
     getattr(transformers, f"{model}ForMaskedLM")(config).save_pretrained(tmp_path / "it")

@@ -165,7 +165,7 @@ def test_masks_drop_at_their_rate_and_independently(rate):
         assert abs(float(one.mean()) - rate) < 4.5 * math.sqrt(variance / count)
     centred = [one - rate for one in dropped]
     pairs = [(centred[0], centred[1]), (centred[0], centred[2]), (centred[0][1:], centred[0][:-1]),
-             (centred[0][:, 1:], centred[0][:, :-1]), (centred[0][:, 2:], centred[0][:, :-2])]  # fmt: skip
+             (centred[0][:, 1:], centred[0][:, :-1]), (centred[0][:, 2:], centred[0][:, :-2])]
     for one, other in pairs:
         assert abs(float((one * other).mean())) < 4.5 * variance / math.sqrt(one.numel())
 

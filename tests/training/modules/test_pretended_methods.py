@@ -44,7 +44,7 @@ CASES = [  # method, pooler, options
     ("sg-opt", "cls", {"objective": "sg", "layer_pooling": "max", **SLIM}), ("sg-opt", "cls", {"objective": "opt1", **SLIM}),
     ("sg-opt", "cls", {"objective": "opt2", "layer_pooling": "sum", "regulariser_weight": 0.0, **SLIM}),
     ("is-bert", "mean_cnn", {"padding": "states"}),
-]  # fmt: skip
+]
 EVEN = sentences(12, longest=9)
 
 
@@ -96,7 +96,7 @@ def planted(fault, monkeypatch, method):
 @pytest.mark.parametrize(("fault", "name", "pooler"), [
     ("a mask made on the CPU", "mirror-bert", "cls"), ("a buffer that is none", "mlm", "cls"),
     ("an index of the CPU", "promptbert", "mask"),
-])  # fmt: skip
+])
 def test_planted_faults_are_noticed(folder, monkeypatch, fault, name, pooler):
     options = {"template": TEMPLATE, "second_template": None} if name == "promptbert" else {}
     method = make(load_method(name), folder, options, pooler=pooler)

@@ -43,14 +43,14 @@ def _loops(weights, family, ids, mask, soft, row):
     words = {} if soft.rows is None else {
         i: soft.vectors[soft.rows[row, place]].detach().numpy()
         for i, place in enumerate(places) if soft.rows[row, place] >= 0
-    }  # fmt: skip
+    }
     prefix = None if soft.prefix is None else [
         [
             (soft.prefix.keys[layer, row, slot].detach().numpy(), soft.prefix.values[layer, row, slot].detach().numpy())
             for slot in range(shift) if soft.prefix.visible[row, slot]
         ]
         for layer in range(LAYERS)
-    ]  # fmt: skip
+    ]
     return naive_states(weights, tokens, positions, words, prefix)
 
 
@@ -135,7 +135,7 @@ def test_gradients_are_the_finite_differences_of_the_loops(family, engine):
         ("embeddings.word_embeddings.weight", (token, 2)), ("embeddings.position_embeddings.weight", (start, 1)),
         ("encoder.layer.0.attention.self.query.weight", (4, 7)), ("encoder.layer.1.attention.self.value.weight", (1, 3)),
         ("encoder.layer.1.attention.self.query.bias", (6,)), ("encoder.layer.0.output.dense.weight", (2, 11)),
-    ]:  # fmt: skip
+    ]:
         sizes.append(check(weights[name], parameters[name].grad, entry))
     assert min(sizes) > 1e-7
     assert np.median(sizes) > 1e-3
@@ -187,7 +187,7 @@ def test_padding_the_order_of_rows_and_what_padding_holds_change_nothing(family,
     moved = SoftPrompt(
         functional.pad(soft.positions[order], (0, 3)).masked_fill(wide_mask == 0, 10_000),
         functional.pad(soft.rows[order], (0, 3)).masked_fill(wide_mask == 0, 1), soft.vectors, prefix,
-    )  # fmt: skip
+    )
     assert _gap(backbone.at(wide, wide_mask, places[order], moved), want[order]) < 1e-12
 
 

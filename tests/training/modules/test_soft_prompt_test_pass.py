@@ -98,7 +98,7 @@ def _gap(one, other) -> float:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("parts", [
     ("positions",), ("words",), ("prefix",), ("shift",), ("prefix", "shift"), ("positions", "words", "prefix", "shift"),
-])  # fmt: skip
+])
 def test_every_state_is_what_the_loops_compute(family, engine, parts):
     model, texts = _model(family, engine), _texts(GROUPS)
     ids = _flat(texts)
@@ -155,7 +155,7 @@ def test_the_training_pass_in_eval_mode_gives_the_same_states(family, engine):
                 *(part.unsqueeze(1).expand(-1, len(order), -1, -1) for part in (soft.prefix.keys, soft.prefix.values)),
                 torch.ones(len(order), 4, dtype=torch.bool),
             ),
-        )  # fmt: skip
+        )
         with torch.inference_mode():
             tested = _forward(model, engine, family)(ids, GROUPS, (-1,), soft)[0]
             trained = backbone(padded, mask, (-1,), training)[0]

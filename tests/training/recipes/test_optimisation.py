@@ -29,7 +29,7 @@ PIECEWISE = ("training.schedule=piecewise", "training.milestones=[5, 9]", "train
     (("stages.main.training.rho=0.9",), ["stages.main.training.rho 0.9 has no effect"]),
     (("stages.main.training.optimizer=rmsprop", "stages.main.training.rho=0.9"),
      ["stages.main.training.adam transformers has no effect"]),  # what the stage takes over counts
-])  # fmt: skip
+])
 def test_what_does_not_go_together_is_one_line(sets, parts):
     one_line(lambda: load_recipe("simcse", None, sets), "--set: ", *parts)
 

@@ -59,7 +59,7 @@ SETS = st.lists(st.sampled_from([
     "seed=3", "precision=bf16", "options.temperature=0.1", "options.temperature=0.05", "name=own", "description=of my own",
     "data.columns={sentence: x}", "stages.main.training.epochs=2", f"name={U}",
     "source={paper: a paper}", "source=null",
-]), max_size=4)  # fmt: skip
+]), max_size=4)
 
 
 @settings_of(deadline=None, max_examples=60)
@@ -94,7 +94,7 @@ def test_a_changed_recipe_of_a_sweep_is_no_longer_its_best_trial(tmp_path):
     facts = {"trials": 2, "seeds": 1, "by": "sts-b dev", "score": 88.65, "sampler": "grid", "space": {}}
     best = load_recipe("simcse", U, ["training.clip=2"]).model_copy(update={
         "name": f"{U}-swept", "description": "the best of 2 trials", "search": SearchSettings(**facts),
-    })  # fmt: skip
+    })
     stored = tmp_path / "best.yaml"
     stored.write_text(resolved_yaml(best), "utf-8")
     same = load_recipe("simcse", str(stored), ["seed=7"])
@@ -299,7 +299,7 @@ def test_show_a_recipe_of_ones_own(text, method, tmp_path):
         ("extends: ./mine.yaml\n", "in a circle: mine.yaml -> mine.yaml"), ("method: simsce\n", "did you mean simcse?"),
         ("method: mlm\n", "backbone"), ("method: 1\nextends: bert\n", "a recipe of method 1"), ("a: [\n", "not valid YAML"),
     ],
-)  # fmt: skip
+)
 def test_show_says_the_first_fault_of_a_file(text, part, tmp_path):
     mine = tmp_path / "mine.yaml"
     mine.write_text(text)

@@ -18,14 +18,14 @@ from stsbench.training.recipes.sample import BACKBONE, BATCH, STEPS, TEXTS, is_o
 __all__ = ["cli", "one_thread", "place"]
 METHODS = names("stsbench.methods")
 NOT_THERE = {"QQP/train.tsv", "wikipedia_sections_triplets.csv", "amazon_qa_pairs_1172000.tsv", "flickr30k_pairs.csv",
-             "nli_with_neutral.csv", "paranmt_pairs.csv"}  # fmt: skip
+             "nli_with_neutral.csv", "paranmt_pairs.csv"}
 
 
 def files(recipe):
     """The texts that a recipe names, of its stages as well."""
     parts = (recipe.model_dump(), *recipe.stages.values())
     return {part[name]["file"] for part in parts for name in ("data", "labelled")
-            if part.get(name) and part[name].get("file")}  # fmt: skip
+            if part.get(name) and part[name].get("file")}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -68,7 +68,7 @@ def model(tmp_path_factory):
 def test_every_method_trains_every_stage_on_the_sample(cli, model, method):
     narrow = ("--set", "options.projection_width=16") if method == "sg-opt" else ()
     code, _, err = cli("train", method, "--sample", "--backbone", model, "--max-steps", "1", "--device", "cpu",
-                         "--dtype", "float32", "--output", "out", *narrow)  # fmt: skip
+                         "--dtype", "float32", "--output", "out", *narrow)
     assert code == 0, err
     for stage in load_recipe(method).stages:
         assert f"stage {stage}: 1 step of" in err
@@ -84,5 +84,5 @@ def test_rows_that_the_sample_has_none_of_are_named(cli, model):
 def test_texts_of_the_users_own_are_trained_on_in_full(cli, model):
     Path("text.txt").write_text("\n".join(tiny_models.sentences(40, longest=8)) + "\n", "utf-8")
     code, _, err = cli("train", "simcse", "--sample", "--data", "text.txt", "--backbone", model, "--device", "cpu",
-                       "--dtype", "float32", "--set", "training.batch_size=8", "--output", "out")  # fmt: skip
+                       "--dtype", "float32", "--set", "training.batch_size=8", "--output", "out")
     assert code == 0 and "5 steps of 8 of 40 rows" in err and "prove nothing" not in err, err

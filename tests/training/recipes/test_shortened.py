@@ -28,7 +28,7 @@ def longer(tmp_path):
     """A recipe with a length in steps of its own."""
     path = tmp_path / "longer.yaml"
     path.write_text("extends: bert-base-in-batch\ntraining: {max_steps: 5000, epochs: 1000}\n"
-                    "stages: {main: {training: {max_steps: 4000}}}\n", "utf-8")  # fmt: skip
+                    "stages: {main: {training: {max_steps: 4000}}}\n", "utf-8")
     return "ct", str(path)
 
 
@@ -38,7 +38,7 @@ def longer(tmp_path):
     (["stages.main.training.max_steps=40"], {}, "epochs"), (["training.max_steps=40", "training.warmup=7"], {}, None),
     (["training.max_steps=40", "training.warmup=0.1"], {}, None),
     (["training.max_steps=40", "stages.main.training.warmup=0.5"], {}, None),
-])  # fmt: skip
+])
 def test_what_the_warm_up_was_meant_for(sets, overrides, expected):
     assert of(load_recipe(*CT, sets, overrides)) == expected
 
@@ -46,7 +46,7 @@ def test_what_the_warm_up_was_meant_for(sets, overrides, expected):
 @pytest.mark.parametrize(("sets", "expected"), [
     ([], None), (["stages.main.training.max_steps=9000"], None), (["stages.main.training.max_steps=400"], 4000),
     (["training.max_steps=400"], None),  # the stage's own number holds
-])  # fmt: skip
+])
 def test_a_recipe_with_a_length_of_its_own(longer, sets, expected):
     assert of(load_recipe(*longer, sets)) == expected
 
@@ -68,7 +68,7 @@ def test_it_is_kept_with_the_recipe_and_is_no_setting_of_its_own(tmp_path):
     (1000, 5000, 500, 2500, 200),  # the epochs ended before the recipe's max_steps
     (1000, None, 500, 10_000, 1000), (1000, "epochs", 10_000, 10_000, 1000), (0.1, "epochs", 40, 400, 0.1),
     (0, "epochs", 40, 400, 0),
-])  # fmt: skip
+])
 def test_the_same_proportion_as_the_run(schedule, warmup, of, steps, epochs, expected):
     more = {"milestones": (20_000,), "rates": (1e-6,)} if schedule == "piecewise" else {}
     settings = TrainingSettings(warmup=warmup, warmup_of=of, schedule=schedule, learning_rate=5e-5, **more)
@@ -83,7 +83,7 @@ def test_the_same_proportion_as_the_run(schedule, warmup, of, steps, epochs, exp
 def test_the_lines(cli, tmp_path):
     model = tiny_models.build(tmp_path / "model", pooler=False)
     quick = ("--sample", "--backbone", str(model), "--set", "backbone.max_length=16", "--device", "cpu",
-             "--dtype", "float32", "--set", "selection.by=none")  # fmt: skip
+             "--dtype", "float32", "--set", "selection.by=none")
 
     def lines(*words):
         code, _, err = cli("train", *words, *quick)

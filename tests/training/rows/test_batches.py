@@ -23,7 +23,7 @@ SMALL = st.integers(1, 7)
 
 def batches(n, least=1, processes=1, lengths=None, **values):
     return Batches(np.arange(100, 100 + n), TrainingSettings(**values), 42, least=least, processes=processes,
-                   lengths=lengths)  # fmt: skip
+                   lengths=lengths)
 
 
 @settings(deadline=None, max_examples=60)
@@ -69,7 +69,7 @@ def test_the_last_batch():
 @pytest.mark.parametrize(("values", "steps"), [
     ({"epochs": 3}, 21), ({"epochs": 0.5}, 4), ({"max_steps": 5}, 5), ({"epochs": 3, "max_steps": 100}, 21),
     ({"accumulate": 2}, 4), ({"accumulate": 2, "epochs": 2}, 8),
-])  # fmt: skip
+])
 def test_steps(values, steps):
     assert batches(100, batch_size=15, **values).steps == steps
 
@@ -119,7 +119,7 @@ def test_learning_rate_is_transformers_own(schedule, warmup):
     theirs = (
         get_linear_schedule_with_warmup(optimiser, int(warmup * steps) if warmup < 1 else warmup, steps)
         if schedule == "linear" else get_constant_schedule_with_warmup(optimiser, warmup)
-    )  # fmt: skip
+    )
     chosen = TrainingSettings(schedule=schedule, warmup=warmup, learning_rate=3e-5)
     for step in range(steps):
         assert learning_rate(step, steps, chosen) == pytest.approx(theirs.get_last_lr()[0], abs=1e-15)

@@ -30,7 +30,7 @@ def opened(place, method="simcse", **values):
     """(the rows of the only stage, what was said)."""
     folder, said = place[0], []
     settings = {"backbone.model": str(folder / "tiny"), "data.file": str(folder / "documents.txt"),
-                "data.contiguous": True, **values}  # fmt: skip
+                "data.contiguous": True, **values}
     recipe = load_recipe(method, None, [], settings)
     backbone = make_backbone(recipe)
     plan = plan_of(recipe)
@@ -47,7 +47,7 @@ def naive(documents, reach):
     ("simcse", {"options.view": "next"}, 1), ("simcse", {"options.view": "next3"}, 3),
     ("diffcse", {"options.sentence": "same+next", "options.rtd_weight": 0.0, "options.contrastive": True}, 1),
     ("cmlm", {}, 1),
-])  # fmt: skip
+])
 def test_no_text_of_the_held_out_rows_is_read_in_training(place, method, options, reach):
     if method == "diffcse":
         options = {"options.sentence": "same+next", "options.task": "conditional_mlm", "options.generator": None}

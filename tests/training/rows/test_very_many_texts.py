@@ -18,7 +18,7 @@ def test_tokens_on_demand_give_the_same_weights(tmp_path, monkeypatch, order):
     values = training_runs.settings(
         tiny_models.build(tmp_path / "tiny", pooler=False), training_runs.make_text(tmp_path),
         **{"selection.by": "none", "training.order": order, "training.epochs": 1, "data.held_out": 5},
-    )  # fmt: skip
+    )
     said = {}
     for name, limit in (("stored", 1_000_000), ("live", 59)):
         monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / name / "cache"))

@@ -31,7 +31,7 @@ ADAPTERS = {
     "saved": peft.LoraConfig(**LORA, modules_to_save=["dense", "classifier"]),  # the second one is in no plain encoder
     "saved embeddings": peft.LoraConfig(**LORA, modules_to_save=["word_embeddings"]),
     "ia3": peft.IA3Config(target_modules=["key", "dense"], feedforward_modules=["dense"], init_ia3_weights=False),
-}  # fmt: skip
+}
 
 
 def adapter(folder, kind):
@@ -69,7 +69,7 @@ def test_it_is_trained_exported_and_named(tmp_path, monkeypatch):
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     merged = adapter(tmp_path, "lora").eval()
     values = training_runs.settings(tmp_path / "adapter", training_runs.make_text(tmp_path), **{
-        "training.max_steps": 1, "training.learning_rate": 1e-12, "selection.by": "none"})  # fmt: skip
+        "training.max_steps": 1, "training.learning_rate": 1e-12, "selection.by": "none"})
     stsbench.train("simcse", output=tmp_path / "out", settings=values, device="cpu")
     assert "merged into its weights before the training" in (tmp_path / "out" / "best" / "README.md").read_text()
     batch = AutoTokenizer.from_pretrained(tmp_path / "base")(["the cat runs"], return_tensors="pt")
@@ -86,7 +86,7 @@ LOST = "could be trained, but not exported then: .*; choose another backbone$"
     (KeyError("hidden_size"), LOST),
     (OSError(28, "No space left on device"), "^cannot write the model to .*out: No space left on device$"),
     (SafetensorError("I/O error: No space left on device (os error 28)"), "^cannot write the model to .*out: .*No space"),
-])  # fmt: skip
+])
 def test_what_cannot_be_exported_is_refused_before_the_first_step(tmp_path, monkeypatch, error, line):
     def fail(*_, **__):
         raise error
@@ -109,7 +109,7 @@ def test_a_causal_model_s_first_state_is_no_sentence(tmp_path, monkeypatch, pool
     config = GPT2Config(vocab_size=99, n_positions=64, n_embd=16, n_layer=2, n_head=2, bos_token_id=1, eos_token_id=1)
     GPT2Model(config).save_pretrained(tmp_path / "gpt2")
     values = training_runs.settings(tmp_path / "gpt2", training_runs.make_text(tmp_path), **{
-        "training.max_steps": 1, "selection.by": "none", "backbone.pooler": pooler, "options.head": "none"})  # fmt: skip
+        "training.max_steps": 1, "selection.by": "none", "backbone.pooler": pooler, "options.head": "none"})
     if pooler == "mean":
         stsbench.train("simcse", output=tmp_path / "out", settings=values, device="cpu")
         return
@@ -122,7 +122,7 @@ def test_python_is_told_that_no_dev_data_are_there(tmp_path, monkeypatch):
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("STSBENCH_DATA", raising=False)
     values = training_runs.settings(tiny_models.build(tmp_path / "m", pooler=False), training_runs.make_text(tmp_path),
-                                    **{"training.max_steps": 1})  # fmt: skip
+                                    **{"training.max_steps": 1})
     with pytest.warns(UserWarning, match="no dev data: .* the weights of the last one are kept"):
         stsbench.train("simcse", output=tmp_path / "out", settings=values, device="cpu", offline=True)
 
@@ -137,7 +137,7 @@ def bare(folder):
     read = type(tokenizer)(
         tokenizer_object=tokenizer.backend_tokenizer.from_str(text), cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]",
         unk_token="[UNK]", model_max_length=64,
-    )  # fmt: skip
+    )
     torch.manual_seed(0)
     config = BertConfig(vocab_size=len(read), max_position_embeddings=128, **tiny_models.SHAPE)
     BertForMaskedLM(config).save_pretrained(folder)
@@ -152,7 +152,7 @@ def test_a_vocabulary_without_the_usual_tokens(cli, tmp_path, method):
     length = () if method == "declutr" else ("--set", "backbone.max_length=24")
     narrow = ("--set", "options.projection_width=16") if method == "sg-opt" else ()
     words = ("train", method, "--sample", "--backbone", model, "--max-steps", "1", "--output", "out", "--device", "cpu",
-             "--dtype", "float32", *length, *narrow)  # fmt: skip
+             "--dtype", "float32", *length, *narrow)
     outcome = cli(*words)
     if outcome[0] == 1:
         assert "mask token" in fails(outcome)
@@ -162,6 +162,6 @@ def test_a_vocabulary_without_the_usual_tokens(cli, tmp_path, method):
 
 def test_declutr_reads_spans_of_it(cli, tmp_path):
     words = ("train", "declutr", "--sample", "--backbone", bare(tmp_path / "bare"), "--max-steps", "1", "--output", "out",
-             "--device", "cpu", "--dtype", "float32", "--set", "options.mlm_weight=0")  # fmt: skip
+             "--device", "cpu", "--dtype", "float32", "--set", "options.mlm_weight=0")
     code, _, err = cli(*words)
     assert code == 0, err

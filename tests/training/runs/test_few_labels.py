@@ -137,7 +137,7 @@ def test_one_file_in_two_spellings_is_one_file(place, tmp_path, monkeypatch, spe
     assert (found.data.file, found.labelled.file) == (file, str(place / name))  # as they were written
     with pytest.raises(StsbenchError, match=r"labelled.sample_seed is 1 and data.sample_seed 2"):
         with_subset(load_recipe("simcse", None, [], values_of(place, **more, **{
-            "labelled.sample_seed": 1, "data.sample_seed": 2})), 7)  # fmt: skip
+            "labelled.sample_seed": 1, "data.sample_seed": 2})), 7)
 
 
 @pytest.mark.parametrize("what", [LABELLED, "data"])
@@ -183,7 +183,7 @@ def test_rows_left_out_do_not_change_which_others_are_kept(parts, tmp_path, form
     every = lines_of(parts, path, 0.3)
     assert 130 < len(every) < 230
     for left in ({"drop_duplicates": True}, {"drop_blank": True}, {"where": {"kind": "odd"}},
-                 {"drop_duplicates": True, "drop_blank": True, "where": {"kind": "even"}}):  # fmt: skip
+                 {"drop_duplicates": True, "drop_blank": True, "where": {"kind": "even"}}):
         there = lines_of(parts, path, 1.0, **left)
         assert len(there) < 600
         assert lines_of(parts, path, 0.3, **left) == every & there
@@ -201,7 +201,7 @@ def test_subsets_times_seeds(place, tmp_path, cli):
     summaries = {
         f"{subset}/{seed}": json.loads((tmp_path / "few" / f"subset-{subset}" / f"seed-{seed}" / "train.json").read_text())
         for subset in (0, 1) for seed in (42, 43)
-    }  # fmt: skip
+    }
     scores = {key: found["best"]["score"] for key, found in summaries.items()}
     assert (stored["subsets"], stored["seeds"]) == ([0, 1], [42, 43])
     dev = stored["dev"]

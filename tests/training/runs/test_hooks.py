@@ -26,7 +26,7 @@ HOOKS = {
     "inputs": "self", "counts": "self, batch", "usable": "cls, options, rows", "needs_dropout": "cls, options",
     "candidates": "self", "group_size": "cls, options",
     "stages_for": "cls, options",
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,9 +45,9 @@ def trained(place, folder, code):
     values = {
         "backbone.model": str(place / "bert"), "data.file": str(place / "text.txt"), "training.batch_size": 8,
         "training.accumulate": 2, "training.max_steps": 1,
-    }  # fmt: skip
+    }
     stsbench.train(f"{folder / 'toy.py'}:Toy", output=folder / "out", recipe=folder / "toy.yaml", settings=values,
-                   device="cpu", sample=True)  # fmt: skip
+                   device="cpu", sample=True)
 
 
 @pytest.mark.parametrize("hook", HOOKS)

@@ -51,7 +51,7 @@ STATES = {
     "the export being written": ([".lock", "recipe.yaml", "begun.json", "log.jsonl", "checkpoints"],
                                  [f".best.abcdefgh.{machine()}.part/"]),
     "the summary being written": ([".lock", "recipe.yaml", "begun.json", "log.jsonl", "checkpoints", "best"], [FILES[2]]),
-}  # fmt: skip
+}
 
 
 def killed(place, output, state):

@@ -160,7 +160,7 @@ def test_other_labels_than_the_classifiers(place, tmp_path):
 
     call("one", known, stage=1)
     said = (f'--from {tmp_path / "one"} was trained on the labels ["contradiction", "entailment", "neutral"], and the '
-            "labelled rows have {} here: give rows with the same labels")  # fmt: skip
+            "labelled rows have {} here: give rows with the same labels")
     other = with_labels(tmp_path / "other.tsv", entailment="yes", contradiction="no")
     assert refused(other) == said.format('["neutral", "no", "yes"]')
     two = with_labels(tmp_path / "two.tsv", neutral="contradiction")
@@ -197,7 +197,7 @@ def test_what_a_method_learns_from_its_first_rows_when_a_stage_comes_before_it(p
         **training_runs.settings(place / "tiny", place / "second.txt"), "selection.by": "none", "training.max_steps": 2,
         "training.batch_size": 8, "backbone.pooler": "text_cnn", "backbone.text_cnn": {"kernels": [1, 2, 3], "channels": 12},
         "labelled.file": str(tmp_path / "nli.csv"), "semi.procedure": "sup-unsup",
-    }  # fmt: skip
+    }
 
     def call(name, **more):
         return stsbench.train("sarcse", output=tmp_path / name, settings=values, device="cpu", **more)

@@ -31,7 +31,7 @@ def test_two_commands_are_one(whole, one, two):
     assert weights_of(two) == weights_of(whole)
     mine, theirs = summary(two), summary(whole)
     assert {key: mine[key] for key in KEYS if key not in ("stages", "data")} == {
-        key: theirs[key] for key in KEYS if key not in ("stages", "data")}  # fmt: skip
+        key: theirs[key] for key in KEYS if key not in ("stages", "data")}
     assert {**summary(one)["stages"], **mine["stages"]} == theirs["stages"] == {"first": 12, "second": 6}
     assert {**summary(one)["data"], **mine["data"]} == theirs["data"]
     assert summary(one)["before"] == theirs["before"] and summary(one)["after"] == mine["before"]
@@ -43,7 +43,7 @@ def test_a_whole_run_is_gone_on_from_as_well(place, whole, two):
     run(place, "from-whole", stage=2, start_from=whole)
     assert weights_of(place / "from-whole") == weights_of(two) and log_of(place / "from-whole") == log_of(two)
     assert {path.name for path in (whole / "checkpoints").glob("[0-9]*")} == {
-        "0-first-00000012", "1-second-00000003", "1-second-00000006"}  # fmt: skip
+        "0-first-00000012", "1-second-00000003", "1-second-00000006"}
 
 
 def test_the_end_of_a_stage_and_not_its_best(one, two):
@@ -98,7 +98,7 @@ def test_a_stopped_second_stage_resumes_without_from(place, one, two, monkeypatc
         run(tmp_path, "run", recipe_of(place), stage=2, start_from=one)
     monkeypatch.setattr(Loop, "_step", real)
     for wrong, why in (({"stage": 1}, "began with stage second alone: leave out --stage"),
-                       ({"start_from": two}, f"began from {one}: leave out --from")):  # fmt: skip
+                       ({"start_from": two}, f"began from {one}: leave out --from")):
         with pytest.raises(StsbenchError, match=why):
             run(tmp_path, "run", recipe_of(place), resume=True, **wrong)
     run(tmp_path, "run", recipe_of(place), resume=True)
@@ -200,7 +200,7 @@ def test_a_stage_that_has_not_finished(place, one, monkeypatch, tmp_path):
 def test_another_seed_has_its_own_randomness_and_says_so(place, one, two):
     found, said = run(place, "seed", recipe_of(place, seed=7), stage=2, start_from=one)
     assert any("random states are not taken over: seed 42, 1 process(es) there, seed 7, 1 process(es) here" in line
-               for line in said)  # fmt: skip
+               for line in said)
     assert found["from"]["seed"] == 42 and weights_of(place / "seed") != weights_of(two)
     again, _ = run(place, "again", recipe_of(place, seed=7), stage=2, start_from=one)
     assert weights_of(place / "again") == weights_of(place / "seed") and again["best"] == found["best"]
@@ -223,7 +223,7 @@ def test_the_command_line(place, one, two, tmp_path):
     assert done.exit_code == 2 and f"--from {one} goes with --stage N" in done.output
     # the recipe is that of the run gone on from
     done = call("--stage", 2, "--from", one, "--set", f"stages.second.data.file={place / 'second.txt'}",
-                "--output", tmp_path / "run")  # fmt: skip
+                "--output", tmp_path / "run")
     assert done.exit_code == 0, done.output
     assert f"starts with the weights of {one}: stage first, step 12" in done.output
     assert weights_of(tmp_path / "run") == weights_of(two)

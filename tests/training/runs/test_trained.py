@@ -171,7 +171,7 @@ def test_what_was_learnt_from_the_training_text_comes_with_the_weights(tmp_path,
     more = {
         "backbone.pooler": "text_cnn", "backbone.text_cnn": {"channels": 6}, "backbone.max_length": 16,
         "options.frequency_scale": 8.0, "options.theta": 0.2, "training.max_steps": 2, "selection.by": "none",
-    }  # fmt: skip
+    }
     values = training_runs.settings(tiny_models.build(tmp_path / "tiny", pooler=False), text, **more)
     stsbench.train("sarcse", output=tmp_path / "run", settings=values, device="cpu")
     words = [word for line in text.read_text().splitlines() for word in line.split()]

@@ -8,7 +8,7 @@ from stsbench.training.runs.finish import trained_as
 BEFORE = {  # computed at b4e3039, when every training was by torch's AdamW
     ("simcse", "unsup-bert-base"): "317e58652b303810", ("diffaug", "bert-base-semi"): "9f988b483ec470b6",
     ("mlm", "bert"): "78d0587b6246f579",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("method", "name"), BEFORE)

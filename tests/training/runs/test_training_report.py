@@ -56,7 +56,7 @@ def test_a_log_cut_anywhere_gives_its_whole_lines(cut, whole):
         ('{"kind": "end", "step": 5}', "'end' line without a proper 'stage'"), ("", "not JSON"),
         ("\0\0\0", "not JSON"), ("\xff", "not JSON"),
     ],
-)  # fmt: skip
+)
 def test_damage_names_file_and_line(line, reason, tmp_path):
     good = [json.dumps(each) for each in lines_of((("main", 10),))]
     path = tmp_path / "log.jsonl"
@@ -111,7 +111,7 @@ def test_the_summary(tmp_path):
 def test_the_best_is_what_the_run_kept():
     # A higher score later on is not the best where the run did not say so: weights of it were not kept.
     lines = [{"kind": "dev", "stage": "a", "step": s, "name": "n", "score": v, "best": b} for s, v, b in
-             ((1, 5.0, True), (2, 6.0, True), (3, 6.0, False))]  # fmt: skip
+             ((1, 5.0, True), (2, 6.0, True), (3, 6.0, False))]
     assert best_dev(lines)["step"] == 2 and best_dev([]) is None
     # Nor is the best of a stage before the last: where the last has none, its last step was kept.
     started = {"kind": "start", "stage": "b", "steps": 5, "seed": 1}
@@ -241,7 +241,7 @@ def test_scalars_are_every_number_of_a_line():
         "main/terms/mlm": train["terms"]["mlm"], "main/learning_rate": train["learning_rate"],
         "main/gradient_norm": train["gradient_norm"], "main/sentences_per_second": 800.0,
         "main/masked_accuracy": train["masked_accuracy"],
-    }  # fmt: skip
+    }
     assert "main/gradient_norm" not in to_scalars({**train, "gradient_norm": None, "overflow": True})
     dev = next(line for line in lines if line["kind"] == "dev")
     assert to_scalars(dev) == {"main/sts-b-dev": dev["score"]} and to_scalars(lines[0]) == to_scalars(lines[-1]) == {}
@@ -251,7 +251,7 @@ def test_a_recipe_as_one_level():
     recipe = {"name": "x", "source": None, "training": {"epochs": 1, "betas": [0.9, 0.999]}, "options": {"tied": True}}
     assert flat_config(recipe) == {
         "name": "x", "training.epochs": 1, "training.betas": "[0.9, 0.999]", "options.tied": True,
-    }  # fmt: skip
+    }
 
 
 def test_plain_lines_where_there_is_no_terminal():

@@ -26,14 +26,14 @@ class FlowOptions(PostOptions):
     """Defaults: the authors' code, fitted on the tested texts ("target")."""
 
     levels: Positive = setting(3, "how often the channels are halved; the vectors' width is a multiple of 2^levels",
-                               "code: 3; Table 7 of the paper: 2")  # fmt: skip
+                               "code: 3; Table 7 of the paper: 2")
     depth: Positive = setting(3, "steps of each level", "Table 7")
     width: Positive = setting(32, "hidden units of the coupling networks", "Table 7")
     permutation: Literal["reverse", "random"] = setting(
         "reverse", "how a step rearranges the channels", "code: reverse; section 3.2 of the paper: random"
     )
     residual: bool = setting(False, "a residual connection in the coupling networks",
-                             "code: none; Table 7 of the paper: with one")  # fmt: skip
+                             "code: none; Table 7 of the paper: with one")
     learning_rate: AboveZero = setting(1e-3, "constant learning rate", "code: 1e-3; the paper, fitted on NLI: 2e-5")
     epochs: AboveZero = setting(1.0, "passes over the texts", "Table 7: 1 (target), 0.15 (NLI)")
     batch_size: Positive = setting(32, "pairs of texts in a batch, or texts where they are no pairs", "code")

@@ -110,7 +110,7 @@ class Glow(nn.Module):
     def __init__(
         self, channels: int, levels: int, depth: int, width: int, permutation: str, residual: bool,
         generator: torch.Generator,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """channels: d, a multiple of 2^levels; generator: draws the networks' weights and the random permutations."""
         super().__init__()
         if channels % 2**levels:
