@@ -213,7 +213,7 @@ VARIANTS = {
     "chat template": (put("chat_template.jinja", "{{ ''.__class__.__mro__[1].__subclasses__() }}"), None),
     "pickled weights": (pickled("pytorch_model.bin"), "pytorch_model.bin|weights"),
     "zipped pickle": (zipped("pytorch_model.bin"), "pytorch_model.bin|[Ww]eights"),
-    "pickle named safetensors": (put("model.safetensors", pickle.dumps(Evil())), "cannot load m"),
+    "pickle named safetensors": (put("model.safetensors", pickle.dumps(Evil())), "cannot load m: model.safetensors: "),
     "pickle of a module": (several(lambda m: (m / "2_Dense/model.safetensors").unlink(),
                                    put("2_Dense/pytorch_model.bin", pickle.dumps(Evil()))), "", "library"),
     "pickled adapter": (several(lambda m: (m / "adapter_model.safetensors").unlink(),
@@ -285,7 +285,7 @@ VARIANTS = {
         "base_model_class": "M", "parent_library": "code"})), None, "adapted", PLAIN),
     "adapter's kind": (set_in(ADAPTER, peft_type="code.M"), "", "adapted", PLAIN),
     # broken
-    **{f"{file} {what}": (put(file, content), "tokenizer of m" if file == WORDS else file) for file in (
+    **{f"{file} {what}": (put(file, content), "tokenizer of m: tokenizer.json: " if file == WORDS else file) for file in (
         CONFIG, TOKENIZER, WORDS, "modules.json", "1_Pooling/config.json", "sentence_bert_config.json",
         "config_sentence_transformers.json",
     ) for what, content in (("deep", DEEP), ("3", "3"))},
@@ -294,10 +294,11 @@ VARIANTS = {
     "special tokens deep": (put("special_tokens_map.json", DEEP), None),
     "added tokens deep": (put("added_tokens.json", DEEP), None),
     "generation settings deep": (put("generation_config.json", DEEP), None),
-    "header's size": (header("model.safetensors", "{}", 10**12), "cannot load m"),
-    "header deep": (header("model.safetensors", DEEP), "cannot load m"),
+    "header's size": (header("model.safetensors", "{}", 10**12), "cannot load m: model.safetensors: "),
+    "header deep": (header("model.safetensors", DEEP), "cannot load m: model.safetensors: "),
     "header's shape": (header("model.safetensors", json.dumps(
-        {WEIGHT: {"dtype": "F32", "shape": [10**9, 10**9], "data_offsets": [0, 4 * 10**18]}})), "cannot load m"),
+        {WEIGHT: {"dtype": "F32", "shape": [10**9, 10**9], "data_offsets": [0, 4 * 10**18]}})),
+        "cannot load m: model.safetensors: "),
     "weights of no numbers": (lambda m: weights(m / "model.safetensors", lambda stored: {
         key: value * float("nan") for key, value in stored.items()}), ""),
 }

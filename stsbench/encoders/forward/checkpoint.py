@@ -115,7 +115,7 @@ def load_model(
     except EncoderError:
         raise
     except Exception as error:  # safetensors, torch and transformers each have their own kinds
-        raise EncoderError(f"cannot load {name}: {first_line(error)}") from error
+        raise EncoderError(f"cannot load {name}: {at_fault(folder)}{first_line(error)}") from error
     return model.eval().to(getattr(torch, dtype)).requires_grad_(False), missing
 
 
@@ -287,6 +287,19 @@ def quiet() -> Iterator[None]:
             logging.set_verbosity(level)
         if bar:
             logging.enable_progress_bar()
+
+
+def at_fault(folder: Path) -> str:
+    """"model.safetensors: " where that file of a folder cannot be opened, else "": the libraries' errors name none."""
+    from safetensors import safe_open
+
+    for path in sorted(folder.rglob("*.safetensors")):
+        try:
+            with safe_open(path, "pt"):
+                continue
+        except Exception:
+            return f"{path.relative_to(folder).as_posix()}: "
+    return ""
 
 
 def first_line(error: Exception) -> str:

@@ -38,22 +38,33 @@ def load_tokenizer(folder: Path, name: str, trust_remote_code: bool = False, bas
     if Path(source).is_dir() and not _has_tokenizer(Path(source)):
         raise EncoderError(f"{name} holds no tokenizer: {source} lacks tokenizer.json, vocab.txt or the like")
     check_settings(folder)
+    file = Path(source) / "tokenizer.json"
     try:
         with quiet():
             tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True, trust_remote_code=trust_remote_code)
-            file = Path(source) / "tokenizer.json"
             if not file.is_file() or _is_folders_code(tokenizer) or reads_as(tokenizer, file):
                 return tokenizer
             # transformers makes some tokenizers anew from the name of their class and the vocabulary alone
             tokenizer = PreTrainedTokenizerFast.from_pretrained(source, local_files_only=True)
     except Exception as error:
-        raise EncoderError(f"cannot load the tokenizer of {name}: {first_line(error)}") from error
+        broken = "tokenizer.json: " if file.is_file() and not _is_whole(file) else ""
+        raise EncoderError(f"cannot load the tokenizer of {name}: {broken}{first_line(error)}") from error
     if not reads_as(tokenizer, file):
         raise EncoderError(
             f"the tokenizer of {name}: what tokenizer_config.json says (its class, added or special tokens) makes another "
             f"one of {file}: make the two agree"
         )
     return tokenizer
+
+
+def _is_whole(file: Path) -> bool:
+    from tokenizers import Tokenizer
+
+    try:
+        Tokenizer.from_file(str(file))
+    except Exception:  # the library has no kind of its own
+        return False
+    return True
 
 
 def _has_tokenizer(folder: Path) -> bool:

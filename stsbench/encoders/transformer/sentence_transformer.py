@@ -15,7 +15,7 @@ import numpy as np
 from stsbench.encoders.base import Encoded, Encoder, Progress
 from stsbench.encoders.forward import batch_effects
 from stsbench.encoders.forward.batch_effects import NO_LIMIT, restore, sharing_limit
-from stsbench.encoders.forward.checkpoint import check_code, check_weights, first_line, position_limit, quiet
+from stsbench.encoders.forward.checkpoint import at_fault, check_code, check_weights, first_line, position_limit, quiet
 from stsbench.encoders.forward.identity import walk
 from stsbench.encoders.model_folder import check_module, read_settings
 from stsbench.encoders.prompt.tokenizer import check_ids, reads_as
@@ -193,4 +193,4 @@ def _loaded(config: EncoderConfig, device: str | None) -> Any:
                 model_kwargs={"dtype": getattr(torch, config.dtype)},
             ).eval()
     except Exception as error:  # the library's modules raise whatever they like
-        raise EncoderError(f"cannot load {name}: {first_line(error)}") from error
+        raise EncoderError(f"cannot load {name}: {at_fault(Path(str(config.folder)))}{first_line(error)}") from error
