@@ -17,6 +17,8 @@ _COUNTS = re.compile(r"layers?$|layers?_|^depth|groups$|blocks?$")
 _PATTERNS = ("target_modules", "exclude_modules", "layers_pattern", "modules_to_save", "target_parameters")
 _LONGEST_PATTERN, _MOST_REPEATS = 1000, 4
 _MOST_RANK = 1 << 13  # of an adapter
+_STEPS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")  # of a tokenizer, beside its vocabulary
+_LONGEST_STEP = 1000  # characters or entries of one of their settings
 _MOST_MODES = 16  # of a pooling, each as wide as the model
 # What a module's settings hand to from_pretrained, and what of that decides where it reads and what it runs.
 _ARGUMENTS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
@@ -71,6 +73,22 @@ def check_settings(folder: Path) -> None:
         if isinstance(adapter.get(key), dict):
             for pattern in adapter[key]:
                 check_pattern(pattern, f"{folder / 'adapter_config.json'}: {key}")
+
+
+def check_tokenizer(file: Path) -> None:
+    """EncoderError for a tokenizer.json by which a short text, or its tokens, would fill the memory."""
+    stored, growth = read_settings(file), 1.0
+    for key, value in _nested({key: stored.get(key) for key in _STEPS}):
+        if isinstance(value, str | list) and key != "precompiled_charsmap" and len(value) > _LONGEST_STEP:
+            what = f"{len(value):,} {'characters' if isinstance(value, str) else 'entries'}"
+            raise EncoderError(f"{file}: {key} of {what} (at most {_LONGEST_STEP:,})")
+        if isinstance(value, dict) and value.get("type") == "Replace":
+            pattern = value.get("pattern")
+            replaced = pattern.get("String") if isinstance(pattern, dict) else None
+            length = len(replaced) if isinstance(replaced, str) else 1
+            growth *= max(1.0, len(str(value.get("content", ""))) / max(1, length))
+    if growth > _LONGEST_STEP:
+        raise EncoderError(f"{file}: its replacements make a text {growth:,.0f} times as long (at most {_LONGEST_STEP:,})")
 
 
 def check_module(path: Path, trusted: bool) -> None:
@@ -139,6 +157,17 @@ def _parts(argument: Any) -> Iterator[Any]:
     elif isinstance(argument, tuple | list):
         for each in argument:
             yield from _parts(each)
+
+
+def _nested(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """(key, value) of every value, those that hold others before what they hold."""
+    yield key, settings
+    if isinstance(settings, dict):
+        for name, value in settings.items():
+            yield from _nested(value, str(name))
+    elif isinstance(settings, list) and len(settings) <= _LONGEST_STEP:
+        for value in settings:
+            yield from _nested(value, key)
 
 
 def _values(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:

@@ -62,6 +62,11 @@ class Evil:
         return os.system, (f"touch {MARKER}",)
 
 
+def replacements(*pairs):
+    steps = [{"type": "Replace", "pattern": {"String": old}, "content": new} for old, new in pairs]
+    return set_in(WORDS, normalizer={"type": "Sequence", "normalizers": steps})
+
+
 # How a folder is spoilt: functions of the folder that holds the copy `m` ----------------------------------------------
 
 
@@ -271,6 +276,14 @@ VARIANTS = {
     "truncate_dim": (set_in("config_sentence_transformers.json", truncate_dim=10**18), None),
     "padding": (set_in(WORDS, padding={"strategy": {"Fixed": 10**10}, "direction": "Right", "pad_to_multiple_of": None,
                                        "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}), None),
+    "a text that doubles": (replacements(*[("a", "aa")] * 40), "replacements make a text 1,0\\d\\d,.* times as long"),
+    "a text of megabytes": (replacements(("a", "b " * 10**7)), "tokenizer.json: content of 20,000,000 characters"),
+    "tokens without end": (set_in(WORDS, post_processor__single=[{"SpecialToken": {"id": "[SEP]", "type_id": 0}}] * 10**5),
+                           "tokenizer.json: single of 100,000 entries"),
+    "a pattern without end": (several(
+        set_in(WORDS, normalizer={"type": "Replace", "pattern": {"Regex": "(x+x+)+y"}, "content": "z"}),
+        lambda m: (m.parent / "text.txt").write_text("x" * 60 + "\n", "utf-8")), "tokenizer of m cannot read", "m", ENCODE),
+    "no decoder": (set_in(CONFIG, is_encoder_decoder=True), "config.json: is_encoder_decoder is true"),
     "token beyond the table": (set_in(WORDS, model__vocab__the=10**6), "token id 1000000"),
     "added tokens": (set_in(TOKENIZER, added_tokens_decoder={str(10**12): {"content": "x"}}), ""),
     # patterns
@@ -285,7 +298,7 @@ VARIANTS = {
         "base_model_class": "M", "parent_library": "code"})), None, "adapted", PLAIN),
     "adapter's kind": (set_in(ADAPTER, peft_type="code.M"), "", "adapted", PLAIN),
     # broken
-    **{f"{file} {what}": (put(file, content), "tokenizer of m: tokenizer.json: " if file == WORDS else file) for file in (
+    **{f"{file} {what}": (put(file, content), file) for file in (
         CONFIG, TOKENIZER, WORDS, "modules.json", "1_Pooling/config.json", "sentence_bert_config.json",
         "config_sentence_transformers.json",
     ) for what, content in (("deep", DEEP), ("3", "3"))},

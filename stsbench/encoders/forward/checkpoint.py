@@ -171,6 +171,9 @@ def _load(
         missing, unexpected = missing - loaded, unexpected - {key.removesuffix(".weight") for key in loaded}
     if getattr(model.config, "is_encoder_decoder", False):
         model = model.get_encoder()
+        if not hasattr(model, "get_input_embeddings"):  # the layers of a model that is none
+            kind_name = type(model).__name__
+            raise EncoderError(f"{folder}/config.json: is_encoder_decoder is true, and a {kind_name} has no decoder")
         missing = {key for key in missing if not key.startswith("decoder.")}
     if made_up := sorted(key for key in missing if not key.startswith("pooler.")):
         raise EncoderError(
@@ -302,7 +305,7 @@ def at_fault(folder: Path) -> str:
     return ""
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of an error's message that says anything, with the next where it ends in a colon."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:2]) if lines and lines[0].endswith(":") else next(iter(lines), type(error).__name__)

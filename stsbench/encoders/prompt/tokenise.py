@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stsbench.encoders.prompt.template import Template, with_full_stop
+from stsbench.encoders.prompt.tokenizer import panics_are_errors
 from stsbench.errors import EncoderError
 
 
@@ -42,7 +43,8 @@ class Tokeniser:
         filled = [self.template.fill(with_full_stop(text) if self.full_stop else text) for text in texts]
         if self.backend is not None:
             fast = getattr(self.backend, "encode_batch_fast", self.backend.encode_batch)  # fast: without offsets
-            ids = [encoding.ids for encoding in fast(filled)]
+            with panics_are_errors(str(getattr(self.tokenizer, "name_or_path", "") or "this model")):
+                ids = [encoding.ids for encoding in fast(filled)]
         else:
             ids = [list(row) for row in self.tokenizer(filled)["input_ids"]] if filled else []
         cut = np.array([self.limit is not None and len(row) > self.limit for row in ids], dtype=np.bool_)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from stsbench.data.text.tokens import settings_kept
 from stsbench.encoders.forward.checkpoint import first_line, quiet
-from stsbench.encoders.model_folder import check_settings, read_settings
+from stsbench.encoders.model_folder import check_settings, check_tokenizer, read_settings
 from stsbench.errors import EncoderError
 
 # Where tokenizers differ: case, accents, digits, contractions, white space, marks, scripts, composed and wide characters.
@@ -39,6 +41,7 @@ def load_tokenizer(folder: Path, name: str, trust_remote_code: bool = False, bas
         raise EncoderError(f"{name} holds no tokenizer: {source} lacks tokenizer.json, vocab.txt or the like")
     check_settings(folder)
     file = Path(source) / "tokenizer.json"
+    check_tokenizer(file)
     try:
         with quiet():
             tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True, trust_remote_code=trust_remote_code)
@@ -46,6 +49,8 @@ def load_tokenizer(folder: Path, name: str, trust_remote_code: bool = False, bas
                 return tokenizer
             # transformers makes some tokenizers anew from the name of their class and the vocabulary alone
             tokenizer = PreTrainedTokenizerFast.from_pretrained(source, local_files_only=True)
+    except EncoderError:
+        raise
     except Exception as error:
         broken = "tokenizer.json: " if file.is_file() and not _is_whole(file) else ""
         raise EncoderError(f"cannot load the tokenizer of {name}: {broken}{first_line(error)}") from error
@@ -55,6 +60,18 @@ def load_tokenizer(folder: Path, name: str, trust_remote_code: bool = False, bas
             f"one of {file}: make the two agree"
         )
     return tokenizer
+
+
+@contextmanager
+def panics_are_errors(name: str) -> Iterator[None]:
+    """A panic of tokenizers, at a pattern that takes too long above all, as an EncoderError. Rust's panics are no Exceptions
+    to Python: they would end the program."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise EncoderError(f"the tokenizer of {name} cannot read a text: {first_line(error)}") from error
 
 
 def _is_whole(file: Path) -> bool:
@@ -94,7 +111,7 @@ def reads_as(tokenizer: Any, file: Path) -> bool:
     ends = any(tokenizer.init_kwargs.get(key) is not None for key in ("add_bos_token", "add_eos_token"))
     texts = (*READ_ALIKE, *(f"a {token} b{token}c" for token in _added_otherwise(tokenizer, declared)))
     plain: dict[str, Any] = {"add_special_tokens": not ends, "padding": False, "truncation": False, "verbose": False}
-    with settings_kept(tokenizer):
+    with settings_kept(tokenizer), panics_are_errors(str(file)):
         return all(
             declared.encode(text, add_special_tokens=not ends).ids == list(tokenizer(text, **plain)["input_ids"])
             for text in texts

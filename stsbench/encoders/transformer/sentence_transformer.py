@@ -17,7 +17,7 @@ from stsbench.encoders.forward import batch_effects
 from stsbench.encoders.forward.batch_effects import NO_LIMIT, restore, sharing_limit
 from stsbench.encoders.forward.checkpoint import at_fault, check_code, check_weights, first_line, position_limit, quiet
 from stsbench.encoders.forward.identity import walk
-from stsbench.encoders.model_folder import check_module, read_settings
+from stsbench.encoders.model_folder import check_module, check_tokenizer, read_settings
 from stsbench.encoders.prompt.tokenizer import check_ids, reads_as
 from stsbench.encoders.transformer.config import EncoderConfig
 from stsbench.encoders.transformer.declared import library_settings
@@ -186,6 +186,8 @@ def _loaded(config: EncoderConfig, device: str | None) -> Any:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
         raise EncoderError(f"{name} needs sentence-transformers: pip install 'stsbench[st]'") from error
+    for file in sorted(Path(str(config.folder)).rglob("tokenizer.json")):
+        check_tokenizer(file)
     try:
         with quiet():
             return SentenceTransformer(
