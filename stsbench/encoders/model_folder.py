@@ -19,6 +19,7 @@ _LONGEST_PATTERN, _MOST_REPEATS = 1000, 4
 _MOST_RANK = 1 << 13  # of an adapter
 _STEPS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")  # of a tokenizer, beside its vocabulary
 _LONGEST_STEP = 1000  # characters or entries of one of their settings
+_LONG_STEPS = ("precompiled_charsmap", "Regex")  # published ones are longer
 _MOST_MODES = 16  # of a pooling, each as wide as the model
 # What a module's settings hand to from_pretrained, and what of that decides where it reads and what it runs.
 _ARGUMENTS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
@@ -77,17 +78,20 @@ def check_settings(folder: Path) -> None:
 
 def check_tokenizer(file: Path) -> None:
     """EncoderError for a tokenizer.json by which a short text, or its tokens, would fill the memory."""
-    stored, growth = read_settings(file), 1.0
+    stored, chains = read_settings(file), [("", 1.0)]  # what a replacement writes, and how long it makes a text by then
     for key, value in _nested({key: stored.get(key) for key in _STEPS}):
-        if isinstance(value, str | list) and key != "precompiled_charsmap" and len(value) > _LONGEST_STEP:
+        if isinstance(value, str | list) and key not in _LONG_STEPS and len(value) > _LONGEST_STEP:
             what = f"{len(value):,} {'characters' if isinstance(value, str) else 'entries'}"
             raise EncoderError(f"{file}: {key} of {what} (at most {_LONGEST_STEP:,})")
         if isinstance(value, dict) and value.get("type") == "Replace":
             pattern = value.get("pattern")
-            replaced = pattern.get("String") if isinstance(pattern, dict) else None
-            length = len(replaced) if isinstance(replaced, str) else 1
-            growth *= max(1.0, len(str(value.get("content", ""))) / max(1, length))
-    if growth > _LONGEST_STEP:
+            old = pattern.get("String") if isinstance(pattern, dict) else None
+            new = str(value.get("content", ""))
+            # A replacement finds what an earlier one wrote where they share a character; a pattern may find anything.
+            before = max(growth for text, growth in chains if not (text and isinstance(old, str)) or set(old) & set(text))
+            length = len(old) if isinstance(old, str) and old else 1
+            chains.append((new, before * max(1.0, len(new) / length)))
+    if (growth := max(growth for _, growth in chains)) > _LONGEST_STEP:
         raise EncoderError(f"{file}: its replacements make a text {growth:,.0f} times as long (at most {_LONGEST_STEP:,})")
 
 

@@ -19,6 +19,9 @@ from hostile import CODE, MARKER, OUTSIDE, told
 from model_folders import adapter, declare, dense, pooling, read, tokenizer, transformer, weights, write
 from training_runs import one_thread  # noqa: F401
 
+from stsbench.encoders.model_folder import check_tokenizer
+from stsbench.errors import EncoderError
+
 EVAL = "eval --model m --sample --tasks STS-B --resamples 0 --no-cache --output o --device cpu --offline"
 PLAIN = f"{EVAL} --pooler mean"
 ENCODE = "encode --model m --input text.txt --output v --device cpu --offline"
@@ -356,3 +359,27 @@ def test_the_watch_sees_a_folder_s_code(base, work):
     shutil.copytree(base / "m", work / "m")
     VARIANTS["auto_map of its own"][0](work / "m")
     assert MARKER in told([*PLAIN.split(), "--trust-remote-code"], work).ran
+
+
+MARKS = "\u2026\u2025\u22ef\ufe19\u0eaf\u0e2f\u1801\u2e31"
+
+
+@pytest.mark.parametrize(("steps", "kept"), [
+    ([(mark, "...") for mark in MARKS], True),  # none finds what another wrote
+    ([(mark, f" {mark} ") for mark in MARKS], True),
+    ([(mark, "..") for mark in MARKS] + [(".", "aa"), ("a", "bbb")], True),
+    ([({"Regex": "|".join(f"q{i}q" for i in range(400))}, "q")], True),
+    ([("a", "aa")] * 12, False),
+    ([("ab", "baba")] * 12, False),
+    ([("a", "bbbb"), ("b", "aaaa")] * 4, False),
+    ([({"Regex": "."}, "xx")] * 12, False),
+])
+def test_only_replacements_that_find_what_others_wrote_make_a_text_long(tmp_path, steps, kept):
+    normalizers = [{"type": "Replace", "pattern": old if isinstance(old, dict) else {"String": old}, "content": new}
+                   for old, new in steps]
+    write(tmp_path / WORDS, {"normalizer": {"type": "Sequence", "normalizers": normalizers}})
+    if kept:
+        check_tokenizer(tmp_path / WORDS)
+    else:
+        with pytest.raises(EncoderError, match=r"replacements make a text [\d,]+ times as long"):
+            check_tokenizer(tmp_path / WORDS)
