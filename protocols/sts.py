@@ -28,6 +28,7 @@ from stsbench.metrics.bootstrap import block_rows, blocks_of, fisher_interval, i
 from stsbench.metrics.bootstrap_correlation import BootstrapCorrelation
 from stsbench.metrics.correlation import METRICS, correlation
 from stsbench.metrics.similarity import paired_similarity
+from stsbench.wording import counts_listed
 
 # The seven tasks of the literature's average, then MTEB's SICK-R: other data under the same everyday name.
 TASKS = {
@@ -122,7 +123,7 @@ class StsProtocol(Protocol):
         subset, names = observations.arrays["subset"], observations.names["subsets"]
         sizes = {name: int(np.count_nonzero(subset == i)) for i, name in enumerate(names)}
         if sizes != record.data.subsets or sum(sizes.values()) != record.data.n:
-            return f"its observations are of {_listed(sizes)}, its data of {_listed(record.data.subsets)}"
+            return f"its observations are of {counts_listed(sizes)}, its data of {counts_listed(record.data.subsets)}"
         largest = float(np.abs(observations.arrays["similarity"]).max(initial=0.0))
         if self.settings["similarity"] == "cosine" and largest > LARGEST_COSINE:
             return f"its observations hold a cosine of {largest:.6g}"
@@ -292,10 +293,6 @@ class StsProtocol(Protocol):
 def _groups(observations: Observations) -> dict[str, NDArray[np.int64]]:
     subset = observations.arrays["subset"]
     return {name: np.flatnonzero(subset == i) for i, name in enumerate(observations.names["subsets"])}
-
-
-def _listed(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {size}" for name, size in sizes.items())
 
 
 def _as_slice(places: NDArray[np.int64]) -> NDArray[np.int64] | slice:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # control, format, surrogate, line and paragraph separators
 _IN_TEXT = "\n\t\u200c\u200d"  # the last two join or part letters and emoji; no terminal obeys them
@@ -12,6 +13,11 @@ _IN_TEXT = "\n\t\u200c\u200d"  # the last two join or part letters and emoji; no
 def counted(number: int, noun: str) -> str:
     """"1 row", "1,234 rows": a number of things whose plural ends in s."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def counts_listed(counts: Mapping[str, int]) -> str:
+    """"MSRpar 750, OnWN 750": names with their counts."""
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
 def sized(count: int) -> str:

@@ -162,8 +162,8 @@ def test_an_editor_finds_a_sibling():
         line = next(i for i, text in enumerate(tree()[file].splitlines()[node.lineno - 1 :], node.lineno) if word in text)
         column = tree()[file].splitlines()[line - 1].rindex(word)
         script = jedi.Script(path=path, project=jedi.Project(ROOT, sys_path=[str(ROOT)]))
-        found = script.goto(line, column, follow_imports=True)
-        assert [each.module_path for each in found] == [path.parent / f"{node.module}.py"], (file, word)
+        targets = script.goto(line, column, follow_imports=True)
+        assert [each.module_path for each in targets] == [path.parent / f"{node.module}.py"], (file, word)
 
 
 def test_every_module_stands_in_a_room_with_a_level():

@@ -58,8 +58,8 @@ def named_in(source: str, path: str) -> list[str]:
 def test_nothing_outside_protocols_names_one():
     files = [path for top in ("stsbench", "leaderboard", "methods") for path in sorted((ROOT / top).rglob("*.py"))]
     assert len(files) > 300
-    found = [name for path in files for name in named_in(path.read_text("utf-8"), path.relative_to(ROOT).as_posix())]
-    assert not found, "let the protocol declare it (stsbench/evaluation/protocol.py): " + "; ".join(found)
+    named = [name for path in files for name in named_in(path.read_text("utf-8"), path.relative_to(ROOT).as_posix())]
+    assert not named, "let the protocol declare it (stsbench/evaluation/protocol.py): " + "; ".join(named)
 
 
 @pytest.mark.parametrize("planted", ['"regression"', '"sts:mean"', '"retrieval:"', '{"geometry": 1}'])

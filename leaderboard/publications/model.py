@@ -17,7 +17,14 @@ Figure = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=1)]
 Text = Annotated[str, StringConstraints(min_length=1)]
 Flag = Literal["nli", "sts", "transductive", "dev-selected", "best-of-n"]  # sts: trained with STS labels
-PRINTED = ("dev", "few-labels", "cost")  # what papers print beside the scores of protocols
+# What papers print beside the scores of protocols: its title and a sentence.
+PRINTED = {
+    "dev": ("Ablations", "What papers report to justify a choice."),
+    "few-labels": (
+        "Few labels", "The mean of the seven STS tasks, by the share of the labelled training data (NLI) that was used.",
+    ),
+    "cost": ("Cost", ""),
+}
 Metric = Literal[
     "spearman", "pearson", "accuracy", "recall@k", "mean recall@k", "alignment", "uniformity", "minutes", "memory",
     "parameters", "mixed",

@@ -27,7 +27,7 @@ Draws = NDArray[np.float64]
 @dataclass
 class ScoreLine:
     """One encoder under one setting. columns -> score and its draws; digests: column -> digest of what it was scored on;
-    cut: column -> how many of its texts exceeded the encoder's limit; marks: what a reader must know of the numbers."""
+    cut: column -> how many of its texts exceeded the encoder's limit."""
 
     setting: Setting
     protocol: Protocol
@@ -35,7 +35,6 @@ class ScoreLine:
     draws: dict[str, Draws] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     cut: dict[str, int] = field(default_factory=dict)
-    marks: list[str] = field(default_factory=list)
     subsets: dict[tuple[str, str], Cell] = field(default_factory=dict)
     seeds: dict[str, Draws] = field(default_factory=dict)  # column -> the scores of several seeds, in the order of the runs
     sample: bool = False
@@ -67,7 +66,7 @@ def _filled(run: EntryRun) -> list[tuple[ScoreLine, Parts]]:
         drawn = each.protocol.drawn(each.observed(), each.set_id, RESAMPLES, SEED)
         known = proven(each.record)
         for row in each.record.scores:
-            aside = each.protocol.main_metric and row.metric != each.record.scores[0].metric
+            aside = each.protocol.main_metric and row.metric != each.record.scores[0].metric  # the main one comes first
             if aside or each.protocol.metric(row.metric).development:
                 continue
             for setting in _settings(each, row):

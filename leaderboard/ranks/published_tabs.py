@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from stsbench.evaluation.load import kinds
 from stsbench.evaluation.schema import Better
-from stsbench.leaderboard.publications.model import Heading, Publication, PublishedRow, PublishedTable
+from stsbench.leaderboard.publications.model import PRINTED, Heading, Publication, PublishedRow, PublishedTable
 
 from .board import Cell, Row, Tab
 from .lines import AVERAGE
-from .wording import AGGREGATIONS, PRINTED, group_about, named, plain
+from .wording import AGGREGATIONS, group_about, named, plain
 
 TASKS = {  # short, for a tab's title
     "mean of the unsupervised STS tasks": "STS mean", "mean of the 7 STS tasks": "mean of 7",

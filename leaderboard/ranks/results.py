@@ -33,7 +33,7 @@ from stsbench.leaderboard.records.entries import EntryRun
 from .board import Cell
 from .lines import ScoreLine
 
-FORM = 4  # of the files
+FORM = 5  # of the files
 KEPT = 30 * 24 * 3600  # seconds that a file which no build has used stays
 DIGEST, LENGTH = 64, 16  # bytes at the beginning of a file; the matrix begins at a multiple of 64
 # The code and the files that a score, its draws and the verdict on a record may follow from.
@@ -48,8 +48,8 @@ SCORER = {
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run that holds: its lines, and of each record, by file name, what `decided_by` gives and the
-    sketch by which copies are found."""
+    """A run that holds: its lines, and of each record, by file name, what the data decide of it and
+    the sketch by which copies are found."""
 
     lines: list[ScoreLine]
     decided: Mapping[str, Mapping[str, str]]
@@ -122,7 +122,7 @@ def write(key: str, result: RunResult, run: EntryRun) -> None:
             "cells": {column: dataclasses.asdict(cell) for column, cell in line.cells.items()}, "known": line.known,
             "draws": {column: rows.setdefault(id(drawn), (len(rows), drawn))[0] for column, drawn in line.draws.items()},
             "subsets": [[*part, dataclasses.asdict(cell)] for part, cell in line.subsets.items()],
-            "digests": line.digests, "cut": line.cut, "marks": line.marks,
+            "digests": line.digests, "cut": line.cut,
         }
         lines.append(kept)
     decided = {name: dict(parts) for name, parts in result.decided.items()}
@@ -158,7 +158,7 @@ def _lines(kept: list[dict[str, Any]], matrix: np.ndarray[Any, Any], run: EntryR
         yield ScoreLine(
             Setting(**each["setting"]), run.records[each["protocol"]].protocol,
             {column: Cell(**values) for column, values in each["cells"].items()},
-            {column: matrix[row] for column, row in each["draws"].items()}, each["digests"], each["cut"], each["marks"],
+            {column: matrix[row] for column, row in each["draws"].items()}, each["digests"], each["cut"],
             {(task, subset): Cell(**values) for task, subset, values in each["subsets"]},
             sample=each["sample"], known=each["known"],
         )

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks import results
-from stsbench.leaderboard.records.admission import check_decided, decided_by
+from stsbench.leaderboard.records.admission import check_decided
 from stsbench.leaderboard.records.copies import near_copies, near_copy_notes, sketch
 from stsbench.leaderboard.records.draws import draw_many
 from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry, check_seeds, checked_run, read_entries, read_run
+from stsbench.leaderboard.records.expected import decided
 from stsbench.threads import cores
 
 from .lines import ScoreLine, lines_of_runs
@@ -83,7 +84,7 @@ def score_batch(folders: Sequence[Path]) -> list[str]:
     except StsbenchError as error:
         return [*faults, str(error)]
     for key, run, mine in zip(keys, runs, lines, strict=True):
-        decided = {each.path.name: decided_by(each.record, each.observed()) for each in run.records}
+        parts = {each.path.name: decided(each.protocol, each.observed()) for each in run.records}
         sketches = {each.path.name: sketch(each) for each in run.records}
-        results.write(key, RunResult(mine, decided, sketches), run)
+        results.write(key, RunResult(mine, parts, sketches), run)
     return faults

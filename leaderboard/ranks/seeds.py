@@ -27,7 +27,7 @@ def merged(entry: LoadedEntry, runs: Sequence[Sequence[ScoreLine]]) -> list[tupl
     left empty.
     """
     if len(runs) == 1:
-        return [(line, tuple(line.marks)) for line in runs[0]]
+        return [(line, ()) for line in runs[0]]
     from scipy import stats
 
     by_setting: dict[tuple[Setting, bool], list[ScoreLine]] = {}
@@ -44,7 +44,7 @@ def merged(entry: LoadedEntry, runs: Sequence[Sequence[ScoreLine]]) -> list[tupl
 def _joined(entry: LoadedEntry, lines: Sequence[ScoreLine], runs: int, deviate: Draws) -> tuple[ScoreLine, tuple[str, ...]]:
     first = lines[0]
     joined = ScoreLine(first.setting, first.protocol, sample=first.sample, known=first.known)
-    marks = list(dict.fromkeys(mark for line in lines for mark in line.marks))
+    marks = []
     for column in dict.fromkeys(name for line in lines for name in line.cells):
         cells = [line.cells[column] for line in lines if column in line.cells]
         if len(cells) < runs:

@@ -8,17 +8,10 @@ import re
 from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.protocol import Protocol
 from stsbench.evaluation.schema import Metric
+from stsbench.leaderboard.publications.model import PRINTED
 
 from .lines import ScoreLine
 
-# What papers print beside scores of protocols: group -> its title and a sentence.
-PRINTED = {
-    "dev": ("Ablations", "What papers report to justify a choice."),
-    "few-labels": (
-        "Few labels", "The mean of the seven STS tasks, by the share of the labelled training data (NLI) that was used.",
-    ),
-    "cost": ("Cost", ""),
-}
 AGGREGATIONS = {
     "all": "One correlation over all pairs of a year.",
     "mean": "The mean of the subsets' correlations.",

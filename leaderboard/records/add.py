@@ -17,10 +17,9 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import measured as as_measured
 from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.records import Record, load_records, read_record, record_text, tested_seeds
-from stsbench.evaluation.rescore import observations_of
 from stsbench.files import create_whole
 
-from .admission import check_decided, check_record, check_widths, decided_by
+from .admission import check_decided, check_record, check_widths
 from .board_form import BoardRecord, board_forms, write_observations
 from .copies import refuse_equal
 from .entries import (
@@ -35,6 +34,7 @@ from .entries import (
     run_name,
     runs_of,
 )
+from .expected import decided
 
 _AS_IN = "--method 'all-MiniLM-L6-v2, mean' --backbone MiniLM-L6 --setting sup --flag nli"  # what describes a new entry
 
@@ -113,8 +113,8 @@ def _check_decided(made: Sequence[BoardRecord], there: Sequence[Path]) -> None:
                 continue
             known = read_record(path)
             if (known.protocol.name, known.data.digest) == key:
-                decided = decided_by(known, observations_of(path.parent, known))
-                check_decided([(path, known, decided), (each.path, each.record, decided_by(each.record, each.observations))])
+                both = as_measured(path, known), as_measured(each.path, each.record, each.observations)
+                check_decided((one.path, one.record, decided(one.protocol, one.observed())) for one in both)
                 break
 
 

@@ -16,9 +16,9 @@ from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.provenance import why_not_repeatable
 from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import reread
-from stsbench.wording import visible
+from stsbench.wording import counts_listed, visible
 
-from .expected import decided, unexpected
+from .expected import unexpected
 
 # What Unicode calls ignorable beside control and format characters, and a blank of Braille's: not one is seen.
 BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0").union(
@@ -43,11 +43,11 @@ def check_record(path: Path, record: Record, observations: Observations | None =
     _check_encoder(path, record)
     _check_data(path, record)
     try:
-        _, _, observations = reread(path, record, observations)
+        protocol, _, observations = reread(path, record, observations)
     except ScoreError as error:
         raise StsbenchError(f"{path}: its observations cannot be scored: {error}") from error
     _check_names(path, observations)
-    if part := unexpected(record, observations):
+    if part := unexpected(protocol, record, observations):
         raise StsbenchError(
             f"{path} calls its data known, but its observations are not of {record.data.id}: right answers, items, subsets "
             f"or folds are others ({part})"
@@ -138,7 +138,7 @@ def _check_data(path: Path, record: Record) -> None:
             f"{path} calls its data known, but its digest is not the catalog's for {data.id} ({data.text_version})"
         )
     if whole and item.digest and (data.n != item.total or data.subsets not in (item.counts, {"all": item.total})):
-        raise StsbenchError(f"{path} was edited: data: {data.id} has {item.total} items, {_listed(item.counts)}")
+        raise StsbenchError(f"{path} was edited: data: {data.id} has {item.total} items, {counts_listed(item.counts)}")
 
 
 def _check_names(path: Path, observations: Observations) -> None:
@@ -195,22 +195,12 @@ def check_widths(records: Iterable[tuple[Path, Record]]) -> None:
             raise StsbenchError(f"{path} was edited: dimension is {record.encoder.dimension}, in {other} it is {width}")
 
 
-def decided_by(record: Record, observations: Observations) -> dict[str, str]:
-    """Part -> sha256 of what the data decide of a record's observations, with the number of items."""
-    return {part: f"{sha} of {record.data.n}" for part, sha in decided(record, observations).items()}
-
-
 def check_decided(records: Iterable[tuple[Path, Record, Mapping[str, str]]]) -> None:
     """Raises StsbenchError where two records of one set and digest disagree about what its data are: the right answers, the
-    subsets, the items. records: path, record and `decided_by` of it."""
-    known: dict[tuple[str, str, str, str], tuple[str, Path]] = {}
+    subsets, the items. records: path, record and `decided` of it."""
+    known: dict[tuple[str, str, int, str], tuple[str, Path]] = {}
     for path, record, parts in records:
         for part, sha in parts.items():
-            count = sha.rpartition(" ")[2]
-            first, other = known.setdefault((record.protocol.name, record.data.digest, count, part), (sha, path))
+            first, other = known.setdefault((record.protocol.name, record.data.digest, record.data.n, part), (sha, path))
             if first != sha:
                 raise StsbenchError(f"{path}: {part} of its observations is not that of {other}, on the same data")
-
-
-def _listed(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {size}" for name, size in sizes.items())

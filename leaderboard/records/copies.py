@@ -19,6 +19,7 @@ from stsbench.evaluation.comparability import Measured
 from stsbench.evaluation.schema import SHARE
 
 CLASSES = 500  # items, of which two encoders may classify fewer alike: the closest here differ in four of 500
+FEWEST_SCORES = 4  # of a task, of which two encoders may have fewer alike
 FEWEST = 20  # items, of which two encoders may order fewer alike
 # 1 less the correlation of values or of ranks, below which two runs are no two seeds, and rows are flagged. A run in
 # bfloat16 is 8e-6 from that in float32, two seeds after two steps of training 1e-4, after a training at least 1e-3.
@@ -44,8 +45,8 @@ def refuse_equal(records: Iterable[Owned]) -> None:
 def _never_equal(each: Measured) -> str:
     """What no two encoders have in common, on whichever data; "" of a record that holds nothing of the kind."""
     record, values = each.record, [row.value for row in each.record.scores]
-    if each.protocol.main_metric:  # many scores of many digits; what is observed beside them may tell how long it took
-        return repr(values)
+    if each.protocol.main_metric:  # what is observed beside the scores may tell how long it took
+        return repr(values) if len(values) >= FEWEST_SCORES else ""
     classes = any(each.protocol.metric(row.metric).range == SHARE.range for row in record.scores)
     few = classes and (record.data.n < CLASSES or set(values) == {100.0})
     return record.observations.sha256 if _per_item(each) and not few else ""

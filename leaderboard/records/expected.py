@@ -17,9 +17,9 @@ import yaml
 from numpy.typing import NDArray
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.records import Record, load_records
-from stsbench.evaluation.rescore import protocol_of_record, reread
+from stsbench.evaluation.rescore import reread
 from stsbench.files import atomic_write
 
 from .paths import EXPECTED
@@ -32,9 +32,8 @@ HEAD = """\
 Digests = dict[str, dict[str, dict[str, str]]]
 
 
-def decided(record: Record, observations: Observations) -> dict[str, str]:
-    """Part -> sha256 of what the record's protocol says that the data decide."""
-    protocol = protocol_of_record(Path(record.observations.file), record)
+def decided(protocol: Protocol, observations: Observations) -> dict[str, str]:
+    """Part -> sha256 of what the protocol says that the data decide."""
     return {part: _sha(values) for part, values in protocol.decided(observations).items()}
 
 
@@ -44,12 +43,12 @@ def comparable(record: Record) -> bool:
     return record.data.known and record.data.text_version == "senteval" and whole
 
 
-def unexpected(record: Record, observations: Observations) -> str:
+def unexpected(protocol: Protocol, record: Record, observations: Observations) -> str:
     """The first part that is not what the record's data decide, "" where all are, or where nothing is known of them."""
     if not comparable(record):
         return ""
     known = expected().get(record.protocol.name, {}).get(record.data.id, {})
-    return next((part for part, sha in decided(record, observations).items() if known.get(part, sha) != sha), "")
+    return next((part for part, sha in decided(protocol, observations).items() if known.get(part, sha) != sha), "")
 
 
 @cache
@@ -66,9 +65,9 @@ def learn(runs: Iterable[str | Path], path: Path = EXPECTED) -> None:
         for file, record in load_records(folder):
             if not comparable(record):
                 continue
-            _, _, observations = reread(file, record)
+            protocol, _, observations = reread(file, record)
             parts = digests.setdefault(record.protocol.name, {}).setdefault(record.data.id, {})
-            for part, sha in decided(record, observations).items():
+            for part, sha in decided(protocol, observations).items():
                 if parts.setdefault(part, sha) != sha:
                     raise StsbenchError(f"{file}: its {part} of {record.data.id} is not that of a run before")
     kept = {name: sets for name, sets in digests.items() if any(sets.values())}

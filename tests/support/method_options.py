@@ -79,14 +79,14 @@ def _others(options, name, value):
         return VALUES.get(name, [])
     kind = options.model_fields[name].annotation
     kinds = [kind, *get_args(kind)] if get_origin(kind) is not Literal else [kind]
-    found = [each for kind in kinds if get_origin(kind) is Literal for each in get_args(kind)]
+    values = [each for kind in kinds if get_origin(kind) is Literal for each in get_args(kind)]
     if bool in kinds:
-        found += [True, False]
+        values += [True, False]
     elif int in kinds:
-        found += [value + 1, max(value - 1, 1)] if value is not None else [3]
+        values += [value + 1, max(value - 1, 1)] if value is not None else [3]
     elif float in kinds:
-        found += [value / 2, value + 0.3, value * 3] if value else [0.3]
-    return [each for each in found if each != value or type(each) is not type(value)]
+        values += [value / 2, value + 0.3, value * 3] if value else [0.3]
+    return [each for each in values if each != value or type(each) is not type(value)]
 
 
 def effect(place, folder, name, changes):
@@ -109,7 +109,7 @@ def effect(place, folder, name, changes):
 
 
 def _first_steps(prepared):
-    method, found = prepared.method, []
+    method, steps = prepared.method, []
     for stage in prepared.stages:
         method.gather_mode = stage.settings.gather
         prepared.objective.start_stage(stage.name)
@@ -121,14 +121,14 @@ def _first_steps(prepared):
         terms = prepared.objective(loop._batch(stage.batches.step(0)[0], 0, 0))
         prepared.objective.zero_grad()
         sum(term.weight * term.value for term in terms.values()).backward()
-        found.append((stage.name, stage.labelled_only))
-        found.append({name: (term.weight, term.value.item(), term.count) for name, term in terms.items()})
-        found.append([(name, None if weight.grad is None else float(weight.grad.norm()))
+        steps.append((stage.name, stage.labelled_only))
+        steps.append({name: (term.weight, term.value.item(), term.count) for name, term in terms.items()})
+        steps.append([(name, None if weight.grad is None else float(weight.grad.norm()))
                       for name, weight in method.named_parameters() if weight.requires_grad])
-        found.append((method.rates(), sorted(method.candidates())))
+        steps.append((method.rates(), sorted(method.candidates())))
     method.eval()
     with torch.no_grad():
-        found.append([np.round(live_encoder(each, "live").encode(TEXTS), 6).tolist()
+        steps.append([np.round(live_encoder(each, "live").encode(TEXTS), 6).tolist()
                       for each in (method.inference(), method.dev_inference())])
-        found.append(sorted(method.diagnose()))
-    return repr(found)
+        steps.append(sorted(method.diagnose()))
+    return repr(steps)

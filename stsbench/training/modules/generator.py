@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.encoders.forward.identity import folder_digest
+from stsbench.encoders.transformer.find import resolve_base
 from stsbench.encoders.transformer.trainable import backbone_folder
 from stsbench.errors import StsbenchError
 from stsbench.training.modules.backbone import Backbone, load_backbone
@@ -35,7 +36,8 @@ class Generator(nn.Module):
         offline = getattr(backbone, "offline", False)
         folder = backbone.folder if model is None else backbone_folder(model, offline, option)
         self.backbone = load_backbone(folder, self.name, max_length=backbone.max_length, offline=offline)
-        self.digest = folder_digest(folder)
+        base = resolve_base(folder, offline)
+        self.digest = folder_digest(folder, [base] if base else [])
         self.mode = mode
         tokenizer = self.backbone.tokenizer
         known = tokenizer.get_vocab()

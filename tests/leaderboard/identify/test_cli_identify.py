@@ -13,7 +13,7 @@ from board_runs import read_once  # noqa: F401  fixture
 from clirun import cli, fails, place  # noqa: F401 - fixtures
 from synthetic_sts import B2, observations, said, write_run
 
-from stsbench.leaderboard.identify.command import source
+from stsbench.leaderboard.identify.model import source
 from stsbench.leaderboard.identify.numbers import ORDER
 from stsbench.leaderboard.identify.observed import run_folders
 from stsbench.leaderboard.publications.load import load_publications

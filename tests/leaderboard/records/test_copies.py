@@ -76,17 +76,18 @@ CLASSIFIED = {"metric": "accuracy", "value": 81.2}
     ("protocol", "items", "row", "refused"),
     [
         ("sts", 30, {}, True), ("geometry", 30, {"metric": "alignment"}, True), ("regression", 30, {}, True),
-        ("mteb", 30, {}, True),
+        ("mteb", 30, {}, True), ("mteb", 30, {"task": "one score of few digits"}, False),
         ("transfer", 500, CLASSIFIED, True), ("regression", 500, CLASSIFIED, True), ("transfer", 499, CLASSIFIED, False),
         ("regression", 499, CLASSIFIED, False), ("transfer", 500, {"metric": "accuracy", "value": 100.0}, False),
         ("retrieval", 5000, {"metric": "recall@1"}, False),
     ],
 )
 def test_equal_observations_are_one_run_where_two_encoders_never_have_them(protocol, items, row, refused):
-    score = ScoreRow(protocol=protocol, task="T", n=items, **{"metric": "pearson", "value": 71.25, **row})
+    score = ScoreRow(protocol=protocol, n=items, **{"metric": "pearson", "value": 71.25, "task": "T", **row})
+    scores = [score] * (1 if "task" in row else 8)
 
     def record(digest, time):
-        record = SimpleNamespace(data=SimpleNamespace(id="t", digest=digest, n=items), scores=[score],
+        record = SimpleNamespace(data=SimpleNamespace(id="t", digest=digest, n=items), scores=scores,
                                  observations=SimpleNamespace(sha256=time if protocol == "mteb" else "same"))
         return SimpleNamespace(record=record, protocol=load_protocol(protocol))
 

@@ -174,5 +174,5 @@ def test_times_of_any_zone_are_shown_in_one(copied, tmp_path):
         content["created"] = "2026-01-02T23:00:00+14:00"
         path.write_text(json.dumps(content))
     add(tmp_path, [run], "letters", Entry(method="m", backbone="b", setting="unsup"))
-    found = gather(tmp_path)
-    assert found.entries["letters"].runs[0]["measured"] == ["2026-01-02T09:00:00+00:00"] * 2
+    board = gather(tmp_path)
+    assert board.entries["letters"].runs[0]["measured"] == ["2026-01-02T09:00:00+00:00"] * 2
