@@ -9,6 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_folders import adapter
+from safetensors.torch import load_file, save_file
 from scipy.stats import chisquare
 from tiny_models import build, tokenizer
 from torch import nn
@@ -252,6 +254,19 @@ def test_a_training_run_and_a_sentence_transformers_folder_are_generators(folder
         assert generator.name == str(folder)
     assert not torch.equal(make(other).fill(*inputs), known)
     assert make(other).digest != generator.digest and make(other).name == other.name
+
+
+def test_the_digest_of_an_adapter_is_that_of_its_base_too(folders, tmp_path):
+    base = shutil.copytree(folders["bert"], tmp_path / "base")
+    low_rank = adapter(tmp_path / "adapter", base)
+    for path in base.glob("tokenizer*"):
+        shutil.copy(path, low_rank)
+    digest = make(base, str(low_rank)).digest
+    assert make(base, str(low_rank)).digest == digest
+    weights = load_file(base / "model.safetensors")
+    name = next(each for each in weights if each.endswith("word_embeddings.weight"))
+    save_file({**weights, name: weights[name] * 1.5}, base / "model.safetensors", metadata={"format": "pt"})
+    assert make(base, str(low_rank)).digest != digest
 
 
 def test_what_does_not_fit_is_one_line(folders, tmp_path):
