@@ -24,9 +24,10 @@ import numpy as np
 
 from stsbench.evaluation.comparability import Measured, measured
 from stsbench.evaluation.protocol import Observations
-from stsbench.evaluation.records import Record, load_records, record_stem, record_text
-from stsbench.evaluation.rescore import observations_of
-from stsbench.leaderboard.records.board_form import board_forms, write_observations
+from stsbench.evaluation.records import Record, record_name
+from stsbench.evaluation.run_file import RUN, load_records, observations_of, shared_bytes, write_run
+from stsbench.files import create_whole
+from stsbench.leaderboard.records.board_form import BoardRecord, board_forms
 from stsbench.leaderboard.records.draws import draw_many
 from stsbench.leaderboard.records.entries import run_name
 
@@ -40,7 +41,7 @@ if __name__ == "__main__":
     board, what = Path(sys.argv[1]), sys.argv[2]
     if what == "board":
         from stsbench.leaderboard.ranks.scored import scored_entries
-        scored_entries(board / "measured")
+        scored_entries(board)
     else:
         from stsbench.leaderboard.build import build
         build(board, board / "out")
@@ -58,7 +59,7 @@ def main() -> None:
     parser.add_argument("--what", choices=("board", "build"), default="board")
     args = parser.parse_args()
     template = args.template or next((ROOT / "leaderboard" / "measured" / "minilm-mean").glob("*/"))
-    items = [(path, record, observations_of(path.parent, record)) for path, record in load_records(template)
+    items = [(record, observations_of(template, record)) for _, record in load_records(template)
              if record.protocol.name in args.protocols]
     board = args.folder / "board"
     made = 0
@@ -93,28 +94,31 @@ def timed(board: Path, what: str, environment: dict[str, str]) -> tuple[float, f
     return round(float(cpu), 1), round(time.monotonic() - began, 1), round(float(memory))
 
 
-def add_entries(board: Path, items: list[tuple[Path, Record, Observations]], numbers: range) -> None:
+def add_entries(board: Path, items: list[tuple[Record, Observations]], numbers: range) -> None:
     """Entries of these numbers, which are not there yet."""
     invented = [each for number in numbers if not (board / "measured" / f"entry-{number:04}").exists()
                 for each in invented_records(items, number)]
     draw_many(each for each in invented)
     for each in invented:
         each.record.scores = each.protocol.score(each.observed(), each.set_id, each.task)
+    runs: dict[Path, list[BoardRecord]] = {}
     for made in board_forms([(each.path, each.record, each.observed()) for each in invented]):
-        entry = board / "measured" / made.path.parent.name
-        folder = entry / run_name(made.record)
-        write_observations(folder, made)
-        (folder / made.path.name).write_text(record_text(made.record))
-        described = {"method": entry.name, "backbone": "invented", "setting": "unsup"}
-        (entry / "entry.yaml").write_text(json.dumps(described))
+        runs.setdefault(board / "measured" / made.path.parent.name / run_name(made.record), []).append(made)
+    for folder, records in runs.items():
+        for made in records:
+            if shared := made.record.observations.shared:
+                create_whole(board / "observations" / Path(shared.file).name, shared_bytes(made.shared))
+        write_run(folder / RUN, [(made.record, made.kept) for made in records])
+        described = {"method": folder.parent.name, "backbone": "invented", "setting": "unsup"}
+        (folder.parent / "entry.yaml").write_text(json.dumps(described))
 
 
-def invented_records(items: list[tuple[Path, Record, Observations]], number: int) -> Iterator[Measured]:
+def invented_records(items: list[tuple[Record, Observations]], number: int) -> Iterator[Measured]:
     """One encoder's records: the template's with noise, more of it for higher numbers, and another digest of weights."""
     rng = np.random.default_rng(number)
     weights = hashlib.sha256(f"entry {number}".encode()).hexdigest()
     noise = 0.02 + 0.3 * rng.random()
-    for path, record, observations in items:
+    for record, observations in items:
         arrays = dict(observations.arrays)
         for key in {"similarity", "cosine"} & arrays.keys():
             arrays[key] = np.clip(arrays[key] + noise * rng.normal(size=arrays[key].shape), -1, 1)  # cosines, all of them
@@ -129,8 +133,7 @@ def invented_records(items: list[tuple[Path, Record, Observations]], number: int
             update={"spec": spec, "fingerprint": hashlib.sha256(hashed.encode()).hexdigest()}
         )
         copy = record.model_copy(update={"encoder": encoder})
-        name = f"{record_stem(copy.encoder, copy.protocol, copy.data)}.json"
-        yield measured(path.parent.with_name(f"entry-{number:04}") / name, copy, Observations(arrays, observations.names))
+        yield measured(Path(f"entry-{number:04}", record_name(copy)), copy, Observations(arrays, observations.names))
 
 
 if __name__ == "__main__":

@@ -78,13 +78,14 @@ def with_table(page: Path, table: str) -> str:
     return f"{before}{BEGIN}\n\n{table.strip()}\n\n{END}{after}"
 
 
-def build(root: Path, output: Path | None = None) -> Built:
+def build(root: Path, output: Path | None = None, records: str | None = None) -> Built:
     """Write the site, each file whole or not at all, below `output`; without it below the board's site/, where shards of
     tables and entries that are gone are deleted, and the files that are kept in git as well.
 
-    Raises StsbenchError, before anything is written, where the board is not valid.
+    records: where the board's runs lie, as `records_folder` takes it. Raises StsbenchError, before anything is written,
+    where the board is not valid.
     """
-    board = gather(root)
+    board = gather(root, records)
     folder = root / SITE if output is None else output
     made: dict[Path, Content] = {folder / name: content for name, content in outputs(board).items()}
     in_git = kept(root, board)
@@ -100,10 +101,10 @@ def build(root: Path, output: Path | None = None) -> Built:
     return Built((*written, *left), () if output is None else _changed(in_git))
 
 
-def check(root: Path) -> None:
+def check(root: Path, records: str | None = None) -> None:
     """Raises StsbenchError where the board is not valid, or a file kept in git is not what the records and published rows
     give."""
-    board = gather(root)
+    board = gather(root, records)
     outputs(board)  # what cannot be shown is not valid
     if stale := _changed(kept(root, board)):
         listed = ", ".join(map(str, stale))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.records.entries import DESCRIPTION
+from stsbench.leaderboard.records.index import INDEX
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,14 @@ def changes_since(revision: str, folder: Path) -> tuple[EntryChange, ...]:
 
 def others_since(revision: str, board: Path) -> tuple[str, ...]:
     """The files in git that changed since, as `changes_since` has it, and are neither entries of `board` nor observations
-    that its entries share: paths from the top of the checkout. What is not in git may be anybody's scratch paper."""
+    that its entries share, nor the index of its runs: paths from the top of the checkout. What is not in git may be
+    anybody's scratch paper."""
     top = top_of(board).resolve()
-    mine = tuple((board.resolve() / name).relative_to(top).as_posix() + "/" for name in ("measured", "observations"))
-    return tuple(sorted(path for path in _changed(_shared_with(revision, board), top) if not path.startswith(mine)))
+    inside = board.resolve().relative_to(top)
+    folders = tuple(f"{(inside / name).as_posix()}/" for name in ("measured", "observations"))
+    index = (inside / INDEX).as_posix()
+    changed = _changed(_shared_with(revision, board), top)
+    return tuple(sorted(path for path in changed if path != index and not path.startswith(folders)))
 
 
 def _shared_with(revision: str, folder: Path) -> str:

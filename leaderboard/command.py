@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from stsbench.cli.output.messages import echo
-from stsbench.wording import counted, sized
+from stsbench.wording import counted
 
 from .entry_commands import add, import_, placement, submit
-from .options import BOARD
+from .options import BOARD, RECORDS
 
 FEW = 10  # files of a folder that a build names; of more it gives the number
 
@@ -26,11 +26,12 @@ for command in (add, submit, placement, import_):
 
 @leaderboard.command(short_help="Check every record, then write the page and the tables.")
 @BOARD
+@RECORDS
 @click.option("--check", "only_check", is_flag=True,
               help="Write nothing; fail where the board is not valid, or the README's table is out of date.")
 @click.option("--all", "every", is_flag=True, help="Score every run again, not only those that changed since a build.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write the page and the tables there; touch nothing else.")
-def build(board: Path | None, only_check: bool, every: bool, output: Path | None) -> None:
+def build(board: Path | None, records: str | None, only_check: bool, every: bool, output: Path | None) -> None:
     """Check every record against its observations, then write the page and the tables into the board's site/.
 
     What the README and docs/findings show of the board is written as well, and alone is kept in git. Needs no torch, no data
@@ -47,10 +48,10 @@ def build(board: Path | None, only_check: bool, every: bool, output: Path | None
     if every:
         results.clear()
     if only_check:
-        building.check(root)
+        building.check(root, records)
         echo("up to date")
         return
-    built = building.build(root, output)
+    built = building.build(root, output, records)
     of_folder: dict[Path, list[str]] = {}
     for path in built.written:
         of_folder.setdefault(path.parent, []).append(str(path))
@@ -63,30 +64,33 @@ def build(board: Path | None, only_check: bool, every: bool, output: Path | None
         echo(f"note: {path} is out of date; `stsbench leaderboard build` without --output writes it", err=True)
 
 
-@leaderboard.command(short_help="Bring a board's records into the form it keeps today.")
+@leaderboard.command(short_help="List the runs that lie outside the board's folder.")
 @BOARD
-def convert(board: Path | None) -> None:
-    """Bring the records of a board into the form it keeps today: Parquet files, shared where the data decide.
+@click.option("--records", required=True, metavar="DIR|hf:OWNER/DATASET", help="A folder, or a data set of the Hugging Face "
+              "Hub, that holds measured/ENTRY/RUN/run.parquet and observations/.")
+def index(board: Path | None, records: str) -> None:
+    """Write records.sha256 into the board: the digest of every run file in another place.
 
-    In place; `leaderboard add` writes this form. No score moves by more than 5e-7. A second call goes on where the first was
-    interrupted.
+    Git then keeps which files count, and not the files. `build`, `placement`, `plot` and `add` take the same --records; a
+    file that differs from its digest is refused.
     """
-    from stsbench.leaderboard.records.convert import convert as converting
+    from stsbench.leaderboard.records.index import INDEX, write_index
     from stsbench.leaderboard.records.paths import find_board
 
-    done = converting(find_board(board))
-    echo(f"{counted(done.records, 'record')} converted: observations {sized(done.before)} -> "
-               f"{sized(done.after)}, largest change of a score {done.moved:.1g}")
+    root = find_board(board)
+    files = write_index(root, records).files
+    echo(f"{root / INDEX}: {counted(len(files), 'file')}")
 
 
 @leaderboard.command(short_help="Draw the measured entries on one backbone.")
 @BOARD
+@RECORDS
 @click.option("--backbone", required=True, metavar="NAME", help="Of the entries with this backbone.")
 @click.option("--tab", default="sts-spearman-all", show_default=True, help="A tab, by its name in the page's address.")
 @click.option("--column", default="Avg", show_default=True)
 @click.option("--output", metavar="FILE.png|.svg", type=click.Path(path_type=Path), default=Path("entries"),
               help="Where to write; without a suffix, both .png and .svg. Default: entries.")
-def plot(board: Path | None, backbone: str, tab: str, column: str, output: Path) -> None:
+def plot(board: Path | None, records: str | None, backbone: str, tab: str, column: str, output: Path) -> None:
     """Draw the measured entries on one backbone: a point for each seed, a bar at their mean."""
     from stsbench.leaderboard.page.entries_picture import figure
     from stsbench.leaderboard.records.paths import find_board
@@ -94,7 +98,7 @@ def plot(board: Path | None, backbone: str, tab: str, column: str, output: Path)
 
     targets(output)  # a wrong suffix is an error before anything is read
     with style():
-        for path in save(figure(find_board(board), backbone, tab, column), output):
+        for path in save(figure(find_board(board), backbone, tab, column, records), output):
             echo(str(path))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,15 @@ import click
 from stsbench.cli.output.messages import echo
 from stsbench.wording import counted, sized
 
-from .options import BOARD, as_arguments, entry_options, writable_board
+from .options import BOARD, RECORDS, as_arguments, entry_options, writable_board
 
 
 @click.command(short_help="Add checked records to an entry.")
 @entry_options
-def add(records: tuple[Path, ...], board: Path | None, slug: str, **stated: Any) -> None:
-    """Add RUN folders or single RECORDs to an entry, once their scores, data and provenance have been checked.
+@click.option("--records", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
+              help="Write the runs there, and their digests into the board's records.sha256.")
+def add(runs: tuple[Path, ...], board: Path | None, slug: str, records: Path | None, **stated: Any) -> None:
+    """Add RUN folders to an entry, once the scores, data and provenance of all their records have been checked.
 
     A new entry needs --method, --backbone and --setting. Runs of several seeds of one method go into one entry. A record
     that was edited, or measured by code with uncommitted changes, is refused. Nothing is ever overwritten.
@@ -25,9 +28,9 @@ def add(records: tuple[Path, ...], board: Path | None, slug: str, **stated: Any)
     from stsbench.leaderboard.records.add import described
 
     entry = described(stated)
-    added = adding(writable_board(board), records, slug, entry)
-    for path in added.written:
-        echo(str(path))
+    added = adding(writable_board(board), runs, slug, entry, records)
+    for run, count in Counter(path.parent for path in added.written).items():
+        echo(f"{run}: {counted(count, 'record')}")
     if added.present:
         echo(f"already there: {counted(len(added.present), 'record')}", err=True)
     for line in added.warnings:
@@ -39,8 +42,8 @@ def add(records: tuple[Path, ...], board: Path | None, slug: str, **stated: Any)
 @entry_options
 @click.option("--open", "commit", is_flag=True,
               help="Commit the files on a new branch, entry-NAME; the working tree stays as it is.")
-def submit(records: tuple[Path, ...], board: Path | None, slug: str, commit: bool, **stated: Any) -> None:
-    """Show what RUN folders or single RECORDs would add to the board, where the entry would rank, and how to publish it.
+def submit(runs: tuple[Path, ...], board: Path | None, slug: str, commit: bool, **stated: Any) -> None:
+    """Show what RUN folders would add to the board, where the entry would rank, and how to publish it.
 
     The options are those of `leaderboard add`, and so are the checks. Nothing is written without --open, and nothing is ever
     pushed: the commands for that are printed.
@@ -53,7 +56,7 @@ def submit(records: tuple[Path, ...], board: Path | None, slug: str, commit: boo
     from .submit import submit as submitting
 
     root = find_board(board)
-    made = submitting(root, records, slug, described(stated), commit)
+    made = submitting(root, runs, slug, described(stated), commit)
     for place in made.standings:
         echo(f"would {headline(place)}")
     echo(f"{'on the branch ' + made.branch if commit else 'to be committed'}: {counted(len(made.files), 'file')}, "
@@ -63,14 +66,15 @@ def submit(records: tuple[Path, ...], board: Path | None, slug: str, commit: boo
     for line in made.warnings:
         echo(f"note: {line}", err=True)
     echo("next:")
-    for step in next_steps(root, made, as_arguments(records, board, slug, stated)):
+    for step in next_steps(root, made, as_arguments(runs, board, slug, stated)):
         echo(f"  {step}")
 
 
 @click.command(short_help="Say where new or changed entries would rank.")
 @BOARD
+@RECORDS
 @click.option("--since", metavar="REVISION", required=True, help="A git revision, such as origin/main.")
-def placement(board: Path | None, since: str) -> None:
+def placement(board: Path | None, records: str | None, since: str) -> None:
     """Say, in Markdown, where entries would rank that are new or changed since a git revision, committed or not, how their
     descriptions differ, and which other files change."""
     from stsbench.leaderboard.ranks.gather import gather
@@ -81,7 +85,7 @@ def placement(board: Path | None, since: str) -> None:
 
     root = find_board(board)
     changes = changes_since(since, root / "measured")
-    echo(report(gather(root), changes, others_since(since, root)), nl=False)
+    echo(report(gather(root, records), changes, others_since(since, root)), nl=False)
 
 
 @click.group("import")

@@ -9,8 +9,10 @@ from typing import Any
 import click
 
 BOARD = click.option("--board", type=click.Path(path_type=Path), help="The board's folder (default: ./leaderboard).")
+RECORDS = click.option("--records", metavar="DIR|hf:OWNER/DATASET", help="Where the board's runs lie, if not in it: the "
+                       "files that its records.sha256 lists (`stsbench leaderboard index`).")
 ENTRY = (
-    click.argument("records", nargs=-1, required=True, metavar="RUN|RECORD...",
+    click.argument("runs", nargs=-1, required=True, metavar="RUN...",
                    type=click.Path(path_type=Path, exists=True)),
     BOARD,
     click.option("--entry", "slug", required=True, metavar="NAME",
@@ -35,9 +37,9 @@ def entry_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def as_arguments(records: tuple[Path, ...], board: Path | None, slug: str, stated: dict[str, Any]) -> list[str]:
+def as_arguments(runs: tuple[Path, ...], board: Path | None, slug: str, stated: dict[str, Any]) -> list[str]:
     """The words of a command line with these options."""
-    words = [*map(str, records), *([] if board is None else ["--board", str(board)]), "--entry", slug]
+    words = [*map(str, runs), *([] if board is None else ["--board", str(board)]), "--entry", slug]
     for name, value in stated.items():
         option = "--flag" if name == "flags" else f"--{name.replace('_', '-')}"
         for each in value if isinstance(value, tuple) else [value]:

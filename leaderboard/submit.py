@@ -15,6 +15,7 @@ from stsbench.errors import StsbenchError
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry
+from stsbench.leaderboard.records.index import records_folder
 from stsbench.wording import counted
 
 from .build import SITE
@@ -24,8 +25,8 @@ from .placement import Standing, standings
 
 @dataclass(frozen=True)
 class Submission:
-    """files: what the entry gains, by path; size: of all of them, in bytes; standings: where the entry would stand; branch:
-    the one they are committed on, "" where they are not."""
+    """files: what is new or changed, by path; size: of all of them, in bytes; standings: where the entry would stand;
+    branch: the one they are committed on, "" where they are not."""
 
     entry: str
     files: tuple[str, ...]
@@ -42,6 +43,7 @@ def submit(board: Path, runs: Sequence[Path], slug: str, entry: Entry | None, co
     changes. Raises StsbenchError, with no branch made, where `leaderboard add` would refuse the records or where the board
     would not be valid with them.
     """
+    records_folder(board, None)  # refuses one whose runs lie elsewhere
     top = top_of(board).resolve() if commit else None
     with _copied(board, slug) as trial:
         try:
@@ -52,7 +54,7 @@ def submit(board: Path, runs: Sequence[Path], slug: str, entry: Entry | None, co
         if not added.written:
             raise StsbenchError(f"nothing to submit: {board / 'measured' / slug} holds all of these records")
         listed = _files(trial)
-        new = [path for path in listed if not (board / path).exists()]
+        new = [path for path in listed if not _same(trial / path, board / path)]
         if top is not None:
             below = board.resolve().relative_to(top)
             # With the whole entry: what the working tree holds of it need not be committed either.
@@ -107,6 +109,10 @@ def _copied(board: Path, slug: str) -> Iterator[Path]:
             else:
                 (trial / "measured" / each.name).symlink_to(each.resolve())
         yield trial
+
+
+def _same(one: Path, other: Path) -> bool:
+    return other.is_file() and one.read_bytes() == other.read_bytes()
 
 
 def _link(source: str, target: str) -> None:

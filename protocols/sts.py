@@ -90,7 +90,6 @@ class StsProtocol(Protocol):
     cosmetic: ClassVar[frozenset[str]] = frozenset(
         {"aggregations", "metrics", "resamples", "seed", "file", "pearson_interval"}
     )
-    before: ClassVar[Mapping[str, Any]] = {"pearson_interval": "percentile"}
     on_request: ClassVar[frozenset[str]] = frozenset({"SICK-R-MTEB"})
     averaged: tuple[str, ...] = AVERAGED
     variants: ClassVar[dict[str, dict[str, Any]]] = {how: {"aggregations": [how]} for how in AGGREGATIONS}

@@ -12,7 +12,7 @@ _PUBLIC = {
     "compare": "stsbench.evaluation.compare",
     "evaluate": "stsbench.evaluation.api",
     "load_encoder": "stsbench.encoders.load",
-    "load_records": "stsbench.evaluation.records",
+    "load_records": "stsbench.evaluation.run_file",
     "train": "stsbench.training.runs.api",
 }
 __all__ = ["compare", "evaluate", "load_encoder", "load_records", "train"]

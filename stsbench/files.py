@@ -150,6 +150,22 @@ def _lock(folder: Path) -> int | None:
     return None
 
 
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Wait until no other process is in such a block for the same folder, which need not be there yet."""
+    above = next(path for path in folder.resolve().parents if path.is_dir())
+    try:
+        handle = os.open(above, os.O_RDONLY)
+    except OSError:  # Windows opens no folders, and has no such locks
+        yield
+        return
+    try:
+        lock_file(handle, wait=True)
+        yield
+    finally:
+        os.close(handle)
+
+
 def _to_disk(path: Path) -> None:
     with path.open("rb") as stream:
         os.fsync(stream.fileno())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +12,9 @@ from stsbench.errors import ScoreError, StsbenchError
 from stsbench.evaluation.comparability import Measured, measured
 from stsbench.evaluation.load import kinds, load_protocol
 from stsbench.evaluation.protocol import Protocol
-from stsbench.evaluation.records import Record, ScoreRow, load_records
-from stsbench.evaluation.rescore import encoder_key, observations_of, rescored
-
-_RECORD = re.compile(r"\.[0-9a-f]{12}\.json$")  # the end of a record's name
+from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.rescore import encoder_key, rescored
+from stsbench.evaluation.run_file import load_records, observations_of, runs_below
 
 
 @dataclass
@@ -58,8 +56,7 @@ def run_folders(folder: Path) -> list[Path]:
     """The run folders that `folder` is, or holds at most two levels below; none for a model's folder."""
     if not folder.is_dir():
         return []
-    files = (path for level in ("", "*/", "*/*/") for path in folder.glob(f"{level}*.json"))
-    return sorted({path.parent for path in files if _RECORD.search(path.name)})
+    return runs_below(folder, "", "*", "*/*")
 
 
 def observed(folders: Iterable[Path], log: Callable[[str], None]) -> list[Observed]:
@@ -70,8 +67,7 @@ def observed(folders: Iterable[Path], log: Callable[[str], None]) -> list[Observ
     """
     encoders: dict[tuple[str, str], Observed] = {}
     for folder in folders:
-        records = sorted(load_records(folder), key=lambda item: item[1].position)
-        for path, record in records:
+        for path, record in load_records(folder):
             try:
                 rescored(path, record)  # refuses what was edited
                 one = measured(path, record)

@@ -23,12 +23,15 @@ TAB = "sts-spearman-all"
 ROW = 0.22  # inches that an entry takes
 
 
-def figure(root: Path, backbone: str, tab: str = TAB, column: str = AVERAGE) -> Any:
-    """A matplotlib figure of one column of a tab, of the entries of the board `root` that have this backbone.
+def figure(
+    root: Path, backbone: str, tab: str = TAB, column: str = AVERAGE, records: str | None = None
+) -> Any:
+    """A matplotlib figure of one column of a tab, of the entries of the board `root` that have this backbone. records: where
+    its runs lie, as `records_folder` takes it.
 
     Raises StsbenchError where the board has no such backbone, or no entry on it has that column in that tab.
     """
-    entries, lines = scored_entries(root / "measured")
+    entries, lines = scored_entries(root, records)
     chosen = [entry for entry in entries if entry.entry.backbone == backbone]
     if not chosen:
         known = sorted({entry.entry.backbone for entry in entries})

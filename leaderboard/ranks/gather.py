@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from stsbench.encoders.fitted import fitted_sets, was_trained_on
 from stsbench.evaluation.comparability import SeedPairs
 from stsbench.evaluation.records import Record
+from stsbench.evaluation.run_file import RUN
 from stsbench.evaluation.schema import Metric
 from stsbench.leaderboard.imports.model import FOLDER, load_imported
 from stsbench.leaderboard.publications.load import load_publications
@@ -40,9 +41,10 @@ MOST_UNSCORED = 0.05  # of the resamples, as for an interval
 MANY_ROWS = 200  # of a tab: with more, its test takes longer than a process does to start
 
 
-def gather(root: Path) -> Board:
-    """The board of the folder `root`: measured/, published/, imported/. Raises StsbenchError naming the file at fault."""
-    entries, lines = scored_entries(root / "measured")
+def gather(root: Path, records: str | None = None) -> Board:
+    """The board of the folder `root`: measured/, published/, imported/. records: where its runs lie, as `records_folder`
+    takes it. Raises StsbenchError naming the file at fault."""
+    entries, lines = scored_entries(root, records)
     placed = [(entry, line, marks) for entry in entries
               for line, marks in merged(entry, [lines[run.folder] for run in entry.runs])]
     shipped = root / "published"
@@ -268,7 +270,7 @@ def _provenance(loaded: LoadedEntry) -> Provenance:
             "device": _distinct(each.get("device") for each in provenances),
             "command": _distinct(" ".join(each["command"]) if each.get("command") else None for each in provenances),
             "measured": [end.astimezone(UTC).isoformat() for end in (min(times), max(times))],
-            "records": f"{len(run.records)} in leaderboard/measured/{loaded.id}/{run.folder.name}/",
+            "records": f"{len(run.records)} in leaderboard/measured/{loaded.id}/{run.folder.name}/{RUN}",
         })
     entry = loaded.entry
     return Provenance(loaded.id, entry.method, entry.note, entry.recipe, tuple(runs))

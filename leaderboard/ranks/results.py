@@ -26,6 +26,7 @@ import scipy
 
 from stsbench.evaluation.comparability import Setting
 from stsbench.evaluation.load import load_protocol
+from stsbench.evaluation.run_file import RUN
 from stsbench.files import atomic_write, cache_root, sha256_file
 from stsbench.leaderboard.records.draws import RESAMPLES
 from stsbench.leaderboard.records.entries import EntryRun
@@ -33,7 +34,7 @@ from stsbench.leaderboard.records.entries import EntryRun
 from .board import Cell
 from .lines import ScoreLine
 
-FORM = 5  # of the files
+FORM = 6  # of the files
 KEPT = 30 * 24 * 3600  # seconds that a file which no build has used stays
 DIGEST, LENGTH = 64, 16  # bytes at the beginning of a file; the matrix begins at a multiple of 64
 # The code and the files that a score, its draws and the verdict on a record may follow from.
@@ -48,7 +49,7 @@ SCORER = {
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run that holds: its lines, and of each record, by file name, what the data decide of it and
+    """A run that holds: its lines, and of each record, by its name, what the data decide of it and
     the sketch by which copies are found."""
 
     lines: list[ScoreLine]
@@ -78,14 +79,13 @@ def prune() -> None:
 
 
 def key_of(run: EntryRun) -> str:
-    """sha256 of the records and observations of a run, byte by byte, and of the code that scores them."""
-    digest = hashlib.sha256(scorer().encode())
-    for each in sorted(run.records, key=lambda each: each.path.name):
-        digest.update(f"{each.path.name} {sha256_file(each.path)} ".encode())
-        stored = each.record.observations
-        for file in (stored.file, *([stored.shared.file] if stored.shared else ())):
-            digest.update(_file_digest(each.path.parent / file).encode())
-        digest.update(_source(each.record.protocol.name).encode())
+    """sha256 of a run's file and those it shares, byte by byte, and of the code that scores them."""
+    digest = hashlib.sha256(f"{scorer()} {sha256_file(run.folder / RUN)} ".encode())
+    records = [item.record for item in run.records]
+    for file in sorted({record.observations.shared.file for record in records if record.observations.shared}):
+        digest.update(f"{file} {_file_digest(run.folder / file)} ".encode())
+    for protocol in sorted({record.protocol.name for record in records}):
+        digest.update(f"{protocol} {_source(protocol)} ".encode())
     return digest.hexdigest()
 
 

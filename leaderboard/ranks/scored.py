@@ -13,6 +13,7 @@ from stsbench.leaderboard.records.copies import near_copies, near_copy_notes, sk
 from stsbench.leaderboard.records.draws import draw_many
 from stsbench.leaderboard.records.entries import EntryRun, LoadedEntry, check_seeds, checked_run, read_entries, read_run
 from stsbench.leaderboard.records.expected import decided
+from stsbench.leaderboard.records.index import records_folder
 from stsbench.threads import cores
 
 from .lines import ScoreLine, lines_of_runs
@@ -23,13 +24,15 @@ BATCH = 32  # runs whose draws are computed together: counts and gold ranks are 
 FEW = 12  # runs that are not worth starting processes for
 
 
-def scored_entries(folder: Path) -> tuple[list[LoadedEntry], dict[Path, list[ScoreLine]]]:
-    """Every entry below `folder` (a board's measured/), by name, and each run folder's lines.
+def scored_entries(board: Path, records: str | None = None) -> tuple[list[LoadedEntry], dict[Path, list[ScoreLine]]]:
+    """Every entry of a board, by name, and each run folder's lines. records: where its runs lie, as `records_folder` takes
+    it.
 
     A run whose records, observations and scorer are those of an earlier build is not scored again. Raises StsbenchError,
     naming the file, for whatever does not belong or does not hold.
     """
-    entries = read_entries(folder)
+    folder = records_folder(board, records)
+    entries = read_entries(board / "measured", None if folder == board else folder / "measured")
     runs = {run.folder: run for entry in entries for run in entry.runs}
     keys = {path: results.key_of(run) for path, run in runs.items()}
     scored = {path: result for path, run in runs.items() if (result := results.read(keys[path], run))}

@@ -1,4 +1,4 @@
-"""`leaderboard add`: records and their observations into a board, checked first, each written whole or not at all."""
+"""`leaderboard add`: runs into a board, all their records checked first, each run written whole or not at all."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import measured as as_measured
 from stsbench.evaluation.load import load_protocol
-from stsbench.evaluation.records import Record, load_records, read_record, record_text, tested_seeds
-from stsbench.files import create_whole
+from stsbench.evaluation.records import Record, record_name
+from stsbench.evaluation.run_file import RUN, load_records, shared_bytes, shared_of, stored_beside, tested_seeds, write_run
+from stsbench.files import create_whole, one_at_a_time
 
 from .admission import check_decided, check_record, check_widths
-from .board_form import BoardRecord, board_forms, write_observations
+from .board_form import BoardRecord, board_forms
 from .copies import refuse_equal
 from .entries import (
     DESCRIPTION,
@@ -35,6 +36,7 @@ from .entries import (
     runs_of,
 )
 from .expected import decided
+from .index import INDEX, records_folder, write_index
 
 _AS_IN = "--method 'all-MiniLM-L6-v2, mean' --backbone MiniLM-L6 --setting sup --flag nli"  # what describes a new entry
 
@@ -48,81 +50,109 @@ class Added:
     warnings: tuple[str, ...]
 
 
-def add(board: Path, paths: Sequence[Path], slug: str, entry: Entry | None) -> Added:
-    """Add run folders or single records to the entry `slug` of `board`, which `entry` describes when it is new.
+def add(
+    board: Path, runs: Sequence[Path], slug: str, entry: Entry | None, outside: Path | None = None
+) -> Added:
+    """Add runs to the entry `slug` of `board`, which `entry` describes when it is new. outside: the folder that the board's
+    runs lie in, where it is another one; their digests then go into the board's index.
 
-    All records are checked before the first is written. Several processes may add at once: a record is one file, made
-    under another name and linked into place, so that none is lost and none overwritten.
+    All records are checked before the first is written. Several processes may add at once, one after the other: a run that
+    is there gains the records that it lacks, and none is overwritten.
     """
     if not re.fullmatch(r"[a-z0-9]([a-z0-9._-]{0,78}[a-z0-9_-])?", slug):
         raise StsbenchError(f"'{slug}' cannot name an entry: use small letters, digits, dots and dashes, at most 80")
     if re.fullmatch(r"(con|prn|aux|nul|(com|lpt)[0-9])(\..*)?", slug):
         raise StsbenchError(f"'{slug}' cannot name an entry: Windows keeps it for a device, and no folder there can have it")
-    runs = [run for path in paths for run in tested_seeds(path) or [path]]
-    records = [item for run in runs for item in (load_records(run) if run.is_dir() else [(run, read_record(run))])]
+    records = [item for path in runs for run in tested_seeds(path) or [path] for item in load_records(run)]
     if not records:
-        raise StsbenchError("no record was named")
+        raise StsbenchError("no run was named")
     made = board_forms([(path, record, check_record(path, record)) for path, record in records])
-    folder = board / "measured" / slug
-    check_runs(folder, {**runs_of(folder), **{run_name(record): record for _, record in records}})
-    _refuse_twins(board / "measured", slug, records)
-    _refuse_copies(board / "measured", slug, made)
-    _refuse_others(folder, made)
-    _refuse_names(board / "measured", slug, entry)
-    _describe(folder / DESCRIPTION, entry)
-    written: list[Path] = []
-    present: list[Path] = []
-    for each in made:
-        target = folder / run_name(each.record) / each.path.name
-        if target.exists():
-            present.append(target)
+    if outside is None or (board / INDEX).is_file():
+        records_folder(board, None if outside is None else str(outside))  # a run goes where a build will look for it
+    measured = (outside or board) / "measured"
+    folder = measured / slug
+    with one_at_a_time(board):
+        check_runs(folder, {**runs_of(folder), **{run_name(record): record for _, record in records}})
+        _refuse_twins(measured, slug, records)
+        _refuse_copies(measured, slug, made)
+        _refuse_others(folder, made)
+        _refuse_names(board / "measured", slug, entry)
+        _describe(board / "measured" / slug / DESCRIPTION, entry)
+        written = _written(folder, made)
+        if outside is not None:
+            write_index(board, str(outside))
+    targets = [_target(folder, item) for item in made]
+    return Added(tuple(written), tuple(path for path in targets if path not in written), tuple(_doubts(records)))
+
+
+def _target(folder: Path, made: BoardRecord) -> Path:
+    """Where a record stands in the entry `folder`: its run file, and its name in there."""
+    return folder / run_name(made.record) / RUN / record_name(made.record)
+
+
+def _written(folder: Path, made: Sequence[BoardRecord]) -> list[Path]:
+    """Write the records that the entry's runs lack; returns their paths."""
+    written: dict[Path, BoardRecord] = {}
+    for run in dict.fromkeys(_target(folder, item).parent for item in made):
+        there = [record for _, record in load_records(run)] if run.is_file() else []
+        known = set(map(record_name, there))
+        new = {path: item for item in made if (path := _target(folder, item)).parent == run and path.name not in known}
+        if not new:
             continue
-        write_observations(target.parent, each)  # first: a record is never without them
-        (written if _create(target, record_text(each.record).encode()) else present).append(target)
-    return Added(tuple(written), tuple(present), tuple(_doubts(records)))
+        for item in new.values():
+            _share(run.parent, item)
+        kept = [(record, stored_beside(run, record)) for record in there]
+        write_run(run, [*kept, *((item.record, item.kept) for item in new.values())])
+        written |= new
+    return list(written)
+
+
+def _share(folder: Path, made: BoardRecord) -> None:
+    """Write what the data decide of a record, unless it is there. Raises StsbenchError where another content is there."""
+    if (stored := made.record.observations.shared) is None:
+        return
+    path = folder / stored.file
+    path = path.parent.resolve() / path.name  # its folder is reached through one that may not exist yet
+    if path.exists() or not create_whole(path, shared_bytes(made.shared)):
+        try:
+            shared_of(path, stored.sha256)
+        except StsbenchError as error:
+            raise StsbenchError(f"{error}; nothing is overwritten: remove that file if it belongs to no record") from error
 
 
 def _refuse_copies(measured: Path, slug: str, made: Sequence[BoardRecord]) -> None:
     """Raises StsbenchError where the entry would have one run twice, or another entry's run."""
     folder = measured / slug
-    runs = {each.name: list(read_run(each).records) for each in run_folders(folder) if any(each.glob("*.json"))}
-    for each in made:
-        item = as_measured(each.path, each.record, each.observations)
-        runs.setdefault(run_name(each.record), []).append(item)
+    runs = {run.name: list(read_run(run).records) for run in run_folders(folder)}
+    there = [item for records in runs.values() for item in records]
+    for item in made:
+        runs.setdefault(run_name(item.record), []).append(as_measured(item.path, item.record, item.observations))
     check_copies([(str(folder / name), records) for name, records in runs.items()])
+    check_widths([*((item.path, item.record) for item in there), *((item.path, item.record) for item in made)])
     others = [entry for entry in sorted(measured.iterdir()) if entry.name != slug] if measured.is_dir() else []
-    equal = [each.record.observations.sha256.encode() for each in made]
-    equal += [f'"value": {each.record.scores[0].value!r}'.encode() for each in made
-              if load_protocol(each.record.protocol.name).main_metric]
-    theirs = [(str(entry), path) for entry in others for run in run_folders(entry) for path in sorted(run.glob("*.json"))]
-    check_widths([*((path, read_record(path)) for run in run_folders(folder) for path in run.glob("*.json")),
-                  *((each.path, each.record) for each in made)])
-    _check_decided(made, [*(path for _, path in theirs), *folder.glob("*/*.json")])
-    same = [(entry, as_measured(path, read_record(path))) for entry, path in theirs
-            if any(map(path.read_bytes().__contains__, equal))]
-    mine = [(str(folder), as_measured(each.path, each.record, each.observations)) for each in made]
-    refuse_equal([*same, *mine])
+    stored = [(str(entry), *item) for entry in others for run in run_folders(entry) for item in load_records(run)]
+    _check_decided(made, [*((path, record) for _, path, record in stored), *((item.path, item.record) for item in there)])
+    digests = {item.record.observations.sha256 for item in made}
+    scored = {item.record.scores[0].value for item in made if load_protocol(item.record.protocol.name).main_metric}
+    same = [(entry, as_measured(path, record)) for entry, path, record in stored
+            if record.observations.sha256 in digests or (record.scores and record.scores[0].value in scored)]
+    refuse_equal([*same, *((str(folder), as_measured(item.path, item.record, item.observations)) for item in made)])
 
 
-def _check_decided(made: Sequence[BoardRecord], there: Sequence[Path]) -> None:
+def _check_decided(made: Sequence[BoardRecord], there: Sequence[tuple[Path, Record]]) -> None:
     """Raises StsbenchError where a record's data are not those that the board has under the same digest."""
-    for each in made:
-        key = each.record.protocol.name, each.record.data.digest
-        for path in there:
-            if key[1].encode() not in path.read_bytes():
-                continue
-            known = read_record(path)
-            if (known.protocol.name, known.data.digest) == key:
-                both = as_measured(path, known), as_measured(each.path, each.record, each.observations)
-                check_decided((one.path, one.record, decided(one.protocol, one.observed())) for one in both)
-                break
+    known = {(record.protocol.name, record.data.digest): (path, record) for path, record in reversed(there)}
+    for item in made:
+        if first := known.get((item.record.protocol.name, item.record.data.digest)):
+            both = as_measured(*first), as_measured(item.path, item.record, item.observations)
+            check_decided((one.path, one.record, decided(one.protocol, one.observed())) for one in both)
 
 
 def _refuse_twins(measured: Path, slug: str, records: Sequence[tuple[Path, Record]]) -> None:
     """One encoder is one entry: the same row twice would widen every rank interval."""
     mine = {run_name(record) for _, record in records if has_identity(record.encoder.spec)}
     for other in sorted(measured.iterdir()) if measured.is_dir() else []:
-        if other.name != slug and other.is_dir() and (same := mine & {each.name for each in other.iterdir()}):
+        if other.name != slug and (same := mine & {run.name for run in run_folders(other)}):
             raise StsbenchError(f"{other / min(same)} holds this encoder already: add the records to the entry {other.name}")
 
 
@@ -135,15 +165,11 @@ def _refuse_names(measured: Path, slug: str, entry: Entry | None) -> None:
 
 def _refuse_others(folder: Path, made: Sequence[BoardRecord]) -> None:
     """Raises StsbenchError where a record of that name is there, or named twice, with other content."""
-    contents: dict[Path, bytes] = {}
-    for each in made:
-        target = folder / run_name(each.record) / each.path.name
-        mine = record_text(each.record).encode()
-        content = target.read_bytes() if target.exists() else mine
-        # Boards from before records had a form of their own hold them as they were measured.
-        if contents.setdefault(target, content) not in (mine, each.path.read_bytes()):
+    there = {path: record for run in run_folders(folder) for path, record in load_records(run)}
+    for item in made:
+        if there.setdefault(target := _target(folder, item), item.record) != item.record:
             raise StsbenchError(
-                f"{target} is already there with other content than {each.path}: records are never overwritten"
+                f"{target} is already there with other content than {item.path}: records are never overwritten"
             )
 
 
@@ -177,15 +203,6 @@ def _describe(path: Path, entry: Entry | None) -> None:
     text = yaml.safe_dump(stated, sort_keys=False, allow_unicode=True, width=120)
     if not create_whole(path, text.encode()) and read_entry(path) != entry:
         raise StsbenchError(f"{path} describes the entry otherwise: leave the description out, or edit that file")
-
-
-def _create(path: Path, content: bytes) -> bool:
-    """Make `path`, whole; False when it is there as it should be. Raises StsbenchError when it is there and differs."""
-    if create_whole(path, content):
-        return True
-    if path.read_bytes() != content:
-        raise StsbenchError(f"{path} is already there with other content: records are never overwritten")
-    return False
 
 
 def _doubts(records: Sequence[tuple[Path, Record]]) -> list[str]:

@@ -9,14 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from stsbench.errors import StsbenchError
-from stsbench.evaluation.columns import digest_of, in_steps, packed, split
+from stsbench.evaluation.columns import digest_of, in_steps, split
 from stsbench.evaluation.comparability import Measured, measured
 from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.protocol import Observations
-from stsbench.evaluation.records import ObservationFile, Record, ScoreRow, SharedFile
-from stsbench.evaluation.rescore import observations_of
-from stsbench.files import create_whole
+from stsbench.evaluation.records import Observed, Record, ScoreRow, SharedFile
 
 from .draws import draw_many
 
@@ -25,13 +22,14 @@ MOVED = 5e-7  # at most, in the unit of a score, by rounding: half of what a rec
 
 @dataclass(frozen=True)
 class BoardRecord:
-    """A record as the board keeps it. files: path, below the run folder, -> content; moved: by how much a score moved."""
+    """A record as the board keeps it, with all it observed. path: of the record it was made of; kept: what stands beside it
+    in its run; shared: the rest, which is a file of the board's own."""
 
-    path: Path  # of the record it was made of
+    path: Path
     record: Record
     observations: Observations
-    files: dict[str, bytes]
-    moved: float
+    kept: Observations
+    shared: Observations
 
 
 def board_forms(items: list[tuple[Path, Record, Observations]]) -> list[BoardRecord]:
@@ -50,23 +48,21 @@ def _rounded(record: Record, observations: Observations) -> Observations:
 
 
 def _form(coarse: Measured, observations: Observations) -> BoardRecord:
-    record, kept = coarse.record, coarse.observed()
-    again = coarse.protocol.score(kept, record.data.id, coarse.task)
-    moved = _largest_difference(again, record.scores)
-    if not moved <= MOVED:  # NaN, too
-        kept, moved = observations, 0.0
+    record, stored = coarse.record, coarse.observed()
+    again = coarse.protocol.score(stored, record.data.id, coarse.task)
+    if not _largest_difference(again, record.scores) <= MOVED:  # NaN, too
+        stored = observations
     kind = type(coarse.protocol)
-    decided = [key for key, each in kind.arrays.items() if each.shared]
-    decided += [key for key, each in kind.names.items() if each.shared]
-    shared, mine = split(kept, decided)
-    stored = ObservationFile(file=f"observations/{coarse.path.stem}.parquet", sha256=digest_of(mine))
-    files = {stored.file: packed(mine)}
+    decided = [key for declared in (kind.arrays, kind.names) for key, part in declared.items() if part.shared]
+    shared, kept = split(stored, decided)
+    if not shared.arrays:
+        shared, kept = Observations({}), stored
+    observed = Observed(sha256=digest_of(kept))
     if shared.arrays:
         digest = digest_of(shared)
         name = re.sub(r"[^\w.-]+", "-", f"{record.protocol.name}.{record.data.id}.{digest[:12]}.parquet")
-        stored.shared = SharedFile(file=f"../../../observations/{name}", sha256=digest)
-        files = {stored.shared.file: packed(shared), **files}
-    return BoardRecord(coarse.path, record.model_copy(update={"observations": stored}), kept, files, moved)
+        observed.shared = SharedFile(file=f"../../../observations/{name}", sha256=digest)
+    return BoardRecord(coarse.path, record.model_copy(update={"observations": observed}), stored, kept, shared)
 
 
 def _largest_difference(again: list[ScoreRow], stored: list[ScoreRow]) -> float:
@@ -77,18 +73,3 @@ def _largest_difference(again: list[ScoreRow], stored: list[ScoreRow]) -> float:
     if (np.isnan(numbers[0]) != np.isnan(numbers[1])).any():
         return float("inf")
     return float(np.nanmax(np.abs(numbers[0] - numbers[1]), initial=0))
-
-
-def write_observations(folder: Path, made: BoardRecord) -> None:
-    """Write what the record in the run folder `folder` of a board refers to, unless it is there.
-
-    Raises StsbenchError where another content is there under that name.
-    """
-    for name, content in made.files.items():
-        path = folder / name
-        path = path.parent.resolve() / path.name  # the shared file's folder is reached through one that may not exist yet
-        create_whole(path, content)
-    try:
-        observations_of(folder, made.record)
-    except StsbenchError as error:
-        raise StsbenchError(f"{error}; records are never overwritten: remove that file if it belongs to none") from error

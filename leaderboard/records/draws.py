@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
+from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import Measured
 from stsbench.evaluation.protocol import Protocol
 
@@ -22,6 +24,8 @@ def draw_many(records: Iterable[Measured]) -> None:
     """Draw what checking and scoring these records will need, all encoders of a data set together."""
     groups: dict[tuple[str, ...], tuple[int, int, list[Measured]]] = {}
     for each in records:
+        with suppress(StsbenchError):  # one is damaged: as below
+            each.observed()  # here, while the records of one run file follow each other
         for resamples, seed in {(RESAMPLES, SEED), drawn_with(each.protocol)}:
             key = (each.protocol.name, repr(each.protocol.settings), each.set_id, each.digest, f"{resamples} {seed}")
             groups.setdefault(key, (resamples, seed, []))[2].append(each)

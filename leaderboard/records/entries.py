@@ -16,8 +16,10 @@ from stsbench.config import parse_yaml
 from stsbench.encoders.probe import has_identity
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.comparability import Measured, measured
-from stsbench.evaluation.records import Record, load_records, read_record
+from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import encoder_key, refuse_doubles
+from stsbench.evaluation.run_file import RUN, load_records
+from stsbench.files import leftover
 from stsbench.parsing import MOST_YAML, read_text
 
 from .admission import EMOJI, check_record, check_widths, hidden_in
@@ -92,17 +94,14 @@ class LoadedEntry:
 
 def runs_of(folder: Path) -> dict[str, Record]:
     """Run folder's name -> one of its records, of an entry that may not be there yet."""
-    records = {}
-    for each in run_folders(folder):
-        if paths := sorted(each.glob("*.json")):  # an addition that was interrupted leaves observations without a record
-            records[each.name] = read_record(paths[0])
-    return records
+    return {run.name: load_records(run)[0][1] for run in run_folders(folder)}
 
 
 def run_folders(entry: Path) -> list[Path]:
-    """The run folders of an entry, which may not be there yet."""
+    """The run folders of an entry, which may not be there yet; without those that an interrupted addition left empty."""
     folders = sorted(entry.iterdir()) if entry.is_dir() else []
-    return [each for each in folders if each.is_dir() and not each.name.startswith(".")]
+    return [folder for folder in folders if folder.is_dir() and not folder.name.startswith(".")
+            and not all(map(leftover, folder.iterdir()))]
 
 
 def read_entry(path: Path) -> Entry:
@@ -125,12 +124,17 @@ def load_entries(folder: Path) -> list[LoadedEntry]:
     return checked
 
 
-def read_entries(folder: Path) -> list[LoadedEntry]:
+def read_entries(folder: Path, runs: Path | None = None) -> list[LoadedEntry]:
     """`load_entries` without a look at observations and scores: whether these hold is for `checked_run` to say, and whether
-    an entry's runs belong together for `check_seeds`."""
+    an entry's runs belong together for `check_seeds`. runs: the folder that holds a folder of runs for each entry, where it
+    is another one."""
     if not folder.is_dir():
         return []
-    entries = [_read(each) for each in sorted(folder.iterdir()) if not each.name.startswith(".")]
+    described = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+    held = {path.parents[1].name for path in runs.glob(f"*/*/{RUN}")} if runs is not None else set()
+    if unknown := held - {path.name for path in described}:
+        raise StsbenchError(f"{folder / min(unknown) / DESCRIPTION} is missing, of which there are runs")
+    entries = [_read(path, (runs or folder) / path.name) for path in described]
     weights = {run.spec.get("weights") for entry in entries for run in entry.runs if _by_changed_recipe(run)} - {None, ""}
     return [replace(entry, changed=any(_by_changed_recipe(run) or run.spec.get("weights") in weights for run in entry.runs))
             for entry in entries]
@@ -140,17 +144,19 @@ def _by_changed_recipe(run: EntryRun) -> bool:
     return any(str(each.record.provenance.get("recipe", "")).endswith(CHANGED) for each in run.records)
 
 
-def _read(folder: Path) -> LoadedEntry:
+def _read(folder: Path, runs: Path) -> LoadedEntry:
     if not folder.is_dir():
         raise StsbenchError(f"{folder} is not an entry: a board's measured/ holds one folder an entry")
     # Within an entry: `submit` tries an addition on a board whose other entries are links.
-    if link := next((path for path in sorted(folder.iterdir()) if path.is_symlink()), None):
+    if link := next((path for path in sorted([*folder.iterdir(), *folder.glob("*/*")]) if path.is_symlink()), None):
         raise StsbenchError(f"{link} is a link: a board holds its records themselves")
     entry = read_entry(folder / DESCRIPTION)
-    runs = tuple(map(read_run, run_folders(folder)))
-    if not runs:
-        raise StsbenchError(f"{folder} has no runs: add records to it (stsbench leaderboard add)")
-    return LoadedEntry(folder.name, entry, runs)
+    if runs != folder and (inside := run_folders(folder)):
+        raise StsbenchError(f"{inside[0]} is a run: those of this board lie in {runs.parents[1]}")
+    loaded = tuple(map(read_run, run_folders(runs)))
+    if not loaded:
+        raise StsbenchError(f"{folder} has no runs: add some (stsbench leaderboard add)")
+    return LoadedEntry(folder.name, entry, loaded)
 
 
 def check_seeds(entries: Sequence[LoadedEntry]) -> None:
@@ -227,7 +233,7 @@ def check_runs(folder: Path, records: Mapping[str, Record]) -> None:
             listed = ", ".join(sorted(values))
             kind = key.removesuffix("s") + "s"
             raise StsbenchError(f"{folder}: its encoders have different {kind} of training ({listed}): use separate entries")
-    for key in ("backbone", "method_file", "data"):  # digests; older records, and those of what was fitted behind, lack them
+    for key in ("backbone", "method_file", "data"):  # digests; records of what was fitted behind lack them
         stated = {json.dumps(each[key], sort_keys=True) for each in provenances.values()
                   if each.get(key) and not each.get("from") and each.get("subset") is None}
         if len(stated) > 1:
@@ -255,7 +261,6 @@ def read_run(folder: Path) -> EntryRun:
     check_widths(loaded)
     if len({run_name(record) for _, record in loaded}) > 1:
         raise StsbenchError(f"{folder} holds records of several encoders: a run is of one")
-    loaded.sort(key=lambda item: (item[1].position, item[0].name))
     return EntryRun(folder, tuple(measured(path, record) for path, record in loaded))
 
 

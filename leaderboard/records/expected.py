@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.protocol import Observations, Protocol
-from stsbench.evaluation.records import Record, load_records
+from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import reread
+from stsbench.evaluation.run_file import load_records
 from stsbench.files import atomic_write
 
 from .paths import EXPECTED

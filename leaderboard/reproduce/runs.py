@@ -14,10 +14,10 @@ from stsbench.encoders.forward.identity import folder_digest
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.protocol import Protocol
-from stsbench.evaluation.records import Record, load_records
+from stsbench.evaluation.records import Record
 from stsbench.evaluation.rescore import rescored, several_encoders
+from stsbench.evaluation.run_file import load_records, runs_below
 from stsbench.leaderboard.records.admission import proven
-from stsbench.parsing import read_json_object
 from stsbench.training.recipes.methods import short_name
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.training.recipes.recipes import changes, shipped_recipe, stored_recipe
@@ -73,9 +73,8 @@ def local_runs(folder: Path, protocols: Collection[str]) -> list[Run]:
     for run in trained:
         runs += _trained(folder, run, protocols)
     tests = {run / "eval" for run in trained}
-    for observed in sorted(folder.rglob("observations")):
-        run = observed.parent
-        if observed.is_dir() and any(run.glob("*.json")) and run not in tests:
+    for run in runs_below(folder, "**"):
+        if run not in tests:
             records, scores = _scored(run, protocols)
             runs.append(Run(str(run), command=_command(records), scores=scores, tested=_tested(records)))
     return runs
@@ -87,49 +86,39 @@ def board_runs(folder: Path, ways: Collection[Way], protocols: Collection[str], 
     of such a training by the very recipe. Errors as of `local_runs`."""
     recipes, models = {name for way in ways for name in way.recipes}, {way.model for way in ways if way.model}
     tested = {name for way in ways if way.eval is not None for name in way.recipes}
-    first = {run: stored for run in sorted(folder.glob("*/*")) if (stored := _first(run)) is not None}
-    wanted = {run for run, stored in first.items()
-              if _base(stored) in recipes or models.intersection(_about(stored).get("command") or ())}
+    first = {run: load_records(run)[0][1] for run in runs_below(folder, "*/*")}
+    wanted = {run for run, record in first.items()
+              if _base(record) in recipes or models.intersection(record.provenance.get("command") or ())}
     known: set[tuple[str, str] | None] = {
         _weights(first[run]) for run in wanted
-        if not _changed_on_board(first[run]) or models.intersection(_about(first[run]).get("command") or ())
+        if not _changed_on_board(first[run]) or models.intersection(first[run].provenance.get("command") or ())
     }
     known |= {run.weights for run in local if run.recipe in tested or models.intersection(run.command)}
     runs = []
-    for run, stored in first.items():
-        if run not in wanted and _weights(stored) not in known:
+    for run, record in first.items():
+        if run not in wanted and _weights(record) not in known:
             continue
-        changed = _changed_on_board(stored)
+        changed = _changed_on_board(record)
         records, scores = _scored(run, protocols if not changed else ())
-        group, seed = f"{run.parent.name} on the board", _about(stored).get("seed")
-        runs.append(Run(group, _base(stored), changed, seed, _command(records), scores, _tested(records)))
+        group, seed = f"{run.parent.name} on the board", record.provenance.get("seed")
+        runs.append(Run(group, _base(record), changed, seed, _command(records), scores, _tested(records)))
     return runs
 
 
-def _first(run: Path) -> dict[str, Any] | None:
-    """The first record of an entry's run, as it is stored."""
-    path = next(iter(sorted(run.glob("*.json"))), None) if run.is_dir() else None
-    return None if path is None else read_json_object(path)
-
-
-def _about(stored: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(stored.get("provenance", {}))
-
-
-def _base(stored: Mapping[str, Any]) -> str | None:
+def _base(record: Record) -> str | None:
     """The recipe that a record's model was trained by, or changed from."""
-    recipe = _about(stored).get("recipe")
+    recipe = record.provenance.get("recipe")
     return recipe.removesuffix("-changed") if isinstance(recipe, str) else None
 
 
-def _weights(stored: Mapping[str, Any]) -> tuple[str, str]:
-    spec = stored.get("encoder", {}).get("spec", {})
+def _weights(record: Record) -> tuple[str, str]:
+    spec = record.encoder.spec
     return str(spec.get("weights")), str(spec.get("tokenizer") or "")
 
 
 def _tested(records: list[Record]) -> tuple[str, str] | None:
     """The digests of the model and the tokenizer that records are of."""
-    return _weights({"encoder": {"spec": records[0].encoder.spec}}) if records else None
+    return _weights(records[0]) if records else None
 
 
 def _trained(root: Path, run: Path, protocols: Collection[str]) -> Iterator[Run]:
@@ -168,9 +157,9 @@ def _differing(recipe: Recipe, shipped: Recipe) -> list[str]:
                   if value(mine, key) != value(theirs, key) and not key.endswith(".sample_seed"))
 
 
-def _changed_on_board(stored: Mapping[str, Any]) -> tuple[str, ...]:
+def _changed_on_board(record: Record) -> tuple[str, ...]:
     """What a record says of its recipe: () where it has none, or was trained by the recipe as it is shipped now."""
-    name, about = _base(stored), _about(stored)
+    name, about = _base(record), record.provenance
     if name is None:
         return ()
     if about["recipe"] != name or about.get("stage"):

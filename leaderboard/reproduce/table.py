@@ -10,6 +10,7 @@ from typing import Any
 from stsbench.errors import StsbenchError
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.publications.model import Heading, Publication, PublishedRow
+from stsbench.leaderboard.records.index import records_folder
 from stsbench.registry import did_you_mean, names
 from stsbench.training.recipes.methods import GROUP
 from stsbench.training.recipes.recipes import recipe_names
@@ -63,7 +64,7 @@ def lines_of(
     protocols = {(protocol_of(row.heading) or "").partition(":")[0] for row in rows}
     measured = local_runs(runs, protocols)
     if board is not None:
-        measured += board_runs(board / "measured", mine, protocols, measured)
+        measured += board_runs(records_folder(board, None) / "measured", mine, protocols, measured)
     here = Surroundings(data_dir)
     return [_line(row, ways.get(row.id), measured, here) for row in rows]
 

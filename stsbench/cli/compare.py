@@ -46,7 +46,7 @@ def compare_(
     from stsbench.cli.output.json_file import write_json
     from stsbench.errors import StsbenchError
     from stsbench.evaluation.compare import compare
-    from stsbench.evaluation.records import run_folders
+    from stsbench.evaluation.run_file import run_folders
 
     names = [word.strip() for word in protocol.split(",") if word.strip()] if protocol is not None else None
     if names == []:

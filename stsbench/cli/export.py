@@ -12,9 +12,9 @@ from stsbench.cli.output.messages import echo
 @click.command("export")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--to", "target", required=True,
-              type=click.Choice(["sentence-transformers", "mteb", "model-card", "model-index"]),
+              type=click.Choice(["sentence-transformers", "mteb", "model-card", "model-index", "json"]),
               help="sentence-transformers: a trained model. mteb: result files of mteb. "
-                   "model-card: README.md for the Hub. model-index: its metadata.")
+                   "model-card: README.md for the Hub. model-index: its metadata. json: the records.")
 @click.option("--output", type=click.Path(path_type=Path), help="A new folder; default: RUN-TARGET beside the run.")
 def export(run: Path, target: str, output: Path | None) -> int:
     """Write a run's results, or the model kept by a training run, in the format of another program.
@@ -26,7 +26,7 @@ def export(run: Path, target: str, output: Path | None) -> int:
     on SentEval's text, on the sample or on a part of a set are left out, each with its reason (exit code 3).
 
     To model-card: a model card of the Hugging Face Hub, with every score in its metadata. To model-index: the metadata
-    alone, to be merged into an existing card.
+    alone, to be merged into an existing card. To json: the records, for programs that do not read RUN's Parquet file.
     """
     output = output or run.resolve().with_name(f"{run.resolve().name}-{target}")
     if target == "sentence-transformers":
@@ -34,6 +34,11 @@ def export(run: Path, target: str, output: Path | None) -> int:
 
         for path in copy_model(run, output):
             echo(str(path))
+        return 0
+    if target == "json":
+        from stsbench.publish.records_json import export_json
+
+        echo(str(*export_json(run, output)))
         return 0
     from stsbench.publish.model_card import export_card
     from stsbench.publish.mteb_results import export_mteb

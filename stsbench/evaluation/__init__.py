@@ -9,7 +9,8 @@ from stsbench.errors import ScoreError
 from stsbench.evaluation.api import EvalOptions, evaluate
 from stsbench.evaluation.measure import Result
 from stsbench.evaluation.protocol import Drawn, Observations, Protocol
-from stsbench.evaluation.records import Record, ScoreRow, load_records
+from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.run_file import load_records
 from stsbench.evaluation.schema import Array, Metric, Names
 from stsbench.evaluation.settings import AnyOf, Count, Factor, Fraction, Settings, SomeOf, Text, Whole, setting
 

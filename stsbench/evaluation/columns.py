@@ -1,6 +1,7 @@
-"""Arrays of observations in a Parquet file: one row, a list for each array. What many encoders share is a file of its own.
+"""Arrays of observations as columns of a Parquet table: a row for each set, a list for each array.
 
-A file is known by what it holds, not by its bytes, which another version of the library would write otherwise.
+What a row holds is known by a digest over its arrays, not by the file's bytes, which another version of the library would
+write otherwise.
 """
 
 from __future__ import annotations
@@ -8,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from stsbench.evaluation.protocol import Observations
 from stsbench.parsing import parse_json
 
-NAMES = "names."  # begins a column of names
+ARRAY, NAMES = "observed.", "names."  # begin a column of arrays, and one of names
 STEP = 2.0**-26  # what observations are rounded to; float32 has steps of 2^-24 between cosines above a half
 LAYOUT = "layout"  # the column of a JSON text: array -> [numpy's type, shape]
+MOST_UNPACKED = 512_000_000  # bytes that a file may fill; a run over every protocol fills ten million
 
 
 def digest_of(observations: Observations) -> str:
@@ -36,57 +37,131 @@ def digest_of(observations: Observations) -> str:
     return digest.hexdigest()
 
 
-def packed(observations: Observations) -> bytes:
-    """A Parquet file of these."""
+def columns_of(rows: Sequence[Observations]) -> dict[str, Any]:
+    """Column -> pyarrow's array of as many values as there are rows, null where a row has no such array.
+
+    An array that two rows hold in different types has a column for each: observed.NAME:TYPE.
+    """
+    import pyarrow as pa
+
+    types: dict[str, set[str]] = {}
+    for row in rows:
+        for key, array in row.arrays.items():
+            types.setdefault(key, set()).add(array.dtype.name)
+    columns: dict[str, Any] = {}
+    for key, kinds in sorted(types.items()):
+        for kind in sorted(kinds):
+            lists = [np.ascontiguousarray(row.arrays[key], dtype=kind).reshape(-1)
+                     if key in row.arrays and row.arrays[key].dtype.name == kind else None for row in rows]
+            name = ARRAY + (key if len(kinds) == 1 else f"{key}:{kind}")
+            columns[name] = pa.array(lists, pa.list_(pa.from_numpy_dtype(kind)))
+    for key in sorted({key for row in rows for key in row.names}):
+        columns[NAMES + key] = pa.array([row.names.get(key) for row in rows], pa.list_(pa.string()))
+    layouts = [{key: [array.dtype.newbyteorder("<").str, array.shape] for key, array in row.arrays.items()} for row in rows]
+    columns[LAYOUT] = pa.array([json.dumps(layout, sort_keys=True) for layout in layouts])
+    return columns
+
+
+def packed(columns: Mapping[str, Any], form: bytes) -> bytes:
+    """A Parquet file of these columns; form: what its readers ask for."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    layout = {key: [array.dtype.newbyteorder("<").str, array.shape] for key, array in observations.arrays.items()}
-    columns = {key: pa.array([np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")).reshape(-1)])
-               for key, array in observations.arrays.items()}
-    columns |= {NAMES + key: pa.array([listed], pa.list_(pa.string())) for key, listed in observations.names.items()}
-    columns[LAYOUT] = pa.array([json.dumps(layout, sort_keys=True)])
-    floats = [_leaf(key) for key, array in observations.arrays.items() if array.dtype.kind == "f"]
+    table = pa.table(dict(columns))
+    floats = [f"{field.name}.list.element" for field in table.schema
+              if pa.types.is_list(field.type) and pa.types.is_floating(field.type.value_type)]
+    whole = [column.path for column in _leaves(table.schema)
+             if column.physical_type != "BYTE_ARRAY" and column.path not in floats]
     stream = io.BytesIO()
     # All first bytes of a list's floats, then all second ones: signs and exponents repeat, rounded digits are 0, and what
     # repeats packs.
-    pq.write_table(
-        pa.table(columns), stream, compression="zstd", compression_level=19, write_statistics=False, store_schema=False,
-        use_byte_stream_split=floats or False, use_dictionary=[_leaf(key) for key in columns if _leaf(key) not in floats],
-    )
+    with pq.ParquetWriter(
+        stream, table.schema, compression="zstd", compression_level=19, write_statistics=False, store_schema=False,
+        use_byte_stream_split=floats or False, use_dictionary=whole,
+    ) as writer:
+        writer.write_table(table, row_group_size=max(1, len(table)))
+        writer.add_key_value_metadata({"stsbench": form.decode()})
     return stream.getvalue()
 
 
-def _leaf(column: str) -> str:
-    return f"{column}.list.element"
+def _leaves(schema: Any) -> list[Any]:
+    """The columns that a Parquet file of this schema has, lists and structs taken apart."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    empty = io.BytesIO()
+    pq.write_table(pa.Table.from_batches([], schema), empty, store_schema=False)
+    parts = pq.ParquetFile(empty).schema
+    return [parts.column(i) for i in range(len(parts))]
 
 
-def unpacked(path: Path, most: int) -> Observations:
-    """The arrays and names in `path`. Raises ValueError where they would fill more than `most` bytes, and whatever pyarrow
-    and numpy raise for a file that is damaged."""
+def opened(path: Any, form: bytes) -> Any:
+    """pyarrow's ParquetFile at `path`, or of an open file.
+
+    Raises ValueError where it is of another form, or would fill more than MOST_UNPACKED bytes, and whatever pyarrow raises
+    for a file that is damaged.
+    """
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(path)
+    if file.metadata.metadata != {b"stsbench": form}:
+        raise ValueError(f"it is not marked as {form.decode()}")
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-    columns = [group.column(i) for group in groups for i in range(group.num_columns)]
-    # Of texts, one may stand in a file once and be all of a column's values.
-    sizes = [column.num_values * (column.total_uncompressed_size if column.physical_type == "BYTE_ARRAY" else 8)
-             for column in columns]
-    if file.metadata.num_rows != 1 or sum(sizes) > most:
-        raise ValueError(f"it is not one row of arrays of at most {most / 1e6:.0f} MB")
-    table = file.read(use_threads=False)
-    layout = parse_json(table.column(LAYOUT)[0].as_py())
+    size = sum(_unpacked_size(group.column(i)) for group in groups for i in range(group.num_columns))
+    if size > MOST_UNPACKED:
+        raise ValueError(f"it would fill more than {MOST_UNPACKED / 1e6:.0f} MB")
+    return file
+
+
+def _unpacked_size(column: Any) -> int:
+    """Bytes that a column fills at most: of texts in a dictionary, one may stand there once and be all of the values."""
+    if column.physical_type != "BYTE_ARRAY":
+        return int(column.num_values) * 8
+    return int(column.total_uncompressed_size) * (int(column.num_values) if column.has_dictionary_page else 1)
+
+
+def check_columns(table: Any) -> None:
+    """Raises ValueError unless a table of `columns_of` holds lists of numbers and of names, and none but those that its
+    layouts name: there is no room for anything else."""
+    import pyarrow as pa
+
+    texts = table.column(LAYOUT).to_pylist()
+    layouts = [parse_json(text) for text in texts]
+    if texts != [json.dumps(layout, sort_keys=True) for layout in layouts]:
+        raise ValueError("a layout is not as it would be written")
+    for field in table.schema:
+        if field.name == LAYOUT:
+            continue
+        inner = field.type.value_type if pa.types.is_list(field.type) else None
+        if field.name.startswith(NAMES):
+            if inner != pa.string() or table.column(field.name).null_count == len(table):
+                raise ValueError(f"{field.name} does not hold lists of names")
+            continue
+        if inner is None or not (pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner)):
+            raise ValueError(f"{field.name} does not hold lists of numbers")
+        known = sum(_column(table, key, np.dtype(kind)) == field.name for layout in layouts
+                    for key, (kind, _) in layout.items())
+        if known == 0 or known != len(table) - table.column(field.name).null_count:
+            raise ValueError(f"{field.name} holds lists that its layout does not name")
+
+
+def _column(table: Any, key: str, dtype: np.dtype[Any]) -> str:
+    typed = f"{ARRAY}{key}:{dtype.name}"
+    return typed if typed in table.column_names else ARRAY + key
+
+
+def unpacked(table: Any, row: int) -> Observations:
+    """The arrays and names in a row of a table of `columns_of`. Raises ValueError where they are not as its layout says."""
+    layout = parse_json(table.column(LAYOUT)[row].as_py())
     arrays: dict[str, NDArray[Any]] = {}
-    names: dict[str, list[str]] = {}
-    for key in set(table.column_names) - {LAYOUT}:
-        values = table.column(key).chunk(0).values
-        if key.startswith(NAMES):
-            names[key.removeprefix(NAMES)] = [str(each) for each in values.to_pylist()]
-        else:
-            kind, shape = layout[key]
-            if np.dtype(kind).kind not in "biuf" or prod(shape) != len(values):
-                raise ValueError(f"{key} is not an array of numbers of the shape that is named")
-            arrays[key] = values.to_numpy(zero_copy_only=False).astype(kind).reshape(shape)
+    for key, (kind, shape) in layout.items():
+        dtype = np.dtype(kind)
+        values = table.column(_column(table, key, dtype))[row].values
+        if dtype.kind not in "biuf" or values is None or prod(shape) != len(values):
+            raise ValueError(f"{key} is not an array of numbers of the shape that is named")
+        arrays[key] = values.to_numpy(zero_copy_only=False).astype(dtype).reshape(shape)
+    names = {column.removeprefix(NAMES): [str(name) for name in listed] for column in table.column_names
+             if column.startswith(NAMES) and (listed := table.column(column)[row].as_py()) is not None}
     return Observations(arrays, names)
 
 
@@ -96,13 +171,13 @@ def in_steps(values: NDArray[np.float64]) -> NDArray[np.float64]:
     Two values that would become one are set a step from each other: ranks, and all that is computed from them, stay as they
     are.
     """
-    distinct, place = np.unique(values, return_inverse=True)
+    distinct, inverse = np.unique(values, return_inverse=True)
     steps = np.rint(distinct / STEP)
     for at in np.flatnonzero(steps[1:] <= steps[:-1]) + 1:
         while at < len(steps) and steps[at] <= steps[at - 1]:
             steps[at] = steps[at - 1] + 1
             at += 1
-    return np.asarray((steps * STEP)[place].reshape(values.shape))
+    return np.asarray((steps * STEP)[inverse].reshape(values.shape))
 
 
 def split(observations: Observations, shared: Iterable[str]) -> tuple[Observations, Observations]:
@@ -116,8 +191,8 @@ def split(observations: Observations, shared: Iterable[str]) -> tuple[Observatio
             Observations(part(observations.arrays, False), part(observations.names, False)))
 
 
-def joined(shared: Observations, mine: Observations) -> Observations:
+def joined(shared: Observations, rest: Observations) -> Observations:
     """Both parts. Raises ValueError where they hold one array twice."""
-    if twice := (shared.arrays.keys() & mine.arrays.keys()) | (shared.names.keys() & mine.names.keys()):
+    if twice := (shared.arrays.keys() & rest.arrays.keys()) | (shared.names.keys() & rest.names.keys()):
         raise ValueError(f"{min(twice)} is in both files")
-    return Observations({**shared.arrays, **mine.arrays}, {**shared.names, **mine.names})
+    return Observations({**shared.arrays, **rest.arrays}, {**shared.names, **rest.names})

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from stsbench.encoders.probe import IDENTITY, has_identity
+from stsbench.encoders.probe import has_identity
 from stsbench.encoders.prompt.prompt import described
 from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.plan import changed_settings
 from stsbench.evaluation.protocol import Observations, Protocol
 from stsbench.evaluation.records import Record, ScoreRow
-from stsbench.evaluation.rescore import observations_of, protocol_of_record, task_of
+from stsbench.evaluation.rescore import protocol_of_record, task_of
+from stsbench.evaluation.run_file import observations_of
 from stsbench.metrics.paired import Difference
 from stsbench.notebook import html_table, text_table
 from stsbench.wording import counted
@@ -40,11 +41,8 @@ class Setting:
 
 
 def same_encoder(one: Record, other: Record) -> bool:
-    """Whether two records are known to be of one encoder. Of what nobody can identify none ever are, nor of functions by
-    records from before these were probed."""
-    spec = one.encoder.spec
-    old = spec.get("kind") == "callable" and not {IDENTITY, "fingerprint"} & set(spec.get("options") or {})
-    return one.encoder.fingerprint == other.encoder.fingerprint and has_identity(spec) and not old
+    """Whether two records are known to be of one encoder. Of what nobody can identify none ever are."""
+    return one.encoder.fingerprint == other.encoder.fingerprint and has_identity(one.encoder.spec)
 
 
 def encoder_in_words(record: Record) -> str:
@@ -73,7 +71,7 @@ class Measured:
         return self.record.data.digest
 
     def observed(self) -> Observations:
-        """The observations beside the record, read once."""
+        """What the record observed, read once."""
         if not self._read:
             self._read.append(observations_of(self.path.parent, self.record))
         return self._read[0]
@@ -116,7 +114,7 @@ class SeedPairs:
     """
 
     def __init__(self, encoders: Sequence[Sequence[Sequence[Record]]]) -> None:
-        """encoders: of each, the records of every run. One record's proof is enough: the others may be of an older date."""
+        """encoders: of each, the records of every run. One record's proof is enough."""
         weights = [[_weights(run[0]) for run in runs] for runs in encoders]
         every = [run for runs in encoders for run in runs]
         proofs = [next(filter(None, map(_training, run)), "") for run in every]

@@ -21,8 +21,9 @@ from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.plan import plan, words_of
 from stsbench.evaluation.protocol import Drawn as Drawing
 from stsbench.evaluation.protocol import Observations, Protocol
-from stsbench.evaluation.records import Record, ScoreRow, load_records, run_folders
+from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.rescore import encoder_key, refuse_doubles, rescored, several_encoders
+from stsbench.evaluation.run_file import load_records, run_folders
 from stsbench.metrics.paired import Difference, holm, paired_difference
 from stsbench.metrics.seeds import difference_over_seeds, uneven
 from stsbench.registry import did_you_mean
@@ -200,7 +201,7 @@ def _verified(
     """The chosen records by what makes two of them comparable, each scored again from its observations."""
     items: dict[Key, Measured] = {}
     scored: list[tuple[Path, Protocol, Record]] = []
-    for path, record in sorted(stored, key=lambda item: item[1].position):
+    for path, record in stored:
         try:
             item = measured(path, record)
         except StsbenchError as error:  # of another version, or of a plugin that is not here
@@ -321,15 +322,8 @@ def _average_draws(items: Sequence[tuple[Sides, ScoreRow, ScoreRow]], resamples:
         {each[side][i].task: (each[side][i].observed(), each[side][i].set_id) for each, _, _ in items}
         for side in range(2) for i in range(len(pair[side]))
     ]
-    if any("pair" not in seen.arrays for run in runs for seen, _ in run.values()):
-        # One was stored before observations held pair keys: all are drawn the older way, or they would not be paired.
-        runs = [{task: (_without_pairs(seen), set_id) for task, (seen, set_id) in run.items()} for run in runs]
     drawn = [lambda many, start, run=run: protocol.average_draws(run, many, start) for run in runs]
     return _means(drawn, len(pair[0]), (None, row.aggregation, row.metric), resamples, seed)
-
-
-def _without_pairs(seen: Observations) -> Observations:
-    return Observations({name: array for name, array in seen.arrays.items() if name != "pair"}, seen.names)
 
 
 def _narrowed(protocol: Protocol, row: ScoreRow) -> Protocol:

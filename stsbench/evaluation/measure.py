@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import csv
 import errno
-import hashlib
-import io
 import logging
 import math
 import shutil
@@ -24,6 +23,7 @@ from stsbench.config import shown
 from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError, one_line
+from stsbench.evaluation.columns import digest_of
 from stsbench.evaluation.fitting import Targets
 from stsbench.evaluation.plan import changed_settings, metric_of
 from stsbench.evaluation.protocol import Observations, Protocol
@@ -31,14 +31,13 @@ from stsbench.evaluation.provenance import provenance
 from stsbench.evaluation.records import (
     DataIdentity,
     EncoderIdentity,
-    ObservationFile,
+    Observed,
     ProtocolIdentity,
     Record,
     ScoreRow,
     now,
-    record_stem,
-    write_record,
 )
+from stsbench.evaluation.run_file import RUN, write_run
 from stsbench.evaluation.time_left import TasksTime
 from stsbench.files import atomic_write
 from stsbench.metrics.bootstrap import interval
@@ -48,6 +47,7 @@ from stsbench.plugins import calling, where
 from stsbench.wording import counted
 
 _TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}  # a run or a file of that name is there
+SCORES = "scores.csv"  # beside the run file: every score, averages included
 LONG = 10  # seconds after which a task's time is said, and how much is left: a sign of life
 
 
@@ -60,7 +60,7 @@ class Result:
     summaries: list[ScoreRow] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
-    unsaved: dict[str, bytes] = field(default_factory=dict)  # observation files by name, until `save`
+    observed: list[Observations] = field(default_factory=list)  # beside each record, until `save`
 
     @property
     def rows(self) -> list[ScoreRow]:
@@ -131,25 +131,24 @@ class Result:
         return [f"left out: {', '.join(its)}: {reason}" for reason, its in names.items()]
 
     def save(self) -> None:
-        """Write the records and observations as one: the run folder appears whole, or not at all."""
-        if not self.records:
+        """Write the run file and, for people and spreadsheets, the scores: the folder appears whole, or not at all."""
+        if not self.observed:
             return
         # A name that nobody else uses, so that runs which end at one moment do not write into each other.
         building = self.folder.with_name(f".{self.folder.name}.{uuid.uuid4().hex[:12]}.tmp")
         try:
-            for name, content in self.unsaved.items():
-                with atomic_write(building / name, "wb") as stream:
-                    stream.write(content)
-            for position, record in enumerate(self.records):
-                record.provenance["position"] = position  # file names do not keep the order of protocols and tasks
-                write_record(building, record)
+            write_run(building / RUN, list(zip(self.records, self.observed, strict=True)))
+            with atomic_write(building / SCORES) as stream:
+                table = csv.DictWriter(stream, list(ScoreRow.model_fields), lineterminator="\n")
+                table.writeheader()
+                table.writerows(row.model_dump() for row in self.rows)
             self.folder = claim(building, self.folder)
         except (OSError, StsbenchError) as error:
             reason = error if isinstance(error, OSError) else error.__cause__ or error
             raise StsbenchError(f"cannot write {self.folder}/: {getattr(reason, 'strerror', None) or reason}") from error
         finally:
             shutil.rmtree(building, ignore_errors=True)
-        self.unsaved = {}
+        self.observed = []
 
 
 @contextmanager
@@ -256,7 +255,7 @@ def _measure_one(
         observations = _observed(protocol, mine, data)
         scores = _scored(protocol, observations, data.id, task)
         who = EncoderIdentity(spec=asdict(mine.spec), fingerprint=mine.spec.fingerprint(), dimension=mine.dimension)
-        what_on, content = _identity(data), _packed(observations)
+        what_on = _identity(data)
     except Exception as error:  # one task's accident, whatever it is, must not cost the others
         _failed(result, f"{protocol.label} {task}", error)
         return None
@@ -266,11 +265,10 @@ def _measure_one(
     how = ProtocolIdentity(
         name=protocol.name, label=protocol.label, version=protocol.version, settings=protocol.settings
     )
-    name = f"observations/{record_stem(who, how, what_on)}.npz"
-    result.unsaved[name] = content
+    result.observed.append(Observations(observations.arrays, observations.names))  # without what was drawn from them
     result.records.append(Record(
         created=now(), encoder=who, protocol=how, data=what_on,
-        observations=ObservationFile(file=name, sha256=hashlib.sha256(content).hexdigest()),
+        observations=Observed(sha256=digest_of(observations)),
         counts=counts, scores=scores, provenance=provenance(seconds=round(seconds, 3), **extra_provenance),
     ))
     return observations
@@ -344,11 +342,3 @@ def _identity(data: DataSet) -> DataIdentity:
         id=data.id, task=data.task, text_version=text_version, digest=data.digest, n=len(data), known=data.known,
         origin=data.origin, subsets=data.counts, warnings=list(data.warnings),
     )
-
-
-def _packed(observations: Observations) -> bytes:
-    names = {f"names.{key}": np.array(value, dtype=np.str_) for key, value in observations.names.items()}
-    stored: dict[str, Any] = {**observations.arrays, **names}
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **stored)
-    return buffer.getvalue()

@@ -70,7 +70,6 @@ class Protocol(ABC):
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # `sts:wmean`: the word after the colon -> settings
     labels_variants: ClassVar[bool] = False  # True: a variant is a measurement of its own, its rows carry the full name
     cosmetic: ClassVar[frozenset[str]] = frozenset()  # settings that choose what is reported and change no score
-    before: ClassVar[Mapping[str, Any]] = {}  # what older records, which lack these settings, were measured with
     on_request: ClassVar[frozenset[str]] = frozenset()  # tasks that are measured only where a user names them
     averaged: tuple[str, ...] = ()  # the tasks whose mean `summarise` calls Avg
     metrics_across: ClassVar[bool] = False  # True: one task, several metrics, which are a table's columns

@@ -1,4 +1,4 @@
-"""The record: one JSON file per (encoder x protocol x data digest), validated on reading, never overwritten."""
+"""The record: what was measured, one per (encoder x protocol x data digest), validated on reading."""
 
 from __future__ import annotations
 
@@ -6,23 +6,13 @@ import hashlib
 import json
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from math import isfinite
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from stsbench.errors import StsbenchError
-from stsbench.files import atomic_write
-from stsbench.parsing import MOST_JSON, parse_json, read_text
+from stsbench.parsing import parse_json
 
 Sha256 = Field(pattern=r"^[0-9a-f]{64}$")
 
@@ -96,48 +86,33 @@ class ProtocolIdentity(_Part):
 
 
 class SharedFile(_Part):
-    """The arrays that the data decide, which all records of a board on these data share. sha256: of what it holds."""
+    """The arrays that the data decide, which all records of a board on these data share. file: from the run folder; sha256:
+    of what it holds."""
 
     file: str = Field(pattern=r"^\.\./\.\./\.\./observations/[\w-][\w.-]*\.parquet$")
     sha256: str = Sha256
 
 
-class ObservationFile(_Part):
-    """The arrays that every score is computed from, beside the record: observations/, the record's stem, .npz.
+class Observed(_Part):
+    """The arrays that every score is computed from, which stand in the run file beside the record. sha256: of these; shared:
+    on a board, of the others."""
 
-    On a board the suffix is .parquet, and what the data decide is in a shared file. sha256: of the .npz file; of the arrays
-    that a .parquet file holds.
-    """
-
-    file: str = Field(pattern=r"^observations/[^/\\]+\.(npz|parquet)$")
     sha256: str = Sha256
     shared: SharedFile | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_nothing(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = handler(self)
-        return {key: value for key, value in written.items() if value is not None}
 
 
 class Record(_Part):
     """A measurement with everything needed to check, repeat or refuse to compare it."""
 
-    schema_version: Literal[1] = 1
-    kind: Literal["measured"] = "measured"
+    schema_version: Literal[2] = 2
     created: datetime
     encoder: EncoderIdentity
     protocol: ProtocolIdentity
     data: DataIdentity
-    observations: ObservationFile
+    observations: Observed
     counts: dict[str, Annotated[int, Field(ge=0)]]  # zero_vectors, truncated: distinct texts
     scores: list[ScoreRow]
     provenance: dict[str, Any]
-
-    @property
-    def position(self) -> int:
-        """Where it stands among its run's records, whose file names do not keep their order; 0 where nothing says so."""
-        position = self.provenance.get("position")
-        return position if isinstance(position, int) else 0
 
 
 class _Stated(BaseModel):
@@ -173,68 +148,48 @@ class _Provenance(_Stated):
     recipe: str | None = None
     stage: str | None = None
     trained_on: list[str] = []
-    position: int = 0
     warm_start: _Start | None = Field(default=None, alias="from")
 
 
-def record_stem(encoder: EncoderIdentity, protocol: ProtocolIdentity, data: DataIdentity) -> str:
-    """File name stem: protocol, data id and a digest over everything that identifies a record."""
-    key = [encoder.fingerprint, protocol.model_dump(), data.digest]
+def record_name(record: Record) -> str:
+    """A record's name in its run: protocol, data id and a digest over everything that identifies it."""
+    key = [record.encoder.fingerprint, record.protocol.model_dump(), record.data.digest]
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
-    return f"{_plain(protocol.label)}.{_plain(data.id)}.{digest}"
+    return f"{_plain(record.protocol.label)}.{_plain(record.data.id)}.{digest}"
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "-", name)  # a file name on every system
+    return re.sub(r"[^\w.-]+", "-", name)  # without what a path or a shell takes for more than a name
 
 
-def write_record(folder: Path, record: Record) -> Path:
-    """Write `record` into `folder`, atomically. Raises StsbenchError when it is there already, or not valid."""
-    path = folder / f"{record_stem(record.encoder, record.protocol, record.data)}.json"
-    if path.exists():
-        raise StsbenchError(f"{path} is already there; records are never overwritten: choose another --output")
-    text = record_text(record)
+def parsed(text: str) -> Record:
+    """The record that a JSON text holds. Raises ValueError naming the first field at fault, or what `check_json` refuses."""
+    record = validated(text)
+    check_json(text)
+    return record
+
+
+@lru_cache(maxsize=1024)  # the records of a run share an encoder, those of a board protocols and data
+def check_json(text: str) -> None:
+    """Raises ValueError for what readers of JSON differ in: a key that stands in an object twice, NaN, 1e999."""
+    parse_json(text, object_pairs_hook=_no_key_twice, parse_constant=_finite, parse_float=_finite)
+
+
+def validated(text: str) -> Record:
+    """As `parsed`, of a text whose parts `check_json` has seen."""
     try:
-        Record.model_validate_json(text)
-    except ValidationError as error:  # changed since it was made: a score that is NaN now would be written as null
-        raise StsbenchError(f"{path}: not written, since it is not a valid record: {_first(error)}") from error
-    with atomic_write(path) as stream:
-        stream.write(text)
-    return path
-
-
-def record_text(record: Record) -> str:
-    """A record's file."""
-    return record.model_dump_json(indent=2) + "\n"
+        record = Record.model_validate_json(text, strict=True)  # true is no 1, and "1" no number
+        _check_stated("encoder.spec", _Spec, record.encoder.spec)
+        _check_stated("provenance", _Provenance, record.provenance)
+    except ValidationError as error:
+        raise ValueError(_first(error)) from error
+    return record
 
 
 def _first(error: ValidationError) -> str:
     """The first thing wrong: field, and what about it."""
     first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}"
-
-
-def read_record(path: Path) -> Record:
-    """Read and validate one record. Raises StsbenchError naming the file and the first field at fault, a key that stands
-    there twice, or observations that are not those beside it under its own name.
-    """
-    try:
-        text = read_text(path, MOST_JSON)
-        record = Record.model_validate_json(text, strict=True)  # true is no 1, and "1" no number
-        # JSON of two values for a key means what its reader takes it for; JSON has neither NaN nor 1e999.
-        parse_json(text, object_pairs_hook=_no_key_twice, parse_constant=_finite, parse_float=_finite)
-        _check_stated("encoder.spec", _Spec, record.encoder.spec)
-        _check_stated("provenance", _Provenance, record.provenance)
-    except ValidationError as error:
-        raise StsbenchError(f"{path} is not a valid record: {_first(error)}") from error
-    except ValueError as error:
-        raise StsbenchError(f"{path} is not a valid record: {error}") from error
-    files = [f"observations/{path.stem}{suffix}" for suffix in (".npz", ".parquet")]
-    if record.observations.file not in files:
-        raise StsbenchError(
-            f"{path} was renamed or edited: its observations would be {files[0]}, it names {record.observations.file}"
-        )
-    return record
+    return f"{'.'.join(map(str, first['loc'])) or 'record'}: {first['msg']}"
 
 
 def _check_stated(field: str, kind: type[_Stated], stated: dict[str, Any]) -> None:
@@ -257,65 +212,6 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key '{twice}' stands in it twice")
     return mapping
-
-
-def load_records(folder: str | Path) -> list[tuple[Path, Record]]:
-    """Every record of a run folder, by file name; of a training, those of its test. Raises StsbenchError for none."""
-    folder = Path(folder)
-    if folder.is_file():
-        raise StsbenchError(f"{folder} is a file: name the run folder that holds it")
-    if not folder.is_dir():
-        raise StsbenchError(f"{folder} is not a run folder: no such folder")
-    if (folder / "begun.json").is_file() and (folder / "eval").is_dir():
-        folder = folder / "eval"
-    paths = sorted(folder.glob("*.json"))
-    if trained := _trained(folder):
-        raise StsbenchError(f"{folder} is a run of `stsbench train`, and holds no records itself: {trained}")
-    if not paths:
-        raise StsbenchError(f"{folder} is not a run folder: it holds no records (*.json)")
-    return [(path, read_record(path)) for path in paths]
-
-
-def tested_seeds(folder: Path) -> list[Path]:
-    """The runs that were tested, of a folder that `stsbench train --seeds` made; none of another folder."""
-    if not (folder / "seeds.json").is_file():
-        return []
-    return sorted(path.parent for path in folder.glob("seed-*/eval") if path.is_dir())
-
-
-def run_folders(side: Any) -> list[Path]:
-    """The run folders that a side of a comparison names: itself, those inside it, or of several names with commas; a list of
-    such; or what `evaluate` returned. An entry of the leaderboard holds its runs, a training with several seeds those of
-    its seeds."""
-    if isinstance(side, list | tuple):
-        # A Path in a list is a run itself: `compare` may be given what this gave. One that is there twice is refused there.
-        return [run for each in side for run in ([each] if isinstance(each, Path) else run_folders(each))]
-    folder = Path(getattr(side, "folder", side))
-    text = str(folder)
-    names = [folder] if folder.exists() or "," not in text else [Path(name.strip()) for name in text.split(",")]
-    runs: list[Path] = []
-    for name in names:
-        if not name.exists() and (entry := Path("leaderboard/measured") / name).is_dir():
-            raise StsbenchError(f"{name} is not a run folder: no such folder; the board's entry is {entry}")
-        if seeds := tested_seeds(name):
-            runs += seeds
-        elif (name / "eval").is_dir():
-            runs.append(name / "eval")
-        elif not name.is_dir() or any(name.glob("*.json")):
-            runs.append(name)
-        else:
-            runs += sorted({path.parent for path in name.glob("*/*.json")}) or [name]
-    return list(dict.fromkeys(runs))
-
-
-def _trained(folder: Path) -> str:
-    """Where the records of a run of `stsbench train` are, or how to get them; "" for another folder."""
-    if (folder / "begun.json").is_file():
-        return f"stsbench eval --model {folder / 'best'} --output {folder / 'eval'} gives some"
-    if any((folder / f"{name}.json").is_file() for name in ("seeds", "subsets")):
-        tested = sorted(path.parent for path in folder.glob("**/seed-*/eval") if path.is_dir())
-        return f"name the run of one seed, as {tested[0]}" if tested else "its seeds were not tested"
-    return ""
 
 
 def json_schema() -> dict[str, Any]:

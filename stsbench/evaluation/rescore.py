@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +11,21 @@ import numpy as np
 
 from stsbench.encoders.fitted import STATE, is_transductive
 from stsbench.errors import ScoreError, StsbenchError
-from stsbench.evaluation.columns import digest_of, joined, unpacked
 from stsbench.evaluation.load import load_protocol
 from stsbench.evaluation.measure import Result, summary_of
 from stsbench.evaluation.protocol import Observations, Protocol
-from stsbench.evaluation.records import Record, ScoreRow, load_records, record_stem
-from stsbench.files import sha256_file
+from stsbench.evaluation.records import Record, ScoreRow
+from stsbench.evaluation.run_file import load_records, observations_of
 
 _MANY = 64  # records that are worth starting processes for
 _NUMBERS = {"value", "low", "high"}
-MOST_UNPACKED = 256_000_000  # bytes of a record's observations; those of the largest set here are a few hundred thousand
 
 
 def score_again(folder: Path) -> Result:
     """Every score of a run folder, recomputed from its stored observations. Imports no torch, needs no data.
 
-    Raises StsbenchError when an observations file is missing, damaged or not the one the record names, when a record was
-    edited or renamed, and when the folder holds records of several encoders or two unlike ones of the same thing.
+    Raises StsbenchError when the run file is damaged, when a record or its observations were edited, and when the run holds
+    records of several encoders or two unlike ones of the same thing.
     """
     result = Result(folder)
     groups: dict[str, tuple[Protocol, list[Record]]] = {}
@@ -37,7 +33,6 @@ def score_again(folder: Path) -> Result:
     if several_encoders([record for _, record in records_of]):
         raise StsbenchError(f"{folder} holds records of several encoders: they have no table or average in common")
     scored: list[tuple[Path, Protocol, Record]] = []
-    records_of.sort(key=lambda item: item[1].position)
     for (path, record), again in zip(records_of, _all_rescored(records_of), strict=True):
         if isinstance(again, ScoreError):
             result.failures[f"{record.protocol.label} {record.data.task}"] = str(again)
@@ -138,12 +133,12 @@ def protocol_of_record(path: Path, record: Record) -> Protocol:
             f"{path} was scored by version {record.protocol.version} of protocol {record.protocol.name}; this is "
             f"version {kind.version}: its scores are not the same measurement"
         )
-    protocol: Protocol = kind({**kind.before, **record.protocol.settings}, record.protocol.label)
+    protocol: Protocol = kind(record.protocol.settings, record.protocol.label)
     return protocol
 
 
 def rescored(path: Path, record: Record, intervals: bool = True) -> tuple[Protocol, list[ScoreRow]]:
-    """A record's protocol and its scores, recomputed from the observations beside it; as `reread` otherwise."""
+    """A record's protocol and its scores, recomputed from its observations; as `reread` otherwise."""
     protocol, scores, _ = reread(path, record, intervals=intervals)
     return protocol, scores
 
@@ -151,23 +146,20 @@ def rescored(path: Path, record: Record, intervals: bool = True) -> tuple[Protoc
 def reread(
     path: Path, record: Record, observations: Observations | None = None, intervals: bool = True
 ) -> tuple[Protocol, list[ScoreRow], Observations]:
-    """A record's protocol, its scores recomputed from the observations beside it, and these, if they were not read before.
+    """A record's protocol, its scores recomputed from its observations, and these, if they were not read before.
 
     intervals: False leaves them out and unchecked: they take nearly all of the time, and a table of values shows none.
 
-    Raises StsbenchError, naming the file, when the record was renamed or edited or its observations are not those it names;
-    ScoreError when they give no score.
+    Raises StsbenchError, naming the record, when it was edited or its observations are not those it names; ScoreError when
+    they give no score.
     """
     protocol = protocol_of_record(path, record)
-    if path.stem != record_stem(record.encoder, record.protocol, record.data):
-        raise StsbenchError(f"{path} was renamed or edited: its name does not fit what it says was measured")
-    file = path.parent / record.observations.file
     if observations is None:
         observations = observations_of(path.parent, record)
     try:
         protocol.check_layout(observations, record.data.n)
     except ScoreError as error:
-        raise StsbenchError(f"{file}: {error}") from error
+        raise StsbenchError(f"{path}: {error}") from error
     if contradiction := protocol.contradiction(observations, record):
         raise StsbenchError(f"{path}: {contradiction}")
     try:
@@ -177,7 +169,7 @@ def reread(
     except StsbenchError:
         raise
     except Exception as error:  # whatever arrays that are missing, too short or of another kind raise in its arithmetic
-        raise StsbenchError(f"{file} is not what {protocol.name} observes: {_line(error)}") from error
+        raise StsbenchError(f"{path} did not observe what {protocol.name} does: {_line(error)}") from error
     if not _same(again, record.scores, ("value", "low", "high") if intervals else ("value",)):
         raise StsbenchError(f"{path} was edited: its scores are not those that its observations give")
     return protocol, again, observations
@@ -199,78 +191,6 @@ def _same(again: Sequence[ScoreRow], stored: Sequence[ScoreRow], compared: Seque
         return False
     numbers = [np.array([[getattr(row, key) for key in compared] for row in rows], dtype=float) for rows in (again, stored)]
     return np.allclose(numbers[0], numbers[1], rtol=0, atol=1e-6, equal_nan=True)  # NaN: no interval
-
-
-def observations_of(folder: Path, record: Record) -> Observations:
-    """The observations of a record in the run folder `folder`. Raises StsbenchError as `read_observations` does."""
-    stored = record.observations
-    file = folder / stored.file
-    if file.suffix == ".npz":
-        return read_observations(file, stored.sha256)
-    mine = _columns(file, stored.sha256)
-    if stored.shared is None:
-        return mine
-    path = (folder / stored.shared.file).resolve()
-    there = path.stat() if path.is_file() else None
-    shared = _shared(path, stored.shared.sha256, there and (there.st_mtime_ns, there.st_size))
-    try:
-        return joined(shared, mine)
-    except ValueError as error:
-        raise StsbenchError(f"{file} is not a valid file of observations: {error}") from error
-
-
-@lru_cache(maxsize=64)  # thousands of records share the files of a few dozen sets
-def _shared(path: Path, digest: str, changed: tuple[int, int] | None) -> Observations:
-    """What the file at `path` holds; changed: its time and size, by which another content is noticed."""
-    shared = _columns(path, digest)
-    for array in shared.arrays.values():
-        array.flags.writeable = False
-    return shared
-
-
-def _columns(path: Path, digest: str) -> Observations:
-    if not path.is_file():
-        raise StsbenchError(f"{path} is missing: the record's scores cannot be recomputed")
-    try:
-        observations = unpacked(path, MOST_UNPACKED)
-    except ImportError as error:
-        raise StsbenchError(f"{path} is a Parquet file, which pyarrow reads: pip install pyarrow") from error
-    except Exception as error:  # pyarrow has its own kinds of errors for a damaged file, and passes on numpy's
-        raise StsbenchError(f"{path} is not a valid file of observations: {_line(error)}") from error
-    if digest_of(observations) != digest:
-        raise StsbenchError(f"{path} does not hold what its record names (sha256 differs): damaged or replaced")
-    return observations
-
-
-def read_observations(path: Path, digest: str) -> Observations:
-    """The observations in `path`. Raises StsbenchError when it is missing or damaged, when its sha256 is not `digest`, and
-    when it would fill more than MOST_UNPACKED bytes.
-    """
-    if not path.is_file():
-        raise StsbenchError(f"{path} is missing: the record's scores cannot be recomputed")
-    if sha256_file(path) != digest:
-        raise StsbenchError(f"{path} is not the file its record names (sha256 differs): damaged or replaced")
-    try:
-        with zipfile.ZipFile(path) as packed:
-            names, size = packed.namelist(), sum(each.file_size for each in packed.infolist())
-        if size > MOST_UNPACKED:
-            raise StsbenchError(f"{path} would unpack to {size / 1e6:.0f} MB, at most {MOST_UNPACKED / 1e6:.0f} are read")
-        if len(set(names)) < len(names) or not all(name.endswith(".npy") for name in names):
-            raise ValueError("it holds a member twice, or one that is not an array")
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {key: stored[key] for key in stored.files}
-        if text := next((key for key, array in arrays.items() if key.startswith("names.") and not _is_names(array)), None):
-            raise ValueError(f"{text} is not a list of strings")
-    except StsbenchError:
-        raise
-    except Exception as error:  # zipfile, zlib and numpy have a dozen kinds of errors for a damaged file
-        raise StsbenchError(f"{path} is not a valid file of observations: {_line(error)}") from error
-    names_of = {key[6:]: array.tolist() for key, array in arrays.items() if key.startswith("names.")}
-    return Observations({key: array for key, array in arrays.items() if not key.startswith("names.")}, names_of)
-
-
-def _is_names(array: np.ndarray[Any, Any]) -> bool:
-    return array.ndim == 1 and array.dtype.kind == "U"
 
 
 def _line(error: Exception) -> str:

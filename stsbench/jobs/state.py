@@ -14,7 +14,6 @@ from typing import Literal
 from stsbench.errors import StsbenchError
 from stsbench.files import atomic_write, lock_file
 from stsbench.jobs.job import Job
-from stsbench.parsing import read_json_object
 
 Where = Literal["done", "running", "failed", "stopped", "interrupted", "waiting", "pruned"]
 TRY = b"$ stsbench "  # begins a try in a job's log
@@ -78,13 +77,14 @@ def missing_records(job: Job, folder: Path) -> list[str]:
 
 
 def _measured(folder: Path) -> Iterator[tuple[str, str]]:
-    """Protocol and data of each record; a file that is no record counts as none."""
-    for path in folder.glob("*.json"):
-        try:
-            stored = read_json_object(path)
-            yield str(stored["protocol"]["label"]), str(stored["data"]["id"])
-        except (StsbenchError, KeyError, TypeError):
-            continue
+    """Protocol and data of each record; none where there is no run, or a damaged one."""
+    from stsbench.evaluation.run_file import load_records
+
+    try:
+        records = load_records(folder)
+    except StsbenchError:
+        return
+    yield from ((record.protocol.label, record.data.id) for _, record in records)
 
 
 @contextmanager
@@ -180,7 +180,7 @@ def _standing(job: Job, output: Path, before: dict[str, Standing]) -> Standing:
 def _result(job: Job, folder: Path) -> str:
     """A finished job in a few words."""
     if job.kind == "eval":
-        return f"{len(list(folder.glob('*.json')))} records"
+        return f"{len(list(_measured(folder)))} records"
     from stsbench.training.runs.report import read_summary
 
     best = (read_summary(folder) or {}).get("best")

@@ -10,8 +10,8 @@ from typing import Any
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.load import kinds, load_protocol
 from stsbench.evaluation.protocol import Observations
-from stsbench.evaluation.records import Record, load_records
-from stsbench.evaluation.rescore import observations_of
+from stsbench.evaluation.records import Record
+from stsbench.evaluation.run_file import load_records, observations_of
 from stsbench.plots.style import GREY
 from stsbench.registry import DEFAULT_PROTOCOL
 
@@ -76,7 +76,7 @@ def _record(folder: Path, arrays: Sequence[str]) -> Record:
         # Cosines are drawn: a run scored by dot product has none.
         mine = [record for record in mine if record.protocol.settings.get("similarity", "cosine") == "cosine"]
         if mine:
-            return min(mine, key=lambda record: (record.data.id != "stsb/test", record.provenance.get("position", 0)))
+            return min(mine, key=lambda record: record.data.id != "stsb/test")
     wanted = " or ".join(protocols[:2])
     raise StsbenchError(
         f"{folder} has no {wanted} record of STS-B: run `stsbench eval --protocol {protocols[0]}` with this model first"

@@ -15,8 +15,9 @@ from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.evaluation.measure import Result
 from stsbench.evaluation.plan import metric_of
 from stsbench.evaluation.protocol import Protocol
-from stsbench.evaluation.records import ProtocolIdentity, Record, ScoreRow, record_stem
-from stsbench.evaluation.rescore import observations_of, protocol_of_record
+from stsbench.evaluation.records import ProtocolIdentity, Record, ScoreRow, record_name
+from stsbench.evaluation.rescore import protocol_of_record
+from stsbench.evaluation.run_file import observations_of
 from stsbench.publish.mteb_results import hub_revision
 from stsbench.wording import visible
 
@@ -110,9 +111,9 @@ def _eval_results(result: Result) -> Iterable[Any]:
 
 def _measured(result: Result, group: Group, record: Record) -> tuple[list[ScoreRow], str, dict[str, Any]]:
     """A record's rows, a digest of all that identifies it, and what its EvalResults say of task and data."""
-    data, stem = record.data, record_stem(record.encoder, record.protocol, record.data)
+    data, name = record.data, record_name(record)
     fitted = record.encoder.spec.get("fitted_on")
-    args = {"text_view": data.text_version, "items": data.n, "known": data.known, "digest": data.digest, "record": stem,
+    args = {"text_view": data.text_version, "items": data.n, "known": data.known, "digest": data.digest, "record": name,
             "encoder": record.encoder.fingerprint}
     where: dict[str, Any] = {
         "task_type": group.protocol.hub_task_of(record.scores), "dataset_type": _slug(f"{data.text_version}-{data.shown}"),
@@ -130,7 +131,7 @@ def _measured(result: Result, group: Group, record: Record) -> tuple[list[ScoreR
         where["dataset_type"] = f"unknown-{where['dataset_type']}"
     elif _is_part(record):
         where["dataset_type"] += "-part"
-    return record.scores, stem.rpartition(".")[2], where
+    return record.scores, name.rpartition(".")[2], where
 
 
 def _averaged(group: Group) -> tuple[list[ScoreRow], str, dict[str, Any]]:

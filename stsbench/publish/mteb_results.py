@@ -12,7 +12,8 @@ from stsbench.encoders.base import EncoderSpec
 from stsbench.encoders.fitted import is_transductive, was_trained_on
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.records import Record
-from stsbench.evaluation.rescore import observations_of, score_again
+from stsbench.evaluation.rescore import score_again
+from stsbench.evaluation.run_file import observations_of
 from stsbench.files import new_folder
 
 

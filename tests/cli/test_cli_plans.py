@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -12,6 +11,8 @@ import tiny_models
 from clirun import cli, place  # noqa: F401
 from plans import jobs_of, training, write
 from training_runs import one_thread  # noqa: F401
+
+from stsbench.evaluation.run_file import load_records
 
 
 @pytest.fixture
@@ -73,8 +74,7 @@ def test_records_of_a_run_folder_name_its_training(cli, plan):
     measure = ("eval", "--model", run, "--sample", "--tasks", "STS-B", "--resamples", "0", "--output")
 
     def about(folder):
-        path = next(path for path in Path(folder).glob("*.json") if "stsb" in path.name)
-        return json.loads(path.read_text("utf-8"))["provenance"]
+        return next(record.provenance for path, record in load_records(folder) if "stsb" in path.name)
 
     assert cli(*measure, "as-it-is")[0] == 0 and cli(*measure, "other", "--pooler", "mean")[0] == 0
     facts = ("seed", "recipe", "settings", "backbone", "data")
@@ -111,7 +111,7 @@ def test_an_entry_is_added_by_the_command_when_all_of_it_is_done(cli, place, mon
     context = leaderboard.commands["add"].make_context("add", list(_existing(called[0][6:], jobs)))
     records = tuple(job.folder(Path("out")) for job in jobs[1:])
     assert {key: value for key, value in context.params.items() if value not in (None, "", ())} == {
-        "records": records, "slug": "mine", "board": Path("b"), "flags": ("dev-selected",), **stated,
+        "runs": records, "slug": "mine", "board": Path("b"), "flags": ("dev-selected",), **stated,
     }
 
 

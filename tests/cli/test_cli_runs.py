@@ -17,7 +17,7 @@ from stsbench.cli.main import main
 # Files -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("after", [0, 1, 2, 3])
+@pytest.mark.parametrize("after", [0, 1])
 def test_a_full_disk_leaves_nothing_half_written(evaluate, monkeypatch, after):
     """The disk is full after `after` of the run's files: the run folder does not appear, and nothing else stays."""
     sync, calls = os.fsync, []
@@ -48,8 +48,7 @@ def test_output_is_never_overwritten(evaluate):
     assert [code for code, _, _ in outs] == [0, 0, 0]
     assert [err.splitlines()[-1] for _, _, err in outs] == ["run: run", "run: run-2", "run: run-3"]
     assert ["run is there already and is left as it is" in err for _, _, err in outs] == [False, True, True]
-    first = next(Path("run").glob("*.json"))
-    assert (Path("run-2") / first.name).is_file()
+    assert {path.name for path in Path("run-2").iterdir()} == {"run.parquet", "scores.csv"}
     shutil.rmtree("run")
     Path("run").write_text("a file of the user's")
     assert evaluate("lexical:token-set")[2].endswith("run: run-4\n")

@@ -13,8 +13,8 @@ from clirun import cli, evaluate, fails, place  # noqa: F401 - fixtures
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import api, measure, rescore
 from stsbench.evaluation.measure import Result
-from stsbench.evaluation.records import load_records
 from stsbench.evaluation.rescore import score_again
+from stsbench.evaluation.run_file import load_records
 from stsbench.leaderboard.records.admission import check_record
 from stsbench.protocols.geometry import GeometryProtocol
 from stsbench.training.runs import run
@@ -165,15 +165,15 @@ def test_what_nobody_foresaw_is_one_line_and_a_traceback_with_debug(cli, monkeyp
 
 
 def test_what_was_measured_before_an_unforeseen_error_is_kept(evaluate, monkeypatch):
-    packed, seen = measure._packed, []
+    identity, calls = measure._identity, []
 
-    def fails_at_the_second(observations):
-        seen.append(observations)
-        if len(seen) == 2:
+    def fails_at_the_second(data):
+        calls.append(data)
+        if len(calls) == 2:
             raise MemoryError
-        return packed(observations)
+        return identity(data)
 
-    monkeypatch.setattr(measure, "_packed", fails_at_the_second)
+    monkeypatch.setattr(measure, "_identity", fails_at_the_second)
     code, out, err = evaluate("lexical:token-set", "--protocol", "sts,geometry")
     assert code == 3 and "geometry" not in out and "MemoryError" in err
     assert [each.protocol.name for each in score_again(Path("run")).records] == ["sts"]

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_model
 from training_runs import one_thread
 
 import stsbench
+from stsbench.evaluation.run_file import load_records
 from stsbench.training.runs.finish import stored_facts
 
 __all__ = ["cli", "damaged", "one_thread", "place"]
@@ -61,7 +62,7 @@ def test_from_training_to_everything(train, cli, text, model):
     assert {path.name for path in run.iterdir()} == {
         ".lock", "begun.json", "recipe.yaml", "log.jsonl", "train.json", "checkpoints", "best", "eval"
     }
-    records = [json.loads(path.read_text()) for path in run.glob("eval/*.json")]
+    records = [record.model_dump(mode="json") for _, record in load_records(run)]
     assert records and all(record["provenance"]["seed"] == 42 for record in records)
     code, _, err = cli("plot", "training", "out", "--output", "curves.png")
     assert code == 0 and Path("curves.png").read_bytes()[:4] == b"\x89PNG", err

@@ -6,21 +6,26 @@ Model folders are in tests/encoders, archives in tests/data.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
 import pickle
 import shutil
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tiny_models
 import yaml
 from hostile import CODE, MARKER, OUTSIDE, told
+from run_edits import edit
 from training_runs import one_thread  # noqa: F401
+
+from stsbench.evaluation.run_file import RUN
 
 EVAL = "eval --model run --sample --tasks STS-B --resamples 0 --no-cache --output o"
 RESUME = "train simcse --resume --output run --offline --sample --device cpu"
@@ -138,8 +143,24 @@ def in_json(pattern, **values):
 
 
 def record(**values):
-    """Values of the first record."""
-    return in_json("measured/*.json", **values)
+    """Values of the first record; __ for a step inside."""
+
+    def change(row):
+        for key, value in values.items():
+            *way, last = key.split("__")
+            inner = row.record
+            for part in way:
+                inner = inner[part]
+            inner[last] = value
+        with suppress(ValueError, KeyError):  # one that is no record at all keeps its name
+            row.renamed()
+
+    return lambda work: edit(work / "measured", change)
+
+
+def text(column, content):
+    """A JSON text of the first record."""
+    return lambda work: edit(work / "measured", lambda row: row.texts.update({column: content}))
 
 
 def linked(name, target):
@@ -180,40 +201,30 @@ def archive(path, members):
             stream.writestr(f"{name}.npy", content)
 
 
-def observed(content):
-    """The first observation's first array as these bytes, the record sealed anew."""
+def layout(value, **more):
+    """The first record's arrays as this layout has them, and columns beside them."""
 
     def spoil(work):
-        path = next(iter(sorted((work / "measured").glob("*.json"))))
-        stored = json.loads(path.read_text("utf-8"))
-        file = work / "measured" / stored["observations"]["file"]
-        if content is pickle:
-            file.write_bytes(pickle.dumps(Evil()))
-        else:
-            with zipfile.ZipFile(file) as packed:
-                members = {name.removesuffix(".npy"): packed.read(name) for name in packed.namelist()}
-            archive(file, {**members, min(members): content})
-        stored["observations"]["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
-        path.write_text(json.dumps(stored), "utf-8")
+        table = pq.read_table(work / "measured" / RUN)
+        at = table.column_names.index("layout")
+        rest = table.column("layout").to_pylist()[1:]
+        table = table.set_column(at, "layout", pa.array([value, *rest]))
+        for name, column in more.items():
+            table = table.append_column(name, pa.array([column, *[None] * len(rest)]))
+        with pq.ParquetWriter(work / "measured" / RUN, table.schema, store_schema=False, compression="zstd") as writer:
+            writer.write_table(table)
+            writer.add_key_value_metadata({"stsbench": "run 1"})
 
     return spoil
 
 
-def parquet(layout, **columns):
-    """A board's observations: the entry is copied there, its first file spoilt and sealed."""
-
-    def spoil(work):
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        path = next(iter(sorted((work / "measured").glob("*.json"))))
-        stored = json.loads(path.read_text("utf-8"))
-        file = work / "measured" / "observations" / "x.parquet"
-        pq.write_table(pa.table({"layout": pa.array([layout]), **columns}), file, compression="zstd")
-        stored["observations"] = {"file": "observations/x.parquet", "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
-        path.write_text(json.dumps(stored), "utf-8")
-
-    return spoil
+def zeros(work):
+    """An array that takes a few bytes in the file, and 4 GB in the memory."""
+    values = pa.ListArray.from_arrays([0, 500_000_000, 500_000_000], pa.array(np.zeros(500_000_000, dtype=bool)))
+    table = pq.read_table(work / "measured" / RUN).append_column("observed.more", values)
+    with pq.ParquetWriter(work / "measured" / RUN, table.schema, store_schema=False, compression="zstd") as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"stsbench": "run 1"})
 
 
 def several(*spoils):
@@ -293,22 +304,21 @@ VARIANTS = {
     "protocol": (record(protocol__name="m.py:M"), SCORE, COMPARE, ADD, MTEB),
     "spec": (record(encoder__spec__name="python:m:call"), SCORE, COMPARE),
     "record's recipe": (record(provenance__recipe="m.py:M/run/recipe.yaml"), SCORE, REPRODUCE),
-    "place": (record(provenance__position="x"), SCORE, COMPARE, MTEB, ADD),
-    "observations outside": (record(observations__file=f"../{SECRET}.txt"), SCORE, COMPARE, ADD),
+    "shared outside": (record(observations__shared={"file": f"../{SECRET}.txt", "sha256": "0" * 64}), SCORE, COMPARE, ADD),
     "data outside": (record(data__id=f"../{SECRET}.txt"), SCORE, ADD),
-    "record deep": (written("measured/zz.json", DEEP), SCORE, COMPARE, ADD),
-    "record without an end": (linked("measured/zz.json", "/dev/zero"), SCORE, ADD),
-    "record a pipe": (linked("measured/zz.json", "pipe"), SCORE, ADD),
+    "record deep": (text("provenance", DEEP), SCORE, COMPARE, ADD),
+    "record open": (text("data", '{}, "data": {}'), SCORE, COMPARE, ADD),
+    "run without an end": (linked(f"measured/{RUN}", "/dev/zero"), SCORE, COMPARE, ADD),
+    "run a pipe": (linked(f"measured/{RUN}", "pipe"), SCORE, COMPARE, ADD),
+    "run pickled": (written(f"measured/{RUN}", pickle.dumps(Evil())), SCORE, COMPARE, ADD),
     # observations
-    "pickled": (observed(pickle), SCORE, COMPARE, ADD),
-    "object": (observed(pickled()), SCORE, COMPARE, ADD),
-    "shape": (observed(header((10**12,))), SCORE, ADD),
-    "shape beyond": (observed(header((10**30, 10**30))), SCORE),
-    "zeros": (observed(header((50_000_000,)) + bytes(400_000_000)), SCORE),
-    "parquet layout": (parquet(DEEP), SCORE, ADD),
-    "parquet object": (parquet('{"gold": ["O", [1]]}', gold=[[1.0]]), SCORE, ADD),
-    "parquet shape": (parquet('{"gold": ["<f8", [1000000000000]]}', gold=[[1.0]]), SCORE),
-    "parquet damaged": (several(parquet("{}"), written("measured/observations/x.parquet", b"PAR1")), SCORE, ADD),
+    "layout deep": (layout(DEEP), SCORE, COMPARE, ADD),
+    "layout of objects": (layout('{"gold": ["O", [1]]}'), SCORE, COMPARE, ADD),
+    "layout beyond": (layout('{"gold": ["<f8", [1000000000000]]}'), SCORE, ADD),
+    "layout of more": (layout('{"more": ["<f8", [1]]}', **{"observed.more": [1.0]}), SCORE, ADD),
+    "texts beside": (layout("{}", texts=["a sentence"]), SCORE, ADD),
+    "zeros": (zeros, SCORE, COMPARE, ADD),
+    "damaged": (written(f"measured/{RUN}", b"PAR1"), SCORE, ADD),
     # boards
     "entry": (written("board/measured/x/entry.json", DEEP), "leaderboard build --board board --output b"),
     "entry of code": (written("board/measured/x/entry.yaml", f"method: !!python/name:os.system\npath: {SECRET}.txt\n"),

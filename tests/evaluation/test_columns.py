@@ -3,12 +3,27 @@
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from stsbench.evaluation.columns import STEP, digest_of, in_steps, joined, packed, split, unpacked
+from stsbench.evaluation import columns
+from stsbench.evaluation.columns import (
+    LAYOUT,
+    STEP,
+    check_columns,
+    columns_of,
+    digest_of,
+    in_steps,
+    joined,
+    opened,
+    packed,
+    split,
+    unpacked,
+)
 from stsbench.evaluation.protocol import Observations
 
 SEEN = Observations(
@@ -20,14 +35,29 @@ SEEN = Observations(
 )
 
 
+OTHER = Observations({"gold": np.array([0.5]), "similarity": np.linspace(0, 1, 3)}, {"other": ["x"]})
+FORM = b"rows 1"
+
+
+def table_of(path, *rows):
+    """These rows, written to a file and read."""
+    path.write_bytes(packed(columns_of(rows), FORM))
+    table = opened(path, FORM).read()
+    check_columns(table)
+    return table
+
+
 def test_arrays_come_back_as_they_went_in(tmp_path):
-    (tmp_path / "x.parquet").write_bytes(packed(SEEN))
-    back = unpacked(tmp_path / "x.parquet", 10**6)
-    assert back.names == SEEN.names and back.arrays.keys() == SEEN.arrays.keys()
-    for key, array in SEEN.arrays.items():
-        assert back.arrays[key].dtype == array.dtype
-        np.testing.assert_array_equal(back.arrays[key], array)
-    assert digest_of(back) == digest_of(SEEN)
+    """Rows with other arrays, names and types beside each other, too."""
+    table = table_of(tmp_path / "x.parquet", SEEN, OTHER, SEEN)
+    assert {"observed.gold:float64", "observed.gold:int64", "observed.similarity"} < set(table.column_names)
+    for at, row in enumerate((SEEN, OTHER, SEEN)):
+        back = unpacked(table, at)
+        assert back.names == row.names and back.arrays.keys() == row.arrays.keys()
+        for key, array in row.arrays.items():
+            assert back.arrays[key].dtype == array.dtype
+            np.testing.assert_array_equal(back.arrays[key], array)
+        assert digest_of(back) == digest_of(row)
 
 
 def test_the_digest_is_of_all_that_is_there():
@@ -41,45 +71,64 @@ def test_the_digest_is_of_all_that_is_there():
 
 def test_rounded_floats_take_half_the_room():
     values = np.random.default_rng(0).uniform(-1, 1, size=4000)
-    size, rounded = (len(packed(Observations({"similarity": each}))) for each in (values, in_steps(values)))
+    size, rounded = (len(packed(columns_of([Observations({"similarity": array})]), FORM))
+                     for array in (values, in_steps(values)))
     assert rounded < 0.6 * size
 
 
-def test_what_would_fill_the_memory_is_refused(tmp_path):
+def test_what_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "x.parquet"
-    path.write_bytes(packed(Observations({"gold": np.zeros(10**6)})))
+    path.write_bytes(packed(columns_of([Observations({"gold": np.zeros(10**6)})]), FORM))
     assert path.stat().st_size < 10_000
-    with pytest.raises(ValueError, match="at most 1 MB"):
-        unpacked(path, 10**6)
+    monkeypatch.setattr(columns, "MOST_UNPACKED", 10**6)
+    with pytest.raises(ValueError, match="it would fill more than 1 MB"):
+        opened(path, FORM)
 
 
-def test_a_layout_that_does_not_fit_is_refused(tmp_path):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def test_a_text_that_stands_in_a_file_once_and_is_many_values_is_refused(tmp_path, monkeypatch):
+    """Eight bytes a value say nothing of texts: 100 kB that 2,000 names share are 200 MB."""
+    path = tmp_path / "x.parquet"
+    table = pa.table({"names.notes": pa.array([["x" * 100_000] * 2000]), "layout": pa.array(["{}"])})
+    with pq.ParquetWriter(path, table.schema, store_schema=False) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"stsbench": FORM.decode()})
+    assert path.stat().st_size < 300_000
+    monkeypatch.setattr(columns, "MOST_UNPACKED", 10**8)
+    with pytest.raises(ValueError, match="it would fill more than 100 MB"):
+        opened(path, FORM)
 
-    for kind, shape in (("<f8", [3]), ("<f8", [2, 2]), ("O", [2]), ("<U4", [2])):
-        layout = pa.array([json.dumps({"gold": [kind, shape]})])
-        pq.write_table(pa.table({"gold": pa.array([[1.0, 2.0]]), "layout": layout}), tmp_path / "x.parquet")
-        with pytest.raises(ValueError, match="gold"):
-            unpacked(tmp_path / "x.parquet", 10**6)
+
+@pytest.mark.parametrize(("kind", "shape"), [("<f8", [3]), ("<f8", [2, 2]), ("O", [2]), ("<U4", [2])])
+def test_a_layout_that_does_not_fit_is_refused(tmp_path, kind, shape):
+    made = columns_of([Observations({"gold": np.array([1.0, 2.0])})])
+    made[LAYOUT] = pa.array([json.dumps({"gold": [kind, shape]})])
+    (tmp_path / "x.parquet").write_bytes(packed(made, FORM))
+    with pytest.raises(ValueError, match="gold"):
+        unpacked(opened(tmp_path / "x.parquet", FORM).read(), 0)
+
+
+TEXTS = pa.array([["a sentence of the data"]])
+
+
+@pytest.mark.parametrize(("name", "column", "problem"), [
+    ("observed.texts", TEXTS, "observed.texts does not hold lists of numbers"),
+    ("texts", pa.array(["a sentence of the data"]), "texts does not hold lists of numbers"),
+    ("names.x", pa.array([[1, 2]]), "names.x does not hold lists of names"),
+    ("names.x", pa.array(["a"]), "names.x does not hold lists of names"),
+    ("observed.more", pa.array([[1.0]]), "observed.more holds lists that its layout does not name"),
+    ("observed.gold:int64", pa.array([[1, 2]]), "observed.gold:int64 holds lists that its layout does not name"),
+])
+def test_what_a_layout_does_not_name_is_refused(tmp_path, name, column, problem):
+    """Observations are numbers and short names: nothing else travels with them."""
+    made = {**columns_of([Observations({"gold": np.array([1.0, 2.0])})]), name: column}
+    (tmp_path / "x.parquet").write_bytes(packed(made, FORM))
+    with pytest.raises(ValueError, match=problem):
+        check_columns(opened(tmp_path / "x.parquet", FORM).read())
 
 
 def test_arrays_of_another_byte_order_are_packed_as_any(tmp_path):
     arrays = {key: array.astype(array.dtype.newbyteorder(">")) for key, array in SEEN.arrays.items()}
-    (tmp_path / "x.parquet").write_bytes(packed(Observations(arrays, SEEN.names)))
-    assert digest_of(unpacked(tmp_path / "x.parquet", 10**6)) == digest_of(SEEN)
-
-
-def test_a_text_that_stands_in_a_file_once_and_is_many_values_is_refused(tmp_path):
-    """Eight bytes a value say nothing of texts: 100 kB that 2,000 names share are 200 MB."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    names = pa.array([["x" * 100_000] * 2000])
-    pq.write_table(pa.table({"names.notes": names, "layout": pa.array(["{}"])}), tmp_path / "x.parquet")
-    assert (tmp_path / "x.parquet").stat().st_size < 300_000
-    with pytest.raises(ValueError, match="at most 100 MB"):
-        unpacked(tmp_path / "x.parquet", 10**8)
+    assert digest_of(unpacked(table_of(tmp_path / "x.parquet", Observations(arrays, SEEN.names)), 0)) == digest_of(SEEN)
 
 
 def test_a_file_is_split_and_joined():

@@ -11,22 +11,16 @@ import numpy as np
 import pytest
 from clirun import cli, place  # noqa: F401
 from geometry_runs import make_run
+from run_edits import edit, rows_of, write_rows
 from scipy.stats import pearsonr, spearmanr
 
 from stsbench.cli.output.differences import LIMITS, sentence
 from stsbench.errors import ScoreError, StsbenchError
+from stsbench.evaluation.columns import digest_of
 from stsbench.evaluation.compare import RESAMPLES, Compared, compare
-from stsbench.evaluation.measure import Result, _packed
+from stsbench.evaluation.measure import Result
 from stsbench.evaluation.protocol import Observations
-from stsbench.evaluation.records import (
-    DataIdentity,
-    EncoderIdentity,
-    ObservationFile,
-    ProtocolIdentity,
-    Record,
-    now,
-    record_stem,
-)
+from stsbench.evaluation.records import DataIdentity, EncoderIdentity, Observed, ProtocolIdentity, Record, now
 from stsbench.metrics.bootstrap import resample_counts
 from stsbench.metrics.paired import Difference
 from stsbench.protocols.regression import RegressionProtocol
@@ -56,12 +50,10 @@ def add(result, protocol, task, observations, *, text_version="senteval", digest
     how = ProtocolIdentity(
         name=protocol.name, label=protocol.label, version=protocol.version, settings=protocol.settings
     )
-    content = _packed(observations)
-    file = f"observations/{record_stem(who, how, data)}.npz"
-    result.unsaved[file] = content
+    result.observed.append(observations)
     result.records.append(Record(
         created=now(), encoder=who, protocol=how, data=data, counts={}, provenance={},
-        observations=ObservationFile(file=file, sha256=hashlib.sha256(content).hexdigest()),
+        observations=Observed(sha256=digest_of(observations)),
         scores=protocol.score(observations, set_id, task),
     ))
 
@@ -195,10 +187,12 @@ def test_what_differs_is_never_compared(tmp_path):
 
 def test_another_version_is_left_out(tmp_path):
     a, b = sts_run(tmp_path / "a", 0.2, ["STS-B"]), sts_run(tmp_path / "b", 0.3, ["STS-B", "STS12"])
-    path, = b.glob("sts.stsb*.json")
-    record = json.loads(path.read_text())
-    record["protocol"]["version"] = 99
-    path.write_text(json.dumps(record))
+
+    def change(row):
+        row.record["protocol"]["version"] = 99
+        row.renamed()
+
+    edit(b, change)
     found = compare(a, b, resamples=100)
     assert not found.tables
     assert "was scored by version 99 of protocol sts" in found.left_out[0][2]
@@ -213,14 +207,11 @@ def test_sick_r_of_mteb_is_no_part_of_the_average(tmp_path):
 
 def test_edited_records_and_other_gold_are_refused(tmp_path):
     a, b = sts_run(tmp_path / "a", 0.2, ["STS-B"]), sts_run(tmp_path / "b", 0.3, ["STS-B"])
-    path, = b.glob("*.json")
-    text = path.read_text()
-    record = json.loads(text)
-    record["scores"][0]["value"] += 1
-    path.write_text(json.dumps(record))
+    whole = rows_of(b)
+    path = edit(b, lambda row: row.record["scores"][0].update(value=1.0))
     with pytest.raises(StsbenchError, match=rf"{path} was edited"):
         compare(a, b)
-    path.write_text(text)
+    write_rows(b, whole)
     result, other = Result(tmp_path / "c"), pairs("STS-B", 0.3)
     other.arrays["gold"][7] += 1
     add(result, StsProtocol({}), "STS-B", other)

@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 from clirun import cli, place  # noqa: F401
+from run_edits import edit_all, rows_of, write_rows
 from scipy.stats import spearmanr
 from test_compare import pairs, sts_run
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.compare import compare
-from stsbench.evaluation.records import load_records
 
 TASKS = ("STS-B",)
 
@@ -20,11 +20,12 @@ TASKS = ("STS-B",)
 def run(folder, seed, noise, tasks=TASKS, **provenance):
     """A run of one task, made by a training of that seed."""
     sts_run(folder, noise, tasks, draw=seed, name=f"{folder.parent.name} {seed}")
-    for path, record in load_records(folder):
-        record.provenance.update({"seed": seed, "recipe": folder.parent.name, **provenance})
-        record.encoder.spec.update({"name": folder.parent.name, "weights": str(folder)})
-        path.write_text(record.model_dump_json(indent=2) + "\n")
-    return folder
+
+    def change(row):
+        row.record["provenance"].update({"seed": seed, "recipe": folder.parent.name, **provenance})
+        row.record["encoder"]["spec"].update({"name": folder.parent.name, "weights": str(folder)})
+
+    return edit_all(folder, change)
 
 
 @pytest.fixture
@@ -89,13 +90,13 @@ def test_what_is_a_pair_is_read_from_the_records(tmp_path):
 
 @pytest.mark.parametrize("proving", [0, 1])
 def test_a_proof_in_any_record_of_a_run_makes_it_a_pair(tmp_path, proving):
-    """Records of an older date name no backbone; which record of a run comes first is a matter of file names."""
+    """Records of what was fitted behind a model name no backbone: one record's proof is enough, whichever it is."""
     sides = [[run(tmp_path / name / str(seed), seed, 0.3, ("STS-B", "STS12")) for seed in (1, 2)] for name in ("a", "b")]
     assert not compare(*sides, resamples=40).by_seed
-    for folder in (each for side in sides for each in side):
-        path, record = load_records(folder)[proving]
-        record.provenance.update(backbone="b" * 64, data={"main": "d"})
-        path.write_text(record.model_dump_json(indent=2) + "\n")
+    for folder in (run for side in sides for run in side):
+        rows = rows_of(folder)
+        rows[proving].record["provenance"].update(backbone="b" * 64, data={"main": "d"})
+        write_rows(folder, rows)
     assert compare(*sides, resamples=40).by_seed
 
 

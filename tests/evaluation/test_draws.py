@@ -100,7 +100,7 @@ def by_key(rows):
 @pytest.mark.parametrize("case", CASES)
 def test_every_score_of_single_items_has_draws_around_it_and_its_interval_is_theirs(case):
     kind, make, data_id = CASES[case]
-    protocol, seen = kind(kind.before), make()
+    protocol, seen = kind({"pearson_interval": "percentile"} if kind is StsProtocol else {}), make()
     rows, drawn = by_key(protocol.score(seen, data_id, "X")), protocol.draws(seen, data_id, 1000, 0)
     assert set(drawn) == {key for key in rows if key[2] not in WITHOUT}
     for key, each in drawn.items():

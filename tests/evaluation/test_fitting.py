@@ -18,6 +18,7 @@ from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate as run
 from stsbench.evaluation.fitting import siblings, target_texts
 from stsbench.evaluation.rescore import score_again
+from stsbench.evaluation.run_file import observations_of
 from stsbench.metrics.similarity import paired_similarity
 from stsbench.publish.model_card import card
 from stsbench.publish.mteb_results import why_not_mteb
@@ -83,8 +84,8 @@ def test_a_record_says_what_was_fitted_on_and_the_scores_are_a_plain_scripts(tmp
     texts = list(target_texts(data, sample))
     vectors = dict(zip(texts, plain_whitening(Wide().encode(texts), 4), strict=True))
     plain = paired_similarity(*(np.array([vectors[text] for text in side]) for side in (data.first, data.second)))
-    stored = next((tmp_path / "run").glob("observations/*stsb-test*.npz"))
-    np.testing.assert_allclose(np.load(stored)["similarity"], plain, atol=1e-5)
+    record = next(record for record in result.records if record.data.id == "stsb/test")
+    np.testing.assert_allclose(observations_of(result.folder, record).arrays["similarity"], plain, atol=1e-5)
     again = score_again(result.folder)  # four records of one encoder, fitted on four sets
     assert [row.value for row in again.rows] == [row.value for row in result.rows]
     page = card(again)

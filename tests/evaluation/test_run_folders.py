@@ -6,20 +6,21 @@ import os
 from pathlib import Path
 
 import pytest
-from test_records import SHA, own
+from test_records import SEEN, SHA, make
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation import measure
 from stsbench.evaluation.measure import Result, claim
-from stsbench.evaluation.records import EncoderIdentity, ScoreRow, load_records, write_record
+from stsbench.evaluation.records import EncoderIdentity, ScoreRow
+from stsbench.evaluation.run_file import load_records, write_run
 
 PROCESSES, ROUNDS = 8, 3
 
 
 def result(folder, number=0):
     """A run of one record that says which run it is."""
-    record = own(encoder=EncoderIdentity(spec={"name": str(number)}, fingerprint=SHA, dimension=3))
-    return Result(Path(folder), [record], unsaved={record.observations.file: str(number).encode()})
+    record = make(encoder=EncoderIdentity(spec={"name": str(number)}, fingerprint=SHA, dimension=3))
+    return Result(Path(folder), [record], observed=[SEEN])
 
 
 def save_at_once(folder, process, barrier):
@@ -42,7 +43,7 @@ def test_runs_that_end_at_one_moment_are_all_kept(tmp_path):
     assert [path.name for path in folders] == ["run", *(f"run-{n}" for n in range(2, PROCESSES * ROUNDS + 1))]
     kept = [record.encoder.spec["name"] for folder in folders for _, record in load_records(folder)]
     assert sorted(map(int, kept)) == list(range(PROCESSES * ROUNDS))
-    assert all(next(folder.glob("observations/*")).read_text() == name for folder, name in zip(folders, kept, strict=True))
+    assert all({path.name for path in folder.iterdir()} == {"run.parquet", "scores.csv"} for folder in folders)
 
 
 def test_a_folder_that_another_run_takes_while_this_one_is_written_is_left_alone(tmp_path, monkeypatch):
@@ -69,7 +70,7 @@ def test_an_empty_folder_is_taken_and_a_file_or_a_dangling_link_is_not(tmp_path)
     assert (tmp_path / "file").read_text() == "mine"
 
 
-@pytest.mark.parametrize("failing", ["write_record", "claim"])
+@pytest.mark.parametrize("failing", ["write_run", "claim"])
 def test_an_interrupted_or_failed_save_leaves_nothing(tmp_path, monkeypatch, failing):
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -89,7 +90,7 @@ def test_a_score_that_became_nan_or_infinite_is_not_written(tmp_path, value):
     row = ScoreRow(protocol="sts", task="STS-B", metric="spearman", value=1.5, n=2)
     with pytest.raises(ValueError, match="finite"):
         row.value = value
-    record = own(scores=[row.model_copy(update={"value": value})])  # what no validation sees
-    with pytest.raises(StsbenchError, match=r"not written, since it is not a valid record: scores\.0\.value"):
-        write_record(tmp_path / "run", record)
+    record = make(scores=[row.model_copy(update={"value": value})])  # what no validation sees
+    with pytest.raises(StsbenchError, match=r"not written, since sts\.stsb\S* is not a valid record: scores\.0\.value"):
+        write_run(tmp_path / "run" / "run.parquet", [(record, SEEN)])
     assert not list(tmp_path.iterdir())

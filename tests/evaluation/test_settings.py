@@ -3,10 +3,8 @@
 import json
 import math
 import re
-from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import pytest
 from clirun import cli, evaluate, fails, place, record  # noqa: F401
 from hypothesis import given
@@ -17,6 +15,7 @@ from stsbench.cli.eval import _setting
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.load import kinds
 from stsbench.evaluation.plan import plan, presets
+from stsbench.evaluation.run_file import load_records, observations_of
 from stsbench.evaluation.settings import (
     LARGEST,
     AnyOf,
@@ -241,6 +240,7 @@ def test_a_grid_of_exponents_reaches_the_fits(cli):
         "--set", "transfer.grid_kfold=[1e-5,1e-4]", "--set", "transfer.k=2", "--output", "run",
     )
     assert code == 0, err
-    with np.load(Path("run") / record()["observations"]["file"]) as seen:
-        assert seen["regs"].tolist() == [1e-5, 1e-4] and seen["grid"].shape == (1, 2)
+    [(_, only)] = load_records("run")
+    seen = observations_of("run", only).arrays
+    assert seen["regs"].tolist() == [1e-5, 1e-4] and seen["grid"].shape == (1, 2)
     assert record()["protocol"]["settings"]["grid_kfold"] == [1e-5, 1e-4]

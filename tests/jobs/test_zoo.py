@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections import defaultdict
 from pathlib import Path
 
+from stsbench.evaluation.run_file import load_records
 from stsbench.jobs.board import entry_runs
 from stsbench.jobs.expand import expand
 from stsbench.jobs.plan_file import read_plan
@@ -33,8 +33,8 @@ def test_every_command_of_the_records_is_in_the_zoo():
     plan = read_plan(ZOO)
     jobs = expand(plan, str(ZOO))
     zoo = {essence(job.words) for job in jobs}
-    records = (ROOT / "leaderboard" / "measured").glob("minilm-mlm32-*/*/*.json")
-    commands = {tuple(json.loads(path.read_text("utf-8"))["provenance"]["command"]) for path in records}
+    runs = (ROOT / "leaderboard" / "measured").glob("minilm-mlm32-*/*/run.parquet")
+    commands = {tuple(record.provenance["command"]) for run in runs for _, record in load_records(run)}
     assert len(commands) >= 48
     assert [command for command in sorted(commands) if essence(command[1:]) not in zoo] == []
     runs = {each.entry.name: each for each in entry_runs(plan, jobs)}

@@ -16,10 +16,12 @@ from pathlib import Path
 import pytest
 from board_runs import REVISION, Letters, checkout, own_runs, read_once, runs  # noqa: F401  fixtures
 from clirun import cli, place  # noqa: F401  fixtures
+from run_edits import edit, rows_of
 
 import stsbench.leaderboard.build as build_module
 import stsbench.leaderboard.command as command_module
 from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.run_file import RUN
 from stsbench.leaderboard.build import BEGIN, END, build
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry
@@ -72,6 +74,11 @@ def files(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def run_of_letters(board):
+    (file,) = (board / "measured/letters").glob(f"*/{RUN}")
+    return file
+
+
 def test_everything_is_there(made):
     found = files(made)
     names = ("leaderboard.md", "leaderboard.csv", "leaderboard.tex")
@@ -97,10 +104,9 @@ def test_a_check_passes_without_heavy_packages_and_a_second_build_changes_no_byt
 
 @pytest.mark.parametrize("field", ["value", "low", "high"])
 def test_an_edited_score_fails_the_check_and_names_the_record(checkout, cli, field):
-    path = min((checkout / "leaderboard/measured/letters").rglob("sts.stsb-test.*.json"))
-    record = json.loads(path.read_text())
-    record["scores"][0][field] += 0.01
-    path.write_text(json.dumps(record, indent=2))
+    run = run_of_letters(checkout / "leaderboard")
+    (name,) = (row.name for row in rows_of(run) if row.name.startswith("sts.stsb-test."))
+    path = edit(run, lambda row: row.record["scores"][0].update({field: row.record["scores"][0][field] + 0.01}), name)
     code, out, err = cli("leaderboard", "build", "--check")
     assert code == 1 and out == "" and path.name in err and err.count("\n") == 1
 
@@ -135,8 +141,14 @@ def test_a_build_writes_what_is_out_of_date(checkout, cli):
         (lambda board: (board / "measured/letters/entry.yaml").unlink(), "entry.yaml"),
         (lambda board: (board / "measured/stray.txt").write_text("x"), "stray.txt is not an entry"),
         (lambda board: (board / "measured/empty").mkdir(), "entry.yaml"),
-        (lambda board: min((board / "measured/letters").glob("*/observations/*")).unlink(), "is missing"),
-        (lambda board: min((board / "measured/letters").rglob("*.json")).write_text("{"), "is not a valid record"),
+        (lambda board: min((board / "observations").iterdir()).unlink(), "is missing"),
+        (lambda board: run_of_letters(board).unlink(), "letters has no runs"),
+        (lambda board: run_of_letters(board).rename(run_of_letters(board).with_name("renamed.parquet")),
+         "is not a run folder: it holds no run.parquet"),
+        (lambda board: run_of_letters(board).write_bytes(run_of_letters(board).read_bytes()[:-20]), "not a valid run file"),
+        (lambda board: run_of_letters(board).write_text("{"), "is not a valid run file"),
+        (lambda board: edit(run_of_letters(board), lambda row: row.texts.update(data="{")), "is not a valid record"),
+        (lambda board: edit(run_of_letters(board), lambda row: row.observed.arrays.popitem()), "sha256 differs"),
         (lambda board: shutil.rmtree(board / "measured"), "is not a board"),
     ],
 )
@@ -206,7 +218,7 @@ def test_a_build_that_is_killed_leaves_every_file_old_or_new(checkout, monkeypat
 
             yield Slow()
 
-    monkeypatch.setattr(build_module, "gather", lambda _: None)
+    monkeypatch.setattr(build_module, "gather", lambda *_: None)
     monkeypatch.setattr(build_module, "outputs", lambda _: {})
     monkeypatch.setattr(build_module, "kept", lambda *_: {Path(name): content for name, content in new.items()})
     monkeypatch.setattr(build_module, "atomic_write", slow)
@@ -262,7 +274,10 @@ def test_adding_from_the_command_line(runs, checkout, cli, monkeypatch, tmp_path
     run = evaluate(Letters(9, 1), output=tmp_path / "third", sample=True, tasks=["STS12", "STS-B"]).folder
     code, out, err = cli("leaderboard", "add", run, "--entry", "third", "--method", "third", "--backbone", "none",
                          "--setting", "semi", "--flag", "nli", "--best-of", "3", "--note", "a note")
-    assert code == 0 and out.count(".json\n") == 2 and "sample data" in err
+    (file,) = Path("leaderboard/measured/third").glob(f"*/{RUN}")
+    assert code == 0 and out == f"{file}: 2 records\n" and "sample data" in err
+    code, out, err = cli("leaderboard", "add", run, "--entry", "third")
+    assert (code, out) == (0, "") and "already there: 2 records" in err
     assert cli("leaderboard", "build")[0] == 0
     shards = (checkout / "leaderboard/site/tabs").glob("sts-spearman-all-*.json")
     rows = [row for path in shards for row in json.loads(path.read_text())["measured"]]

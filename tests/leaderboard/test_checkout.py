@@ -39,7 +39,7 @@ def test_entries_that_changed_are_counted_committed_or_not(checkout):
     assert changes_since("main", measured) == ()
     git(checkout, "switch", "-q", "-c", "work")
     (measured / "one/entry.yaml").write_text("other")
-    (measured / "one/run é.json").write_text("{}")
+    (measured / "one/run é.parquet").write_text("")
     (measured / "stray.txt").write_text("not an entry: the build says so")
     (checkout / "elsewhere.txt").write_text("not the board's")
     commit(checkout)
@@ -55,9 +55,9 @@ def test_entries_that_changed_are_counted_committed_or_not(checkout):
 def test_files_that_are_no_entries_are_named(checkout):
     board = checkout / "leaderboard"
     git(checkout, "switch", "-q", "-c", "work")
-    for name in ("leaderboard/measured/one/a.json", "leaderboard/observations/b.parquet", "leaderboard/expected.yaml",
-                 "leaderboard/measured.py", "é.py"):
-        (checkout / name).parent.mkdir(exist_ok=True)
+    for name in ("leaderboard/measured/one/a/run.parquet", "leaderboard/observations/b.parquet",
+                 "leaderboard/records.sha256", "leaderboard/expected.yaml", "leaderboard/measured.py", "é.py"):
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         (checkout / name).write_text("")
     assert others_since("main", board) == ()
     commit(checkout)
@@ -71,7 +71,7 @@ def test_what_others_added_to_main_meanwhile_is_not_ours(checkout):
     measured = checkout / "leaderboard/measured"
     git(checkout, "switch", "-q", "-c", "work")
     git(checkout, "switch", "-q", "main")
-    (measured / "one/more.json").write_text("{}")
+    (measured / "one/more.parquet").write_text("")
     commit(checkout)
     git(checkout, "switch", "-q", "work")
     assert changes_since("main", measured) == ()

@@ -3,18 +3,18 @@
 Whether every interval, average and rank follows from the records is for `make board`: it computes them all again.
 """
 
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
-from stsbench.evaluation.records import Record, read_record
-from stsbench.evaluation.rescore import observations_of, protocol_of_record, task_of
+from stsbench.evaluation.records import Record
+from stsbench.evaluation.rescore import protocol_of_record, task_of
+from stsbench.evaluation.run_file import RUN, load_records, observations_of
 from stsbench.leaderboard.build import BEGIN, END
 from stsbench.leaderboard.ranks.lines import lines_of
-from stsbench.leaderboard.records.entries import load_entries
+from stsbench.leaderboard.records.entries import EntryRun, checked_run, read_run
 
 BOARD = Path(__file__).resolve().parents[2] / "leaderboard"
 # MTEB's published scores of all-MiniLM-L6-v2; its SICK-R is of 9,927 pairs.
@@ -26,37 +26,40 @@ TOKEN_SET = {"STS12": (43.90, 52.29, 53.10), "STS13": (49.58, 42.96, 49.85), "ST
 
 @pytest.fixture(scope="module")
 def records() -> dict[Path, Record]:
-    """Every committed record."""
-    return {path: read_record(path) for path in sorted((BOARD / "measured").glob("*/*/*.json"))}
+    """Every committed record, by its path: measured/ENTRY/RUN/run.parquet/NAME."""
+    return {path: record for run in run_files() for path, record in load_records(run)}
 
 
-def sts_lines(name, folder):
+def run_files():
+    return sorted((BOARD / "measured").glob(f"*/*/{RUN}"))
+
+
+def entry_of(path):
+    return path.relative_to(BOARD / "measured").parts[0]
+
+
+def sts_lines(name):
     """(metric, aggregation) -> the entry's line of that sts tab, each record checked on the way."""
-
-    def others(_, files):
-        return [file for file in files if file.endswith((".json", ".npz", ".parquet")) and not file.startswith("sts.")]
-
-    shutil.copytree(BOARD / "measured" / name, folder / "measured" / name, ignore=others)
-    (folder / "observations").symlink_to(BOARD / "observations")
-    ((run,),) = [entry.runs for entry in load_entries(folder / "measured")]
+    (folder,) = (file.parent for file in (BOARD / "measured" / name).glob(f"*/{RUN}"))
+    run = checked_run(EntryRun(folder, tuple(item for item in read_run(folder).records if item.protocol.label == "sts")))
     return {(line.setting.metric, line.setting.aggregation): line for line in lines_of(run)}
 
 
-def test_minilm_is_what_mteb_publishes(tmp_path):
-    cells = sts_lines("minilm-mean", tmp_path)["spearman", "all"].cells
+def test_minilm_is_what_mteb_publishes():
+    cells = sts_lines("minilm-mean")["spearman", "all"].cells
     assert {task: round(cells[task].value, 2) for task in MTEB} == pytest.approx(MTEB, abs=0.0101)
     assert cells["Avg"].value == 78.87 and cells["Avg"].low < 78.87 < cells["Avg"].high
 
 
-def test_token_set_is_what_was_worked_out_elsewhere(tmp_path):
-    lines = sts_lines("token-set", tmp_path)
+def test_token_set_is_what_was_worked_out_elsewhere():
+    lines = sts_lines("token-set")
     for place, how in enumerate(("all", "mean", "wmean")):
         for task, figures in TOKEN_SET.items():
             assert lines["spearman", how].cells[task].value == pytest.approx(figures[place], abs=0.0151), (task, how)
 
 
 def test_every_entry_was_measured_by_committed_code_on_the_catalogs_data(records):
-    entries = {path.parts[-3] for path in records}
+    entries = {entry_of(path) for path in records}
     assert {"minilm-mean", "minilm-cls", "minilm-first-last", "token-set", "tfidf"} <= entries
     for path, record in records.items():
         assert record.data.known and record.provenance["git"], path
@@ -79,10 +82,14 @@ def test_every_record_scores_what_it_says(records):
 
 
 def test_the_board_is_small():
-    runs = {path.parent for path in (BOARD / "measured").glob("*/*/*.json")}
-    sizes = [sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) for run in runs]
-    assert max(sizes) < 450_000 and sum(sizes) < 30_000_000
+    sizes = [file.stat().st_size for file in run_files()]
+    assert max(sizes) < 250_000 and sum(sizes) < 15_000_000
     assert sum(path.stat().st_size for path in (BOARD / "observations").iterdir()) < 1_500_000  # once for all runs
+
+
+def test_a_run_s_folder_holds_its_file_alone():
+    inside = {path.name for run in (BOARD / "measured").glob("*/*/") for path in run.iterdir()}
+    assert inside == {RUN}
 
 
 def test_the_table_on_minilm_shows_the_committed_records(records):
@@ -99,8 +106,8 @@ def test_the_table_on_minilm_shows_the_committed_records(records):
                 metric, how = ("spearman", "all") if protocol == "sts" else ("accuracy", None)
                 values = [round(row.value, 2) for row in record.scores if row.task != "SICK-R-MTEB"
                           and (row.metric, row.aggregation, row.subset) == (metric, how, None)]
-                by_run.setdefault((path.parts[-3], heading), {}).setdefault(path.parent, []).extend(values)
-    entries = {path.parts[-3] for path in records if path.parts[-3].startswith("minilm")}
+                by_run.setdefault((entry_of(path), heading), {}).setdefault(path.parent, []).extend(values)
+    entries = {entry_of(path) for path in records if entry_of(path).startswith("minilm")}
     names = {entry: yaml.safe_load((BOARD / "measured" / entry / "entry.yaml").read_text())["method"] for entry in entries}
     assert set(shown) == set(names.values())
     for (entry, heading), runs in by_run.items():

@@ -5,9 +5,11 @@ import subprocess
 import pytest
 from board_runs import checkout, copied, own_runs, read_once, runs  # noqa: F401  fixtures
 from clirun import cli, place  # noqa: F401  fixtures
+from run_edits import rows_of, write_rows
 
 from stsbench.leaderboard.records.add import add
 from stsbench.leaderboard.records.entries import Entry
+from stsbench.leaderboard.records.index import write_index
 
 NEW = ("--entry", "mine", "--method", "my method", "--backbone", "none", "--setting", "unsup", "--flag", "nli")
 
@@ -64,6 +66,43 @@ def test_another_seed_joins_its_entry(own_runs, checkout, cli):
     assert code == 0 and "entry.yaml" not in out
     code, _, err = cli("leaderboard", "submit", own_runs["noisy"], "--entry", "noisy")
     assert code == 1 and "nothing to submit: leaderboard/measured/noisy holds all of these records" in err
+
+
+def test_further_records_change_the_file_of_their_run(own_runs, checkout, cli, tmp_path):
+    rows = rows_of(own_runs["letters"])
+    first = write_rows(tmp_path / "first", rows[:3]).parent
+    assert cli("leaderboard", "add", first, *NEW)[0] == 0
+    git("add", "-A")
+    git("commit", "-qm", "three records")
+    (file,) = (checkout / "leaderboard/measured/mine").glob("*/run.parquet")
+    before = file.read_bytes()
+    code, out, err = cli("leaderboard", "submit", own_runs["letters"], "--entry", "mine", "--open")
+    assert code == 0, err
+    path = file.relative_to(checkout).as_posix()
+    assert [line.strip() for line in out.splitlines() if line.startswith("  leaderboard/measured/")] == [path]
+    assert git("diff", "--name-only", "--diff-filter=M", "main", "entry-mine").splitlines() == [path]
+    assert file.read_bytes() == before and git("status", "--porcelain") == ""
+    assert git("log", "-1", "--format=%s", "entry-mine") == f"Add mine to the board: {len(rows) - 3} records"
+    git("switch", "-q", "entry-mine")
+    assert [row.name for row in rows_of(file)] == [row.name for row in rows]
+    code, said, _ = cli("leaderboard", "placement", "--since", "main")
+    assert code == 0 and said.startswith("### mine (on the board already; 1 file changed)\n")
+
+
+def test_a_file_is_no_run(own_runs, checkout, cli):
+    code, out, err = cli("leaderboard", "submit", own_runs["letters"] / "scores.csv", *NEW)
+    assert (code, out, err.count("\n")) == (1, "", 1) and "scores.csv is a file: name the run folder" in err
+
+
+def test_a_board_whose_runs_lie_elsewhere_says_so(own_runs, checkout, cli, tmp_path):
+    for file in (checkout / "leaderboard").rglob("*.parquet"):
+        target = tmp_path / "elsewhere" / file.relative_to(checkout / "leaderboard")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file.rename(target)
+    write_index(checkout / "leaderboard", str(tmp_path / "elsewhere"))
+    for arguments in ((own_runs["letters"], *NEW), (own_runs["noisy-2"], "--entry", "noisy")):
+        code, out, err = cli("leaderboard", "submit", *arguments)
+        assert (code, out, err.count("\n")) == (1, "", 1) and "the runs of leaderboard lie elsewhere" in err, err
 
 
 def test_what_add_refuses_is_refused_in_the_board_s_own_paths(own_runs, checkout, cli):

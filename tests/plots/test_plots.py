@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from geometry_runs import embed, make_run, pair_set
+from run_edits import edit
 
 from stsbench.cli.plot import plot
 from stsbench.errors import StsbenchError
@@ -183,12 +184,14 @@ def test_runs_that_do_not_belong_together_are_refused(runs, tmp_path):
 
 def test_damaged_and_missing_runs_are_one_line(tmp_path):
     run = make_run(tmp_path / "run")
-    stored = next((run / "observations").iterdir())
-    stored.write_bytes(stored.read_bytes()[:-1])
+    edit(run, lambda row: row.observed.arrays.update(cosine=row.observed.arrays["cosine"][::-1]))
     with pytest.raises(StsbenchError, match="sha256 differs"):
         call("spectrum", run)
-    stored.unlink()
-    with pytest.raises(StsbenchError, match="is missing"):
+    (run / "run.parquet").write_bytes((run / "run.parquet").read_bytes()[:-1])
+    with pytest.raises(StsbenchError, match="is not a valid run file"):
+        call("spectrum", run)
+    (run / "run.parquet").unlink()
+    with pytest.raises(StsbenchError, match=r"it holds no run\.parquet"):
         call("spectrum", run)
     with pytest.raises(StsbenchError, match="no such folder"):
         call("spectrum", tmp_path / "nowhere")

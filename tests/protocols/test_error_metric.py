@@ -13,9 +13,10 @@ from stsbench import registry
 from stsbench.cli.main import cli
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
-from stsbench.evaluation.measure import _packed
-from stsbench.evaluation.records import ObservationFile, load_records, record_stem, write_record
-from stsbench.evaluation.rescore import observations_of, protocol_of_record
+from stsbench.evaluation.columns import digest_of
+from stsbench.evaluation.records import Observed
+from stsbench.evaluation.rescore import protocol_of_record
+from stsbench.evaluation.run_file import RUN, load_records, observations_of, write_run
 from stsbench.leaderboard.page.entries_picture import figure
 from stsbench.leaderboard.page.site import site
 from stsbench.leaderboard.ranks.gather import gather
@@ -129,15 +130,11 @@ def rewritten(folder, change, place):
     change(observations.arrays)
     protocol = protocol_of_record(path, record)
     record.scores = protocol.score(observations, record.data.id, "STS-B")
-    content = _packed(observations)
     record.encoder.spec = {**record.encoder.spec, "weights": "f" * 64}
     spec = {key: value for key, value in record.encoder.spec.items() if key != "name"}
     record.encoder.fingerprint = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
-    file = f"observations/{record_stem(record.encoder, record.protocol, record.data)}.npz"
-    record.observations = ObservationFile(file=file, sha256=hashlib.sha256(content).hexdigest())
-    (place / "observations").mkdir(parents=True)
-    (place / file).write_bytes(content)
-    write_record(place, record)
+    record.observations = Observed(sha256=digest_of(observations))
+    write_run(place / RUN, [(record, observations)])
     return place
 
 

@@ -12,6 +12,7 @@ from stsbench.data.sets.relevance import read_relevance
 from stsbench.encoders.cache.embed import Embed
 from stsbench.encoders.load import load_encoder
 from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.run_file import observations_of
 from stsbench.metrics.ranking import ranks_of
 from stsbench.publish.mteb_adapter import MtebEncoder, undisturbed
 
@@ -78,13 +79,13 @@ def test_queries_and_documents_of_a_folder_have_their_prompts(folder, library, t
     hidden = data.hidden
     queries, corpus = library.encode_query(list(data.queries)), library.encode_document(list(data.corpus))
     rank, _ = ranks_of(queries, corpus, data.relevant, hidden)
-    with np.load(tmp_path / "run" / result.records[0].observations.file) as stored:
-        assert stored["rank"].tolist() == rank.tolist()
-        assert stored["names.notes"].tolist() == [
-            "corpus texts that are a query itself and not counted for it: 2 by text (no corpus text has the query's id)",
-            "queries are read behind the stored prompt 'the dog : '",
-            "documents are read behind the stored prompt 'a man : '",
-        ]
+    stored = observations_of(result.folder, result.records[0])
+    assert stored.arrays["rank"].tolist() == rank.tolist()
+    assert stored.names["notes"] == [
+        "corpus texts that are a query itself and not counted for it: 2 by text (no corpus text has the query's id)",
+        "queries are read behind the stored prompt 'the dog : '",
+        "documents are read behind the stored prompt 'a man : '",
+    ]
 
 
 def test_texts_that_a_prompt_makes_too_long_are_counted(folder, tmp_path):
@@ -95,5 +96,5 @@ def test_texts_that_a_prompt_makes_too_long_are_counted(folder, tmp_path):
     (own / "relevance.tsv").write_text("q0\td0\n")
     result = evaluate(str(folder), output=tmp_path / "run", protocols=[f"retrieval:{own}"], resamples=0, no_cache=True,
                       device="cpu", offline=True, max_length=6)
-    with np.load(tmp_path / "run" / result.records[0].observations.file) as stored:
-        assert "1 queries were truncated behind their prompt" in stored["names.notes"].tolist()
+    stored = observations_of(result.folder, result.records[0])
+    assert "1 queries were truncated behind their prompt" in stored.names["notes"]

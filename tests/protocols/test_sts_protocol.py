@@ -17,8 +17,8 @@ from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.measure import Result, measure
 from stsbench.evaluation.plan import plan, presets
 from stsbench.evaluation.protocol import Observations
-from stsbench.evaluation.records import read_record
-from stsbench.evaluation.rescore import observations_of, score_again
+from stsbench.evaluation.rescore import score_again
+from stsbench.evaluation.run_file import load_records, observations_of
 from stsbench.metrics.bootstrap import interval
 from stsbench.protocols.sts import AVERAGED, TASKS, StsProtocol
 from stsbench.registry import names, resolve
@@ -276,8 +276,9 @@ def test_minilm_s_cosines_are_those_on_the_board():
     """Every tenth pair: the board's record of all 1,379 scores what is published, as the board's own tests say."""
     data = load("stsb/test", data_dir=real_data())
     assert len(data) == 1379
-    [path] = (Path(__file__).resolve().parents[2] / "leaderboard").glob("measured/minilm-mean/*/sts.stsb-test.*.json")
-    stored = observations_of(path.parent, read_record(path)).arrays["similarity"]
+    [run] = (Path(__file__).resolve().parents[2] / "leaderboard").glob("measured/minilm-mean/*/run.parquet")
+    [record] = [record for path, record in load_records(run) if path.name.startswith("sts.stsb-test.")]
+    stored = observations_of(run, record).arrays["similarity"]
     chosen = np.arange(len(data)) % 10 == 0
     embed = Embed(load_encoder(minilm(), device="cpu"))
     seen = StsProtocol({}).observe(embed, data.keep(chosen))

@@ -20,6 +20,7 @@ from huggingface_hub import ModelCardData, metadata_load
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from run_edits import edit, put_beside, rows_of
 
 from stsbench.data.sets.catalog import entry
 from stsbench.errors import StsbenchError
@@ -54,10 +55,8 @@ def run(tmp_path_factory):
     return result.folder
 
 
-def merged(target, *runs):
-    for each in runs:
-        shutil.copytree(each, target, dirs_exist_ok=True)
-    return target
+def merged(target, first, *others):
+    return put_beside(shutil.copytree(first, target), *others)
 
 
 def loaded(folder):
@@ -66,8 +65,8 @@ def loaded(folder):
 
 
 def stored(run):
-    """(file stem, score) of every score, read as plain JSON."""
-    return [(path.stem, score) for path in sorted(run.glob("*.json")) for score in json.loads(path.read_text())["scores"]]
+    """(record's name, score) of every score, as the file has it."""
+    return [(row.name, score) for row in rows_of(run) for score in row.record["scores"]]
 
 
 def printed(score):
@@ -335,10 +334,8 @@ def test_the_folder_appears_whole_or_not_at_all(run, tmp_path, monkeypatch):
 
 def test_an_edited_record_is_refused(run, tmp_path):
     copy = Path(shutil.copytree(run, tmp_path / "copy"))
-    path = next(copy.glob("retrieval*.json"))
-    record = json.loads(path.read_text())
-    record["scores"][0]["value"] += 1
-    path.write_text(json.dumps(record))
+    name = next(row.name for row in rows_of(copy) if row.name.startswith("retrieval"))
+    edit(copy, lambda row: row.record["scores"][0].update(value=1.0), name)
     with pytest.raises(StsbenchError, match="edited"):
         export_card(copy, tmp_path / "out", "model-card")
     assert not (tmp_path / "out").exists()

@@ -3,12 +3,14 @@
 import gzip
 import hashlib
 import json
+import shutil
 import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from clirun import cli as cli
+from run_edits import edit, put_beside
 
 from stsbench.data.sets.catalog import entry
 from stsbench.encoders.cache.embed import Embed
@@ -16,7 +18,7 @@ from stsbench.encoders.light.callable import CallableEncoder
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.measure import Result, measure
-from stsbench.evaluation.records import load_records
+from stsbench.evaluation.run_file import load_records
 from stsbench.leaderboard.imports.model import load_imported
 from stsbench.leaderboard.imports.mteb import import_results
 from stsbench.protocols.mteb import MtebProtocol
@@ -116,14 +118,12 @@ def test_the_folder_appears_whole_or_not_at_all(run, tmp_path, monkeypatch):
 
 
 def test_edited_observations_are_refused(run, tmp_path):
-    import shutil
-
     copy = Path(shutil.copytree(run, tmp_path / "copy"))
-    [stored] = (copy / "observations").iterdir()
-    with np.load(stored) as held:
-        arrays = dict(held)
-    arrays["names.task_result"] = np.array([str(arrays["names.task_result"][0]).replace("STSBenchmark", "STS12")])
-    np.savez(stored, **arrays)
+
+    def change(row):
+        row.observed.names["task_result"][0] = row.observed.names["task_result"][0].replace("STSBenchmark", "STS12")
+
+    edit(copy, change)
     with pytest.raises(StsbenchError, match="sha256"):
         export_mteb(copy, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -200,12 +200,7 @@ def test_the_command_writes_what_it_can_and_says_what_it_left_out(run, tmp_path,
     code, out, err = cli("export", run, "--to", "mteb", "--output", "out")
     assert (code, err) == (0, "") and out.startswith("out/results/stsbench__") and out.count("\n") == 1
     sample = evaluate(vectors, output=tmp_path / "sample", protocols=["mteb:STS12"], sample=True, no_cache=True)
-    mixed = tmp_path / "mixed"
-    for source in (run, sample.folder):
-        for file in source.rglob("*.*"):
-            target = mixed / file.relative_to(source)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(file.read_bytes())
+    mixed = put_beside(shutil.copytree(run, tmp_path / "mixed"), sample.folder)
     code, out, err = cli("export", mixed, "--to", "mteb")
     assert code == 3 and "STS12 left out: it was measured on the sample data" in err
     assert out == f"{tmp_path}/mixed-mteb/{next(Path('out').rglob('STSBenchmark.json')).relative_to('out')}\n"

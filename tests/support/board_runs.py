@@ -10,7 +10,6 @@ import pytest
 
 import stsbench
 from stsbench.encoders.base import Encoded, Encoder, EncoderSpec
-from stsbench.evaluation import rescore
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.columns import digest_of
 from stsbench.files import sha256_file
@@ -52,18 +51,6 @@ def made(folder, **data):
     return found
 
 
-_kept = {}  # sha256 -> observations, and in them the draws of their bootstrap
-
-
-@functools.wraps(rescore.read_observations)
-def _read_once(path, digest, read=rescore.read_observations):
-    if digest not in _kept or not path.is_file() or sha256_file(path) != digest:
-        _kept[digest] = read(path, digest)
-        for array in _kept[digest].arrays.values():
-            array.flags.writeable = False
-    return _kept[digest]
-
-
 _memos = {}  # digest of observations -> what was drawn from them
 _scores = {}  # what a score depends on, and the digest of its observations -> the rows
 
@@ -103,9 +90,8 @@ def _published(path, read=publications._read):
 
 @pytest.fixture(scope="module", autouse=True)
 def read_once(tmp_path_factory):
-    """What the same bytes hold is read, redrawn and scored once; what builds keep is kept for the tests of a file alone."""
+    """What the same bytes hold is redrawn and scored once; what builds keep is kept for the tests of a file alone."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rescore, "read_observations", _read_once)
         patch.setattr(StsProtocol, "draw_all", _draw_all)
         patch.setattr(StsProtocol, "score", _score)
         patch.setattr(publications, "_read", _published)

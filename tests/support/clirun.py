@@ -1,6 +1,5 @@
 """Running the command line in tests: a folder of its own, callables that misbehave, a copy of the sample to damage."""
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 
 import stsbench
 from stsbench.cli.main import main
+from stsbench.evaluation.run_file import load_records
 
 SAMPLE = Path(stsbench.__file__).parent / "data" / "sample"
 STS12 = "downstream/STS/STS12-en-test"
@@ -116,7 +116,8 @@ def fails(outcome, *parts, code=1):
     return lines[0]
 
 
-def record():
-    [path] = Path("run").glob("*.json")
-    return json.loads(path.read_text())
+def record(run="run"):
+    """The only record of a run, as JSON has it."""
+    [(_, only)] = load_records(run)
+    return only.model_dump(mode="json")
 

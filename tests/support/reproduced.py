@@ -1,15 +1,14 @@
 """Runs for `stsbench reproduce`: records of the committed board, as if of another training or command."""
 
-import hashlib
 import json
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
 from stsbench.data.sets.catalog import entry
-from stsbench.evaluation.measure import _packed
-from stsbench.evaluation.records import read_record
-from stsbench.evaluation.rescore import observations_of
+from stsbench.evaluation.columns import digest_of
+from stsbench.evaluation.records import Observed
+from stsbench.evaluation.run_file import RUN, load_records, observations_of, write_run
 from stsbench.leaderboard.publications.load import load_publications
 from stsbench.leaderboard.records.paths import PUBLISHED
 from stsbench.leaderboard.reproduce.table import find_rows, lines_of
@@ -26,23 +25,26 @@ YEARS = tuple(f"sts.sts{year}*" for year in range(12, 17))  # nearly all pairs, 
 def copied(name, target, number=0, without=WITHOUT, **provenance):
     """The records of a committed entry's run, whose observations give its scores, as if of another training or command."""
     source = sorted(path for path in (ENTRIES / name).iterdir() if path.is_dir())[number]
-    (target / "observations").mkdir(parents=True)
-    for path in source.glob("*.json"):
-        if any(fnmatch(path.name, pattern) for pattern in without):
-            continue
-        packed = _npz(path)
-        (target / "observations" / f"{path.stem}.npz").write_bytes(packed)
-        stored = json.loads(path.read_text("utf-8"))
-        stored["observations"] = {"file": f"observations/{path.stem}.npz", "sha256": hashlib.sha256(packed).hexdigest()}
-        stored["provenance"] |= provenance
-        (target / path.name).write_text(json.dumps(stored), "utf-8")
+    items = [_whole(path, record) for path, record in _records(source)
+             if not any(fnmatch(path.name, pattern) for pattern in without)]
+    for record, _ in items:
+        record.provenance |= provenance
+    write_run(target / RUN, items)
     return target
 
 
-@cache
-def _npz(path):
+def _records(source):
+    return [(path, record.model_copy(deep=True)) for path, record in _read(source)]
+
+
+_read = cache(load_records)
+
+
+def _whole(path, record):
     """As `stsbench eval` writes it: a board's records share files, which a single folder does not have."""
-    return _packed(observations_of(path.parent, read_record(path)))
+    observations = observations_of(path.parent, record)
+    record.observations = Observed(sha256=digest_of(observations))
+    return record, observations
 
 
 def trained(folder, made, number=0, dev=82.0, **summary):

@@ -8,8 +8,9 @@ from typing import Any
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.plan import changed_settings, metric_under
-from stsbench.evaluation.records import Record, ScoreRow, load_records
+from stsbench.evaluation.records import Record, ScoreRow
 from stsbench.evaluation.rescore import protocol_of_record
+from stsbench.evaluation.run_file import load_records
 from stsbench.training.runs.report import LOG, read_log, spread, summary
 
 _KEYS = ("protocol", "settings", "view", "task", "subset", "aggregation", "metric", "items")
@@ -112,7 +113,7 @@ def _last_dev(log: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 def _tested(folder: Path, digests: dict[tuple[str, str, str], tuple[str, Path]]) -> Iterator[tuple[tuple[Any, ...], float]]:
     """Every score of an evaluation, averages included, by what makes it the same measurement in another run."""
     groups: dict[str, list[tuple[Path, Record]]] = {}
-    for path, record in sorted(load_records(folder), key=lambda item: item[1].provenance.get("position", 0)):
+    for path, record in load_records(folder):
         groups.setdefault(record.protocol.model_dump_json(), []).append((path, record))
     for group in groups.values():
         records = [record for _, record in group]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from board_runs import read_once  # noqa: F401  fixture
 from clirun import cli, fails, place  # noqa: F401 - fixtures
+from run_edits import edit, rows_of
 from synthetic_sts import B2, observations, said, write_run
 
 from stsbench.leaderboard.identify.model import source
@@ -228,10 +229,8 @@ def test_shares_are_recognised_and_compared_in_points(cli, runs):
 
 def test_an_edited_record_is_refused(cli, tmp_path):
     run = write_run(tmp_path / "run", observations(B2["sbert"]["all"], B2["sbert"]["wmean"]))
-    path = next(run.glob("sts.sts12-*.json"))
-    record = json.loads(path.read_text())
-    record["scores"][-1]["value"] += 0.01
-    path.write_text(json.dumps(record))
+    (name,) = (row.name for row in rows_of(run) if row.name.startswith("sts.sts12-"))
+    path = edit(run, lambda row: row.record["scores"][-1].update(value=row.record["scores"][-1]["value"] + 0.01), name)
     fails(cli("identify", "STS12=70.97", "--model", run), path.name, "was edited")
 
 
@@ -285,7 +284,7 @@ def test_a_model_is_measured_first(cli):
     code, out, err = cli("identify", "STS-B=50.00", *models, "--sample")
     assert code == 0 and "sample data: not comparable with published numbers" in out
     runs = [line.removeprefix("run: ") for line in err.splitlines() if line.startswith("run: ")]
-    records = [sorted(path.name.split(".")[0] for path in Path(run).glob("*.json")) for run in runs]
+    records = [sorted(row.name.split(".")[0] for row in rows_of(run)) for run in runs]
     assert records == [["regression", "sts"]] * 2
     again = cli("identify", "STS-B=50.00", "--model", "runs")
     assert (again[0], sorted(again[1].splitlines()[-1].split())) == (0, sorted(out.splitlines()[-1].split()))

@@ -9,6 +9,7 @@ import pytest
 from board_runs import read_once  # noqa: F401  fixture
 from hypothesis import given as drawn
 from hypothesis import strategies as st
+from run_edits import rows_of
 from scipy.stats import pearsonr, spearmanr
 from synthetic_sts import B2, YEARS, observations, said, write_run
 
@@ -33,11 +34,12 @@ def runs(tmp_path_factory):
 @pytest.mark.parametrize("name", B2)
 def test_the_made_observations_score_as_table_b2_prints(runs, name):
     """By scipy on the stored arrays, not by our own metrics."""
-    for path in sorted((runs[name] / "observations").glob("*.npz")):
-        task = path.name.split(".")[1].split("-test")[0].upper().replace("STSB", "STS-B")
+    rows = rows_of(runs[name])
+    assert len(rows) == len(ORDER)
+    for row in rows:
+        task = row.name.split(".")[1].split("-test")[0].upper().replace("STSB", "STS-B")
         at = ORDER.index(task)
-        with np.load(path) as seen:
-            similarity, gold, subset = seen["similarity"], seen["gold"], seen["subset"]
+        similarity, gold, subset = (row.observed.arrays[key] for key in ("similarity", "gold", "subset"))
         parts = [spearmanr(similarity[subset == i], gold[subset == i]).statistic for i in np.unique(subset)]
         assert 100 * spearmanr(similarity, gold).statistic == pytest.approx(B2[name]["all"][at], abs=0.005)
         weighted = 100 * np.average(parts, weights=np.bincount(subset))
@@ -113,7 +115,7 @@ def test_every_setting_finds_itself(sample, tasks, settings):
 
 def test_every_setting_of_a_measured_run_finds_itself():
     folders = run_folders(Path(__file__).resolve().parents[3] / "leaderboard" / "measured")
-    folders = [folder for folder in folders if any(folder.glob("sts.*")) and any(folder.glob("regression.*"))]
+    folders = [folder for folder in folders if {"sts", "regression"} <= {row.name.split(".")[0] for row in rows_of(folder)}]
     if not folders:
         pytest.skip("no run with sts and regression in leaderboard/measured")
     seen = observed(folders[:1], lambda match: None)

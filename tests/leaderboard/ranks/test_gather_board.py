@@ -1,16 +1,19 @@
 """The board made from records: what shares a tab, who is ranked, how seeds are joined."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 from board_runs import REVISION, Letters, copied, read_once, runs  # noqa: F401  fixtures
 from gathered import LETTERS, board, own, tab  # noqa: F401  board is a fixture
+from run_edits import edit, rows_of, write_rows
 from scipy import stats
 
 from stsbench.errors import StsbenchError
 from stsbench.evaluation.api import evaluate
 from stsbench.evaluation.compare import compare
-from stsbench.evaluation.records import load_records
-from stsbench.evaluation.rescore import read_observations
+from stsbench.evaluation.load import load_protocol
+from stsbench.evaluation.run_file import load_records, observations_of
 from stsbench.evaluation.schema import CORRELATION
 from stsbench.leaderboard.ranks import gather as gather_module
 from stsbench.leaderboard.ranks.board import Cell
@@ -106,9 +109,8 @@ def test_seeds_become_a_mean_with_its_spread(board, runs):
     for task, prefix in {"STS12": "sts.sts12-test", "STS-B": "sts.stsb-test"}.items():
         values, widths = [], []
         for name in ("noisy", "noisy-2"):
-            (path,) = runs[name].glob(f"{prefix}.*.json")
-            record = dict(load_records(runs[name]))[path]
-            arrays = read_observations(path.parent / record.observations.file, record.observations.sha256).arrays
+            (record,) = (record for path, record in load_records(runs[name]) if path.name.startswith(f"{prefix}."))
+            arrays = observations_of(runs[name], record).arrays
             values.append(100 * stats.spearmanr(arrays["similarity"], arrays["gold"]).statistic)
             (score,) = [s for s in record.scores if (s.metric, s.aggregation) == ("spearman", "all")]
             widths.append(score.high - score.low)
@@ -189,22 +191,22 @@ def test_published_rows_stand_beside_and_are_never_ranked(board):
 def test_gold_values_that_differ_are_an_error(board, copied):
     """Observations made for the occasion: right digests, right scores, other gold."""
     run = copied("letters")
-    path = min(run.glob("sts.stsb-test.*.json"))
-    record = dict(load_records(run))[path]
-    from stsbench.evaluation.records import ObservationFile
-    from stsbench.evaluation.rescore import protocol_of_record
-    from stsbench.files import sha256_file
 
-    file = run / record.observations.file
-    arrays = dict(np.load(file, allow_pickle=False))
-    arrays["gold"] = arrays["gold"][::-1].copy()
-    np.savez(file, **arrays)
-    observed = read_observations(file, sha256_file(file))
-    record.observations = ObservationFile(file=record.observations.file, sha256=sha256_file(file))
-    record.scores = protocol_of_record(path, record).score(observed, record.data.id, "STS-B")
-    path.write_text(record.model_dump_json(indent=2) + "\n")
+    def forge(row):
+        row.observed.arrays["gold"] = row.observed.arrays["gold"][::-1].copy()
+        protocol = load_protocol("sts")(row.record["protocol"]["settings"], row.record["protocol"]["label"])
+        scores = protocol.score(row.observed, "stsb/test", "STS-B")
+        row.record["scores"] = [score.model_dump() for score in scores]
+        row.resigned()
+
+    path = edit(run, forge, named(run, "sts.stsb-test"))
     with pytest.raises(StsbenchError, match=f"{path.name}: gold of its observations is not that of"):
         board(letters=(["words"], LETTERS), zz_forged=([run], LETTERS))
+
+
+def named(run, prefix):
+    (name,) = (row.name for row in rows_of(run) if row.name.startswith(f"{prefix}."))
+    return name
 
 
 def test_forms_and_single_tasks_have_tabs_of_their_own(board, tmp_path, monkeypatch):
@@ -269,17 +271,13 @@ def test_a_seed_without_a_protocol_leaves_no_empty_tab(board, tmp_path, monkeypa
 def test_two_scores_of_one_setting_in_a_run_are_an_error(board, copied):
     """A copy of a record under another digest's name: which of the two is it?"""
     run = copied("letters")
-    path = min(run.glob("sts.stsb-test.*.json"))
-    record = dict(load_records(run))[path]
-    from stsbench.evaluation.records import record_stem
-
-    other = record.model_copy(deep=True)
-    other.data.digest = "0" * 64
-    stem = record_stem(other.encoder, other.protocol, other.data)
-    other.observations.file = f"observations/{stem}.npz"
-    (run / other.observations.file).write_bytes((run / record.observations.file).read_bytes())
-    (run / f"{stem}.json").write_text(other.model_dump_json(indent=2) + "\n")
-    with pytest.raises(StsbenchError, match=r"json"):
+    rows = rows_of(run)
+    (row,) = (row for row in rows if row.name == named(run, "sts.stsb-test"))
+    other = deepcopy(row)
+    other.record["data"]["digest"] = "0" * 64
+    other.renamed()
+    write_rows(run, [*rows, other])
+    with pytest.raises(StsbenchError, match=r"run\.parquet/sts\.stsb-test"):
         board(twice=([run], LETTERS))
 
 
@@ -311,18 +309,12 @@ def test_intervals_over_few_seeds_hold_what_they_promise(seeds):
 
 def test_records_that_do_not_tell_shared_pairs_are_refused(board, copied):
     """As stored before records said which pair is which: the interval of an average would be too narrow."""
-    import json
-
-    from stsbench.files import sha256_file
-
     run = copied("letters")
-    for path in run.glob("sts.*.json"):
-        record = json.loads(path.read_text())
-        file = run / record["observations"]["file"]
-        arrays = dict(np.load(file, allow_pickle=False))
-        del arrays["pair"]
-        np.savez(file, **arrays)
-        record["observations"]["sha256"] = sha256_file(file)
-        path.write_text(json.dumps(record, indent=2) + "\n")
+    rows = rows_of(run)
+    for row in rows:
+        if row.name.startswith("sts."):
+            del row.observed.arrays["pair"]
+            row.resigned()
+    write_rows(run, rows)
     with pytest.raises(StsbenchError, match="the observations lack pair"):
         board(old=([run], LETTERS))

@@ -1,6 +1,5 @@
 """What a row of the board is flagged as, refused for or not ranked for, and what stands in its place."""
 
-import json
 import shutil
 from dataclasses import replace
 
@@ -8,11 +7,12 @@ import numpy as np
 import pytest
 from board_runs import Letters, copied, read_once, runs  # noqa: F401  fixtures
 from gathered import LETTERS, board, own, tab  # noqa: F401  board is a fixture
+from run_edits import edit, rows_of, write_rows
 from toy_encoder import Toy
 
 from stsbench.encoders.base import EncoderSpec
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.records import load_records
+from stsbench.evaluation.run_file import RUN, load_records
 from stsbench.leaderboard.ranks import gather as gather_module
 from stsbench.leaderboard.ranks.gather import gather, rounded
 from stsbench.leaderboard.records.draws import RESAMPLES
@@ -27,13 +27,10 @@ def test_scores_are_one_where_only_the_order_of_a_sum_differs():
 @pytest.mark.parametrize(
     ("recipe", "flagged"), [("simcse/unsup-changed", True), ("simcse/unsup-swept", True), ("simcse/unsup", False)]
 )
-@pytest.mark.parametrize("saying", [0, -1])  # one of its records is enough, and which comes first is a matter of names
+@pytest.mark.parametrize("saying", [0, -1])  # one of its records is enough, and which was measured first does not matter
 def test_a_row_trained_by_a_changed_recipe_is_flagged(board, copied, recipe, flagged, saying):
     run = copied("letters")
-    path = sorted(run.glob("*.json"))[saying]
-    record = json.loads(path.read_text())
-    record["provenance"]["recipe"] = recipe
-    path.write_text(json.dumps(record, indent=2) + "\n")
+    edit(run, lambda row: row.record["provenance"].update(recipe=recipe), rows_of(run)[saying].name)
     (row,) = tab(board(trained=([run], LETTERS)), "sts-spearman-all-sample").measured
     assert ("changed-recipe" in row.flags) == flagged
 
@@ -44,10 +41,10 @@ def test_what_was_fitted_behind_weights_of_a_changed_recipe_is_flagged(board, tm
     for normalize, change in ((False, lambda vectors: vectors), (True, lambda vectors: vectors - [30, 500, 0])):
         spec = EncoderSpec(name="toy", kind="callable", weights="1" * 64, normalize=normalize)
         runs.append(own(tmp_path, monkeypatch, f"toy-{normalize}", Toy(spec, change), tasks=["STS-B"]))
-    for path in runs[0].glob("*.json"):
-        record = json.loads(path.read_text())
-        record["provenance"]["recipe"] = "simcse/unsup-changed"
-        path.write_text(json.dumps(record, indent=2) + "\n")
+    rows = rows_of(runs[0])
+    for row in rows:
+        row.record["provenance"]["recipe"] = "simcse/unsup-changed"
+    write_rows(runs[0], rows)
     made = board(trained=([runs[0]], LETTERS), fitted=([runs[1]], LETTERS), letters=(["letters"], LETTERS))
     rows = {row.id: "changed-recipe" in row.flags for row in tab(made, "sts-spearman-all-sample").measured}
     assert rows == {"trained": True, "fitted": True, "letters": False}
@@ -69,17 +66,19 @@ def test_a_link_in_the_place_of_a_run_is_refused(board, tmp_path):
     shutil.copy(measured / "letters/entry.yaml", measured / "mine")
     run = next(path for path in (measured / "letters").iterdir() if path.is_dir())
     (measured / "mine" / run.name).symlink_to(run)
-    with pytest.raises(StsbenchError, match=r"mine.* is a link"):
+    with pytest.raises(StsbenchError, match=rf"mine/{run.name} is a link"):
+        gather(tmp_path / "board")
+    (measured / "mine" / run.name).unlink()
+    (measured / "mine" / run.name).mkdir()
+    (measured / "mine" / run.name / RUN).symlink_to(run / RUN)
+    with pytest.raises(StsbenchError, match=rf"mine/{run.name}/{RUN} is a link"):
         gather(tmp_path / "board")
 
 
 def test_a_width_that_differs_by_data_set_is_none(board, copied):
     """tf-idf is as wide as the words of each set: the first set's width said nothing of the others."""
     run = copied("words")
-    path = next(iter(run.glob("*.json")))
-    record = json.loads(path.read_text())
-    record["encoder"]["dimension"] += 1
-    path.write_text(json.dumps(record, indent=2) + "\n")
+    edit(run, lambda row: row.record["encoder"].update(dimension=row.record["encoder"]["dimension"] + 1))
     made = board(letters=(["letters"], LETTERS), words=([run], LETTERS))
     assert {id: entry.runs[0]["width"] for id, entry in made.entries.items()} == {"letters": 27, "words": None}
 
@@ -88,8 +87,8 @@ def test_a_row_that_has_no_score_in_many_resamples_is_not_ranked(board, monkeypa
     """It would take these resamples from the test of all rows."""
     lines = gather_module.scored_entries
 
-    def poorer(folder):
-        entries, scored = lines(folder)
+    def poorer(*where):
+        entries, scored = lines(*where)
         for run, each in scored.items():
             for line in each if run.parent.name == "poor" else []:
                 some = np.arange(RESAMPLES) % 10 == 0
@@ -105,8 +104,8 @@ def test_a_row_that_has_no_score_in_many_resamples_is_not_ranked(board, monkeypa
 def test_scores_that_differ_by_rounding_share_a_place(board, monkeypatch):
     lines = gather_module.scored_entries
 
-    def equal(folder):
-        entries, scored = lines(folder)
+    def equal(*where):
+        entries, scored = lines(*where)
         for value, each in zip((0.1 + 0.2, 0.3), scored.values(), strict=True):
             for line in each:
                 line.cells = {column: replace(cell, value=value) for column, cell in line.cells.items()}

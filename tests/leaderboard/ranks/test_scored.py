@@ -1,14 +1,14 @@
 """What builds keep: the same lines as scoring, scored again when anything changes, and never taken from a damaged file."""
 
-import json
 import os
 
 import numpy as np
 import pytest
 from board_runs import copied, read_once, runs  # noqa: F401
+from run_edits import edit
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.records import load_records
+from stsbench.evaluation.run_file import RUN, load_records
 from stsbench.leaderboard.ranks import results, scored
 from stsbench.leaderboard.ranks.lines import lines_of, lines_of_runs
 from stsbench.leaderboard.ranks.scored import scored_entries
@@ -22,7 +22,14 @@ LETTERS = Entry(method="letters", backbone="none", setting="unsup")
 def board(runs, tmp_path):
     add(tmp_path, [runs["letters"]], "letters", LETTERS)
     add(tmp_path, [runs["noisy"], runs["noisy-2"]], "noisy", LETTERS.model_copy(update={"method": "noisy"}))
-    return tmp_path / "measured"
+    return tmp_path
+
+
+@pytest.fixture
+def file(board):
+    """The file of the board's run of `letters`."""
+    (path,) = (board / "measured/letters").glob(f"*/{RUN}")
+    return path
 
 
 @pytest.fixture
@@ -50,7 +57,7 @@ def test_what_is_kept_is_what_scoring_gives(board, counted):
     again, kept = scored_entries(board)
     assert [len(call) for call in counted] == [3]
     assert [entry.id for entry in entries] == [entry.id for entry in again] == ["letters", "noisy"]
-    alone = {run.folder: lines_of(run) for entry in load_entries(board) for run in entry.runs}
+    alone = {run.folder: lines_of(run) for entry in load_entries(board / "measured") for run in entry.runs}
     assert first.keys() == kept.keys() == alone.keys()
     for path, lines in alone.items():
         assert_same(lines, first[path])
@@ -58,41 +65,42 @@ def test_what_is_kept_is_what_scoring_gives(board, counted):
 
 
 def test_runs_together_are_as_each_by_itself(board):
-    together = lines_of_runs([run for entry in load_entries(board) for run in entry.runs])
-    alone = [lines_of(run) for entry in load_entries(board) for run in entry.runs]
+    together = lines_of_runs([run for entry in load_entries(board / "measured") for run in entry.runs])
+    alone = [lines_of(run) for entry in load_entries(board / "measured") for run in entry.runs]
     for some, others in zip(together, alone, strict=True):
         assert_same(some, others)
 
 
-def test_only_what_changed_is_scored_again(board, counted, monkeypatch):
+def test_only_what_changed_is_scored_again(board, file, counted, monkeypatch):
     scored_entries(board)
     counted.clear()
-    path, _ = load_records(next((board / "letters").glob("*/")))[0]
-    path.write_text(path.read_text().replace('"created": "20', '"created":  "20'))
+    edit(file, lambda row: row.record["provenance"].update(seconds=1.5))
     scored_entries(board)
-    assert counted == [[path.parent]]
+    assert counted == [[file.parent]]
     monkeypatch.setattr(results, "scorer", lambda: "another scorer")
     scored_entries(board)
     assert len(counted[1]) == 3
 
 
-def test_an_edited_score_or_observation_is_refused_although_the_run_was_scored(board):
+def test_an_edited_score_or_observation_is_refused_although_the_run_was_scored(board, file):
     scored_entries(board)
-    path, record = load_records(next((board / "letters").glob("*/")))[0]
-    text = path.read_text()
-    stored = json.loads(text)
-    stored["scores"][0]["value"] += 0.01
-    path.write_text(json.dumps(stored))
+    content = file.read_bytes()
+    edit(file, lambda row: row.record["scores"][0].update(value=row.record["scores"][0]["value"] + 0.01))
     with pytest.raises(StsbenchError, match="was edited: its scores"):
         scored_entries(board)
-    path.write_text(text)
+    file.write_bytes(content)
+    edit(file, lambda row: next(iter(row.observed.arrays.values())).__setitem__(0, 0))
+    with pytest.raises(StsbenchError, match=r"run\.parquet: the observations of .* \(sha256 differs\): damaged or replaced"):
+        scored_entries(board)
+    file.write_bytes(content)
     scored_entries(board)
-    for file in (record.observations.file, record.observations.shared.file):
-        content = (path.parent / file).read_bytes()
-        (path.parent / file).write_bytes(content[:8] + b"damaged!" + content[16:])
-        with pytest.raises(StsbenchError, match=r"not a valid file of observations|damaged or replaced"):
+    shared = next(record.observations.shared.file for _, record in load_records(file) if record.observations.shared)
+    for path in (file, file.parent / shared):
+        content = path.read_bytes()
+        path.write_bytes(content[:8] + b"damaged!" + content[16:])
+        with pytest.raises(StsbenchError, match=rf"{path.name} (is not a valid run file|cannot be read: )"):
             scored_entries(board)
-        (path.parent / file).write_bytes(content)
+        path.write_bytes(content)
     scored_entries(board)
 
 
@@ -113,17 +121,16 @@ def test_a_damaged_file_of_the_cache_is_made_again(board, counted, damage):
     assert len(counted) == 1
 
 
-def test_one_run_that_does_not_hold_leaves_the_others_scored(board, counted):
+def test_one_run_that_does_not_hold_leaves_the_others_scored(board, file, counted):
     results.clear()
-    path, _ = load_records(next((board / "letters").glob("*/")))[0]
-    text = path.read_text()
-    path.write_text(text.replace('"n": ', '"n": 1', 1))
-    with pytest.raises(StsbenchError, match=path.stem):
+    content = file.read_bytes()
+    path = edit(file, lambda row: row.record["scores"][0].update(n=1))
+    with pytest.raises(StsbenchError, match=path.name):
         scored_entries(board)
-    path.write_text(text)
+    file.write_bytes(content)
     counted.clear()
     scored_entries(board)
-    assert counted == [[path.parent]]
+    assert counted == [[file.parent]]
 
 
 def test_old_results_go(board):

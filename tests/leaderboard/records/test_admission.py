@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,21 +13,20 @@ from board_runs import REVISION, own_runs, read_once, runs  # noqa: F401  fixtur
 
 from stsbench.data.sets.catalog import catalog, entries
 from stsbench.errors import StsbenchError
+from stsbench.evaluation.columns import digest_of
 from stsbench.evaluation.load import kinds
-from stsbench.evaluation.measure import _packed
 from stsbench.evaluation.protocol import Observations
 from stsbench.evaluation.records import (
     DataIdentity,
     EncoderIdentity,
-    ObservationFile,
+    Observed,
     ProtocolIdentity,
     Record,
-    load_records,
     now,
-    record_stem,
-    write_record,
+    record_name,
 )
-from stsbench.evaluation.rescore import protocol_of_record, read_observations, task_of
+from stsbench.evaluation.rescore import protocol_of_record, task_of
+from stsbench.evaluation.run_file import RUN, load_records, observations_of, write_run
 from stsbench.leaderboard.records import admission, expected
 from stsbench.leaderboard.records.admission import check_record, proven
 from stsbench.protocols.mteb import MtebProtocol
@@ -37,23 +37,23 @@ SHA = "0" * 64
 
 
 def forged(folder, record, observations):
-    """The record with these observations, and everything that follows from them made to fit. Its path."""
+    """A run of the record with these observations, and everything that follows from them made to fit. The record's path."""
+    fit(record, observations)
+    write_run(folder / RUN, [(record, observations)])
+    return folder / RUN / record_name(record)
+
+
+def fit(record, observations):
     spec = {key: value for key, value in record.encoder.spec.items() if key != "name"}
     record.encoder.fingerprint = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
-    protocol = protocol_of_record(folder, record)
+    protocol = protocol_of_record(Path("a record"), record)
     record.scores = protocol.score(observations, record.data.id, task_of(protocol, record))
-    content = _packed(observations)
-    file = f"observations/{record_stem(record.encoder, record.protocol, record.data)}.npz"
-    record.observations = ObservationFile(file=file, sha256=hashlib.sha256(content).hexdigest())
-    (folder / "observations").mkdir(parents=True, exist_ok=True)
-    (folder / file).write_bytes(content)
-    return write_record(folder, record)
+    record.observations = Observed(sha256=digest_of(observations))
 
 
 def loaded(folder, pattern="*"):
     """(record, observations) of a run's records."""
-    return [(record, read_observations(path.parent / record.observations.file, record.observations.sha256))
-            for path, record in load_records(folder) if path.match(pattern)]
+    return [(record, observations_of(folder, record)) for path, record in load_records(folder) if path.match(pattern)]
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +61,11 @@ def known_runs(own_runs, tmp_path_factory):
     """Runs on invented data that call these known, by name."""
     place = tmp_path_factory.mktemp("known")
     for name in ("letters", "words"):
-        for record, observations in loaded(own_runs[name]):
+        items = loaded(own_runs[name])
+        for record, observations in items:
             record.data.known = True
-            forged(place / name, record, observations)
+            fit(record, observations)
+        write_run(place / name / RUN, items)
     return place
 
 
@@ -95,7 +97,7 @@ def refused(folder, record, observations):
     with pytest.raises(StsbenchError) as caught:
         check_record(path, record)
     message = str(caught.value)
-    assert message.startswith(str(path.parent)) and path.stem in message and "\n" not in message
+    assert message.startswith(str(path)) and "\n" not in message
     return message
 
 
@@ -217,7 +219,7 @@ def made(protocol, set_id, arrays, names=None, n=None, **data):
     })
     record = Record(
         created=now(), encoder=who, protocol=how, data=what, counts={"zero_vectors": 0}, scores=[],
-        observations=ObservationFile(file="observations/x.npz", sha256=SHA),
+        observations=Observed(sha256=SHA),
         provenance={"git": REVISION, "versions": {"stsbench": "1", "numpy": "2"}},
     )
     return record, Observations(arrays, names or {})

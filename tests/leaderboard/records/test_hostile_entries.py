@@ -2,18 +2,19 @@
 
 import csv
 import io
-import json
 import re
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import yaml
 from board_runs import copied, read_once, runs  # noqa: F401  fixtures
+from run_edits import edit, rows_of, with_column, with_layout, with_metadata, write_rows
 
 from stsbench.errors import StsbenchError
-from stsbench.evaluation.records import load_records
-from stsbench.evaluation.rescore import observations_of
+from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.run_file import RUN, load_records, observations_of
 from stsbench.leaderboard.page.tables import csv_table, latex_tables, markdown_tables
 from stsbench.leaderboard.ranks.gather import gather
 from stsbench.leaderboard.records.add import add, described
@@ -100,12 +101,15 @@ def test_formulas_and_markup_are_text_in_every_table(runs, tmp_path):
         assert r"\input" not in latex_tables(found)
 
 
-def edited(board, change):
-    """The board's first sts record after `change`, under its right name."""
-    path = min(board.glob("measured/*/*/sts.*.json"))
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content, indent=2) + "\n")
+def edited(run, change):
+    """The run's first sts record after `change`."""
+    name = min(row.name for row in rows_of(run) if row.name.startswith("sts."))
+    return edit(run, lambda row: change(row.record), name)
+
+
+def only_run(board):
+    (file,) = board.glob(f"measured/*/*/{RUN}")
+    return file
 
 
 LATER = (datetime.now(UTC) + timedelta(days=400)).isoformat()
@@ -119,7 +123,8 @@ CHANGES = {
     "escape": (lambda r: r["provenance"].update(command=["\x1b[2J"]), r"holds a character that is not seen \(U\+001B\)"),
     "1970": (lambda r: r.update(created="1970-01-01T00:00:00Z"), "created: 1970-01-01 00:00 UTC is long past"),
     "soon": (lambda r: r.update(created=SOON), "created: .* has not come yet"),
-    "a number for a time": (lambda r: r.update(created=0), "not a valid record: created"),
+    "a text for a time": (lambda r: r.update(created="noon"), "not a valid record: created"),
+    "no time": (lambda r: r.update(created=None), "its column created is not of texts"),
     "true for 1": (lambda r: r["encoder"].update(dimension=True), "not a valid record: encoder.dimension"),
     "text for a number": (lambda r: r["data"].update(n=str(r["data"]["n"])), "not a valid record: data.n"),
     "1 for true": (lambda r: r["data"].update(known=0), "not a valid record: data.known"),
@@ -144,24 +149,83 @@ def test_records_that_nobody_measured_are_refused_by_add_and_build(name, copied,
     board = tmp_path / "board"
     run = copied("letters")
     add(board, [run], "letters", Entry(method="m", backbone="b", setting="unsup"))
-    edited(board, change)
+    edited(only_run(board), change)
+    refused_by_build(board, message)
+    edited(run, change)
+    refused_by_add(tmp_path / "new", run, message)
+
+
+def refused_by_build(board, message):
     for check in (gather, lambda root: load_entries(root / "measured")):
         with pytest.raises(StsbenchError, match=message) as error:
             check(board)
         assert str(error.value).isprintable()
-    path = min(run.glob("sts.*.json"))
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
+
+
+def refused_by_add(board, run, message):
     with pytest.raises(StsbenchError, match=message):
-        add(tmp_path / "new", [run], "letters", Entry(method="m", backbone="b", setting="unsup"))
-    assert not (tmp_path / "new" / "measured").exists()
+        add(board, [run], "letters", Entry(method="m", backbone="b", setting="unsup"))
+    assert not (board / "measured").exists()
+
+
+SENTENCE = "A sentence of the data set."
+
+
+def named_twice(text):
+    """A layout that names its first array twice: readers of JSON take the second."""
+    return f'{{"{text.split(chr(34))[1]}": ["{SENTENCE}", []], {text[1:]}'
+
+
+def nothing(run, kind):
+    return pa.array([None] * len(rows_of(run)), pa.list_(kind))
+
+
+BESIDE = {  # what a run file might hold that no record speaks of
+    "a column of texts": (lambda run: with_column(run, "notes", [SENTENCE] * len(rows_of(run))),
+                          "notes does not hold lists of numbers"),
+    "a column of lists of texts": (lambda run: with_column(run, "notes", [[SENTENCE]] * len(rows_of(run))),
+                                   "notes does not hold lists of numbers"),
+    "a column of names": (lambda run: with_column(run, "names.more", [[SENTENCE]] * len(rows_of(run))),
+                          "sha256 differs|which the protocol does not declare"),
+    "a column of numbers": (lambda run: with_column(run, "notes", [[1, 2]] * len(rows_of(run))),
+                            "notes holds lists that its layout does not name"),
+    "letters as numbers": (lambda run: with_column(run, "observed.notes", [[*SENTENCE.encode()]] * len(rows_of(run))),
+                           "observed.notes holds lists that its layout does not name"),
+    "metadata": (lambda run: with_metadata(run, notes=SENTENCE), "it is not marked as run 1"),
+    "another form": (lambda run: with_metadata(run, stsbench="run 0"), "it is not marked as run 1"),
+    "no form": (lambda run: run.write_bytes(b"PAR1"), "is not a valid run file"),
+    "a text beside a shape": (lambda run: with_layout(run, lambda text: text.replace("]]", f'], "{SENTENCE}"]', 1)),
+                              "is not a valid run file"),
+    "an array twice": (lambda run: with_layout(run, named_twice), "is not a valid run file"),
+    "a name of no array": (lambda run: with_column(run, f"observed.{SENTENCE}", nothing(run, pa.float64())),
+                           "is not a valid run file"),
+    "a name of no names": (lambda run: with_column(run, f"names.{SENTENCE}", nothing(run, pa.string())),
+                           "is not a valid run file"),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_run_file_holds_nothing_beside_its_records(name, copied, tmp_path):
+    """A data set's sentences could come into git in a place where nobody looks."""
+    change, message = BESIDE[name]
+    board, run = tmp_path / "board", copied("letters")
+    add(board, [run], "letters", Entry(method="m", backbone="b", setting="unsup"))
+    for file in (only_run(board), run / RUN):
+        change(file)
+    refused_by_build(board, message)
+    refused_by_add(tmp_path / "new", run, message)
+
+
+def test_a_run_without_records_is_refused(copied, tmp_path):
+    run = copied("letters")
+    write_rows(run, [])
+    refused_by_add(tmp_path / "board", run, r"run\.parquet holds no records")
 
 
 def test_numbers_beyond_float64_are_none_of_an_observation(runs):
     path, record = next((path, record) for path, record in load_records(runs["letters"]) if record.protocol.name == "sts")
     seen = observations_of(path.parent, record)
-    seen = type(seen)({**seen.arrays, "similarity": seen.arrays["similarity"].astype(np.longdouble)}, seen.names)
+    seen = Observations({**seen.arrays, "similarity": seen.arrays["similarity"].astype(np.longdouble)}, seen.names)
     with pytest.raises(StsbenchError, match="something that is not a number: similarity"):
         _check_names(path, seen)
 
@@ -169,10 +233,10 @@ def test_numbers_beyond_float64_are_none_of_an_observation(runs):
 def test_times_of_any_zone_are_shown_in_one(copied, tmp_path):
     """As texts 23:00+14:00 would be later than 12:00+00:00 of the same day, and is not."""
     run = copied("letters")
-    for path, _ in load_records(run):
-        content = json.loads(path.read_text())
-        content["created"] = "2026-01-02T23:00:00+14:00"
-        path.write_text(json.dumps(content))
+    rows = rows_of(run)
+    for row in rows:
+        row.record["created"] = "2026-01-02T23:00:00+14:00"
+    write_rows(run, rows)
     add(tmp_path, [run], "letters", Entry(method="m", backbone="b", setting="unsup"))
     board = gather(tmp_path)
     assert board.entries["letters"].runs[0]["measured"] == ["2026-01-02T09:00:00+00:00"] * 2

@@ -10,8 +10,10 @@ import pytest
 from board_runs import read_once  # noqa: F401  fixture
 from clirun import cli, fails, place  # noqa: F401 - fixtures
 from reproduced import ENTRIES, PUBLICATIONS, WITHOUT, YEARS, asked, copied, trained
+from run_edits import edit, rows_of
 from shipped_recipes import recipe
 
+from stsbench.evaluation.run_file import load_records
 from stsbench.leaderboard.reproduce import command
 from stsbench.leaderboard.reproduce.table import lines_of
 from stsbench.training.recipes.recipes import load_recipe, resolved_yaml
@@ -78,9 +80,9 @@ def test_a_training_by_the_very_recipe_is_a_reproduction(cli, place):
     row = found["simcse:5:7"]
     [measured] = row["measured"]
     assert measured["name"] == str(Path("runs") / "mine") and set(measured["scores"]) == {*TASKS, "Avg"}
-    values = [json.loads(path.read_text())["scores"] for path in sorted(place.glob("runs/mine/*/eval/sts.stsb-test*.json"))]
-    values = [next(each["value"] for each in one if (each["metric"], each["aggregation"]) == ("spearman", "all"))
-              for one in values]
+    values = [row.value for run in sorted(place.glob("runs/mine/*/eval")) for path, record in load_records(run)
+              for row in record.scores if path.name.startswith("sts.stsb-test")
+              and (row.metric, row.aggregation) == ("spearman", "all")]
     assert measured["scores"]["STS-B"] == {"mean": pytest.approx(fmean(values)), "sd": pytest.approx(stdev(values)), "n": 3}
     assert row["published"]["STS-B"] == 76.85 and row["published"]["Avg"] == 76.25 and row["changed"] == []
     assert not any(other["measured"] for id, other in found.items() if id.startswith("simcse:5:") and id != row["row"])
@@ -172,10 +174,9 @@ def test_the_committed_board_holds_changed_recipes_only(place):
 
 def test_an_edited_record_is_refused(cli, place):
     trained(place / "runs" / "mine", recipe("unsup-bert-base"))
-    path = next((place / "runs" / "mine" / "eval").glob("sts.stsb*.json"))
-    stored = json.loads(path.read_text("utf-8"))
-    stored["scores"][0]["value"] += 1
-    path.write_text(json.dumps(stored), "utf-8")
+    run = place / "runs" / "mine" / "eval"
+    name = next(row.name for row in rows_of(run) if row.name.startswith("sts.stsb"))
+    edit(run, lambda row: row.record["scores"][0].update(value=row.record["scores"][0]["value"] + 1), name)
     code, out, err = cli("reproduce", "simcse:5:7", "--json", "-")
     assert (code, out) == (1, "") and "was edited" in err and len(err.splitlines()) == 1
 

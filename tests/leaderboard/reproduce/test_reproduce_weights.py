@@ -1,6 +1,5 @@
 """Rows whose trained model is tested by a command, and models that are known by their weights, whatever they are called."""
 
-import json
 import shlex
 import shutil
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 from board_runs import read_once  # noqa: F401  fixture
 from clirun import place  # noqa: F401 - fixtures
 from reproduced import asked, copied, trained
+from run_edits import rows_of, write_rows
 from shipped_recipes import recipe
 
 from stsbench.encoders.forward.identity import folder_digest
@@ -55,10 +55,10 @@ def test_the_model_of_a_training_without_a_test(trainings):
     shutil.rmtree(run / "eval")
     (run / "best").mkdir()
     (run / "best" / "config.json").write_text("{}")
-    for path in evaluated(run / "white", run, 0).glob("*.json"):
-        stored = json.loads(path.read_text("utf-8"))
-        stored["encoder"]["spec"] |= {"weights": folder_digest(run / "best"), "tokenizer": ""}
-        path.write_text(json.dumps(stored), "utf-8")
+    rows = rows_of(evaluated(run / "white", run, 0))
+    for row in rows:
+        row.record["encoder"]["spec"] |= {"weights": folder_digest(run / "best"), "tokenizer": ""}
+    write_rows(run / "white", rows)
     [measured] = asked(ROW)[ROW]["measured"]
     assert {score["n"] for score in measured["scores"].values()} == {1}
 

@@ -16,6 +16,7 @@ from two_processes import check_same_as_one, passes_of_two, shares_of
 import stsbench
 from stsbench.encoders.load import load_encoder
 from stsbench.errors import StsbenchError
+from stsbench.evaluation.run_file import load_records
 from stsbench.training.engine.live import live_encoder
 from stsbench.training.runs.trained import load_trained
 
@@ -99,11 +100,10 @@ def test_a_run_on_the_sentences_of_sts_says_so_wherever_it_is_read(tmp_path, mon
     assert summary["data"]["unsup"]["texts_of"][:2] == ["sts12", "sts13"]
     best = tmp_path / "run" / "best"
     assert "transductive" in (best / "README.md").read_text("utf-8")
-    records = [json.loads(path.read_text("utf-8")) for path in (tmp_path / "run" / "eval").rglob("*.json")]
-    records = [record for record in records if "provenance" in record]
+    records = [record for _, record in load_records(tmp_path / "run" / "eval")]
     assert len(records) > 6
     again = stsbench.evaluate(str(best), output=tmp_path / "again", protocols=["sts"], sample=True)
-    for provenance in [*(record["provenance"] for record in records), *(each.provenance for each in again.records)]:
+    for provenance in [record.provenance for record in [*records, *again.records]]:
         assert {"sts12", "stsb", "sick-r"} <= set(provenance["trained_on"])
     encoder = load_encoder(str(best))
     assert any("transductive" in line for line in encoder.notes)

@@ -18,6 +18,7 @@ from training_runs import log_of, one_thread, weights_of
 
 import stsbench
 from stsbench.errors import StsbenchError
+from stsbench.evaluation.run_file import load_records
 from stsbench.files import sha256_file
 from stsbench.training.engine.loop import Loop
 from stsbench.training.runs.trained import load_trained
@@ -74,13 +75,13 @@ def test_each_run_can_be_used(place, one, two):
             own = method.backbone.pooled(batch["input_ids"], batch["attention_mask"])
         np.testing.assert_allclose(vectors, own.numpy(), atol=1e-5)
     result, _ = run(place, "tested", stage=2, start_from=one, evaluate=["sts"])
-    records = [json.loads(path.read_text()) for path in (place / "tested" / "eval").glob("*.json")]
-    assert records and all(record["provenance"]["from"] == result["from"] for record in records)
-    assert all(record["provenance"]["stage"] == "second" for record in records)
+    records = [record for _, record in load_records(place / "tested" / "eval")]
+    assert records and all(record.provenance["from"] == result["from"] for record in records)
+    assert all(record.provenance["stage"] == "second" for record in records)
     # What seeds are paired by: the backbone and the training text, whatever their files are called.
     data = {name: each["digest"] for name, each in result["data"].items()}
-    assert data and all(record["provenance"]["data"] == data for record in records)
-    assert all(len(record["provenance"]["backbone"]) == 64 for record in records)
+    assert data and all(record.provenance["data"] == data for record in records)
+    assert all(len(record.provenance["backbone"]) == 64 for record in records)
 
 
 @pytest.mark.parametrize("steps", [0, 2, 4])

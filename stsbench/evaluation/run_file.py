@@ -1,0 +1,269 @@
+"""A run: one Parquet file with its records and what they observed, a row a record, in the order of measuring.
+
+Columns: `name`; `created`; `encoder`, `protocol`, `data`, `counts` and `provenance`, each a JSON text; `scores`, a list of
+what a ScoreRow holds; `observations`, digests as a JSON text; and the columns of `stsbench.evaluation.columns`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation import columns
+from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.records import Record, ScoreRow, check_json, parsed, record_name, validated
+from stsbench.files import atomic_write, leftover
+
+RUN = "run.parquet"
+RUN_FORM, SHARED_FORM = b"run 1", b"observations 1"
+_TEXTS = ("encoder", "protocol", "data", "observations", "counts", "provenance")  # JSON
+_RECORD = ("name", "created", *_TEXTS, "scores")
+Item = tuple[Record, Observations]  # a record, and what stands beside it in the file
+
+
+def write_run(path: Path, items: Sequence[Item]) -> None:
+    """Write the run file `path`, whole or not at all. Raises StsbenchError where a record is not valid."""
+    content = run_bytes(items, path)
+    with atomic_write(path, "wb") as stream:
+        stream.write(content)
+
+
+def run_bytes(items: Sequence[Item], path: Path) -> bytes:
+    """The content of a run file; path: what to call it where a record is not valid. Raises StsbenchError for that."""
+    import pyarrow as pa
+
+    for record, _ in items:
+        try:
+            parsed(record.model_dump_json())  # changed since it was made: a score that is NaN now would be written as null
+        except ValueError as error:
+            name = record_name(record)
+            raise StsbenchError(f"{path}: not written, since {name} is not a valid record: {error}") from error
+    dumped = [record.model_dump(mode="json") for record, _ in items]
+    made = {"name": pa.array([record_name(record) for record, _ in items], pa.string()),
+            "created": pa.array([each["created"] for each in dumped], pa.string())}
+    made |= {key: pa.array([json.dumps(each[key], ensure_ascii=False) for each in dumped], pa.string()) for key in _TEXTS}
+    made["scores"] = pa.array([each["scores"] for each in dumped], _score_type())
+    content = columns.packed({**made, **columns.columns_of([observed for _, observed in items])}, RUN_FORM)
+    try:
+        columns.opened(pa.BufferReader(content), RUN_FORM)
+    except ValueError as error:
+        raise StsbenchError(f"{path}: not written: {error}") from error
+    return content
+
+
+def _score_type() -> Any:
+    import pyarrow as pa
+
+    types = {"value": pa.float64(), "low": pa.float64(), "high": pa.float64(), "n": pa.int64()}
+    return pa.list_(pa.struct([pa.field(name, types.get(name, pa.string())) for name in ScoreRow.model_fields]))
+
+
+def run_file(run: str | Path) -> Path:
+    """The file of a run: itself, that of a run folder, or of a training its test's. Raises StsbenchError where there is
+    none."""
+    folder = Path(run)
+    if folder.name == RUN and folder.is_file():
+        return folder
+    if folder.is_file():
+        raise StsbenchError(f"{folder} is a file: name the run folder, which holds a {RUN}")
+    if not folder.is_dir():
+        raise StsbenchError(f"{folder} is not a run folder: no such folder")
+    if (folder / "begun.json").is_file() and (folder / "eval").is_dir():
+        folder = folder / "eval"
+    if not (folder / RUN).is_file():
+        if trained := _trained(folder):
+            raise StsbenchError(f"{folder} is a run of `stsbench train`, and holds no records itself: {trained}")
+        raise StsbenchError(f"{folder} is not a run folder: it holds no {RUN}")
+    return folder / RUN
+
+
+def load_records(run: str | Path) -> list[tuple[Path, Record]]:
+    """Every record of a run (`run_file`), in the order of measuring, each with the path RUN/run.parquet/NAME.
+
+    Raises StsbenchError, naming the file and the record, for a file that is damaged or whose records are not valid.
+    """
+    path = run_file(run)
+    with _named(path):
+        table = columns.opened(path, RUN_FORM).read(columns=list(_RECORD), use_threads=False)
+        _check_record_columns(table)
+        rows = table.to_pylist()
+    if len({row["name"] for row in rows}) < len(rows):
+        raise StsbenchError(f"{path} holds two records of one name")
+    if not rows:
+        raise StsbenchError(f"{path} holds no records")
+    return [(path / str(row["name"]), _record(path, row)) for row in rows]
+
+
+def _check_record_columns(table: Any) -> None:
+    import pyarrow as pa
+
+    for name in _RECORD:
+        if name not in table.column_names:
+            raise ValueError(f"it has no column {name}")
+        field = table.schema.field(name)
+        if field.type != (_score_type() if name == "scores" else pa.string()) or table.column(name).null_count:
+            raise ValueError(f"its column {name} is not of {field.type if name == 'scores' else 'texts'}")
+
+
+def _record(path: Path, row: dict[str, Any]) -> Record:
+    parts = ['"created": ' + json.dumps(row["created"]), *(f'"{key}": {row[key]}' for key in _TEXTS)]
+    try:
+        for key in _TEXTS:
+            _check_text(key, row[key])
+        record = validated(f'{{{", ".join(parts)}, "scores": {json.dumps(row["scores"])}}}')
+    except ValueError as error:
+        raise StsbenchError(f"{path / row['name']} is not a valid record: {error}") from error
+    if record_name(record) != row["name"]:
+        raise StsbenchError(f"{path / row['name']} was edited: its name does not fit what it says was measured")
+    return record
+
+
+def _check_text(key: str, text: str) -> None:
+    """Each by itself, so that none says more than it is asked for."""
+    try:
+        check_json(text)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error
+
+
+def observations_of(run: str | Path, record: Record) -> Observations:
+    """What a record of the run (`run_file`) observed. Raises StsbenchError, naming the file, where it is damaged, or does
+    not hold what the record names."""
+    observations = stored_beside(run, record)
+    if (stored := record.observations.shared) is None:
+        return observations
+    path = run_file(run)
+    shared = shared_of(path.parent / stored.file, stored.sha256)
+    with _named(path):
+        return columns.joined(shared, observations)
+
+
+def stored_beside(run: str | Path, record: Record) -> Observations:
+    """As `observations_of`, without what stands in a shared file."""
+    path = run_file(run)
+    rows, table = _observed(path, _stamp(path))
+    name = record_name(record)
+    with _named(path):
+        if name not in rows:
+            raise ValueError(f"it holds no record {name}")
+        observations = columns.unpacked(table, rows[name])
+    if columns.digest_of(observations) != record.observations.sha256:
+        raise StsbenchError(f"{path}: the observations of {name} are not what the record names (sha256 differs): damaged or "
+                            "replaced")
+    return observations
+
+
+def shared_of(path: Path, digest: str) -> Observations:
+    """What a file of `shared_bytes` holds. Raises StsbenchError, naming it, where it is damaged or of another digest."""
+    path = path.resolve()
+    return _shared(path, digest, _stamp(path))
+
+
+def shared_bytes(observations: Observations) -> bytes:
+    """The content of a file of what the data decide."""
+    return columns.packed(columns.columns_of([observations]), SHARED_FORM)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """A file's time and size, by which another content is noticed. Raises StsbenchError where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        raise StsbenchError(f"{path} is missing: scores cannot be recomputed") from None
+    return status.st_mtime_ns, status.st_size
+
+
+@lru_cache(maxsize=4)  # each takes some megabytes, and records are asked for one run after another
+def _observed(path: Path, stamp: tuple[int, int]) -> tuple[dict[str, int], Any]:
+    """Name -> row, and the table of observations."""
+    with _named(path):
+        table = columns.opened(path, RUN_FORM).read(use_threads=False)
+        names = table.column("name").to_pylist()
+        table = table.drop_columns(list(_RECORD))
+        columns.check_columns(table)
+    return {name: row for row, name in enumerate(names)}, table
+
+
+@lru_cache(maxsize=64)  # thousands of records share the files of a few dozen sets
+def _shared(path: Path, digest: str, stamp: tuple[int, int]) -> Observations:
+    with _named(path):
+        table = columns.opened(path, SHARED_FORM).read(use_threads=False)
+        columns.check_columns(table)
+        if len(table) != 1:
+            raise ValueError(f"it has {len(table)} rows")
+        shared = columns.unpacked(table, 0)
+    if columns.digest_of(shared) != digest:
+        raise StsbenchError(f"{path} does not hold what its record names (sha256 differs): damaged or replaced")
+    for array in shared.arrays.values():
+        array.flags.writeable = False
+    return shared
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Whatever pyarrow and numpy raise for a damaged file becomes a StsbenchError that names it."""
+    try:
+        yield
+    except StsbenchError:
+        raise
+    except Exception as error:  # pyarrow has its own kinds of errors, and passes on numpy's
+        if isinstance(error, OSError) and error.errno is not None:  # else it is pyarrow's word for a damaged file
+            raise StsbenchError(f"{path} cannot be read: {_line(error)}") from error
+        raise StsbenchError(f"{path} is not a valid run file: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def runs_below(folder: Path, *patterns: str) -> list[Path]:
+    """The run folders below `folder` that these patterns match, without those that a killed process was building."""
+    files = (path for pattern in patterns for path in folder.glob(f"{pattern}/{RUN}" if pattern else RUN))
+    return sorted({path.parent for path in files if not leftover(path.parent)})
+
+
+def tested_seeds(folder: Path) -> list[Path]:
+    """The runs that were tested, of a folder that `stsbench train --seeds` made; none of another folder."""
+    if not (folder / "seeds.json").is_file():
+        return []
+    return sorted(path.parents[1] for path in folder.glob(f"seed-*/eval/{RUN}"))
+
+
+def run_folders(side: Any) -> list[Path]:
+    """The run folders that a side of a comparison names: itself, those inside it, or of several names with commas; a list of
+    such; or what `evaluate` returned. An entry of the leaderboard holds its runs, a training with several seeds those of
+    its seeds."""
+    if isinstance(side, list | tuple):
+        # A Path in a list is a run itself: `compare` may be given what this gave. One that is there twice is refused there.
+        return [run for part in side for run in ([part] if isinstance(part, Path) else run_folders(part))]
+    folder = Path(getattr(side, "folder", side))
+    text = str(folder)
+    names = [folder] if folder.exists() or "," not in text else [Path(name.strip()) for name in text.split(",")]
+    runs: list[Path] = []
+    for name in names:
+        if not name.exists() and (entry := Path("leaderboard/measured") / name).is_dir():
+            raise StsbenchError(f"{name} is not a run folder: no such folder; the board's entry is {entry}")
+        if seeds := tested_seeds(name):
+            runs += seeds
+        elif (name / "eval" / RUN).is_file():
+            runs.append(name / "eval")
+        elif (name / RUN).is_file():
+            runs.append(name)
+        else:
+            runs += runs_below(name, "*") or [name]
+    return list(dict.fromkeys(runs))
+
+
+def _trained(folder: Path) -> str:
+    """Where the records of a run of `stsbench train` are, or how to get them; "" for another folder."""
+    if (folder / "begun.json").is_file():
+        return f"stsbench eval --model {folder / 'best'} --output {folder / 'eval'} gives some"
+    if any((folder / f"{name}.json").is_file() for name in ("seeds", "subsets")):
+        tested = sorted(path.parent for path in folder.glob("**/seed-*/eval") if path.is_dir())
+        return f"name the run of one seed, as {tested[0]}" if tested else "its seeds were not tested"
+    return ""

@@ -1,0 +1,241 @@
+"""A run file that is damaged, or as somebody made it: one line that names it; and read by other programs as it is."""
+
+import copy
+import csv
+import io
+import json
+import tracemalloc
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from run_edits import edit, rows_of, write_rows
+
+from stsbench.errors import StsbenchError
+from stsbench.evaluation import columns
+from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.columns import MOST_UNPACKED
+from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.records import Record
+from stsbench.evaluation.rescore import score_again
+from stsbench.evaluation.run_file import RUN, load_records, observations_of, write_run
+from stsbench.publish.records_json import RECORDS, export_json
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    return evaluate("lexical:token-set", output=folder, sample=True, tasks=["STS-B", "STS12"], resamples=30)
+
+
+@pytest.fixture
+def file(made, tmp_path):
+    """The run's file, to be damaged."""
+    path = tmp_path / "run" / RUN
+    path.parent.mkdir()
+    path.write_bytes((made.folder / RUN).read_bytes())
+    return path
+
+
+def rewritten(file, change, marked=True, **options):
+    """The same table after `change`, written by pyarrow itself."""
+    table = change(pq.read_table(file))
+    with pq.ParquetWriter(file, table.schema, store_schema=False) as writer:
+        writer.write_table(table, **options)
+        if marked:
+            writer.add_key_value_metadata({"stsbench": "run 1"})
+
+
+def column(name, values, kind=None):
+    """A change: the column holds these values."""
+    def change(table):
+        at = table.column_names.index(name)
+        return table.set_column(at, name, pa.array(values, kind))
+
+    return change
+
+
+BYTES = {
+    "nothing": lambda good: b"",
+    "garbage": lambda good: b"not a Parquet file",
+    "cut": lambda good: good[:-200],
+    "the end alone": lambda good: good[-200:],
+    "bytes changed": lambda good: good[:400] + b"\xff" * 2000 + good[2400:],
+}
+
+
+@pytest.mark.parametrize("damage", BYTES)
+def test_a_damaged_file_is_one_line_that_names_it(file, damage):
+    file.write_bytes(BYTES[damage](file.read_bytes()))
+    with pytest.raises(StsbenchError) as caught:
+        score_again(file.parent)
+    assert type(caught.value) is StsbenchError and str(caught.value).startswith(str(file))
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
+
+
+TABLES = {
+    "without our mark": (lambda table: table, False, "it is not marked as run 1"),
+    "without names": (lambda table: table.drop_columns(["name"]), True, "name"),
+    "without scores": (lambda table: table.drop_columns(["scores"]), True, "scores"),
+    "without a layout": (lambda table: table.drop_columns(["layout"]), True, "layout"),
+    "numbers as encoders": (column("encoder", [1, 2]), True, "its column encoder is not of texts"),
+    "no encoder": (column("encoder", [None, None], pa.string()), True, "its column encoder is not of texts"),
+    "scores of other types": (column("scores", [[1.0], [2.0]]), True, "its column scores is not of"),
+    "texts beside it": (lambda table: table.append_column("texts", pa.array(["a sentence"] * 2)), True,
+                        "texts does not hold lists of numbers"),
+}
+
+
+@pytest.mark.parametrize("damage", TABLES)
+def test_a_table_of_another_form_is_refused(file, damage):
+    change, marked, problem = TABLES[damage]
+    rewritten(file, change, marked)
+    with pytest.raises(StsbenchError) as caught:
+        score_again(file.parent)
+    assert str(caught.value).startswith(f"{file} is not a valid run file: ") and problem in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_stands_in_the_file_s_own_notes_is_refused(file):
+    table = pq.read_table(file)
+    with pq.ParquetWriter(file, table.schema, store_schema=False) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"stsbench": "run 1", "notes": "a sentence of the data"})
+    with pytest.raises(StsbenchError, match="it is not marked as run 1"):
+        load_records(file)
+
+
+def test_a_file_that_pandas_wrote_anew_is_refused_in_one_line(file):
+    pd = pytest.importorskip("pandas")
+    pd.read_parquet(file).to_parquet(file)
+    with pytest.raises(StsbenchError, match="it is not marked as run 1"):
+        load_records(file)
+
+
+def test_several_row_groups_and_other_compression_are_read(file, made):
+    rewritten(file, lambda table: table, row_group_size=1)
+    assert pq.ParquetFile(file).num_row_groups == 2
+    assert score_again(file.parent).rows == made.rows
+
+
+ARRAYS = {
+    "missing": lambda seen: seen.arrays.pop("similarity"),
+    "no names": lambda seen: seen.names.pop("subsets"),
+    "short gold": lambda seen: seen.arrays.update(gold=seen.arrays["gold"][:-1]),
+    "short pair": lambda seen: seen.arrays.update(pair=seen.arrays["pair"][:-1]),
+    "two columns": lambda seen: seen.arrays.update(similarity=np.stack([seen.arrays["similarity"]] * 2)),
+    "classes": lambda seen: seen.arrays.update(similarity=np.arange(len(seen.arrays["gold"]))),
+    "more": lambda seen: seen.arrays.update(more=np.zeros(3)),
+    "more names": lambda seen: seen.names.update(more=["a sentence of the data"]),
+    "NaN": lambda seen: seen.arrays["similarity"].fill(np.nan),
+}
+
+
+@pytest.mark.parametrize("damage", ARRAYS)
+def test_other_observations_are_one_line_that_names_the_record(file, damage):
+    """As the record would have it: its sha256 is that of the damaged arrays."""
+    def change(row):
+        ARRAYS[damage](row.observed)
+        row.resigned()
+
+    path = edit(file, change)
+    try:
+        failures = score_again(file.parent).failures
+    except StsbenchError as error:
+        assert str(error).startswith(str(path)) and "\n" not in str(error) and len(str(error)) < 600
+    else:
+        assert damage == "NaN" and list(failures) == ["sts STS12"]
+
+
+def test_a_bomb_is_not_unpacked(file):
+    """A million zeros take a few bytes: what they would fill is known before."""
+    rows = rows_of(file)
+    rows[0].observed = Observations({**rows[0].observed.arrays, "more": np.zeros(MOST_UNPACKED // 8 + 1, dtype=np.int8)})
+    rows[1].observed = Observations({**rows[1].observed.arrays, "more": np.zeros(MOST_UNPACKED // 8, dtype=np.int8)})
+    write_rows(file, rows[:2])
+    assert file.stat().st_size < 2_000_000
+    del rows
+    tracemalloc.start()
+    with pytest.raises(StsbenchError, match="it would fill more than 512 MB"):
+        load_records(file)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 20_000_000
+
+
+def test_a_file_that_is_replaced_is_read_anew(file, made):
+    path, record = load_records(file)[0]
+    before = observations_of(file, record).arrays["similarity"]
+    edit(file, lambda row: row.observed.arrays.update(similarity=row.observed.arrays["similarity"] / 2))
+    with pytest.raises(StsbenchError, match=f"the observations of {path.name} are not what the record names"):
+        observations_of(file, record)
+    file.write_bytes((made.folder / RUN).read_bytes())
+    np.testing.assert_array_equal(observations_of(file, record).arrays["similarity"], before)
+
+
+# Other programs --------------------------------------------------------------------------------------------------
+
+
+def test_pandas_reads_it_as_it_is(made):
+    pd = pytest.importorskip("pandas")
+    run = pd.read_parquet(made.folder / RUN)
+    scores = pd.json_normalize(run.explode("scores")["scores"])
+    stored = [row for record in made.records for row in record.scores]
+    assert scores["value"].tolist() == [row.value for row in stored]
+    assert scores["task"].tolist() == [row.task for row in stored]
+    for at, (path, record) in enumerate(load_records(made.folder)):
+        assert run["name"][at] == path.name and json.loads(run["data"][at])["id"] == record.data.id
+        similarity = observations_of(path.parent, record).arrays["similarity"]
+        np.testing.assert_array_equal(run["observed.similarity"][at], similarity)
+
+
+def test_polars_reads_it_as_it_is(made):
+    pl = pytest.importorskip("polars")
+    run = pl.read_parquet(made.folder / RUN)
+    scores = run.select("scores").explode("scores").unnest("scores")
+    stored = [row for record in made.records for row in record.scores]
+    assert scores.rows() == [tuple(row.model_dump().values()) for row in stored]
+    for name, values in run.select("name", "observed.gold").rows():
+        record = next(record for path, record in load_records(made.folder) if path.name == name)
+        assert values == observations_of(made.folder, record).arrays["gold"].tolist()
+
+
+def test_the_scores_beside_it_are_all_rows_to_the_last_digit(made):
+    rows = list(csv.DictReader(io.StringIO((made.folder / "scores.csv").read_text("utf-8"))))
+    assert [{key: value if value is not None else "" for key, value in row.items()} for row in rows] == [
+        {key: "" if value is None else str(value) for key, value in row.model_dump().items()} for row in made.rows
+    ]
+    assert [float(row["value"]) for row in rows] == [row.value for row in made.rows]
+
+
+def test_the_records_as_json(made, tmp_path):
+    [path] = export_json(made.folder, tmp_path / "out")
+    assert path == tmp_path / "out" / RECORDS
+    exported = json.loads(path.read_text("utf-8"))
+    names = [record.pop("name") for record in exported]
+    records = [Record.model_validate_json(json.dumps(record)) for record in exported]
+    assert list(zip(names, records, strict=True)) == [(path.name, record) for path, record in load_records(made.folder)]
+    with pytest.raises(StsbenchError, match="is already there"):
+        export_json(made.folder, tmp_path / "out")
+
+
+def test_a_run_of_many_records_is_read_again(made, tmp_path):
+    """What a file may fill does not grow with the square of its records."""
+    rows = rows_of(made.folder)
+    many = []
+    for number in range(1200):
+        row = copy.deepcopy(rows[number % 2])
+        row.record["encoder"]["fingerprint"] = f"{number:064x}"
+        row.renamed()
+        many.append(row)
+    write_rows(tmp_path, many)
+    assert len(load_records(tmp_path)) == 1200
+
+
+def test_a_run_that_nobody_would_read_is_not_written(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(columns, "MOST_UNPACKED", 1000)
+    items = [(record, Observations({"more": np.zeros(10_000)})) for record in made.records]
+    with pytest.raises(StsbenchError, match=r"run\.parquet: not written: it would fill more than 0 MB"):
+        write_run(tmp_path / "run" / RUN, items)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,204 @@
+"""Scores computed again from what a run observed: identical rows, and nothing that was edited passes."""
+
+import json
+
+import light_process
+import pytest
+from run_edits import edit, put_beside, rows_of, write_rows
+
+from stsbench.encoders.light.lexical import TfIdf
+from stsbench.encoders.load import load_encoder
+from stsbench.errors import StsbenchError
+from stsbench.evaluation.api import evaluate
+from stsbench.evaluation.compare import compare
+from stsbench.evaluation.protocol import Observations
+from stsbench.evaluation.records import parsed
+from stsbench.evaluation.rescore import encoder_key, rescored, score_again, several_encoders, task_of
+from stsbench.evaluation.run_file import RUN, load_records
+from stsbench.protocols.sts import StsProtocol
+
+SHA = "0" * 64
+
+
+@pytest.fixture
+def run(tmp_path):
+    return evaluate("lexical:token-set", output=tmp_path / "run", sample=True, resamples=30)
+
+
+def test_score_again_gives_identical_rows(run):
+    again = score_again(run.folder)
+    assert again.rows == run.rows and not again.failures
+    assert [record.data.id for record in again.records] == [record.data.id for record in run.records]
+
+
+@pytest.mark.parametrize("protocols", [["sts:mean", "sts:all"], ["simcse", "senteval"], ["sts", "bert-flow"]])
+def test_score_again_for_several_protocols(tmp_path, protocols):
+    """Every row comes back, in the order of measuring."""
+    run = evaluate("lexical:tfidf", output=tmp_path / "run", sample=True, resamples=0, protocols=protocols)
+    again = score_again(run.folder)
+    assert [record.protocol.label for record in again.records] == [record.protocol.label for record in run.records]
+    assert sorted(row.model_dump_json() for row in again.rows) == sorted(row.model_dump_json() for row in run.rows)
+
+
+def test_observations_that_were_changed_are_refused(run):
+    def perfect(row):
+        row.observed.arrays["similarity"] = row.observed.arrays["gold"]
+
+    path = edit(run.folder, perfect, load_records(run.folder)[2][0].name)
+    with pytest.raises(StsbenchError) as caught:
+        score_again(run.folder)
+    reason = "are not what the record names (sha256 differs): damaged or replaced"
+    assert str(caught.value) == f"{path.parent}: the observations of {path.name} {reason}"
+    path.parent.unlink()
+    with pytest.raises(StsbenchError, match=f"{run.folder} is not a run folder: it holds no {RUN}"):
+        score_again(run.folder)
+
+
+def test_a_version_that_measured_otherwise_is_refused(run):
+    def named(**changes):
+        def change(row):
+            row.record["protocol"] |= changes
+            row.renamed()
+
+        edit(run.folder, change)
+
+    named(version=99)
+    with pytest.raises(StsbenchError, match="scored by version 99 of protocol sts; this is version 1"):
+        score_again(run.folder)
+    named(name="stz")
+    with pytest.raises(StsbenchError, match="unknown protocol 'stz'"):
+        score_again(run.folder)
+
+
+def test_an_edited_record_is_refused(run):
+    """Scores are computed from the observations; a record that says otherwise, or names other settings, was edited."""
+    whole = rows_of(run.folder)
+    edit(run.folder, lambda row: row.record["scores"][0].update(value=99.9))
+    with pytest.raises(StsbenchError, match="was edited: its scores are not those"):
+        score_again(run.folder)
+    write_rows(run.folder, whole)
+    edit(run.folder, lambda row: row.record["protocol"]["settings"].update(similarity="dot"))
+    with pytest.raises(StsbenchError, match="was edited: its name does not fit"):
+        score_again(run.folder)
+
+
+def test_without_intervals_an_edited_value_is_refused_all_the_same(tmp_path):
+    folder = evaluate("lexical:token-set", output=tmp_path / "run", sample=True, tasks=["STS-B"], resamples=50).folder
+    [(path, record)] = load_records(folder)
+    protocol, rows = rescored(path, record, intervals=False)
+    assert [row.value for row in rows] == pytest.approx([row.value for row in record.scores], abs=1e-9)
+    assert all(row.low is row.high is None for row in rows) and all(row.low < row.high for row in record.scores)
+    assert protocol.settings["resamples"] == 50 and rescored(path, record)[1][0].low is not None
+    record.scores[0].value += 0.01
+    with pytest.raises(StsbenchError, match="was edited"):
+        rescored(path, record, intervals=False)
+
+
+def test_records_of_two_encoders_share_no_table(run, tmp_path):
+    other = evaluate("lexical:tfidf", output=tmp_path / "other", sample=True, tasks=["STS12"], resamples=0)
+    with pytest.raises(StsbenchError, match="several encoders"):
+        score_again(put_beside(run.folder, other.folder))
+
+
+def fitted(source):
+    return TfIdf().fit(["red apples", "green pears and a plane is on the man"], source)
+
+
+def test_a_model_measured_from_two_folders_is_one_encoder(run):
+    """Its name is as the user wrote it, and no part of the fingerprint."""
+    here = load_records(run.folder)[0][1]
+    there = here.model_copy(deep=True)
+    there.encoder.spec["name"] = f"elsewhere/{here.encoder.spec['name']}"
+    assert encoder_key(here) == encoder_key(there) and not several_encoders([here, there])
+    there.encoder.spec["weights"] = "f" * 64
+    assert encoder_key(here) != encoder_key(there) and several_encoders([here, there])
+    there.encoder.spec |= {"kind": "callable", "weights": here.encoder.spec["weights"]}
+    here.encoder.spec["kind"] = "callable"  # two closures of one source: the name is all that tells them from each other
+    assert several_encoders([here, there])
+
+
+def test_what_an_encoder_was_fitted_on_makes_it_another(tmp_path):
+    """Records of one that is fitted on every set by itself belong together; of two that were fitted on other texts, not."""
+    folders = [
+        evaluate(fitted(f"{name}@{number}"), output=tmp_path / name, sample=True, tasks=[task], resamples=0).folder
+        for number, (name, task) in enumerate({"nli": "STS-B", "wiki": "STS12"}.items())
+    ]
+    first, second = (load_records(folder)[0][1] for folder in folders)
+    assert first.encoder.spec["fitted_on"] == "nli@0" and encoder_key(first) != encoder_key(second)
+    with pytest.raises(StsbenchError, match="several encoders"):
+        score_again(put_beside(*folders))
+    each = evaluate("lexical:tfidf", output=tmp_path / "each", sample=True, tasks=["STS-B", "STS12"], resamples=0)
+    assert len({record.encoder.fingerprint for record in each.records}) == 2
+    assert len({encoder_key(record) for record in each.records}) == 1 and len(score_again(each.folder).records) == 2
+
+
+def test_an_encoder_fitted_once_on_a_set_it_is_scored_on_is_one(tmp_path):
+    source = f"stsb/test@{SHA}"
+    run = evaluate(fitted(source), output=tmp_path / "run", sample=True, tasks=["STS-B", "STS12"], resamples=0)
+    assert {record.encoder.spec["fitted_on"] for record in run.records} == {source}
+    assert score_again(run.folder).rows == run.rows
+
+
+def relabelled(folder, change):
+    """A run's first record once more under a paper's label, after `change` to it. Both paths."""
+    first, rows = rows_of(folder)[0], rows_of(folder)
+    row = rows_of(folder)[0]
+    row.record["protocol"]["label"] = "paper"
+    change(row.record, row.observed.arrays)
+    record = parsed(json.dumps(row.record))
+    protocol = StsProtocol(record.protocol.settings, "paper")
+    scores = protocol.score(Observations(row.observed.arrays, row.observed.names), record.data.id, task_of(protocol, record))
+    row.record["scores"] = [score.model_dump() for score in scores]
+    row.renamed()
+    row.resigned()
+    file = write_rows(folder, [*rows, row])
+    return file / first.name, file / row.name
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda r, arrays: arrays.update(similarity=arrays["similarity"][::-1]), "with different scores"),
+        (lambda r, arrays: r["encoder"].update(fingerprint="1" * 64), "of encoders with different fingerprints"),
+        (lambda r, arrays: r["data"].update(digest="1" * 64), "on different data of that name"),
+    ],
+)
+def test_two_measurements_of_one_thing_are_refused(run, tmp_path, change, reason):
+    paths = relabelled(run.folder, change)
+    for call in (score_again, lambda folder: compare(folder, folder, resamples=2)):
+        with pytest.raises(StsbenchError, match=reason) as caught:
+            call(run.folder)
+        assert all(str(path) in str(caught.value) for path in paths)
+
+
+def test_one_measurement_under_two_names_is_not(run, tmp_path):
+    """A paper's preset and the protocol, as `eval --protocol sts,simcse` writes them; intervals are no measurement."""
+    relabelled(run.folder, lambda r, arrays: r["protocol"]["settings"].update(resamples=7, metrics=["spearman"]))
+    assert len(score_again(run.folder).records) == len(run.records) + 1
+    table = compare(run.folder, run.folder, resamples=20).tables[0]
+    assert {row.difference.value for row in table.rows} == {0}
+
+
+def test_options_that_would_be_ignored_are_refused(tmp_path):
+    encoder = load_encoder("lexical:token-set")
+    for options in ({"pooler": "cls"}, {"max_length": 8}, {"dtype": "bfloat16"}):
+        with pytest.raises(StsbenchError, match="already loaded"):
+            evaluate(encoder, output=tmp_path / "run", sample=True, **options)
+    with pytest.raises(StsbenchError, match="exclude each other"):
+        evaluate(encoder, output=tmp_path / "run", sample=True, data_dir=tmp_path)
+    with pytest.raises(StsbenchError, match="scored itself"):
+        evaluate(encoder, output=tmp_path / "run", sample=True, without_overlap=["stsb/test"])
+
+
+def test_score_imports_no_torch_and_needs_no_data(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = (
+        f"import sys; sys.argv = ['stsbench', 'score', {str(run.folder)!r}, '--json', '-']\n"
+        "from stsbench.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit as stop: assert not stop.code\n"
+        "assert not {'torch', 'transformers', 'sklearn', 'tokenizers'} & set(sys.modules), sorted(sys.modules)\n"
+    )
+    done = light_process.run(code)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [row.model_dump() for row in run.rows]

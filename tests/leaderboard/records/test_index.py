@@ -1,0 +1,179 @@
+"""A board whose runs lie elsewhere: git keeps their digests, and what differs from these is refused."""
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from board_runs import checkout, read_once, runs  # noqa: F401  fixtures
+from clirun import cli, fails, place  # noqa: F401  fixtures
+from gathered import LETTERS
+
+from stsbench.errors import StsbenchError
+from stsbench.leaderboard.build import build, outputs
+from stsbench.leaderboard.ranks.gather import gather
+from stsbench.leaderboard.records.add import add
+from stsbench.leaderboard.records.index import INDEX, read_index, records_folder, write_index
+
+COMMIT = "c" * 40
+
+
+@pytest.fixture(scope="module")
+def made(runs, tmp_path_factory):
+    """A board with its runs inside, and the same with them outside."""
+    home = tmp_path_factory.mktemp("boards")
+    other = LETTERS.model_copy(update={"method": "noisy letters"})
+    for board, outside in (("whole", None), ("board", home / "outside")):
+        add(home / board, [runs["letters"]], "letters", LETTERS, outside)
+        add(home / board, [runs["noisy"], runs["noisy-2"]], "noisy", other, outside)
+    return home
+
+
+def test_a_board_shows_the_same_wherever_its_runs_lie(checkout):
+    inside, outside = outputs(gather(Path("whole"))), outputs(gather(Path("board"), "outside"))
+    assert inside == outside and not list(Path("board").rglob("*.parquet"))
+    assert {path.name for path in Path("board").iterdir()} == {"measured", INDEX}
+    build(Path("board"), Path("site"), "outside")
+    assert Path("site/leaderboard.csv").read_bytes().decode() == inside["leaderboard.csv"]
+
+
+def test_the_index_is_what_sha256sum_reads(checkout):
+    files = read_index(Path("board")).files
+    assert sorted(files) == sorted(path.relative_to("outside").as_posix() for path in Path("outside").rglob("*.parquet"))
+    done = subprocess.run(["sha256sum", "-c", Path("board", INDEX).resolve()], cwd="outside", capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.count(": OK") == len(files)
+
+
+def test_without_a_place_a_board_says_that_its_runs_lie_elsewhere(checkout, runs):
+    for call in (gather, partial(add, runs=[runs["words"]], slug="words", entry=LETTERS)):
+        with pytest.raises(StsbenchError, match="the runs of board lie elsewhere: say where, --records DIR"):
+            call(Path("board"))
+
+
+DAMAGE = {
+    "changed": (lambda run: run.write_bytes(run.read_bytes() + b"0"), "is not the file that board/records.sha256 lists"),
+    "missing": (lambda run: run.unlink(), "is missing: board/records.sha256 lists it"),
+    "one more": (lambda run: shutil.copytree(run.parent, run.parent.with_name("0" * 12)),
+                 "is not in board/records.sha256: `stsbench leaderboard index --records outside` puts it there"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_differs_from_the_index_is_refused(checkout, damage):
+    change, message = DAMAGE[damage]
+    change(sorted(Path("outside/measured/noisy").glob("*/run.parquet"))[0])
+    with pytest.raises(StsbenchError, match=message):
+        gather(Path("board"), "outside")
+
+
+@pytest.mark.parametrize(("line", "message"), [
+    ("abc  measured/a/b/run.parquet", "records.sha256:1 is not a sha256, two blanks and the path of a run"),
+    (f"{'0' * 64}  ../../etc/passwd", "records.sha256:1 is not"),
+    (f"{'0' * 64}  measured/../../run.parquet", r"measured/\.\./\.\./run\.parquet is missing"),
+])
+def test_a_damaged_index_is_one_line(checkout, line, message):
+    Path("board", INDEX).write_text(line + "\n")
+    with pytest.raises(StsbenchError, match=message):
+        records_folder(Path("board"), "outside")
+
+
+def test_runs_of_no_entry_and_runs_inside_are_refused(checkout):
+    shutil.copytree("whole/measured/noisy", "board/measured/noisy", dirs_exist_ok=True)
+    with pytest.raises(StsbenchError, match=r"board/measured/noisy/\w{12} is a run: those of this board lie in outside"):
+        gather(Path("board"), "outside")
+    shutil.rmtree("board/measured/noisy")
+    with pytest.raises(StsbenchError, match=r"board/measured/noisy/entry\.yaml is missing, of which there are runs"):
+        gather(Path("board"), "outside")
+
+
+def test_an_addition_keeps_the_index_right(checkout, runs, cli):
+    before = read_index(Path("board")).files
+    where = ("--board", "board", "--records", "outside")
+    code, out, err = cli("leaderboard", "add", runs["words"], *where, "--entry", "words", "--method", "words",
+                         "--backbone", "none", "--setting", "unsup")
+    assert code == 0, err
+    assert out.startswith("outside/measured/words/") and out.endswith("run.parquet: 9 records\n"), out
+    assert before.items() < read_index(Path("board")).files.items()
+    code, out, err = cli("leaderboard", "build", *where, "--output", "site")
+    assert code == 0 and json.loads(Path("site/index.json").read_text())
+    fails(cli("leaderboard", "build", "--board", "board", "--records", "nowhere"), "--records nowhere: there is no such")
+
+
+@pytest.fixture
+def hub(checkout):
+    """A stand-in for the Hub with one data set, the runs of the board: the address, and what was asked."""
+    files = {path.relative_to("outside").as_posix(): path.read_bytes() for path in Path("outside").rglob("*.parquet")}
+    files["README.md"] = b"# Runs"
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            name = self.path.partition("?")[0].removeprefix("/api")
+            if name.startswith("/datasets/me/runs/revision/"):
+                return self.answer(json.dumps({"id": "me/runs", "sha": COMMIT, "siblings": [
+                    {"rfilename": path} for path in files]}).encode(), "application/json")
+            if name.startswith("/datasets/me/runs/tree/"):
+                return self.answer(json.dumps([{"type": "file", "path": path, "size": len(content), "oid": "0" * 40}
+                                               for path, content in files.items()]).encode(), "application/json")
+            content = files.get(name.removeprefix(f"/datasets/me/runs/resolve/{COMMIT}/"))
+            if content is None:
+                return self.send_error(404)
+            return self.answer(content, "application/octet-stream")
+
+        do_HEAD = do_GET  # noqa: N815  BaseHTTPRequestHandler's name
+
+        def answer(self, body, kind):
+            self.send_response(200)
+            for key, value in {"Content-Type": kind, "Content-Length": len(body), "X-Repo-Commit": COMMIT,
+                               "ETag": f'"{hash(body) & 0xffffffff:x}"'}.items():
+                self.send_header(key, str(value))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    yield f"http://127.0.0.1:{http.server_address[1]}", asked
+    http.shutdown()
+    http.server_close()
+
+
+def test_runs_of_a_data_set_of_the_hub(hub, checkout, monkeypatch):
+    """The client's own code against a server on this machine: what it fetches is pinned, kept, and checked."""
+    address, asked = hub
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE  # made of the address at the client's import
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + template[template.index("/{repo_id}"):])
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(checkout / "cache"))
+    monkeypatch.setattr("huggingface_hub._snapshot_download.constants.HF_HUB_CACHE", str(checkout / "cache"))
+    index = write_index(Path("board"), "hf:me/runs")
+    assert index.source == f"hf:me/runs@{COMMIT}" and read_index(Path("board")) == index
+    assert len(index.files) == len(list(Path("outside").rglob("*.parquet"))) and not any("README" in path for path in asked)
+    asked.clear()
+    assert outputs(gather(Path("board"), "hf:me/runs")) == outputs(gather(Path("whole")))
+    assert not any("/resolve/" in path for path in asked)  # what is there is not fetched again
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    assert gather(Path("board"), "hf:me/runs").tabs  # nor is anybody asked about a commit that is there
+    with pytest.raises(StsbenchError, match="hf:me/others"):
+        gather(Path("board"), "hf:me/others")
+
+
+def test_the_names_of_the_hub_are_those_of_the_index(checkout):
+    Path("board", INDEX).write_text("# hf:me/runs@abc\n" + Path("board", INDEX).read_text())
+    with pytest.raises(StsbenchError, match="say where, --records hf:me/runs@abc"):
+        gather(Path("board"))
+    write_index(Path("board"), "outside")
+    assert read_index(Path("board")).source == "hf:me/runs"  # a folder is of no commit
+    assert sys.modules  # nothing was fetched
