@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from stsbench.errors import DataError, StsbenchError
 from stsbench.training.api.batch import IGNORED, Batch, Examples, Shares, Term, Views
 from stsbench.training.api.contrasting import contrast_views
 from stsbench.training.api.method import Method
+from stsbench.training.api.needs import Needs
 from stsbench.training.api.options import refuse_idle
 from stsbench.training.losses.masked_lm import masked_lm
 from stsbench.training.modules.backbone import Backbone
@@ -50,25 +52,11 @@ class DeCLUTR(Method):
         self._first, self._last = _ends(backbone.tokenizer)
 
     @classmethod
-    def roles(cls, options: DeCLUTROptions, available: tuple[str, ...]) -> tuple[str, ...]:
-        """("sentence",): the document."""
+    def needs(cls, options: DeCLUTROptions) -> Needs:
+        """Whole documents, of which spans are read, that are long enough."""
         check_options(options)
-        return super().roles(options, available)
-
-    @classmethod
-    def whole_texts(cls, options: DeCLUTROptions) -> bool:
-        """A row is a document, of which spans are read."""
-        return True
-
-    @classmethod
-    def usable(cls, options: DeCLUTROptions, rows: Any) -> NDArray[np.bool_]:
-        """(n,) the documents that are long enough."""
-        return long_enough(options, rows)
-
-    @classmethod
-    def unusable(cls, options: DeCLUTROptions) -> str:
-        """What short documents lack."""
-        return f"documents of fewer than {least(options):,} word pieces, 2 x anchors x l_max"
+        short = f"documents of fewer than {least(options):,} word pieces, 2 x anchors x l_max"
+        return Needs(whole_texts=True, usable=partial(long_enough, options), unusable=short)
 
     def views(self, rows: Examples, rng: np.random.Generator) -> Views:
         """A views of anchors, masked, the tokens to guess in extra "mlm_labels"; then P views of the positives of the first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import fields
 from types import FunctionType
 from typing import Any, get_args
 
@@ -12,14 +13,11 @@ import torch
 from stsbench.errors import StsbenchError
 from stsbench.plugins import calling, where
 from stsbench.training.api.batch import Term
-from stsbench.training.api.method import Inference, LabelledUse, Method
+from stsbench.training.api.method import Inference, Method
+from stsbench.training.api.needs import LabelledUse, Needs
 from stsbench.training.api.options import Options
 
-# called before there is an instance
-_OF_THE_CLASS = (
-    "stages_for", "roles", "labelled", "labelled_roles", "score_range", "whole_texts", "usable", "unusable", "reach",
-    "needs_dropout", "group_size",
-)
+_OF_THE_CLASS = ("stages_for", "needs")  # called before there is an instance
 
 
 def check_class(kind: Any, said: str) -> type[Method]:
@@ -40,7 +38,21 @@ def check_class(kind: Any, said: str) -> type[Method]:
     for name in _OF_THE_CLASS:
         if isinstance(inspect.getattr_static(kind, name), FunctionType):
             raise StsbenchError(f"{where(kind, name)} must be a class method: write @classmethod above it")
+    if stray := [field.name for field in fields(Needs) if hasattr(kind, field.name)]:
+        told = f"let needs(cls, options) give Needs({stray[0]}=...)"
+        raise StsbenchError(f"{where(kind, stray[0])} is not read from the class: {told}")
     return kind
+
+
+def check_needs(kind: type[Method], needs: Any) -> Needs:
+    """What `Method.needs` gave, if it is a Needs whose labelled rows are of the class's stages."""
+    if not isinstance(needs, Needs):
+        raise StsbenchError(f"{where(kind, 'needs')} must give a Needs, not {kind_of(needs)}")
+    uses = {} if isinstance(needs.labelled, str) else needs.labelled
+    if stray := [stage for stage in uses if stage not in kind.Options.stages]:
+        stages = ", ".join(kind.Options.stages)
+        raise StsbenchError(f"{where(kind, 'needs')}: labelled names the stage {stray[0]!r}, and there are {stages}")
+    return needs
 
 
 def check_stages_for(kind: type[Method], stages: Any) -> tuple[str, ...]:
@@ -52,15 +64,15 @@ def check_stages_for(kind: type[Method], stages: Any) -> tuple[str, ...]:
 
 
 def check_stages(kind: type[Method], uses: Mapping[str, str]) -> None:
-    """That the method can make batches for its stages. uses: stage -> what `Method.labelled` says."""
+    """That the method can make batches for its stages. uses: stage -> what `Needs.labelled` says."""
     for stage, use in uses.items():
         if use not in get_args(LabelledUse):
             words = " or ".join(map(repr, get_args(LabelledUse)))
-            raise StsbenchError(f"{where(kind)}: labelled() must give {words}, not {use!r}, for stage {stage}")
+            raise StsbenchError(f"{where(kind, 'needs')}: labelled must be {words}, not {use!r}, for stage {stage}")
         if use != "only" and kind.views is Method.views:
             raise StsbenchError(
                 f"{where(kind)}: stage {stage} trains on the recipe's data and the class has no views(self, rows, rng): "
-                "write it, or let labelled() give 'only'"
+                "write it, or let needs() give Needs(labelled='only')"
             )
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from stsbench.data.sets.catalog import entries
 from stsbench.data.text.sts_texts import NAMED
 from stsbench.errors import StsbenchError
-from stsbench.plugins import calling
 from stsbench.training.recipes.method_plan import plan_of
 from stsbench.training.recipes.recipe import Recipe
 from stsbench.wording import counted
@@ -46,7 +45,7 @@ def sample_settings(recipe: Recipe, chosen: Collection[str], log: Callable[[str]
         settings["data.sample"] = None
     if recipe.data.held_out:
         settings["data.held_out"] = BATCH
-    group = calling(plan.kind, "group_size", lambda: plan.kind.group_size(plan.options))
+    group = plan.needs.group_size
     settings |= _length(recipe, plan.stages, max(1, BATCH // group) * group)
     settings |= plan.kind.sample_settings
     if "training.max_steps" in chosen:  # is meant for every stage
