@@ -8,14 +8,15 @@ from typing import Any
 
 import click
 
-from stsbench.cli.options import encoder_options
+from stsbench.cli.options import options_of
 from stsbench.cli.output.messages import echo
+from stsbench.encoders.options import CacheOptions, EncoderOptions
 from stsbench.errors import DataError
 from stsbench.wording import counted
 
 
 @click.command("neighbours")
-@encoder_options
+@options_of(EncoderOptions, CacheOptions)
 @click.option("--corpus", required=True, metavar="FILE|SET|DIR", help="UTF-8, one text per line, blank lines skipped; a "
               "data set whose sentences are searched, e.g. stsb/test (`stsbench list data`); or a folder that `stsbench "
               "encode` wrote, whose vectors are read.")

@@ -58,7 +58,7 @@ def train(
     if options["offline"]:
         os.environ["HF_HUB_OFFLINE"] = "1"
     from stsbench.errors import UsageError
-    from stsbench.evaluation.plan import words_of
+    from stsbench.evaluation.options import words_of
     from stsbench.training.recipes.sample import WARNING
     from stsbench.training.runs.api import resolve
     from stsbench.training.runs.options import TrainRequest

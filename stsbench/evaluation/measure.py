@@ -24,6 +24,7 @@ from stsbench.config import shown
 from stsbench.data.sets.sets import DataSet, PairSet
 from stsbench.encoders.cache.embed import Embed
 from stsbench.errors import ScoreError, StsbenchError, one_line
+from stsbench.evaluation.announce import TasksTime
 from stsbench.evaluation.fitting import Targets
 from stsbench.evaluation.plan import changed_settings, metric_of
 from stsbench.evaluation.protocol import Observations, Protocol
@@ -39,7 +40,6 @@ from stsbench.evaluation.records import (
     record_stem,
     write_record,
 )
-from stsbench.evaluation.time_left import TasksTime
 from stsbench.files import atomic_write
 from stsbench.metrics.bootstrap import interval
 from stsbench.metrics.similarity import zero_rows

@@ -128,7 +128,7 @@ def resolve(request: TrainRequest, log: Log) -> tuple[TrainOptions, bool]:
     for line in namesakes_of(method, recipe) if recipe else ():
         log(line)
     name = f"{datetime.now():%Y%m%d-%H%M%S}-{method.rpartition(':')[2].lower()}-{chosen.name}"
-    how = {each.name: getattr(request, each.name) for each in fields(RunOptions)}
+    how = {entry.name: getattr(request, entry.name) for entry in fields(RunOptions)}
     options = TrainOptions(recipe=chosen, output=request.output or Path("runs") / name, **how)
     return options, bool(on_sample) or is_of_sample(chosen)
 
