@@ -91,7 +91,7 @@ class ConditionalMaskedLM(Method):
     def counts(self, batch: Batch) -> dict[str, int]:
         """Of each term the masked tokens."""
         labels = self._labels(batch)
-        return {name: int((each != IGNORED).sum()) for name, each in zip(_TERMS, labels, strict=False)}
+        return {name: int((part != IGNORED).sum()) for name, part in zip(_TERMS, labels, strict=False)}
 
     def metrics(self) -> dict[str, float]:
         """masked_accuracy: the share of this process's masked tokens that were guessed right."""

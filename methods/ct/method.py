@@ -65,7 +65,7 @@ class ContrastiveTension(Method):
         if self.options.objective == "in-batch":
             return Views([ids])
         first, second, labels = pair_up(len(ids), self.options)
-        return Views([[ids[place] for place in first], [ids[place] for place in second]], labels=labels)
+        return Views([[ids[index] for index in first], [ids[index] for index in second]], labels=labels)
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """tension: the binary cross-entropy of pairs; in_batch: the cross-entropy over the batch."""

@@ -152,7 +152,7 @@ def _ends(tokenizer: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         if not inner or special & set(inner):
             continue  # a vocabulary without that word
         ids = tokenizer(text, **how)["input_ids"]
-        first = next((place for place in range(len(ids)) if ids[place : place + len(inner)] == inner), None)
+        first = next((start for start in range(len(ids)) if ids[start : start + len(inner)] == inner), None)
         if first is not None:
             return np.array(ids[:first], np.int32), np.array(ids[first + len(inner) :], np.int32)
     raise StsbenchError("declutr: the tokenizer reads none of its own words: choose another backbone")

@@ -116,7 +116,7 @@ class DiffCSE(Method):
         """Of the auxiliary terms the tokens that they are the mean over."""
         if self.auxiliary is None:
             return {}
-        counted = [each for block in self._changed(batch) for each in self.auxiliary.counted(block).items()]
+        counted = [count for block in self._changed(batch) for count in self.auxiliary.counted(block).items()]
         return {name: int(tokens.sum()) for name, tokens in counted}
 
     def _sentence_views(self, batch: Batch) -> int:

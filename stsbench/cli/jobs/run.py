@@ -134,8 +134,9 @@ def run_and_print(jobs: Sequence[Job], folder: Path, workers: int | None, ray: s
     except KeyboardInterrupt as error:
         tell_stopped("stopped; the same command goes on")
         return exit_code(error)
-    print_jobs(jobs, {**standings(jobs, folder), **{id: each for id, each in ended.items() if each.where != "done"}}, folder)
-    return 3 if any(each.where != "done" for each in ended.values()) else 0
+    undone = {id: outcome for id, outcome in ended.items() if outcome.where != "done"}
+    print_jobs(jobs, {**standings(jobs, folder), **undone}, folder)
+    return 3 if undone else 0
 
 
 def make_pool(folder: Path, workers: int | None, ray: str | None, devices: Sequence[str | None]) -> Pool:

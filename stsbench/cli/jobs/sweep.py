@@ -73,7 +73,7 @@ def sweep(
         return exit_code(error)
     print_trials(results)
     tell(f"the best as a recipe: {folder / BEST}")
-    return 3 if any(each.trial.state == "fail" for each in results) else 0
+    return 3 if any(result.trial.state == "fail" for result in results) else 0
 
 
 def _search(

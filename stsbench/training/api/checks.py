@@ -20,21 +20,21 @@ from stsbench.training.api.options import Options
 _OF_THE_CLASS = ("stages_for", "needs")  # called before there is an instance
 
 
-def check_class(kind: Any, said: str) -> type[Method]:
-    """`kind`, if it is a whole method. said: what a user named it."""
+def check_class(kind: Any, label: str) -> type[Method]:
+    """`kind`, if it is a whole method. label: what a user named it."""
     if not (isinstance(kind, type) and issubclass(kind, Method)) or kind is Method:
-        raise StsbenchError(f"{said} is not a method: derive a class from stsbench.training.api.Method")
+        raise StsbenchError(f"{label} is not a method: derive a class from stsbench.training.api.Method")
     if kind.forward is Method.forward:
-        raise StsbenchError(f"{said} has no forward(self, batch): it gives the terms of the loss")
+        raise StsbenchError(f"{label} has no forward(self, batch): it gives the terms of the loss")
     if not (isinstance(kind.Options, type) and issubclass(kind.Options, Options)):
-        raise StsbenchError(f"{said}: {kind.__name__}.Options must derive from stsbench.training.api.Options")
+        raise StsbenchError(f"{label}: {kind.__name__}.Options must derive from stsbench.training.api.Options")
     stages, recipe = kind.Options.stages, kind.Options.default_recipe
     if isinstance(stages, str) or not stages:
-        raise StsbenchError(f"{said}: stages must be a tuple of names, not {stages!r}")
+        raise StsbenchError(f"{label}: stages must be a tuple of names, not {stages!r}")
     if recipe is not None and not isinstance(recipe, str):
-        raise StsbenchError(f"{said}: default_recipe must be the name of a recipe, not {recipe!r}")
+        raise StsbenchError(f"{label}: default_recipe must be the name of a recipe, not {recipe!r}")
     if moved := [name for name in ("stages", "default_recipe") if name in vars(kind)]:
-        raise StsbenchError(f"{said}: {moved[0]} belongs to the class's Options, {kind.__name__}.Options.{moved[0]}")
+        raise StsbenchError(f"{label}: {moved[0]} belongs to the class's Options, {kind.__name__}.Options.{moved[0]}")
     for name in _OF_THE_CLASS:
         if isinstance(inspect.getattr_static(kind, name), FunctionType):
             raise StsbenchError(f"{where(kind, name)} must be a class method: write @classmethod above it")
@@ -96,7 +96,7 @@ def check_candidates(method: Method, selected_by: str, absent: bool = False) -> 
     """That the candidates are encoders, and that there are development data to choose among them by, before anything is
     trained. selected_by: selection.by; absent: its data are not on this machine."""
     candidates = calling(type(method), "candidates", method.candidates)
-    if any(not isinstance(each, Inference) for each in candidates.values()):
+    if any(not isinstance(candidate, Inference) for candidate in candidates.values()):
         raise StsbenchError(f"{where(type(method), 'candidates')} must give name -> Inference(model, tokenizer, pooler)")
     if candidates and absent:
         raise StsbenchError(

@@ -35,8 +35,8 @@ def check_views(method: Method, views: Any, rows: Sequence[int], name: str) -> V
         if problem := _problem(view, method.backbone):
             raise StsbenchError(f"{who}: view {number} {problem}")
         lengths.append([len(row) for row in view])
-    for extra, each in views.extra.items():
-        if any([len(row) for row in view] not in lengths for view in each):
+    for extra, aligned in views.extra.items():
+        if any([len(row) for row in view] not in lengths for view in aligned):
             raise StsbenchError(f"{who}: extra '{extra}' is not aligned with a view: it needs one integer for each token")
     for key, parts in views.by_row.items():
         if stray := [len(part) for part in parts if len(part) != count]:

@@ -67,7 +67,8 @@ def of_the_users_own(recipe: str | Path | Recipe | None, keys: Collection[str]) 
 def is_of_sample(recipe: Recipe) -> bool:
     """Whether a recipe trains on the sample's texts, as that of a run goes on to do: resumed, or in a further stage."""
     sections = [recipe.data, recipe.labelled, *(recipe.stage_data(stage) for stage in recipe.stages)]
-    return any(each is not None and each.file is not None and Path(each.file).parent == TEXTS for each in sections)
+    files = [section.file for section in sections if section is not None and section.file is not None]
+    return any(Path(file).parent == TEXTS for file in files)
 
 
 def _texts(section: str, file: str | None) -> Mapping[str, Any]:

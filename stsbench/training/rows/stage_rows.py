@@ -173,8 +173,8 @@ def _sts_texts(name: str, place: SetPlace, log: Callable[[str], None]) -> Path:
     texts = sts_texts(place.data_dir, name=name, sample=place.sample, offline=place.offline)
     for line in texts.warnings:
         log(f"warning: {line}")
-    said = ", ".join(f"{family} {count:,}" for family, count in texts.counts.items())
-    log(f"{name}: {sum(texts.counts.values()):,} sentences ({said}), those of test sets among them: transductive")
+    families = ", ".join(f"{family} {count:,}" for family, count in texts.counts.items())
+    log(f"{name}: {sum(texts.counts.values()):,} sentences ({families}), those of test sets among them: transductive")
     return texts.path
 
 
@@ -320,8 +320,8 @@ def label_names(data: Mapping[str, StageData], plan: MethodPlan) -> dict[str, st
 def digests(data: Mapping[str, StageData]) -> dict[str, str]:
     """What the rows are, by what a user would call them -> sha256."""
     digest_of = {}
-    for section, each in data.items():
-        parts = f"{each.store.digest} {each.tokens.digest} {each.store.label_names}"
+    for section, rows in data.items():
+        parts = f"{rows.store.digest} {rows.tokens.digest} {rows.store.label_names}"
         name = "labelled data" if section == LABELLED else f"data of stage {section}"
         digest_of[name] = hashlib.sha256(parts.encode()).hexdigest()
     return digest_of

@@ -51,7 +51,7 @@ def train(
             message = line.removeprefix("warning: ")
             warnings.warn_explicit(message, StsbenchWarning, caller.f_code.co_filename, caller.f_lineno)
 
-    known = [each.name for each in fields(TrainOptions)]
+    known = [entry.name for entry in fields(TrainOptions)]
     for name in options:
         if name not in known:
             also = "a recipe's settings go into settings={...}, by dotted key (\"training.max_steps\")"

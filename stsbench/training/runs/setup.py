@@ -133,7 +133,7 @@ def _group(plan: MethodPlan, settings: TrainingSettings) -> int:
     """Rows that the method takes together. Raises StsbenchError where training.batch_size is no multiple of them."""
     group = plan.needs.group_size
     if size := settings.batch_size % group:
-        sizes = [each for each in (settings.batch_size - size, settings.batch_size - size + group) if each]
+        sizes = [multiple for multiple in (settings.batch_size - size, settings.batch_size - size + group) if multiple]
         raise StsbenchError(
             f"training.batch_size {settings.batch_size}: {plan.name} takes {group} rows together by these options, so a "
             f"multiple: {' or '.join(map(str, sizes))}"
